@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
 
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
+from bftrainer.model.saving import NodePoints
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Recorder, Row, Settings, replay
 
@@ -98,6 +99,30 @@ def task_specs(draw: st.DrawFn, name: str) -> TaskSpec:
         shrink_cost_s=float(draw(st.integers(0, 20))),
         submit_s=float(draw(st.integers(-50, 500))),
     )
+
+
+@st.composite
+def saving_fields(draw: st.DrawFn) -> dict[str, float | NodePoints | None]:
+    """What saving takes, in whole seconds at any or at some node counts: saves often end just as nodes come and go."""
+
+    def seconds(least: int, most: int) -> st.SearchStrategy[float | NodePoints]:
+        whole = st.integers(least, most).map(float)
+        points = st.tuples(whole, whole).map(lambda both: NodePoints((1, 4), both))
+        return whole | points
+
+    return {
+        "checkpoint_s": draw(seconds(0, 20)),
+        "restart_s": draw(st.none() | seconds(0, 30)),
+        "checkpoint_interval_s": draw(st.none() | seconds(1, 60)),
+    }
+
+
+@st.composite
+def saving_worlds(draw: st.DrawFn) -> World:
+    """A small world of which some tasks save."""
+    world = draw(worlds())
+    tasks = (replace(task, **draw(saving_fields())) if draw(st.integers(0, 3)) else task for task in world.tasks)
+    return replace(world, tasks=tuple(tasks))
 
 
 @st.composite

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bftrainer.audit.group_tuning import StartedRun
 from bftrainer.audit.input_files import NS, Task
+from bftrainer.audit.saving import INSTANT_S, Cycle
 
 Floats = NDArray[np.float64]
 
@@ -105,10 +106,12 @@ class Account:
     lost_s: float = 0.0  # of rescaling, by nodes lost at this instant
     beyond_s: float = 0.0  # of the time since the last instant, by which all work of the run had been done
     work_at: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    saving_cost: float = 0.0
 
     def __post_init__(self) -> None:
         self.modes = self.modes or [Mode.plain(self.task)]
         self.mode = self.modes[0]
+        self.cycle = None if self.task.saving is None else Cycle(self.task.saving)
 
     @property
     def work_done(self) -> float:
@@ -133,11 +136,15 @@ class Account:
 
     def advance(self, elapsed_ns: int) -> None:
         """Book the time since the last event."""
-        gross = elapsed_ns / NS * self.rate
+        gross, saved = elapsed_ns / NS * self.rate, 0.0
+        if self.cycle is not None and self.rate > 0.0:
+            left_s = (self.mode.work - self.progress + self.pending) / self.rate
+            saved = self.cycle.run(elapsed_ns / NS, self.rate, left_s) * self.rate
+            self.saving_cost += saved
         self.gross += gross
         self.rescale_cost += self.pending
         self.node_s += elapsed_ns / NS * self.count
-        self._book(gross - self.pending)
+        self._book(gross - self.pending - saved)
         self.pending = self.rescaling_s = self.lost_s = self.beyond_s = 0.0
 
     def _book(self, net: float) -> None:
@@ -145,14 +152,30 @@ class Account:
         if self.mode.limit_w is not None and len(self.modes) > 1:
             self.work_at[self.mode.limit_w] += net
 
-    def preempt(self, lost: int) -> None:
-        """Lose nodes to the main scheduler; the cost does not depend on their number."""
-        cost = self.task.shrink_s * self.rate
+    def reached_s(self, work: float) -> float:
+        """Seconds until it has done so much more work."""
+        return work / self.rate if self.cycle is None else self.cycle.reached_s(work / self.rate)
+
+    def hit_s(self) -> Any:
+        """Seconds of work that an event is expected to cost that takes nodes, perhaps by count."""
+        return self.task.shrink_s if self.cycle is None else self.cycle.hit_s()
+
+    def preempt(self, lost: int) -> float:
+        """Lose nodes to the main scheduler; the cost, which is returned, does not depend on their number."""
+        seconds = (
+            self.task.shrink_s if self.cycle is None else float(self.task.start_s[min(self.count, self.task.most)])
+        )
+        cost = seconds * self.rate
+        if self.cycle is not None and self.rate > 0.0:
+            # Work that was done, though no event has noticed that yet, is not lost.
+            done, lost_work = self.progress >= self.mode.work - INSTANT_S * self.rate, self.cycle.hit()
+            cost = 0.0 if done else cost + lost_work
         self._book(-cost)
         self.preemption_cost += cost
         self.preemptions += 1
         self.count -= lost
-        self.lost_s = self.task.shrink_s if cost else 0.0
+        self.lost_s = seconds if cost else 0.0
+        return cost
 
     def end(self) -> None:
         """All work of the run is done; what was done beyond it does not count."""
@@ -175,7 +198,10 @@ class Account:
         taken_at = 0.0 if count == self.count else self.speed(self.count)
         if starts and full_start and count > self.count:
             taken_at = self.speed(count, mode)
-        seconds = self.task.grow_s if count > self.count else self.task.shrink_s
+        grow_s, shrink_s = self.task.change_s(self.count)
+        seconds = grow_s if count > self.count else shrink_s
+        if starts:
+            seconds = float(self.task.start_s[count])
         self.pending += taken_at * seconds
         self.rescaling_s = (seconds if taken_at * seconds else 0.0) + self.lost_s
         self.rescales += count != self.count and not starts
@@ -184,6 +210,8 @@ class Account:
 
     def hold(self, count: int, time_ns: int) -> None:
         """Set the number of nodes; the first time that gives any work is the start."""
+        if self.cycle is not None and count != self.count:
+            self.cycle.anew = True
         self.count = count
         if self.started_ns is None and self.speed(count) > 0.0:
             self.started_ns = time_ns
@@ -191,6 +219,8 @@ class Account:
     def settle(self, *, ends: bool = False) -> None:
         """The rate until the next event: none where the window ends, as nothing runs on from there."""
         self.rate = 0.0 if ends else self.speed(self.count)
+        if self.cycle is not None and self.rate > 0.0:
+            self.cycle.begin(self.count)
 
     def idle_w(self, pool_idle_w: float) -> float:
         """Power of each of its nodes while it does not train on it."""
@@ -203,7 +233,8 @@ class Account:
         if not self.rate > 0.0:
             return Draw([(0.0, idle_w, False)], idle_w)
         # Costs may take progress below 0: of a run that profiles nothing that is no profiling.
-        left_s = max(0.0, mode.profiled_work - self.progress) / self.rate if mode.profiled_work else 0.0
+        left = max(0.0, mode.profiled_work - self.progress) if mode.profiled_work else 0.0
+        left_s = self.reached_s(left) if left else 0.0
         steps = [(0.0, idle_w, False)] if self.rescaling_s else []
         if left_s:
             steps.append((self.rescaling_s, float(mode.profiling_w[self.count]), True))
@@ -247,7 +278,7 @@ class Queue:
             del self.active[name]
 
 
-Booked = tuple[float, float, float]
+Booked = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -262,8 +293,14 @@ class Interval:
     gross: float
     rescale: float
     preemption: float
+    saving: float
     draws: tuple[Draw, ...]
     idle_w: float
+
+    @property
+    def net(self) -> float:
+        """Work done, less all costs."""
+        return self.gross - self.rescale - self.preemption - self.saving
 
     @property
     def length_s(self) -> float:
@@ -306,16 +343,17 @@ class Timeline:
         self._since, self._pool, self._used, self._rate = start_ns, 0, 0, 0.0
         self._drawing: list[tuple[Account, Draw]] = []
         self._nodes_drawing = 0
-        self._booked: Booked = (0.0, 0.0, 0.0)
+        self._booked: Booked = (0.0, 0.0, 0.0, 0.0)
 
     def close(self, time_ns: int, accounts: Iterable[Account]) -> Interval:
         """End the interval that lasted until now."""
-        booked = [0.0, 0.0, 0.0]
+        booked = [0.0, 0.0, 0.0, 0.0]
         for account in accounts:
-            for place, value in enumerate((account.gross, account.rescale_cost, account.preemption_cost)):
+            costs = account.rescale_cost, account.preemption_cost, account.saving_cost
+            for place, value in enumerate((account.gross, *costs)):
                 booked[place] += value
-        gross, rescale, preemption = (now - then for now, then in zip(booked, self._booked, strict=True))
-        self._booked = (booked[0], booked[1], booked[2])
+        gross, rescale, preemption, saving = (now - then for now, then in zip(booked, self._booked, strict=True))
+        self._booked = (booked[0], booked[1], booked[2], booked[3])
         begin_s, end_s = (self._since - self._start_ns) / NS, (time_ns - self._start_ns) / NS
         idle_w = (self._pool - self._nodes_drawing) * self._idle_w
         draws = []
@@ -325,7 +363,7 @@ class Timeline:
             draws.append(draw)
             _meter(account, draw, end_s - begin_s)
         held = (self._pool, self._used, self._rate)
-        interval = Interval(begin_s, end_s, *held, gross, rescale, preemption, tuple(draws), idle_w)
+        interval = Interval(begin_s, end_s, *held, gross, rescale, preemption, saving, tuple(draws), idle_w)
         self.intervals.append(interval)
         return interval
 

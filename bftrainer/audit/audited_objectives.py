@@ -81,7 +81,8 @@ def _deadline(situation: Situation, mode: Mode) -> Floats:
         left = max(0.0, mode.work - account.progress)
         needed = np.full(mode.rate.size, left)
         if held >= task.least:
-            costs = task.grow_s * (counts > held) + task.shrink_s * (counts < held)
+            grow_s, shrink_s = task.change_s(held)
+            costs = grow_s * (counts > held) + shrink_s * (counts < held)
             needed += mode.rate[min(held, task.most)] * costs
         done = mode.rate * left_s
         if (np.abs(done - needed)[1:] <= TOLERANCE * np.maximum(1.0, needed[1:])).any() and left > 0.0:

@@ -76,6 +76,11 @@ class Books:
         return found + drawn
 
     @property
+    def saves(self) -> bool:
+        """Whether any task saves."""
+        return any(account.task.saving is not None for account in self.accounts.values())
+
+    @property
     def _exact(self) -> bool:
         """Whether completions are events at their exact times."""
         return self.settings.decide_on == "all"
@@ -125,7 +130,7 @@ class Books:
         never = soonest = self.settings.end_ns + 1
         for account in self.queue.active.values() if self._exact else ():
             if _will_miss_target(account) and account.rate > 0:
-                left_s = (account.mode.work - account.progress + account.pending) / account.rate
+                left_s = account.reached_s(account.mode.work - account.progress + account.pending)
                 soonest = min(soonest, self.now + max(0, round(left_s * NS)))
         if soonest == never:
             return never
@@ -172,7 +177,7 @@ class Books:
         missing = due.missing if self._exact else self._missing()
         self._ended(due.completing, missing)
         interval = self.time.close(self.now, self.accounts.values())
-        figures["Thr"] = interval.gross - interval.rescale - interval.preemption
+        figures |= {"Thr": interval.net, "SaveCost": interval.saving}
         self._launched(missing, self.queue.admit(self.now))
         deciding = self.now < self.settings.end_ns and bool(self.queue.active) and self.nodes.size > 0
         opening, self._opened = deciding and not self._opened, self._opened or deciding
@@ -198,9 +203,7 @@ class Books:
         """
         through = due.completing | {account.task.name for account in due.missing} if self._exact else set()
         lost, left, joined = self.nodes.change(due.changes, through)
-        for name, count in lost.items():
-            self.accounts[name].preempt(count)
-        cost = sum(self.accounts[name].task.shrink_s * self.accounts[name].rate for name in lost)
+        cost = sum(self.accounts[name].preempt(count) for name, count in lost.items())
         return {"Nleft": left, "Njoin": joined, "Npre": len(lost), "PreCost": cost}
 
     def _ended(self, completing: set[str], missing: list[Account]) -> None:
@@ -269,8 +272,9 @@ class Books:
             spare_w -= max(0.0, above_w) if nodes.size else 0.0
             self.nodes.give(account.task.name, nodes)
             account.hold(len(nodes), self.now)
-            account.pending = account.speed(account.count) * account.task.grow_s
-            account.rescaling_s = account.task.grow_s if account.pending else 0.0
+            start_s = float(account.task.start_s[account.count])
+            account.pending = account.speed(account.count) * start_s
+            account.rescaling_s = start_s if account.pending else 0.0
             theirs = [move[2] for move in self._moves.get(self.now, ()) if move[2] == account.task.name]
             self.start.same(f"{_iso(self.now)} {account.task.name}", len(theirs), len(nodes))
 

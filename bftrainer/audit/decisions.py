@@ -265,18 +265,18 @@ class Judge:
         account, held, rules = situation.account, situation.held, self.rules
         task, counts = account.task, np.arange(account.task.most + 1)
         worth = {id(mode): self.objective.credit(situation, mode) for mode in (*account.modes, account.mode)}
-        seconds = np.where(counts > held, task.grow_s, task.shrink_s) * (counts != held)
-        hits_per_s = np.zeros(counts.size)
+        seconds = np.where(counts > held, *task.change_s(held)) * (counts != held)
+        hits_per_s, lost_s = np.zeros(counts.size), account.hit_s()
         if row.get("departures_per_s") is not None:
             hits_per_s = row["departures_per_s"] * (1.0 - (1.0 - row["departure_share"]) ** counts)
         found = []
         for mode in account.modes:
             credit = worth[id(mode)]
-            table = rules.forward_s * credit * (1.0 - hits_per_s * task.shrink_s)
+            table = rules.forward_s * credit * (1.0 - hits_per_s * lost_s)
             if held >= task.least:
                 table = table - worth[id(account.mode)][held] * seconds
             elif rules.full_start:
-                table = table - credit * task.grow_s * (counts > held)
+                table = table - credit * task.start_s * (counts > held)
             table[1 : task.least] = -np.inf
             found.append(table)
         return found

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from bftrainer.audit.parts import UnusableError
 from bftrainer.audit.pickles import read_frame
+from bftrainer.audit.saving import Saving
 
 NS = 1_000_000_000
 Floats = NDArray[np.float64]
@@ -77,6 +78,20 @@ class Task:
     own_credit: bool = False
     tuned: dict[str, Any] | None = None
     assumed: bool = False  # whether it scales by a law, as nobody says how it does
+    saving: Saving | None = None
+
+    def change_s(self, held: int) -> tuple[float, float]:
+        """Seconds of work that growing from this many nodes costs, and shrinking."""
+        if self.saving is None:
+            return self.grow_s, self.shrink_s
+        held = min(held, self.most)
+        both = float(self.saving.save_s[held] + self.saving.restart_s[held])
+        return both, both
+
+    @property
+    def start_s(self) -> Floats:
+        """Seconds of work that a start costs where it is not free, by count."""
+        return np.full(self.most + 1, self.grow_s) if self.saving is None else self.saving.restart_s
 
 
 @dataclass(frozen=True)
@@ -280,6 +295,7 @@ def _task(record: dict[str, Any], curve: dict[str, Any] | None, law: str | None,
         own_credit=bool(curve and curve.get("credit")),
         tuned=tuned,
         assumed=not curve,
+        saving=Saving.of(record, most),
     )
 
 

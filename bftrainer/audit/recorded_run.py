@@ -45,6 +45,7 @@ _TASKS: _Columns = {
     **dict.fromkeys(("work_done", "work_total", "node_s", "rescale_cost", "preemption_cost"), (_REAL, False)),
     **dict.fromkeys(("rescales", "preemptions"), (_WHOLE, False)),
 }
+_OPTIONAL_TASKS: _Columns = {"group": (_TEXT, True), "saving_cost": (_REAL, False)}
 _TUNED_TASKS: _Columns = {
     **dict.fromkeys(("energy_j", "train_s"), (_REAL, True)),
     **dict.fromkeys(("attempts", "batch_size", "power_limit_w"), (_WHOLE, True)),
@@ -76,6 +77,7 @@ STEP_COLUMNS = (
     *("evtTime", "Thr", "Rate", "ReScost", "evt", "Nleft", "Npre", "Njoin"),
     *("nJob", "nNd", "nJrun", "nNrun", "PreCost"),
 )
+SAVE_COLUMN = "SaveCost"
 _WHOLE_STEPS = frozenset(("evt", "Nleft", "Npre", "Njoin", "nJob", "nNd", "nJrun", "nNrun"))
 
 
@@ -125,7 +127,7 @@ def read_record(run: Path) -> RecordedRun:
         summary=summary,
         steps=_steps(run / "step-logs.csv", unknown),
         decisions=decisions,
-        tasks=_table(run, "tasks", _TASKS | (_TUNED_TASKS if tuned else {}), unknown, {"group": (_TEXT, True)}),
+        tasks=_table(run, "tasks", _TASKS | (_TUNED_TASKS if tuned else {}), unknown, _OPTIONAL_TASKS),
         moves=[(row["time"], row["node"], row["task"]) for row in moves],
         power=_table(run, "power", _POWER, unknown) if (run / "power.parquet").is_file() else None,
         attempts=_table(run, "attempts", _ATTEMPTS, unknown) if tuned else None,
@@ -185,12 +187,13 @@ def _steps(path: Path, unknown: list[str]) -> Rows:
     missing = [name for name in STEP_COLUMNS if name not in names]
     if missing:
         raise UnusableError(f"{path.name}: Expected a column {missing[0]}, found none")
-    unknown += [f"{path.name}, column {printable(name)}" for name in names if name not in STEP_COLUMNS]
+    kept = [*STEP_COLUMNS[1:], *(name for name in names if name == SAVE_COLUMN)]
+    unknown += [f"{path.name}, column {printable(name)}" for name in names if name not in ("evtTime", *kept)]
     rows: Rows = []
     for row in reader:
         if None in row or None in row.values():
             raise UnusableError(f"{path.name}:{reader.line_num}: Expected {len(names)} cells")
-        figures: dict[str, Any] = {name: _finite(row[name]) for name in STEP_COLUMNS[1:]}
+        figures: dict[str, Any] = {name: _finite(row[name]) for name in kept}
         figures |= {name: int(figures[name]) for name in _WHOLE_STEPS if figures[name].is_integer()}
         rows.append(figures | {"time": moment_ns(row["evtTime"])})
     return rows

@@ -11,10 +11,11 @@ from bftrainer.audit.accounts import Account
 from bftrainer.audit.books import Books
 from bftrainer.audit.input_files import NS
 from bftrainer.audit.parts import ROUNDING, Part, close
-from bftrainer.audit.recorded_run import STEP_COLUMNS, RecordedRun
+from bftrainer.audit.recorded_run import SAVE_COLUMN, STEP_COLUMNS, RecordedRun
 
 # Seconds from the window's start, as floats, tell years to some nanoseconds.
 ROUNDED_NS = 1_000
+_SUMS = ("work_done", "rescale_cost", "preemption_cost", "saving_cost")
 
 
 def check_tasks(record: RecordedRun, books: Books) -> Part:
@@ -27,11 +28,12 @@ def check_tasks(record: RecordedRun, books: Books) -> Part:
         if account is None:
             continue
         found = _task(account, tuned=record.attempts is not None)
+        found |= {"saving_cost": account.saving_cost} if books.saves else {}
         for name, figure in found.items():
             # Sums of what is done and lost carry rounding of the size of all that was booked.
-            slack = ROUNDING * account.gross if name in ("work_done", "rescale_cost", "preemption_cost") else 0.0
+            slack = ROUNDING * account.gross if name in _SUMS else 0.0
             slack = ROUNDED_NS if name == "submitted" else slack
-            part.same(f"{row['task']} {name}", row[name], figure, slack)
+            part.same(f"{row['task']} {name}", row.get(name), figure, slack)
         if "group" in row:
             part.same(f"{row['task']} group", row["group"], account.task.group)
     return part
@@ -75,9 +77,10 @@ def check_steps(books: Books) -> Part:
         part.same(f"{where} evt", step.recorded["evt"], number)
         number += 1
         slack = ROUNDING * max(abs(interval.gross), abs(step.found["Rate"]))
-        for name in STEP_COLUMNS[1:]:
+        for name in (*STEP_COLUMNS[1:], *([SAVE_COLUMN] if books.saves else [])):
             if name != "evt":
-                part.same(f"{where} {name}", step.recorded[name], step.found[name], slack if name == "Thr" else 0.0)
+                rounding = slack if name in ("Thr", SAVE_COLUMN) else 0.0
+                part.same(f"{where} {name}", step.recorded.get(name), step.found[name], rounding)
     return part
 
 

@@ -167,11 +167,11 @@ def _pool(intervals: Sequence[Interval]) -> dict[str, Any]:
     length = math.fsum(each.length_s for each in intervals)
     idle = math.fsum(each.idle * each.length_s for each in intervals)
     used = math.fsum(each.used * each.length_s for each in intervals)
-    gross, rescale, preemption = (
-        math.fsum(getattr(each, name) for each in intervals) for name in ("gross", "rescale", "preemption")
+    gross, rescale, preemption, saving = (
+        math.fsum(getattr(each, name) for each in intervals) for name in ("gross", "rescale", "preemption", "saving")
     )
     promised = math.fsum(each.rate * each.length_s for each in intervals) - rescale
-    net = gross - rescale - preemption
+    net = gross - rescale - preemption - saving
     return {
         "idle_node_s": idle,
         "eq_nodes": _ratio(idle, length),
@@ -182,6 +182,7 @@ def _pool(intervals: Sequence[Interval]) -> dict[str, Any]:
         "rescale_loss_share": _ratio(rescale, gross),
         "preemption_loss_work": preemption,
         "preemption_loss_share": _ratio(preemption, gross),
+        **({"saving_loss_work": saving, "saving_loss_share": _ratio(saving, gross)} if saving else {}),
         "return_on_investment": _ratio(net, promised),
     }
 

@@ -23,10 +23,8 @@ Columns = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 # What a record holds of a solver's result, in its order; and what it ends with, of the decision.
-_OF_RESULT = attrgetter(
-    *("objective", "bound", "gap", "stop_reason", "held", "solver", "solve_s"),
-    *("decided_by", "model_rows", "model_columns", "backend_s"),
-)
+_RESULT = "objective bound gap stop_reason held solver solve_s decided_by model_rows model_columns backend_s"
+_OF_RESULT = attrgetter(*_RESULT.split())
 _SETTINGS = "batch_sizes power_limits_w drawn_w cap_w offered departures_per_s departure_share"
 _OF_DECISION: attrgetter[tuple[Any, ...]] = attrgetter(*_SETTINGS.split())
 
@@ -65,8 +63,8 @@ class EventRecord:
         Seconds since the window's start, and since the previous event.
     gross : float
         Work done since the previous event, before costs.
-    rescale_booked, preemption_cost : float
-        Work lost to the previous decision's rescaling, and to nodes lost at this event.
+    rescale_booked, preemption_cost, saving_cost : float
+        Work lost to the previous decision's rescaling, to nodes lost at this event, and to saves since the previous.
     rate : float
         Work/s after the decision.
     rescale_cost : float
@@ -97,11 +95,12 @@ class EventRecord:
     running: int
     used: int
     overruns: tuple[Overrun, ...] = ()
+    saving_cost: float = 0.0
 
     @property
     def work(self) -> float:
         """Work done since the previous event, minus costs."""
-        return self.gross - self.rescale_booked - self.preemption_cost
+        return self.gross - self.rescale_booked - self.preemption_cost - self.saving_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +261,8 @@ class TaskRecord:
         Node-seconds held.
     rescales, preemptions : int
         Number of decisions that changed its node count while it ran, and of events in which it lost nodes.
-    rescale_cost, preemption_cost : float
-        Work lost to rescales and to preemptions.
+    rescale_cost, preemption_cost, saving_cost : float
+        Work lost to rescales, to preemptions and to saves.
     tuned : TunedRecord, optional
         Result of tuning, for tasks with a tuning section.
     """
@@ -279,6 +278,7 @@ class TaskRecord:
     preemptions: int
     rescale_cost: float
     preemption_cost: float
+    saving_cost: float = 0.0
     tuned: TunedRecord | None = None
 
 

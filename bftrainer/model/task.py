@@ -6,11 +6,13 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
+from bftrainer.model.saving import SAVING_FIELDS, NodePoints, SavingCosts, Seconds
 from bftrainer.model.tuning import TunedRun, TuningSpec
 from bftrainer.model.type_checks import real_number, whole_number
 
@@ -19,8 +21,8 @@ MOST_NODES = 10_000_000
 """Largest node count of a task: tables over counts have to fit in memory."""
 
 _WHOLE_FIELDS = ("min_nodes", "max_nodes", "gpus_per_node", "submit_ns", "deadline_ns")
-_REAL_FIELDS = ("work", "weight", "grow_cost_s", "shrink_cost_s", "submit_s", "deadline_s")
-_OPTIONAL_FIELDS = ("submit_ns", "deadline_ns", "deadline_s")
+_REAL_FIELDS = ("work", "weight", "grow_cost_s", "shrink_cost_s", "submit_s", "deadline_s", *SAVING_FIELDS)
+_OPTIONAL_FIELDS = ("submit_ns", "deadline_ns", "deadline_s", *SAVING_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class TaskSpec:
     scaling : ScalingCurve
         Must reach `max_nodes`.
     grow_cost_s, shrink_cost_s : float
-        Seconds of progress lost when it gains nodes, and when it gives up or loses nodes.
+        Seconds of progress lost when it gains nodes, and when it gives up or loses nodes; not used with `checkpoint_s`.
     submit_s : float
         Submission, in seconds from the window's start; not used if `submit_ns` is given.
     submit_ns : int, optional
@@ -169,9 +171,15 @@ class TaskSpec:
         admitted and gets a run.
     run : TunedRun, optional
         Current run of a tuned task; `work` is then in epochs, and `scaling` in epochs/s.
+    checkpoint_s, restart_s : float or NodePoints, optional
+        Seconds that it takes to save its progress, and to load it and warm up: see `bftrainer.replay.saving`.
+    checkpoint_interval_s : float or NodePoints, optional
+        Seconds that it trains between saves; None for the Young/Daly optimum.
 
     Attributes
     ----------
+    saves : SavingCosts or None
+        What saving takes at every count; None without `checkpoint_s`.
     rates : ndarray of float64, shape (max_nodes + 1,)
         Throughput at every count, read-only: work/s.
     credits : ndarray of float64, shape (max_nodes + 1,)
@@ -201,6 +209,10 @@ class TaskSpec:
     user: str | None = None
     tuning: TuningSpec | None = None
     run: TunedRun | None = None
+    checkpoint_s: Seconds | None = None
+    restart_s: Seconds | None = None
+    checkpoint_interval_s: Seconds | None = None
+    saves: SavingCosts | None = field(init=False, repr=False, compare=False)
     rates: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     credits: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
@@ -211,6 +223,11 @@ class TaskSpec:
         for name, table in (("rates", self.scaling.values(counts)), ("credits", self.scaling.credits(counts))):
             table.flags.writeable = False
             object.__setattr__(self, name, table)
+        try:
+            saves = SavingCosts.of({name: getattr(self, name) for name in SAVING_FIELDS}, self.max_nodes)
+        except InvalidTaskError as fault:
+            self._refuse(str(fault).removesuffix("."))
+        object.__setattr__(self, "saves", saves)
 
     def _check_types(self) -> None:
         for name in ("name", "group", "user"):
@@ -226,7 +243,8 @@ class TaskSpec:
         for names, made in ((_WHOLE_FIELDS, whole_number), (_REAL_FIELDS, real_number)):
             for name in names:
                 value = getattr(self, name)
-                if value is None and name in _OPTIONAL_FIELDS:
+                given_by_points = name in SAVING_FIELDS and isinstance(value, NodePoints)
+                if given_by_points or (value is None and name in _OPTIONAL_FIELDS):
                     continue
                 try:
                     object.__setattr__(self, name, made(name, value, InvalidTaskError))
@@ -261,13 +279,23 @@ class TaskSpec:
         if self.tuning is not None and not self.scaling.at(1) > 0:
             self._refuse("Expected throughput above 0 on one node, which a tuned task's speed-up refers to, got 0")
 
-    def _refuse(self, message: str) -> None:
+    def _refuse(self, message: str) -> NoReturn:
         raise InvalidTaskError(f"{message} (task {self.name}).")
 
     @property
     def tuning_group(self) -> str:
         """Name of the group that it is tuned with: `group`, or its own name without one."""
         return self.name if self.group is None else self.group
+
+    def change_s(self, count: int) -> tuple[float, float]:
+        """Seconds of progress that it loses if a decision gives it more nodes than `count`, and if fewer."""
+        if self.saves is None:
+            return self.grow_cost_s, self.shrink_cost_s
+        return (self.saves.change_s(count),) * 2
+
+    def start_s(self, at: int | slice) -> Any:
+        """Seconds of progress that a start from nothing costs if it is not free, at a count or at several."""
+        return self.grow_cost_s if self.saves is None else self.saves.restart_s[at]
 
     def submitted_after_s(self, start_ns: int) -> float:
         """Submission in seconds after the instant `start_ns` (nanoseconds since the epoch); may be negative."""

@@ -163,8 +163,8 @@ def _rescale_cost(spec: TaskSpec, held: int, counts: NDArray[np.int64]) -> NDArr
     """Work lost by going from `held` nodes to `counts`; a start from nothing is free."""
     if held < spec.min_nodes:
         return np.zeros(counts.shape)
-    grown, shrunk = spec.grow_cost_s * (counts > held), spec.shrink_cost_s * (counts < held)
-    cost: NDArray[np.float64] = spec.rates[held] * (grown + shrunk)
+    grow_s, shrink_s = spec.change_s(held)
+    cost: NDArray[np.float64] = spec.rates[held] * (grow_s * (counts > held) + shrink_s * (counts < held))
     return cost
 
 

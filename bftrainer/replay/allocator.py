@@ -16,12 +16,12 @@ import solvers
 from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
 from bftrainer.model.type_checks import checked_names, instances, whole_number
-from bftrainer.replay.allocator_settings import BUSY, INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Settings
+from bftrainer.replay.allocator_settings import BUSY, INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Settings, Status
 from bftrainer.replay.checkpoints import KeptState
 from bftrainer.replay.foresight import Foresight, Sight
 from bftrainer.replay.moves import Moves
 from bftrainer.replay.option_tables import OptionTables, answering, constrained, objective_name
-from bftrainer.replay.state import NO_NODES, ReplayState, Status
+from bftrainer.replay.state import NO_NODES, ReplayState
 from bftrainer.replay.tuned import TunedTasks, drawn_w, spare_w, within_cap
 from solvers.registry import get_solver, solve
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,15 @@ from bftrainer.model.type_checks import real_number, whole_number
 
 INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM = "solve", "empty", "random"
 BUSY, FREE = -2, -1
+
+
+class Status(IntEnum):
+    """Status of a task."""
+
+    WAITING = 0
+    ACTIVE = 1
+    DONE = 2
+    FAILED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +154,8 @@ class Effects:
     tasks : ndarray of int32, shape (A,)
     gross : ndarray of float64, shape (A,)
         Work done since the last event, costs not yet deducted.
-    rescale_cost, preemption_cost : ndarray of float64, shape (A,)
-        Work booked off: the last decision's rescale cost, and that of losing nodes now.
+    rescale_cost, preemption_cost, saving_cost : ndarray of float64, shape (A,)
+        Work booked off: the last decision's rescale cost, that of losing nodes now, and that of saves since.
     lost : ndarray of int64, shape (A,)
         Nodes lost.
     completed, admitted : tuple of int
@@ -168,6 +178,7 @@ class Effects:
     gross: Floats
     rescale_cost: Floats
     preemption_cost: Floats
+    saving_cost: Floats
     lost: NDArray[np.int64]
     completed: tuple[int, ...]
     admitted: tuple[int, ...]
@@ -177,3 +188,8 @@ class Effects:
     retrying: tuple[int, ...] = ()
     failed: tuple[int, ...] = ()
     overruns: tuple[Overrun, ...] = ()
+
+    @property
+    def net(self) -> Floats:
+        """Work done since the last event, less costs."""
+        return self.gross - self.rescale_cost - self.preemption_cost - self.saving_cost

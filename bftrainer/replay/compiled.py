@@ -1,7 +1,7 @@
 """Replays in the compiled core, where it can run them, and otherwise in the general loop: the same records.
 
-The core replays plain tasks under a static objective without power caps. It decides itself what the solver `dp` would
-and what exact pruning decides; whatever else there is to decide it asks the allocator's solver.
+The core replays plain tasks, which do not save, under a static objective without power caps. It decides itself what the
+solver `dp` would and what exact pruning decides; whatever else there is to decide it asks the allocator's solver.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _credits_for_core(allocator: Allocator) -> list[Floats] | None:
     objective = settings.objective
     if core is None or not is_static(objective) or getattr(objective, "constraints", None) is not None:
         return None
-    plain = all(spec.tuning is None and spec.run is None for spec in state.specs)
+    plain = all(spec.tuning is None and spec.run is None and spec.saves is None for spec in state.specs)
     fresh = state.time_s == 0.0 and state.pool == 0 and not state.active.size
     capped = math.isfinite(allocator.power_cap_w)
     guided = allocator.tuners or allocator.foresight is not None or settings.initial == INITIAL_RANDOM

@@ -59,6 +59,7 @@ class CoreRecords:
             EventRecord,
             {
                 **self._of("event", *figures, "rescale_cost"),
+                "saving_cost": np.zeros(sizes.size),
                 **self._of("event", "left", "joined", "preempted", "idle", "running", "used"),
                 "tasks": Lists(self.columns["event.tasks"], _offsets(sizes)),
                 "overruns": Lists(late, _offsets(np.bincount(self.columns["overrun.record"], minlength=sizes.size))),

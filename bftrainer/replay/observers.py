@@ -115,6 +115,7 @@ class Recorder(Observer):
             gross=float(add(effects.gross)),
             rescale_booked=float(add(effects.rescale_cost)),
             preemption_cost=float(add(effects.preemption_cost)) if effects.left else 0.0,
+            saving_cost=float(add(effects.saving_cost)),
             rate=float(add(state.rate)),
             rescale_cost=float(add(state.pending)),
             left=effects.left,
@@ -147,6 +148,7 @@ class _TaskBooks:
         self.preemptions = np.zeros(size, dtype=np.int64)
         self.rescale_cost = np.zeros(size)
         self.preemption_cost = np.zeros(size)
+        self.saving_cost = np.zeros(size)
 
     def _reach(self, size: int) -> None:
         """Make room for tasks that were submitted during the replay."""
@@ -162,8 +164,9 @@ class _TaskBooks:
         tasks = effects.tasks
         if before is not None:
             self.node_s[tasks] += before.counts * effects.elapsed_s
-        self.work[tasks] += effects.gross - effects.rescale_cost - effects.preemption_cost
+        self.work[tasks] += effects.net
         self.rescale_cost[tasks] += effects.rescale_cost
+        self.saving_cost[tasks] += effects.saving_cost
         if effects.left:
             self.preemption_cost[tasks] += effects.preemption_cost
             self.preemptions[tasks] += effects.lost > 0
@@ -204,6 +207,7 @@ class _TaskBooks:
                 preemptions=int(self.preemptions[number]),
                 rescale_cost=float(self.rescale_cost[number]),
                 preemption_cost=float(self.preemption_cost[number]),
+                saving_cost=float(self.saving_cost[number]),
             )
             for number, spec in enumerate(state.specs)
         )
@@ -219,8 +223,8 @@ class PowerMeter(Observer):
 
     A tuned task draws its run's power while it trains. It draws its nodes' idle power while it rescales (by a decision
     or because it lost nodes) and while it holds nodes without training, as after its work is done and no event has
-    noticed that yet. Free nodes of the pool, and all nodes of tasks that are not tuned, count with idle power, as their
-    training power is unknown.
+    noticed that yet; while it saves, it draws what it draws between saves. Free nodes of the pool, and all nodes of
+    tasks that are not tuned, count with idle power, as their training power is unknown.
 
     Parameters
     ----------
@@ -332,8 +336,11 @@ class _Draw:
             return
         trains_s = min(held.time_s + rescaling_s, ends_s)
         # A rescale's cost is booked off at the next instant, so progress counts from its end.
-        left = max(0.0, run.profiling_work - float(held.progress[slot]))
-        self.edges = (trains_s, min(trains_s + left / rate, ends_s), ends_s)
+        left_s = max(0.0, run.profiling_work - float(held.progress[slot])) / rate
+        clock = held.clocks.get(self.number)
+        if clock is not None and left_s:
+            left_s = clock.reached_s(left_s)
+        self.edges = (trains_s, min(trains_s + left_s, ends_s), ends_s)
         self.powers = (idle_w, float(run.profiling_power_w[self.nodes]), float(run.power_w[self.nodes]), idle_w)
 
     def at(self, time_s: float) -> tuple[float, bool]:
@@ -343,9 +350,16 @@ class _Draw:
 
 
 def _preempted(before: ReplayState, effects: Effects) -> dict[int, float]:
-    """Seconds that tasks which lost nodes rescale, by task number: the cost in work over their rate."""
-    slots = effects.preemption_cost.nonzero()[0].tolist()
-    return {int(before.active[slot]): float(effects.preemption_cost[slot] / before.rate[slot]) for slot in slots}
+    """Seconds that tasks which lost nodes rescale, by task number: the cost in work over their rate.
+
+    A task that saves restarts; what it then does again is training like any other.
+    """
+    found = {}
+    for slot in effects.preemption_cost.nonzero()[0].tolist():
+        spec, count = before.specs[before.active.item(slot)], before.counts.item(slot)
+        whole_s = effects.preemption_cost[slot] / before.rate[slot]
+        found[before.active.item(slot)] = float(whole_s if spec.saves is None else spec.start_s(count))
+    return found
 
 
 def _rescaling(

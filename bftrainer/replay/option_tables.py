@@ -16,6 +16,7 @@ from bftrainer.errors import BftrainerError, ObjectiveError
 from bftrainer.model import Objective, TaskSpec, TaskState, is_static
 from bftrainer.model.lifetime import Departures
 from bftrainer.replay.allocator_settings import Settings
+from bftrainer.replay.saving import hit_s
 from bftrainer.replay.state import ReplayState
 from bftrainer.replay.tuned import training_power_w
 from solvers import AllocationProblem, Floor, LinearRow
@@ -30,6 +31,9 @@ NO_MODES = np.zeros(0, dtype=np.int64)
 
 class OptionTables:
     """Value tables ``v_j(n) = Tfwd O_j(n) - r_j (Tcup [n > C_j] + Tcdw [n < C_j])`` of active tasks.
+
+    For a task that saves, both costs are `checkpoint_s` and `restart_s` on C_j nodes, and ``Tcdw`` below is what a hit
+    on n nodes is expected to lose (`bftrainer.replay.saving.hit_s`). That saves take time is left out.
 
     With `departures` to expect, the first term is ``Tfwd O_j(n) (1 - hits(n) Tcdw)``: in the forward time, a task on n
     nodes expects ``Tfwd hits(n)`` events that take some of them, each of which costs it ``Tcdw O_j(n)``. This assumes
@@ -170,18 +174,20 @@ class OptionTables:
         table = settings.forward_time_s * np.stack(rows)
         if self.departures is not None:
             for spec, values in zip(modes, table, strict=True):
-                values *= 1.0 - self.departures.hits_per_s(np.arange(values.size)) * spec.shrink_cost_s
+                lost_s = hit_s(spec, state.clocks.get(number))
+                values *= 1.0 - self.departures.hits_per_s(np.arange(values.size)) * lost_s
         if held >= current.min_nodes:
             known = [credit for spec, credit in zip(modes, rows, strict=True) if spec is current]
             if not known:
                 known = [self.credit(self.state_of(state, slot), state.time_s)]
             at_stake = known[0][held]
             for spec, values in zip(modes, table, strict=True):
-                values[:held] -= at_stake * spec.shrink_cost_s
-                values[held + 1 :] -= at_stake * spec.grow_cost_s
+                grow_s, shrink_s = spec.change_s(held)
+                values[:held] -= at_stake * shrink_s
+                values[held + 1 :] -= at_stake * grow_s
         elif settings.startup_cost == "full":
             for spec, credit, values in zip(modes, rows, table, strict=True):
-                values[held + 1 :] -= credit[held + 1 :] * spec.grow_cost_s
+                values[held + 1 :] -= credit[held + 1 :] * spec.start_s(slice(held + 1, None))
         # Minima are those of the task, whatever its power limit.
         first = modes[0]
         on_offer = solvers.counts_on_offer(first.min_nodes, first.max_nodes)
@@ -209,7 +215,9 @@ class OptionTables:
         if not finite.all():
             at = int(np.argmin(finite))
             raise ObjectiveError(f"{where}: Expected finite credit, got {credit[at]} for {at} nodes.")
-        span_s = self.settings.forward_time_s + spec.grow_cost_s + spec.shrink_cost_s
+        saves = spec.saves
+        costs_s = spec.grow_cost_s + spec.shrink_cost_s if saves is None else saves.most_s
+        span_s = self.settings.forward_time_s + costs_s
         if not math.isfinite(float(np.abs(credit).max()) * span_s * credit.size):
             raise ObjectiveError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
         return credit

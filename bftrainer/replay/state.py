@@ -8,26 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
-from bftrainer.replay.allocator_settings import BUSY, FREE, Effects, Floats, Indices, Settings
-from bftrainer.replay.moves import Moved, Moves, moved, moved_by_lifetime
+from bftrainer.replay.allocator_settings import BUSY, FREE, Effects, Floats, Indices, Settings, Status
+from bftrainer.replay.moves import Moved, Moves, drawn, moved, moved_by_lifetime
+from bftrainer.replay.saving import SaveClock, begun, hit_s, running_clocks, saved
 
 NO_NODES: Indices = np.empty(0, dtype=np.int32)
-
-
-class Status(IntEnum):
-    """Status of a task."""
-
-    WAITING = 0
-    ACTIVE = 1
-    DONE = 2
-    FAILED = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +44,8 @@ class ReplayState:
     counts : ndarray of int64, shape (A,)
     work, progress, rate, pending : ndarray of float64, shape (A,)
         Work to do, work done, work/s now, and work that the next event deducts.
+    clocks : mapping of int to SaveClock
+        Of those tasks that save, by number.
     """
 
     settings: Settings
@@ -67,6 +61,7 @@ class ReplayState:
     progress: Floats = field(default_factory=lambda: np.empty(0))
     rate: Floats = field(default_factory=lambda: np.empty(0))
     pending: Floats = field(default_factory=lambda: np.empty(0))
+    clocks: Mapping[int, SaveClock] = field(default_factory=dict)
 
     @classmethod
     def initial(cls, settings: Settings, specs: Sequence[TaskSpec], submit_s: Floats, nodes: int) -> ReplayState:
@@ -110,8 +105,17 @@ class ReplayState:
         """Time at which each running active task completes its work at the present rates; infinity for the others."""
         times: Floats = np.full(self.active.size, np.inf)
         np.divide(self.work - self.progress + self.pending, self.rate, out=times, where=running)
+        for slot, clock in running_clocks(self.clocks, self.active, self.rate):
+            times[slot] = clock.reached_s(times.item(slot))
         # Rounding may leave progress slightly above the work: such a task completes now, not in the past.
         return self.time_s + np.maximum(times, 0.0)
+
+    def _saved(self, time_s: float) -> tuple[dict[int, SaveClock], Floats]:
+        """Clocks at `time_s`, and the work that saves have cost since; a task whose work is done saves no more."""
+        if not self.clocks:
+            return {}, np.zeros(self.active.size)
+        until_s = np.minimum(time_s, self._reached_s(self.rate > 0))
+        return saved(self.clocks, self.active, self.rate, until_s - self.time_s)
 
     def apply(
         self, time_s: float, joined: Indices = NO_NODES, left: Indices = NO_NODES, completed: Sequence[int] = ()
@@ -127,8 +131,9 @@ class ReplayState:
         completed : sequence of int
             Active tasks that the event reports as complete.
         """
-        progress, lost, preemption, ended = self._book_progress(time_s, left, completed)
-        gross = progress - self.progress + self.pending + preemption
+        clocks, saving = self._saved(time_s)
+        progress, lost, preemption, ended = self._book_progress(time_s, left, completed, clocks, saving)
+        gross = progress - self.progress + self.pending + preemption + saving
         owner, released = self._release_nodes(left, ended)
         done, again = self._split_ended(ended)
         if joined.size:
@@ -156,6 +161,7 @@ class ReplayState:
             progress=begun,
             rate=nothing,
             pending=nothing,
+            clocks=clocks,
         )._admit()
         return state, Effects(
             time_s=time_s,
@@ -164,6 +170,7 @@ class ReplayState:
             gross=gross,
             rescale_cost=self.pending,
             preemption_cost=preemption,
+            saving_cost=saving,
             lost=lost,
             completed=() if done is None else tuple(self.active[done].tolist()),
             admitted=admitted,
@@ -175,14 +182,14 @@ class ReplayState:
         )
 
     def _book_progress(
-        self, time_s: float, left: Indices, completed: Sequence[int]
+        self, time_s: float, left: Indices, completed: Sequence[int], clocks: dict[int, SaveClock], saving: Floats
     ) -> tuple[Floats, NDArray[np.int64], Floats, NDArray[np.bool_] | None]:
-        """Compute progress at `time_s`, nodes lost, the work that costs, and which active tasks ended."""
+        """Compute progress at `time_s`, nodes lost, the work that costs, and which active tasks ended; note hits."""
         done = np.isin(self.active, np.asarray(completed, dtype=np.int32)) if len(completed) else None
-        progress = self.progress + (time_s - self.time_s) * self.rate - self.pending
+        progress = self.progress + (time_s - self.time_s) * self.rate - self.pending - saving
         if done is not None:
             progress[done] = self.work[done]
-        lost, preemption = self._losses(left, done)
+        lost, preemption = self._losses(left, done, progress, clocks)
         progress -= preemption
         if self.settings.completions == "noticed":
             reached = progress >= self.work - rounding_s(time_s) * self.rate
@@ -215,8 +222,10 @@ class ReplayState:
         again = ended & np.array([run is not None and not run.reaches for run in runs], dtype=np.bool_)
         return (ended & ~again, again) if again.any() else (ended, None)
 
-    def _losses(self, left: Indices, done: NDArray[np.bool_] | None) -> tuple[NDArray[np.int64], Floats]:
-        """Nodes lost per active task and the work that costs: once per event, however many nodes."""
+    def _losses(
+        self, left: Indices, done: NDArray[np.bool_] | None, progress: Floats, clocks: dict[int, SaveClock]
+    ) -> tuple[NDArray[np.int64], Floats]:
+        """Nodes lost per active task and the work that costs: once per event, however many nodes; clocks note hits."""
         lost = np.zeros(self.active.size, dtype=np.int64)
         cost = np.zeros(self.active.size)
         if not left.size:
@@ -228,7 +237,15 @@ class ReplayState:
             if done is not None:
                 lost[done] = 0
             for slot in lost.nonzero()[0].tolist():
-                cost[slot] = self.specs[self.active.item(slot)].shrink_cost_s * self.rate.item(slot)
+                task, rate = self.active.item(slot), self.rate.item(slot)
+                clock = clocks.get(task)
+                if clock is None:
+                    cost[slot] = self.specs[task].shrink_cost_s * rate
+                elif rate > 0:
+                    # What was done is not lost, whether or not an event has noticed that.
+                    if progress.item(slot) < self.work.item(slot) - rounding_s(self.time_s) * rate:
+                        cost[slot] = clock.unsaved + self.specs[task].start_s(self.counts.item(slot)) * rate
+                    clocks[task] = clock.hit()
         return lost, cost
 
     def _release_nodes(
@@ -270,17 +287,12 @@ class ReplayState:
         status = self.status.copy()
         status[due] = Status.ACTIVE
         nothing = np.zeros(due.size)
-        state = replace(
-            self,
-            status=status,
-            active=np.concatenate((self.active, due.astype(np.int32))),
-            counts=np.concatenate((self.counts, np.zeros(due.size, dtype=np.int64))),
-            work=np.concatenate((self.work, [self.specs[task].work for task in due])),
-            progress=np.concatenate((self.progress, nothing)),
-            rate=np.concatenate((self.rate, nothing)),
-            pending=np.concatenate((self.pending, nothing)),
-        )
-        return state, tuple(due.tolist())
+        more = {"active": due.astype(np.int32), "counts": nothing.astype(np.int64)}
+        more |= {"work": np.array([self.specs[task].work for task in due])}
+        more |= dict.fromkeys(("progress", "rate", "pending"), nothing)
+        clocks = {**self.clocks, **{task: SaveClock() for task in due.tolist() if self.specs[task].saves}}
+        longer: dict[str, Any] = {name: np.concatenate((getattr(self, name), values)) for name, values in more.items()}
+        return replace(self, status=status, clocks=clocks, **longer), tuple(due.tolist())
 
     def respecified(self, specs: Mapping[int, TaskSpec]) -> ReplayState:
         """The same instant with new specs for some tasks: new work to do, and new rates for those that run."""
@@ -323,7 +335,9 @@ class ReplayState:
         if not changed:
             return self.owner, (), ()
         if remaining_s is not None:
-            at_stake = self._rates(after) * [self.specs[task].shrink_cost_s for task in self.active.tolist()]
+            tasks = zip(self.active.tolist(), after.tolist(), strict=True)
+            lost_s = [hit_s(self.specs[task], self.clocks.get(task), count) for task, count in tasks]
+            at_stake = self._rates(after) * lost_s
             changed = sorted(changed, key=lambda slot: -at_stake[slot])
         sizes = [(self.active.item(slot), after.item(slot) - self.counts.item(slot)) for slot in changed]
         return moved(self.owner, sizes) if remaining_s is None else moved_by_lifetime(self.owner, sizes, remaining_s)
@@ -344,6 +358,7 @@ class ReplayState:
             progress=self.progress,
             rate=self._rates(counts),
             pending=pending,
+            clocks=begun(self.clocks, self.specs, self.active, self.counts, counts),
         )
 
     def adopt_random(
@@ -353,22 +368,13 @@ class ReplayState:
 
         `within` may clear further tasks. The start-up cost `grow_cost_s * rate` is booked as in the published code.
         """
-        pool = np.flatnonzero(self.owner != BUSY).astype(np.int32)
-        draw = rng.integers(self.active.size, size=pool.size)
-        specs = [self.specs[task] for task in self.active.tolist()]
-        drawn = [pool[draw == slot][: spec.max_nodes] for slot, spec in enumerate(specs)]
-        counts = within(
-            [nodes.size if nodes.size >= spec.min_nodes else 0 for nodes, spec in zip(drawn, specs, strict=True)]
-        )
-        owner = self.owner.copy()
-        added = []
-        for task, nodes, count in zip(self.active.tolist(), drawn, counts, strict=True):
-            if count:
-                owner[nodes] = task
-                added.append((task, nodes))
+        tasks = self.active.tolist()
+        specs = [self.specs[task] for task in tasks]
+        owner, added, counts = drawn(self.owner, rng, tasks, specs, within)
         after = np.array(counts, dtype=np.int64)
-        pending = self._rates(after) * np.array([spec.grow_cost_s for spec in specs])
-        return self._with_allocation(owner, after, pending), Moves(tuple(added), (), pending)
+        start_s = [spec.start_s(count) for spec, count in zip(specs, counts, strict=True)]
+        pending = self._rates(after) * np.array(start_s)
+        return self._with_allocation(owner, after, pending), Moves(added, (), pending)
 
     def _rates(self, counts: NDArray[np.int64]) -> Floats:
         """Work/s per active task at `counts`; 0 below its minimum."""
@@ -387,7 +393,8 @@ class ReplayState:
             spec = self.specs[self.active.item(slot)]
             old, new = self.counts.item(slot), after.item(slot)
             if old >= spec.min_nodes:
-                costs[slot] = spec.rates[old] * (spec.grow_cost_s if new > old else spec.shrink_cost_s)
+                grow_s, shrink_s = spec.change_s(old)
+                costs[slot] = spec.rates[old] * (grow_s if new > old else shrink_s)
             elif self.settings.startup_cost == "full" and new > old:
-                costs[slot] = spec.rates[new] * spec.grow_cost_s
+                costs[slot] = spec.rates[new] * spec.start_s(new)
         return costs

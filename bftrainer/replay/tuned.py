@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError, SettingsError
 from bftrainer.model import TaskSpec, Tuner
-from bftrainer.replay.allocator_settings import Effects
-from bftrainer.replay.state import ReplayState, Status
+from bftrainer.replay.allocator_settings import Effects, Status
+from bftrainer.replay.state import ReplayState
 
 
 def held_idle_w(spec: TaskSpec, idle_node_w: float) -> float:
@@ -179,8 +179,7 @@ class TunedTasks:
         """Credit the net work since the last instant to the power limits that it was done at, if there are several."""
         if not self._has_choices:
             return
-        net = (effects.gross - effects.rescale_cost - effects.preemption_cost).tolist()
-        for work, task in zip(net, before.active.tolist(), strict=True):
+        for work, task in zip(effects.net.tolist(), before.active.tolist(), strict=True):
             run = before.specs[task].run
             if run is not None and len(self.modes[task]) > 1:
                 at = self._work_at.setdefault(task, {})

@@ -49,6 +49,7 @@ GLOSSARY: dict[str, Term] = {
     "preemption_loss_share": Term(
         "preemption loss", "share", "Work that was lost when the batch scheduler took nodes back, likewise.", -1
     ),
+    "saving_loss_share": Term("checkpoint loss", "share", "Work that was not done while tasks saved, likewise.", -1),
     "ledger.useful": Term("useful", "share", "Idle node-time that became lasting work, at the tasks' best rate.", 1),
     "ledger.rescaling": Term("rescaling", "share", "Idle node-time that growing and shrinking by choice cost.", -1),
     "ledger.preemption": Term(
@@ -126,7 +127,10 @@ HEADLINES = (
 )
 """Those that fit into one line a run."""
 
-WORK_SHARES = ("rescale_loss_share", "preemption_loss_share", "loss_variability_share", "loss_horizon_share")
+WORK_SHARES = (
+    *("rescale_loss_share", "preemption_loss_share", "saving_loss_share"),
+    *("loss_variability_share", "loss_horizon_share"),
+)
 """Figures of other wholes than the ledger's; tables and pages that show the ledger leave them out."""
 
 # From which value on a unit is used, and its size.
@@ -200,7 +204,15 @@ def scaled_label(values: Iterable[float | None], term: Term) -> tuple[float, str
 
 ON_SCALING = (
     *("used_node_s", "occupancy", "work_done", "rescale_loss_work", "rescale_loss_share", "preemption_loss_work"),
-    *("preemption_loss_share", "efficiency", "efficiency_horizon_s", "ideal_work", "loss_variability_share"),
+    *(
+        "saving_loss_work",
+        "saving_loss_share",
+        "preemption_loss_share",
+        "efficiency",
+        "efficiency_horizon_s",
+        "ideal_work",
+        "loss_variability_share",
+    ),
     *("loss_horizon_share", "return_on_investment", "tasks_completed", "tasks_started", "makespan_s"),
     *("turnaround_mean_s", "turnaround_p90_s", "wait_mean_s", "preemptions", "rescales"),
     *("preemptions_per_node_hour", "rescales_per_node_hour", "energy_j", "idle_energy_j", "average_power_w"),

@@ -43,7 +43,7 @@ def held_parts(task: TaskRecord) -> dict[str, float]:
     What a tuned task did in earlier tries is converted by the rate of its last one.
     """
     rate = best_rate(task.spec)
-    works = (task.work_done, task.rescale_cost, task.preemption_cost, 0.0)
+    works = (task.work_done, task.rescale_cost, task.preemption_cost, task.saving_cost)
     parts = [work / rate if rate else 0.0 for work in works]
     return dict(zip(HELD, (*parts, task.node_s - math.fsum(parts)), strict=True))
 

@@ -36,7 +36,7 @@ class Intervals:
         Idle nodes, and nodes that tasks hold.
     rate : ndarray of float64, shape (E,)
         Work/s promised.
-    gross, rescale, preemption : ndarray of float64, shape (E,)
+    gross, rescale, preemption, saving : ndarray of float64, shape (E,)
         Work done, and work booked off at the interval's end; `rescale` is what its decision cost.
     overruns : ndarray of object, shape (E,)
         Tuples of `Overrun`: tasks that did their work before the interval's end.
@@ -51,6 +51,7 @@ class Intervals:
     gross: Floats
     rescale: Floats
     preemption: Floats
+    saving: Floats
     overruns: NDArray[np.object_]
 
     @classmethod
@@ -72,6 +73,7 @@ class Intervals:
             gross=booked["gross"],
             rescale=booked["rescale_booked"],
             preemption=booked["preemption_cost"],
+            saving=booked["saving_cost"],
             overruns=overruns,
         )
 
@@ -82,18 +84,21 @@ class Intervals:
     @property
     def net(self) -> Floats:
         """Work booked, net of costs, per interval."""
-        return self.gross - self.rescale - self.preemption
+        return self.gross - self.rescale - self.preemption - self.saving
 
     def work_at(self, time_s: float) -> float:
         """Work booked by `time_s`; as costs jump, a time that differs from an event's by rounding counts as that event.
 
-        Within an interval the promised work counts, less its pending cost, until a task's work is done.
+        Within an interval the promised work counts, less its pending cost and its share of the work that saves cost,
+        until a task's work is done.
         """
         same_s = rounding_s(time_s)
         passed = int(np.searchsorted(self.end_s, time_s + same_s, side="right"))
         total = math.fsum(self.net[:passed])
         if passed < self.start_s.size and time_s > self.start_s[passed] + same_s:
-            total += float(self.rate[passed] * (time_s - self.start_s[passed]) - self.rescale[passed])
+            since_s = time_s - self.start_s[passed]
+            total += float(self.rate[passed] * since_s - self.rescale[passed])
+            total -= float(self.saving[passed] * (since_s / self.length_s[passed]))
             total -= math.fsum(over.rate * max(0.0, time_s - over.reached_s) for over in self.overruns[passed])
         return total
 
@@ -104,8 +109,9 @@ def pool_metrics(intervals: Intervals) -> dict[str, Any]:
     Returns
     -------
     dict
-        `idle_node_s`, `eq_nodes`, `used_node_s`, `occupancy`, `work_done`, the two losses in work units and as shares
-        of gross work, and `return_on_investment`: work booked over work promised (``rate x time - rescale cost``).
+        `idle_node_s`, `eq_nodes`, `used_node_s`, `occupancy`, `work_done`, the losses in work units and as shares of
+        gross work (to saves only if there are any), and `return_on_investment`: work booked over work promised
+        (``rate x time - rescale cost``).
     """
     length = intervals.length_s
     window = math.fsum(length)
@@ -114,7 +120,9 @@ def pool_metrics(intervals: Intervals) -> dict[str, Any]:
     gross = math.fsum(intervals.gross)
     rescale = math.fsum(intervals.rescale)
     preemption = math.fsum(intervals.preemption)
-    net = gross - rescale - preemption
+    saving = math.fsum(intervals.saving)
+    net = gross - rescale - preemption - saving
+    saves = {"saving_loss_work": saving, "saving_loss_share": ratio(saving, gross)} if saving else {}
     return {
         "idle_node_s": idle,
         "eq_nodes": ratio(idle, window),
@@ -125,6 +133,7 @@ def pool_metrics(intervals: Intervals) -> dict[str, Any]:
         "rescale_loss_share": ratio(rescale, gross),
         "preemption_loss_work": preemption,
         "preemption_loss_share": ratio(preemption, gross),
+        **saves,
         "return_on_investment": ratio(net, math.fsum(intervals.rate * length) - rescale),
     }
 

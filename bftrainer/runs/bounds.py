@@ -9,7 +9,9 @@ from typing import Any
 
 from bftrainer.errors import SettingsError
 from bftrainer.model.records import Recording
+from bftrainer.model.saving import SAVING_FIELDS
 from bftrainer.objectives import throughput
+from bftrainer.report.intervals import ratio
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.run_inputs import Inputs
 
@@ -33,6 +35,8 @@ class WorkBound:
         The same as a share of that of the given settings, less 1; None if these did none.
     preemption_share, rescale_share : float
         Work lost until the end of the replay to departures, and to the decisions' own changes, as shares of all done.
+    saving_share : float or None
+        Likewise to saves; None if no task saves.
     """
 
     name: str
@@ -41,6 +45,7 @@ class WorkBound:
     against_blind: float | None
     preemption_share: float
     rescale_share: float
+    saving_share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,11 @@ class WorkBounds:
 
     def to_dict(self) -> dict[str, Any]:
         """What the bounds are, ready for JSON."""
-        return asdict(self) | {"notes": self.notes()}
+        found = asdict(self) | {"notes": self.notes()}
+        for each in found["bounds"]:
+            if each["saving_share"] is None:  # of no meaning for these tasks
+                del each["saving_share"]
+        return found
 
     def notes(self) -> list[str]:
         """What to know before one reads the figures."""
@@ -126,6 +135,7 @@ def bounds(
     works = [run.work_at(time_s) for run in runs]
     best = max(range(1, 1 + len(horizons_s)), key=works.__getitem__)
     half_s = min(given.log.window_s, given.config.until_s(given.log.start_ns)) / 2
+    saves = any(task.saves is not None for task in given.tasks)
     left = 1.0 - runs[-1].work_at(half_s) / math.fsum(task.work for task in given.tasks)
     found = tuple(
         WorkBound(
@@ -133,7 +143,9 @@ def bounds(
             changes,
             works[place],
             works[place] / works[-1] - 1.0 if works[-1] else None,
-            *(math.fsum(lost) / (math.fsum(run.gross) or 1.0) for lost in (run.preemption, run.rescale)),
+            ratio(math.fsum(run.preemption), math.fsum(run.gross)) or 0.0,
+            ratio(math.fsum(run.rescale), math.fsum(run.gross)) or 0.0,
+            ratio(math.fsum(run.saving), math.fsum(run.gross)) or 0.0 if saves else None,
         )
         for place, ((name, changes), run) in enumerate(zip(ways, runs, strict=True))
         if name != "clairvoyant pool" or place == best
@@ -157,5 +169,6 @@ def _inputs(given: Inputs, name: str, changes: dict[str, Any]) -> Inputs:
     inputs = replace(given, config=replace(given.config, bounds=False, **changes))
     if name != "cost-free":
         return inputs
-    free = tuple(replace(task, grow_cost_s=0.0, shrink_cost_s=0.0) for task in given.tasks)
+    nothing: dict[str, Any] = {"grow_cost_s": 0.0, "shrink_cost_s": 0.0} | dict.fromkeys(SAVING_FIELDS)
+    free = tuple(replace(task, **nothing) for task in given.tasks)
     return replace(inputs, tasks=free, settings=replace(given.settings, objective=throughput))

@@ -190,7 +190,7 @@ def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> 
     if config.baseline and not work_adds_up(tasks):
         warnings.append("no efficiency: tuned tasks count work in epochs over different datasets, which do not add up.")
     longest_s = config.forward_time_s
-    if config.startup_cost == "full" and all(task.grow_cost_s >= longest_s for task in tasks):
+    if config.startup_cost == "full" and all(np.min(task.start_s(slice(1, None))) >= longest_s for task in tasks):
         warnings.append(f"no start pays within the forward time of {longest_s:g} s: no task will ever run.")
     return warnings
 

@@ -144,15 +144,17 @@ class RunTable:
         """Names and types of the columns that the result has."""
         import pyarrow as pa
 
-        has = [column for column in self.columns if column.only is None or column.only(result)]
-        return pa.schema([(column.name, column.kind.type) for column in has])
+        return pa.schema([(column.name, column.kind.type) for column in self.of_run(result)])
+
+    def of_run(self, result: RunResult) -> list[Column]:
+        """Columns that the result has."""
+        return [column for column in self.columns if column.only is None or column.only(result)]
 
     def groups(self, result: RunResult) -> Iterator[pa.Table]:
         """Make the table of a result in parts of bounded size, at least one."""
         import pyarrow as pa
 
-        schema = self.schema(result)
-        columns = [column for column in self.columns if column.name in schema.names]
+        schema, columns = self.schema(result), self.of_run(result)
         for rows in _parts(self.source(result), GROUP_VALUES):
             yield pa.table([each.kind.array(each.values(rows), result) for each in columns], schema)
 
@@ -176,6 +178,11 @@ def _parts(source: Sequence[Any] | _Moves, values: int) -> Iterator[Any]:
 def _is_tuned(result: RunResult) -> bool:
     """Whether a run has tuned tasks."""
     return any(task.tuned is not None for task in result.recording.tasks)
+
+
+def _saves(result: RunResult) -> bool:
+    """Whether a run has tasks that save."""
+    return any(task.spec.saves is not None for task in result.recording.tasks)
 
 
 def _foresees(result: RunResult) -> bool:
@@ -256,6 +263,7 @@ STEPS = RunTable(
         *_columns(Holds.COUNT, {"nJrun": "running"}),
         *_columns(Holds.COUNT, {"nNrun": "used"}, read=True),
         *_columns(Holds.REAL, {"PreCost": "preemption_cost"}, read=True),
+        *_columns(Holds.REAL, {"SaveCost": "saving_cost"}, only=_saves),
     ),
 )
 DECISIONS = RunTable(
@@ -294,6 +302,7 @@ TASKS = RunTable(
         *_columns(Holds.REAL, "work_done work_total node_s", read=True),
         *_columns(Holds.COUNT, "rescales preemptions", read=True),
         *_columns(Holds.REAL, "rescale_cost preemption_cost", read=True),
+        *_columns(Holds.REAL, "saving_cost", only=_saves),
         *_columns(Holds.REAL, _of_tuned("energy_j", "train_s"), read=True, null=True, only=_is_tuned),
         *_columns(Holds.COUNT, _of_tuned("attempts", "batch_size", "power_limit_w"), null=True, only=_is_tuned),
         *_columns(Holds.FLAG, _of_tuned("reached"), null=True, only=_is_tuned),
@@ -364,11 +373,12 @@ def write_run(result: RunResult, directory: Path) -> None:
 
 def _write_steps(result: RunResult, path: Path) -> None:
     """Write the step log, with numbers as Python prints them."""
-    line = ",".join(["%s"] * len(STEPS.columns)) + "\n"  # no value needs quotes, and `csv` takes twice as long
+    kept = STEPS.of_run(result)
+    line = ",".join(["%s"] * len(kept)) + "\n"  # no value needs quotes, and `csv` takes twice as long
     with path.open("w", newline="", encoding="utf-8") as file:
-        file.write(line % tuple(column.name for column in STEPS.columns))
+        file.write(line % tuple(column.name for column in kept))
         for events in _parts(result.recording.events, _CSV_VALUES):
-            time_s, *columns = (column.values(events) for column in STEPS.columns)
+            time_s, *columns = (column.values(events) for column in kept)
             times = iso_column(instants_ns(result.start_ns, time_s))
             file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *columns)), strict=True)))
             release_mapped()

@@ -16,6 +16,7 @@ from bftrainer.files.documents import SCHEMA, csv_rows, fault_text, telling_faul
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec, iso
+from bftrainer.model.saving import SAVING_FIELDS, NodePoints, Seconds
 from bftrainer.tasksets.task_set import Draft, ScalingModel, locating, time_fields
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ def _schemas() -> dict[str, type[BaseModel]]:
         weight: float = 1.0
         deadline: datetime | date | float | str | None = None
         gpus_per_node: int = 1
+        checkpoint_s: Any = None
+        restart_s: Any = None
+        checkpoint_interval_s: Any = None
         scaling: ScalingTable | None = None
         zeus: zeus_table | None = None  # type: ignore[valid-type]
 
@@ -84,11 +88,29 @@ def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
     with locating(where):
         fields["tuning"] = _tuning(path, fields.pop("zeus"))
         fields["work"] = _work(fields)
+        fields |= {name: _seconds(name, fields[name]) for name in SAVING_FIELDS if fields[name] is not None}
         fields |= time_fields("submit", fields.pop("submit"))
         deadline = fields.pop("deadline")
         if deadline is not None:
             fields |= time_fields("deadline", deadline)
         return Draft(where, fields, None if scaling is None else _curve(scaling))
+
+
+def _seconds(name: str, given: object) -> object:
+    """Seconds as a file gives them: a number, or points over node counts; what else it is, the task refuses."""
+    if not isinstance(given, Mapping):
+        return given
+    if set(given) != {"nodes", "seconds"}:
+        raise InvalidTaskError(f"Expected {name} as a number or as nodes and seconds, got {', '.join(given) or '{}'}.")
+    return _points(name, given["nodes"], given["seconds"])
+
+
+def _points(name: str, nodes: Any, seconds: Any) -> NodePoints:
+    """Points over node counts; errors name the field."""
+    try:
+        return NodePoints(nodes, seconds)
+    except InvalidTaskError as fault:
+        raise InvalidTaskError(f"{name}: {fault}") from None
 
 
 def _tuning(path: Path, zeus: Mapping[str, Any] | None) -> TuningSpec | None:
@@ -176,10 +198,16 @@ def _table(task: TaskSpec, folder: Path) -> dict[str, Any]:
         **{key: getattr(task, key) for key in ("grow_cost_s", "shrink_cost_s", "weight")},
         "deadline": _moment(task, "deadline", _date),
         "gpus_per_node": task.gpus_per_node,
+        **{name: _points_table(getattr(task, name)) for name in SAVING_FIELDS},
         "scaling": scaling_table(task.scaling),
         "zeus": None if task.tuning is None else _zeus_table(task.tuning, folder),
     }
     return {key: value for key, value in table.items() if value is not None}
+
+
+def _points_table(seconds: Seconds | None) -> Any:
+    """Seconds as the TOML form spells them."""
+    return {key: list(each) for key, each in asdict(seconds).items()} if isinstance(seconds, NodePoints) else seconds
 
 
 def _moment(task: TaskSpec, key: str, written: Callable[[int], Any]) -> Any:
@@ -214,10 +242,11 @@ _WHOLE = ("min_nodes", "max_nodes", "gpus_per_node")
 _NUMBER = ("work", "grow_cost_s", "shrink_cost_s", "weight")
 _TEXT = ("group", "user")
 _REQUIRED = ("name", "min_nodes", "max_nodes", "work")
-COLUMNS = (
+_FIRST = (
     *("name", "submit", "min_nodes", "max_nodes", "work", "grow_cost_s", "shrink_cost_s", "weight", "deadline"),
     *("gpus_per_node", "group", "user", "nodes", "throughput", "credit"),
 )
+COLUMNS = (*_FIRST, *SAVING_FIELDS)
 
 
 def csv_drafts(path: Path) -> list[Draft]:
@@ -251,10 +280,20 @@ def _csv_draft(where: str, header: list[str], row: list[str]) -> Draft:
         fields |= {key: whole_from(key, cells[key]) for key in _WHOLE if key in cells}
         fields |= {key: real_from(key, cells[key]) for key in _NUMBER if key in cells}
         fields |= {key: cells[key] for key in _TEXT if key in cells}
+        fields |= {key: _csv_seconds(key, cells[key]) for key in SAVING_FIELDS if key in cells}
         for key in ("submit", "deadline"):
             if key in cells:
                 fields |= time_fields(key, _instant(cells[key]))
         return Draft(where, fields, _csv_curve(cells))
+
+
+def _csv_seconds(key: str, cell: str) -> Seconds:
+    """A number of seconds, or points ``nodes:seconds`` with spaces between them."""
+    if ":" not in cell:
+        return real_from(key, cell)
+    points = [point.partition(":") for point in cell.split()]
+    nodes = [whole_from(f"node counts of {key}", count) for count, _, _ in points]
+    return _points(key, nodes, [real_from(key, seconds) for _, _, seconds in points])
 
 
 def _csv_curve(cells: dict[str, str]) -> ScalingCurve | None:
@@ -296,13 +335,18 @@ def _instant(text: str) -> float | str:
 
 def write_csv_tasks(path: Path, tasks: Sequence[TaskSpec]) -> None:
     """Write tasks so that reading them gives the same ones."""
+    columns = COLUMNS if any(task.saves is not None for task in tasks) else _FIRST
     with replacing(path) as stream:
-        write_csv(stream, COLUMNS, map(_row, tasks))
+        write_csv(stream, columns, (_row(task, columns) for task in tasks))
 
 
-def _row(task: TaskSpec) -> list[str]:
-    cells = {key: getattr(task, key) for key in ("name", *_WHOLE, *_NUMBER, *_TEXT)}
+def _row(task: TaskSpec, columns: Sequence[str]) -> list[str]:
+    cells = {key: getattr(task, key) for key in ("name", *_WHOLE, *_NUMBER, *_TEXT, *SAVING_FIELDS)}
+    for key in SAVING_FIELDS:
+        if isinstance(cells[key], NodePoints):
+            points = zip(cells[key].nodes, cells[key].seconds, strict=True)
+            cells[key] = " ".join(f"{count}:{seconds!r}" for count, seconds in points)
     cells |= {key: _moment(task, key, iso) for key in ("submit", "deadline")}
     cells |= {key: " ".join(map(repr, getattr(task.scaling, key) or ())) for key in ("nodes", "throughput", "credit")}
-    ordered = (cells[column] for column in COLUMNS)
+    ordered = (cells[column] for column in columns)
     return ["" if cell is None else cell if isinstance(cell, str) else repr(cell) for cell in ordered]

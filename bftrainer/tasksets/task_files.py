@@ -16,6 +16,7 @@ from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix
 from bftrainer.files.writing import replacing_together
 from bftrainer.legacy.frame import Frame, label_texts, plain_cell, read_pickled_frame, shortened
 from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.model.saving import SAVING_FIELDS
 from bftrainer.tasksets.native_tasks import csv_drafts, toml_drafts, write_csv_tasks, write_toml_tasks
 from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finished, locating, parse_scaling_model
 
@@ -139,6 +140,7 @@ def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, .
 
 def _warn_of_lost(path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
     defaults = {"weight": 1.0, "deadline_s": None, "deadline_ns": None, "gpus_per_node": 1, "group": None, "user": None}
+    defaults |= dict.fromkeys(SAVING_FIELDS)
     lost = [key for key, usual in defaults.items() if any(getattr(task, key) != usual for task in tasks)]
     return (f"{path}: this form cannot hold {', '.join(lost)}: left out.",) if lost else ()
 

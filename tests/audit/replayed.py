@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+from bftrainer.model.saving import NodePoints
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs import run_replay, write_run
-from bftrainer.tasksets import write_task_set
+from bftrainer.tasksets import read_task_set, write_task_set
 from tests.tuned import DEFAULT, FILES, frames, recurrences, section
 
 NS = 1_000_000_000
@@ -65,11 +66,25 @@ def tuned_tasks(folder: Path, default: int = DEFAULT) -> Path:
     return folder / "tasks.toml"
 
 
+def saving_tasks(folder: Path, path: Path, interval_s: float | None = None) -> Path:
+    """The tasks of a file, which save now."""
+    tasks = read_task_set(path).tasks
+    saving: dict[str, Any] = {"checkpoint_s": 6.0, "restart_s": NodePoints((1, 3), (20.0, 11.0))}
+    saving["checkpoint_interval_s"] = interval_s
+    write_task_set(folder / "saving.toml", [replace(task, **saving) for task in tasks])
+    return folder / "saving.toml"
+
+
+def saving_run(folder: Path, **options: Any) -> Path:
+    """A run of tasks that save."""
+    return plain_run(folder, tasks=saving_tasks(folder, plain_tasks(folder)), **options)
+
+
 def plain_run(folder: Path, **options: Any) -> Path:
     """A run of plain tasks."""
     files = {"node_log": node_log(folder), "tasks": plain_tasks(folder)}
     defaults = {"solver": "dp", "forward_time_s": 60.0, "baseline": False, "max_tasks": 2, "large_idle": 4}
-    return written(run_replay(**files, **(defaults | options)), folder / "run")
+    return written(run_replay(**(files | defaults | options)), folder / "run")
 
 
 def tuned_run(folder: Path, default: int = DEFAULT, **options: Any) -> Path:
@@ -80,7 +95,7 @@ def tuned_run(folder: Path, default: int = DEFAULT, **options: Any) -> Path:
     defaults: dict[str, Any] = {"power_cap": folder / "cap.csv", "carbon": folder / "carbon.csv", "pue": 1.2}
     defaults |= {"idle_power_w": 30.0, "power_options": "pareto", "solver": "highs", "forward_time_s": 60.0}
     defaults |= {"baseline": False, "max_tasks": 3, "large_idle": 4}
-    return written(run_replay(**files, **(defaults | options)), folder / "run")
+    return written(run_replay(**(files | defaults | options)), folder / "run")
 
 
 def change_cell(path: Path, column: str, changed: Callable[[Any], Any]) -> None:

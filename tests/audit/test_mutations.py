@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.audit import UnusableError, audit
-from tests.audit.replayed import change_cell, change_summary, other, plain_run, tuned_run
+from tests.audit.replayed import change_cell, change_summary, other, plain_run, saving_run, tuned_run
 
-RUNS = {"plain": plain_run, "tuned": tuned_run}
+RUNS = {"plain": plain_run, "tuned": tuned_run, "saving": saving_run}
 DECISIONS = (
     *("event", "time", "nodes", "tasks", "before", "after", "objective", "bound", "gap", "stop_reason", "held"),
     *("solver", "solve_s", "decided_by", "model_rows", "model_columns", "backend_s"),
@@ -28,6 +28,7 @@ COLUMNS = {
     "tasks": TASKS,
     "allocation": ("time", "node", "task"),
 }
+SAVING_COLUMNS = COLUMNS | {"tasks": (*TASKS, "saving_cost")}
 TUNED_COLUMNS = {
     "decisions": (*DECISIONS, "batch_size", "power_limit_w", "drawn_w", "cap_w"),
     "tasks": (*TASKS, "energy_j", "train_s", "attempts", "batch_size", "power_limit_w", "reached"),
@@ -43,10 +44,13 @@ CELLS += [
     for table, names in TUNED_COLUMNS.items()
     for name in names
 ]
+CELLS += [("saving", "tasks", name) for name in ("saving_cost", "preemption_cost", "rescale_cost", "work_done")]
+CELLS += [("saving", "decisions", name) for name in ("objective", "after")]
 STEPS = (
     *("evtTime", "Thr", "Rate", "ReScost", "evt", "Nleft", "Npre", "Njoin"),
     *("nJob", "nNd", "nJrun", "nNrun", "PreCost"),
 )
+SAVING_STEPS = (*STEPS, "SaveCost")
 # What the audit says it cannot check, and what names files or is a nested table of its own.
 NOT_CHECKED = {
     *("command", "versions", "engine", "load_s", "replay_s", "baseline_s", "failures"),
@@ -83,10 +87,10 @@ def changed(originals):
 @pytest.mark.parametrize("kind", RUNS)
 def test_all_columns_are_changed_in_turn(originals, kind):
     """No column of these runs is left out of the tests below; the rest says what is left out of the summary."""
-    listed = {"plain": COLUMNS, "tuned": TUNED_COLUMNS}[kind]
+    listed = {"plain": COLUMNS, "tuned": TUNED_COLUMNS, "saving": SAVING_COLUMNS}[kind]
     assert {path.stem: tuple(pq.read_schema(path).names) for path in originals[kind].glob("*.parquet")} == listed
     with (originals[kind] / "step-logs.csv").open() as stream:
-        assert tuple(next(csv.reader(stream))) == STEPS
+        assert tuple(next(csv.reader(stream))) == (SAVING_STEPS if kind == "saving" else STEPS)
 
 
 @pytest.mark.parametrize(("kind", "table", "column"), CELLS)
@@ -97,15 +101,19 @@ def test_a_changed_cell_is_found(changed, kind, table, column):
     assert audit(run).failed
 
 
-@pytest.mark.parametrize("kind", ["plain", pytest.param("tuned", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("column", STEPS)
+STEP_CELLS = [("plain", name) for name in STEPS]
+STEP_CELLS += [pytest.param("tuned", name, marks=pytest.mark.slow) for name in STEPS]
+STEP_CELLS += [("saving", name) for name in ("Thr", "PreCost", "SaveCost")]
+
+
+@pytest.mark.parametrize(("kind", "column"), STEP_CELLS)
 def test_a_changed_step_is_found(changed, kind, column):
     """One value of the step log, far from the first row."""
     run = changed(kind)
     path = run / "step-logs.csv"
     with path.open(newline="") as stream:
         rows = list(csv.reader(stream))
-    row, place = rows[6], STEPS.index(column)
+    row, place = rows[6], rows[0].index(column)
     row[place] = "1970-01-01T00:00:01.5Z" if column == "evtTime" else str(float(row[place]) + 1.0)
     with path.open("w", newline="") as stream:
         csv.writer(stream, lineterminator="\n").writerows(rows)

@@ -20,7 +20,7 @@ from bftrainer.nodelogs import write_node_log
 from bftrainer.runs import run_replay, write_run
 from bftrainer.tasksets import write_task_set
 from tests.examples import examples
-from tests.worlds import NS, World, worlds
+from tests.worlds import NS, World, saving_worlds, worlds
 
 
 def problems(folder: Path, log: NodeLog, tasks: tuple[TaskSpec, ...], **options: Any) -> list[tuple[str, str]]:
@@ -130,8 +130,8 @@ def check_any_replay(world: World, options: dict[str, Any]) -> None:
         assert problems(Path(folder), world.log, world.tasks, **chosen) == []
 
 
-@examples(25)
-@given(worlds(), OPTIONS)
+@examples(40)
+@given(worlds() | saving_worlds(), OPTIONS)
 def test_any_replay_is_clean(world, options):
     """Random logs, tasks and options leave nothing to find."""
     check_any_replay(world, options)
@@ -162,7 +162,7 @@ def test_what_foresight_changes_is_checked(tmp_path):
 
 @pytest.mark.slow
 @examples(250)
-@given(worlds(), OPTIONS)
+@given(worlds() | saving_worlds(), OPTIONS)
 def test_many_replays_are_clean(world, options):
     """The same on many more."""
     check_any_replay(world, options)

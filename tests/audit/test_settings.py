@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.audit import audit
-from tests.audit.replayed import plain_run, tuned_run
+from tests.audit.replayed import plain_run, saving_run, saving_tasks, tuned_run, tuned_tasks
+from tests.tuned import DEFAULT
 
 PLAIN: dict[str, dict[str, Any]] = {
     "cbc": {"solver": "cbc"},
@@ -82,6 +83,28 @@ def test_tuned_runs(tmp_path, options):
     found = audit(tuned_run(tmp_path, **options))
     assert [(part.claim, part.problems[:3]) for part in found.failed] == []
     assert {part.claim for part in found.unchecked} == {UNCHECKED}
+
+
+SAVING = ("nodes only", "full start-up", "random start", "cut off by events", "with dedicated nodes", "deadline")
+
+
+@pytest.mark.parametrize("name", SAVING)
+def test_plain_runs_that_save(tmp_path, name):
+    """The same with tasks that save."""
+    found = audit(saving_run(tmp_path, **PLAIN[name]))
+    assert [(part.claim, part.problems[:3]) for part in found.failed] == []
+    assert {part.claim for part in found.unchecked} == {UNCHECKED}
+
+
+@pytest.mark.parametrize("options", (TUNED | ALONE).values(), ids=(TUNED | ALONE).keys())
+def test_tuned_runs_that_save(tmp_path, options):
+    """The same with tuned tasks that save while they profile and train, and lose what is unsaved."""
+    tasks = saving_tasks(tmp_path, tuned_tasks(tmp_path, options.get("default", DEFAULT)), 30.0)
+    run = tuned_run(tmp_path, **(options | {"tasks": tasks}))
+    found = audit(run)
+    assert [(part.claim, part.problems[:3]) for part in found.failed] == []
+    assert {part.claim for part in found.unchecked} == {UNCHECKED}
+    assert json.loads((run / "summary.json").read_text())["saving_loss_work"] > 0
 
 
 @pytest.mark.parametrize(("options", "kinds"), list(zip(ALONE.values(), ("miss", "miss", "fail", "fail"), strict=True)))

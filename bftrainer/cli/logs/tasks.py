@@ -47,6 +47,8 @@ def tasks(ctx: click.Context) -> None:
     "--start", type=click.DateTime(), metavar="DATE", help="First submission, UTC.  [default: the window's start]"
 )
 @click.option("--user", help="Owner of the tasks.")
+@click.option("--checkpoint-s", type=float, help="Seconds that saving takes a task; its changes then cost as much.")
+@click.option("--restart-s", type=float, help="Seconds that loading and warming up take it, with --checkpoint-s.")
 @click.option("-o", "--output", type=FILE, required=True, help="Task set to write: .toml, .csv, .csv.gz or .pkl.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @large_option

@@ -1,0 +1,110 @@
+"""Saves of a task, followed one after the other: what they take, and what a hit loses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+# What is so near to the end of a save, or of all work, is at its end: times are recorded in whole nanoseconds.
+INSTANT_S = 1e-6
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Seconds that it takes to save and to restart, and between saves (None: the optimum), at 0 to `most` nodes."""
+
+    save_s: Floats
+    restart_s: Floats
+    interval_s: Floats | None
+
+    @classmethod
+    def of(cls, record: dict[str, Any], most: int) -> Saving | None:
+        """That of a task's record; None if it does not save."""
+        names = ("checkpoint_s", "restart_s", "checkpoint_interval_s")
+        save_s, restart_s, interval_s = (_by_count(record.get(name), most) for name in names)
+        if save_s is None:
+            return None
+        return cls(save_s, np.zeros(most + 1) if restart_s is None else restart_s, interval_s)
+
+
+def _by_count(given: Any, most: int) -> Floats | None:
+    """Seconds at 0..most nodes: of a number, of points in TOML, or of points such as 1:40 in CSV."""
+    if given is None:
+        return None
+    if isinstance(given, str) and ":" in given:
+        pairs = [point.split(":") for point in given.split()]
+        given = {"nodes": [int(one) for one, _ in pairs], "seconds": [float(two) for _, two in pairs]}
+    if not isinstance(given, dict):
+        return np.full(most + 1, float(given))
+    return np.interp(np.arange(most + 1), given["nodes"], given["seconds"])
+
+
+@dataclass
+class Cycle:
+    """Where a task is between two saves, and what has hit it."""
+
+    saving: Saving
+    train_s: float = 1.0
+    save_s: float = 0.0
+    phase_s: float = 0.0
+    unsaved: float = 0.0
+    hits: int = 0
+    ran_s: float = 0.0
+    anew: bool = True  # whether it begins anew where the task runs on
+
+    @property
+    def hazard(self) -> float:
+        """Hits a second that the task expects while it runs."""
+        return (1 + self.hits) / (3600.0 + self.ran_s)
+
+    def interval_s(self) -> Floats:
+        """Seconds of training between saves, by count."""
+        if self.saving.interval_s is not None:
+            return self.saving.interval_s
+        return np.maximum(1.0, (2.0 * self.saving.save_s / self.hazard) ** 0.5)
+
+    def begin(self, count: int) -> None:
+        """Run on with this many nodes, from a saved state if that is another number, or after a hit."""
+        if self.anew:
+            self.train_s, self.save_s = float(self.interval_s()[count]), float(self.saving.save_s[count])
+            self.phase_s, self.unsaved, self.anew = 0.0, 0.0, False
+
+    def run(self, seconds: float, rate: float, left_s: float) -> float:
+        """Run, with so many seconds of training left; return for how long it saved, which it stops when it is done."""
+        self.ran_s += seconds
+        saved_s = 0.0
+        while seconds > 0.0:
+            trains = min(seconds, max(0.0, self.train_s - self.phase_s))
+            self.unsaved += trains * rate
+            self.phase_s, left_s, seconds = self.phase_s + trains, left_s - trains, seconds - trains
+            if left_s <= INSTANT_S:
+                break
+            saves = min(seconds, self.train_s + self.save_s - self.phase_s)
+            self.phase_s, saved_s, seconds = self.phase_s + saves, saved_s + saves, seconds - saves
+            if self.phase_s >= self.train_s + self.save_s - INSTANT_S:
+                self.phase_s = self.unsaved = 0.0
+        return saved_s
+
+    def reached_s(self, seconds: float) -> float:
+        """Seconds until it has trained for so long, with the saves before that."""
+        trained_s = min(self.phase_s, self.train_s)
+        saves = math.ceil((trained_s + seconds - INSTANT_S) / self.train_s) - 1
+        return seconds + (saves * self.save_s - (self.phase_s - trained_s) if saves > 0 else 0.0)
+
+    def hit(self) -> float:
+        """Lose what is not saved; return how much that is."""
+        lost, self.unsaved = self.unsaved, 0.0
+        self.hits, self.anew = self.hits + 1, True
+        return lost
+
+    def hit_s(self) -> Floats:
+        """Seconds of work that a hit is expected to cost, by count."""
+        train_s, hazard = self.interval_s(), self.hazard
+        whole = np.exp(-hazard * (train_s + self.saving.save_s))
+        lost = ((1.0 - np.exp(-hazard * train_s)) / hazard - train_s * whole) / (1.0 - whole)
+        return np.asarray(lost + self.saving.restart_s)

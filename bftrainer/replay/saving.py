@@ -1,0 +1,164 @@
+"""Saves of a task that runs: when they happen, what they cost, and what a hit loses.
+
+A task that saves trains for an interval ``t``, saves for ``c`` seconds (`checkpoint_s`) in which it does nothing else,
+trains again, and so on: its progress is a staircase of slopes and steps. Between two events its count, and so ``t``
+and ``c``, stay the same, and everything follows in closed form from where in this cycle it is. The clock starts anew,
+with nothing unsaved, when the task starts, when a decision changes its count (which saves), and when it is hit (which
+loses what is unsaved). Only then the interval is set: as given, or the optimum of Young and Daly for what the task has
+seen so far, ``t = sqrt(2 c / h)``, where
+
+    h = (1 + hits) / (3600 s + seconds that it has run)
+
+is its hazard: events in which it lost any node while it ran, per second, with one pseudo-hit in an hour. Intervals are
+of one second at least.
+
+References
+----------
+Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974, doi:10.1145/361147.361115.
+Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 22(3), 2006,
+doi:10.1016/j.future.2004.11.016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.model import TaskSpec
+from bftrainer.model.saving import LEAST_INTERVAL_S, SavingCosts
+from bftrainer.replay.allocator_settings import Floats, Indices
+
+Counts = NDArray[np.int64]
+PSEUDO_HITS, PSEUDO_S = 1, 3600.0
+_INSTANT_S = 1e-6
+"""What is so near to the end of a save, or of the training before it, is at its end: times are rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveClock:
+    """Where a task is between two saves, and how often it has been hit.
+
+    Parameters
+    ----------
+    hits : int
+        Events in which it lost nodes while it ran.
+    running_s : float
+        How long it has run.
+    checkpoint_s, interval_s : float
+        Present lengths of a save and of the training before it; an interval of 0 is set when the task runs on.
+    phase_s : float
+        Time since the last save ended.
+    unsaved : float
+        Work since then.
+    """
+
+    hits: int = 0
+    running_s: float = 0.0
+    checkpoint_s: float = 0.0
+    interval_s: float = 0.0
+    phase_s: float = 0.0
+    unsaved: float = 0.0
+
+    @property
+    def hazard_per_s(self) -> float:
+        """Expected hits per second that it runs."""
+        return (PSEUDO_HITS + self.hits) / (PSEUDO_S + self.running_s)
+
+    def begun(self, saves: SavingCosts, count: int) -> SaveClock:
+        """The clock of a task that runs on with nothing unsaved, on `count` nodes."""
+        interval_s = float(_interval_s(saves, self.hazard_per_s, count))
+        checkpoint_s = saves.checkpoint_s.item(count)
+        return replace(self, checkpoint_s=checkpoint_s, interval_s=interval_s, phase_s=0.0, unsaved=0.0)
+
+    def reached_s(self, training_s: float) -> float:
+        """Seconds until it has trained for so long, saves included; it does not save once it is done."""
+        done_s = min(self.phase_s, self.interval_s)
+        saves = np.ceil((done_s + training_s - _INSTANT_S) / self.interval_s) - 1.0
+        if not 0.0 < saves < math.inf:
+            return training_s
+        return float(training_s + saves * self.checkpoint_s - max(0.0, self.phase_s - self.interval_s))
+
+    def after(self, elapsed_s: float, rate: float) -> tuple[SaveClock, float]:
+        """The clock after it has run at a rate, and the seconds of that in which it saved."""
+        phase_s = self.phase_s + elapsed_s
+        saves = (phase_s + _INSTANT_S) // (self.interval_s + self.checkpoint_s)
+        phase_s = max(0.0, phase_s - saves * (self.interval_s + self.checkpoint_s))
+        trained_s = min(phase_s, self.interval_s)
+        before_s = min(self.phase_s, self.interval_s)
+        saving_s = max(0.0, elapsed_s - (saves * self.interval_s + trained_s - before_s))
+        unsaved = trained_s * rate if saves else self.unsaved + (trained_s - before_s) * rate
+        return replace(self, running_s=self.running_s + elapsed_s, phase_s=phase_s, unsaved=unsaved), saving_s
+
+    def hit(self) -> SaveClock:
+        """The clock after a hit."""
+        return replace(self, hits=self.hits + 1, interval_s=0.0, phase_s=0.0, unsaved=0.0)
+
+
+def _interval_s(saves: SavingCosts, hazard_per_s: float, at: int | slice = slice(None)) -> Any:
+    """Time between saves at one or all counts: as given, or the optimum, but a second at least."""
+    if saves.interval_s is not None:
+        return saves.interval_s[at]
+    return np.maximum(LEAST_INTERVAL_S, np.sqrt(2.0 * saves.checkpoint_s[at] / hazard_per_s))
+
+
+def lost_s(interval_s: Floats, checkpoint_s: Floats, hazard_per_s: float) -> Floats:
+    """Expected seconds of training that a hit loses, if hits come at a constant hazard.
+
+    Notes
+    -----
+    With hits at a constant hazard h, the time X from the clock's start to the hit is exponential. The time since the
+    last save ended is ``Y = X mod (t + c)``, with ``P(Y > y) = (exp(-h y) - q) / (1 - q)``, where
+    ``q = exp(-h (t + c))`` is the probability that a cycle of training and saving is not hit. What is lost is
+    ``min(Y, t)``, as a save in progress adds nothing. Its expectation is the integral of ``P(Y > y)`` from 0 to t:
+
+        ((1 - exp(-h t)) / h - t q) / (1 - q)
+
+    which is t/2 for small h and c. The task keeps ``t q / (1 - q)`` of the mean time ``1 / h`` between hits.
+    """
+    cycle = np.expm1(-hazard_per_s * (interval_s + checkpoint_s))
+    found: Floats = (np.expm1(-hazard_per_s * interval_s) / hazard_per_s + interval_s * (1.0 + cycle)) / cycle
+    return found
+
+
+def hit_s(spec: TaskSpec, clock: SaveClock | None, at: int | slice = slice(None)) -> Any:
+    """Seconds of progress that a hit is expected to cost a task, at a count or, if it saves, at several."""
+    if spec.saves is None:
+        return spec.shrink_cost_s
+    hazard_per_s = (SaveClock() if clock is None else clock).hazard_per_s
+    interval_s = _interval_s(spec.saves, hazard_per_s, at)
+    return lost_s(interval_s, spec.saves.checkpoint_s[at], hazard_per_s) + spec.saves.restart_s[at]
+
+
+def running_clocks(clocks: Mapping[int, SaveClock], tasks: Indices, rates: Floats) -> list[tuple[int, SaveClock]]:
+    """Of tasks that run at such rates: slot and clock of those that save."""
+    slots = enumerate(zip(tasks.tolist(), rates.tolist(), strict=True)) if clocks else ()
+    return [(slot, clocks[task]) for slot, (task, rate) in slots if rate > 0 and task in clocks]
+
+
+def saved(
+    clocks: Mapping[int, SaveClock], tasks: Indices, rates: Floats, elapsed_s: Floats
+) -> tuple[dict[int, SaveClock], Floats]:
+    """Clocks of active tasks after each has run at its rate for a time, and the work that saves have cost each."""
+    after, cost = {task: clocks[task] for task in tasks.tolist() if task in clocks}, np.zeros(tasks.size)
+    for slot, clock in running_clocks(clocks, tasks, rates):
+        rate = rates.item(slot)
+        after[tasks.item(slot)], saving_s = clock.after(elapsed_s.item(slot), rate)
+        cost[slot] = saving_s * rate
+    return after, cost
+
+
+def begun(
+    clocks: Mapping[int, SaveClock], specs: Sequence[TaskSpec], tasks: Indices, before: Counts, after: Counts
+) -> Mapping[int, SaveClock]:
+    """Clocks when active tasks get new counts: anew where these differ, or where a task runs on after a hit."""
+    found = dict(clocks)
+    for task, old, new in zip(tasks.tolist(), before.tolist(), after.tolist(), strict=True) if clocks else ():
+        saves, clock = specs[task].saves, clocks.get(task)
+        if clock is not None and saves is not None and (old != new or not clock.interval_s):
+            found[task] = clock.begun(saves, new)
+    return found

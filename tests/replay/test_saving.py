@@ -1,0 +1,289 @@
+"""Saves of tasks in the replay: when they happen, what they cost, and what a hit loses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrainer._core import core
+from bftrainer.errors import InvalidTaskError
+from bftrainer.model import Event, RowArrays, ScalingCurve, TaskSpec
+from bftrainer.model.records import Recording
+from bftrainer.model.saving import NodePoints
+from bftrainer.objectives import as_given
+from bftrainer.replay import Allocator, Recorder, Settings, replay
+from bftrainer.replay.compiled import recorded
+from bftrainer.replay.option_tables import OptionTables
+from bftrainer.replay.saving import SaveClock, lost_s
+from tests.examples import examples
+from tests.worlds import numbered, saving_worlds
+
+RATE = 10.0
+NEVER = 1e9
+
+
+def task(work: float = 1e6, most: int = 2, **changes: Any) -> TaskSpec:
+    """10 work/s and node; it saves for 5 s every 20 s, and restarts in 7 s."""
+    saving: dict[str, Any] = {"checkpoint_s": 5.0, "restart_s": 7.0, "checkpoint_interval_s": 20.0}
+    return TaskSpec("J", 1, most, work, ScalingCurve.linear(RATE, most), **(saving | changes))
+
+
+def replayed(
+    spec: TaskSpec, *rows: tuple[float, list[str], list[str]], end_s: float = NEVER, **options: Any
+) -> Recording:
+    """Replay one task on rows of (time, joined, left)."""
+    numbers, names = numbered(rows)
+    recorder = Recorder()
+    settings = Settings(objective=as_given, solver="dp", **{"forward_time_s": 600.0, **options})
+    noticed = settings.completions == "noticed"
+    allocator = Allocator([spec], settings, names)
+    replay(numbers, end_s, allocator, decide_on="nodes" if noticed else "all", observers=[recorder])
+    return recorder.recording
+
+
+@pytest.mark.parametrize(
+    ("work", "completed_s"),
+    [(100.0, 10.0), (200.0, 20.0), (201.0, 25.1), (1000.0, 100.0 + 4 * 5.0), (1001.0, 100.1 + 5 * 5.0)],
+)
+def test_completion_is_exact(work, completed_s):
+    """Work is complete after its training and the saves before its end; none is made of what is complete."""
+    done = replayed(task(work), (0.0, ["a"], [])).tasks[0]
+    assert done.completed_s == pytest.approx(completed_s, abs=1e-9)
+    assert done.saving_cost == pytest.approx((completed_s - work / RATE) * RATE)
+    assert done.work_done == work
+
+
+@pytest.mark.parametrize(
+    ("hit_s", "unsaved_s"), [(8.0, 8.0), (20.0, 20.0), (23.0, 20.0), (25.0, 0.0), (30.0, 5.0), (80.0, 5.0)]
+)
+def test_a_hit_loses_what_is_not_saved(hit_s, unsaved_s):
+    """A task that loses a node loses the training since the last save that was whole, and a restart, at its rate."""
+    done = replayed(task(most=1), (0.0, ["a"], []), (hit_s, ["b"], ["a"]), end_s=hit_s).tasks[0]
+    assert done.preemption_cost == pytest.approx((unsaved_s + 7.0) * RATE)
+
+
+def test_a_hit_counts_at_the_rate_and_count_before_it():
+    """What a hit of two nodes of three costs follows from the rate and the restart on three."""
+    spec = task(most=3, restart_s=NodePoints((1, 3), (1.0, 9.0)))
+    done = replayed(spec, (0.0, ["a", "b", "c"], []), (8.0, [], ["a", "b"]), end_s=8.0).tasks[0]
+    assert done.preemption_cost == pytest.approx((8.0 + 9.0) * 30.0)
+    assert done.preemptions == 1
+
+
+def test_a_planned_change_costs_a_save_and_a_restart_and_saves():
+    """Growing costs 5 + 7 s of the rate before; after it, nothing of before is lost, and the clock starts anew."""
+    rows = ((0.0, ["a"], []), (15.0, ["b"], []), (33.0, [], ["b"]))
+    done = replayed(task(), *rows, end_s=33.0).tasks[0]
+    assert done.rescale_cost == pytest.approx((5.0 + 7.0) * RATE)
+    assert done.preemption_cost == pytest.approx((18.0 + 7.0) * 2 * RATE)
+    assert done.saving_cost == 0.0
+
+
+def test_a_full_start_costs_a_restart():
+    """With --startup-cost full a start costs the restart on the new count; there is nothing to save."""
+    started = replayed(task(most=1), (0.0, ["a"], []), end_s=10.0, startup_cost="full").tasks[0]
+    assert started.rescale_cost == pytest.approx(7.0 * RATE)
+
+
+def test_work_that_is_done_is_not_lost():
+    """Where completions are only noticed at rows, a hit after the last work is done costs nothing."""
+    rows = ((0.0, ["a"], []), (40.0, [], ["a"]))
+    done = replayed(task(150.0), *rows, end_s=100.0, completions="noticed").tasks[0]
+    assert (done.completed_s, done.preemption_cost, done.saving_cost) == (40.0, 0.0, 0.0)
+
+
+def test_grow_and_shrink_costs_do_not_count():
+    """With checkpoint_s, grow_cost_s and shrink_cost_s change nothing."""
+    rows = ((0.0, ["a"], []), (15.0, ["b"], []), (33.0, [], ["b"]))
+    one, two = (
+        replayed(task(**costs), *rows, end_s=60.0) for costs in ({}, {"grow_cost_s": 99.0, "shrink_cost_s": 99.0})
+    )
+    assert [each.work for each in one.timeline] == [each.work for each in two.timeline]
+
+
+def test_the_hazard_is_causal():
+    """One pseudo-hit in an hour, then the hits and the time in which it ran; it sets the interval at the next start."""
+    spec = task(most=1, checkpoint_interval_s=None)
+    allocator = Allocator([spec], Settings(objective=as_given, solver="dp"), ["a", "b"])
+    allocator.on_event(Event.join(100.0, "a"))
+    assert allocator.state.clocks[0].interval_s == pytest.approx(math.sqrt(2 * 5.0 * 3600.0))
+    allocator.on_event(Event.leave(500.0, "a"))
+    assert allocator.state.clocks[0].hazard_per_s == pytest.approx(2 / 4000)
+    allocator.on_event(Event.join(900.0, "b"))
+    assert allocator.state.clocks[0].interval_s == pytest.approx(math.sqrt(2 * 5.0 * 4000.0 / 2))
+
+
+def test_intervals_are_a_second_at_least():
+    """Saves that cost nothing are made every second."""
+    done = replayed(
+        task(most=1, checkpoint_s=0.0, checkpoint_interval_s=None), (0.0, ["a"], []), (9.5, ["b"], ["a"]), end_s=9.5
+    )
+    assert done.tasks[0].preemption_cost == pytest.approx((0.5 + 7.0) * RATE)
+    assert done.tasks[0].saving_cost == 0.0
+
+
+clocks = st.builds(
+    SaveClock,
+    checkpoint_s=st.floats(0.0, 100.0),
+    interval_s=st.floats(1.0, 1000.0),
+)
+
+
+@given(clocks, st.floats(0.0, 1e5), st.floats(0.0, 1e5))
+def test_time_may_be_booked_in_parts(clock, first_s, second_s):
+    """Two spans that follow one another save as long as both in one, and leave as much unsaved."""
+    part, saved_s = clock.after(first_s, RATE)
+    parts, more_s = part.after(second_s, RATE)
+    whole, whole_s = clock.after(first_s + second_s, RATE)
+    cycle_s = clock.interval_s + clock.checkpoint_s
+    if min(whole.phase_s, cycle_s - whole.phase_s, part.phase_s, cycle_s - part.phase_s) > 1e-5:
+        assert saved_s + more_s == pytest.approx(whole_s, abs=1e-5)
+        assert parts.unsaved == pytest.approx(whole.unsaved, abs=1e-4)
+
+
+@given(clocks, st.floats(0.0, 1e5), st.floats(1e-3, 1e5))
+def test_what_is_reached_is_what_is_trained(clock, begun_s, training_s):
+    """After the time until it has trained for so long, it has, to a microsecond."""
+    begun, _ = clock.after(begun_s, RATE)
+    reached_s = begun.reached_s(training_s)
+    _, saving_s = begun.after(reached_s, RATE)
+    assert reached_s - saving_s == pytest.approx(training_s, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "checkpoint_s", "hazard"), [(60.0, 5.0, 1e-3), (300.0, 60.0, 1e-3), (9.0, 0.0, 0.1)]
+)
+def test_the_expected_loss_is_an_integral(interval_s, checkpoint_s, hazard):
+    """The closed form is the mean of what is lost over the exponential time to the hit, summed in small steps."""
+    step_s = 0.01
+    time_s = np.arange(0.0, 25 / hazard, step_s) + step_s / 2
+    lost = np.minimum(time_s % (interval_s + checkpoint_s), interval_s)
+    mean_s = float((lost * hazard * np.exp(-hazard * time_s)).sum() * step_s)
+    assert float(lost_s(np.array(interval_s), np.array(checkpoint_s), hazard)) == pytest.approx(mean_s, rel=1e-4)
+
+
+def at_constant_hazard(checkpoint_s: float, hazard: float, hits: int, seed: int) -> tuple[float, float]:
+    """Seconds of training that a hit of a one-node task loses on average, and the share of the time not kept.
+
+    Its node leaves, and another one comes, after exponential times: each quantile of them once, in random order.
+    """
+    rng = np.random.default_rng(seed)
+    times = np.cumsum(rng.permutation(-np.log1p(-(np.arange(hits) + 0.5) / hits) / hazard))
+    rows = [(float(time_s), ["ba"[place % 2]], ["ab"[place % 2]]) for place, time_s in enumerate(times)]
+    spec = task(1e18, 1, checkpoint_s=checkpoint_s, checkpoint_interval_s=None)
+    done = replayed(spec, (0.0, ["a"], []), *rows, end_s=float(times[-1])).tasks[0]
+    assert done.preemptions == hits
+    lost = done.preemption_cost / RATE - 7.0 * hits
+    return lost / hits, (lost + done.saving_cost / RATE) / times[-1]
+
+
+CONSTANT = [(5.0, 1e-4), (60.0, 1 / 43_200), (30.0, 1 / 3_600), (300.0, 1 / 7_200)]
+
+
+@pytest.mark.parametrize(("checkpoint_s", "hazard"), CONSTANT)
+def test_young_daly_loses_what_the_closed_form_says(checkpoint_s, hazard):
+    """On a constant hazard, work lost to hits, and with saves, is within 2 % of the exact exponential form.
+
+    The first-order formula, a waste of sqrt(2 c h), holds within 5 % where c h < 0.005, and no longer above 0.04.
+    """
+    lost, waste = at_constant_hazard(checkpoint_s, hazard, 2_000, seed=1)
+    interval_s = math.sqrt(2.0 * checkpoint_s / hazard)
+    exact = float(lost_s(np.array(interval_s), np.array(checkpoint_s), hazard))
+    kept = hazard * interval_s / math.expm1(hazard * (interval_s + checkpoint_s))
+    assert lost == pytest.approx(exact, rel=0.02)
+    assert waste == pytest.approx(1.0 - kept, rel=0.02)
+    near = abs(waste / math.sqrt(2.0 * checkpoint_s * hazard) - 1.0) < 0.05
+    assert near or checkpoint_s * hazard > 0.005
+    assert not near or checkpoint_s * hazard < 0.04
+
+
+def check_books(world: Any) -> None:
+    """What was done in all is what is kept and each kind of loss, by task and over time."""
+    recording = world.replay()
+    for done in recording.tasks:
+        assert done.saving_cost >= 0.0
+        assert done.spec.saves is not None or done.saving_cost == 0.0
+    for name, column in (
+        ("work_done", "work"),
+        ("rescale_cost", "rescale_booked"),
+        ("preemption_cost", "preemption_cost"),
+        ("saving_cost", "saving_cost"),
+    ):
+        ours = math.fsum(getattr(each, name) for each in recording.tasks)
+        assert ours == pytest.approx(math.fsum(recording.timeline[column]), abs=1e-6)
+    gross = math.fsum(recording.timeline["gross"])
+    lost = sum(each.rescale_cost + each.preemption_cost + each.saving_cost + each.work_done for each in recording.tasks)
+    assert gross == pytest.approx(lost, abs=1e-6)
+
+
+@examples(60)
+@given(saving_worlds())
+def test_books_add_up(world):
+    """Gross work is work done and the three kinds of loss, whatever the log and the tasks."""
+    check_books(world)
+
+
+def test_values_count_what_changes_and_hits_cost():
+    """A decision values a change at 5 + 7 s of the credit now, in either direction."""
+    allocator = Allocator([task(most=3)], Settings(objective=as_given, solver="dp", forward_time_s=600.0), ["a", "b"])
+    allocator.on_event(Event.join(0.0, "a", "b"))
+    tables = OptionTables(allocator.settings, 0, {})
+    [(options, _)] = tables.offers(allocator.state, metered=False)
+    assert options.values.tolist() == [-12 * 20.0, 600 * 10.0 - 12 * 20.0, 600 * 20.0, 600 * 30.0 - 12 * 20.0]
+
+
+def test_late_and_early_reports_of_completion_are_taken():
+    """Live tasks complete when they say so: no save is booked after their work should have been done."""
+    for reported_s, saving in ((60.0, 20.0 * 0 + 5.0 * RATE), (12.0, 0.0)):
+        allocator = Allocator([task(210.0, 1)], Settings(objective=as_given, solver="dp"), ["a"])
+        allocator.on_event(Event.join(0.0, "a"))
+        effects = allocator.apply(reported_s, completed=[0])
+        assert effects.saving_cost.tolist() == pytest.approx([saving])
+        assert float(effects.net[0]) == pytest.approx(210.0)
+
+
+@pytest.mark.skipif(core is None, reason="the compiled core is not built")
+def test_the_core_leaves_tasks_that_save_to_the_general_loop():
+    """The compiled core replays tasks without these fields, and no others."""
+    rows = RowArrays(np.array([0.0]), np.array([0, 1]), np.zeros(1, dtype=np.int32), np.ones(1, dtype=np.bool_))
+    settings = Settings(objective=as_given, solver="dp")
+    saves = {"checkpoint_s": None, "restart_s": None, "checkpoint_interval_s": None}
+    engines = [recorded(rows, 50.0, Allocator([spec], settings, ["a"]))[1] for spec in (task(), task(**saves))]
+    assert engines == ["general", "compiled"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"checkpoint_s": -1.0}, "Expected checkpoint_s to be finite and >= 0, got -1.0 (task J)."),
+        ({"restart_s": math.nan}, "Expected restart_s to be finite and >= 0, got nan (task J)."),
+        ({"restart_s": "fast"}, "Expected restart_s to be a number, got 'fast' (task J)."),
+        ({"checkpoint_interval_s": 0.5}, "Expected checkpoint_interval_s to be finite and >= 1, got 0.5 (task J)."),
+        ({"checkpoint_s": None}, "Expected checkpoint_s with restart_s, got none (task J)."),
+        (
+            {"checkpoint_s": NodePoints((1, 2), (3.0, math.inf))},
+            "Expected checkpoint_s to be finite and >= 0, got inf (task J).",
+        ),
+        ({"work": NodePoints((1,), (3.0,))}, None),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes, said):
+    """A negative time, no number, an interval below a second, and a restart without saves are refused."""
+    with pytest.raises(InvalidTaskError) as refused:
+        task(**changes)
+    assert said is None or str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    ("nodes", "seconds"),
+    [((), ()), ((0, 1), (1.0, 2.0)), ((2, 2), (1.0, 2.0)), ((1,), (1.0, 2.0)), ((1,), ("x",)), (1, 2)],
+)
+def test_points_are_checked(nodes, seconds):
+    """Counts increase from 1 or more, and each has a number of seconds."""
+    with pytest.raises(InvalidTaskError, match=r"^Expected "):
+        NodePoints(nodes, seconds)
