@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -12,7 +13,19 @@ from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from bftrainer.errors import InputError, suggestion
+from bftrainer.errors import BftrainerError, InputError, suggestion
+
+
+@contextmanager
+def answering(where: str, kind: type[BftrainerError]) -> Iterator[None]:
+    """Turn whatever third-party code raises into an error of this kind that names it; our errors stay what they are."""
+    try:
+        yield
+    except BftrainerError:
+        raise
+    except Exception as error:
+        text = textwrap.shorten(str(error), 200, placeholder=" ...").removesuffix(".")
+        raise kind(f"{where}: raised {type(error).__name__}: {text}.") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ COMMANDS = (
     "replay --solver cbc --max-events 300 --no-baseline --output-dir asked",
     "replay --solver equal-share --initial random --seed 3 --max-events 100 --output-dir shared",
     "replay --sample tuned --solver dp --seed 5 --until 1800 --output-dir tuned",
+    "replay --sample tuned --solver dp --seed 5 --until 1800 --policy gts --power-policy oracle --output-dir chosen",
     "sweep sweep.toml -o sweep --workers {workers}",
     "forecast -ndmap idle.csv -bdfn tasks.toml --solver dp --deadline 20s --horizon 30 --stretches 3 --json"
     " --workers {workers}",

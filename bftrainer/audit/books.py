@@ -18,7 +18,8 @@ import numpy as np
 
 from bftrainer.audit.accounts import Account, AuditedStep, Queue, Timeline
 from bftrainer.audit.decisions import Judge, Rules
-from bftrainer.audit.group_tuning import EndedRun, StuckError, TuningGroup
+from bftrainer.audit.group_policies import StuckError
+from bftrainer.audit.group_tuning import EndedRun, TuningGroup
 from bftrainer.audit.input_files import NS, Log, Task
 from bftrainer.audit.parts import TOLERANCE, Part
 from bftrainer.audit.pool import Pool

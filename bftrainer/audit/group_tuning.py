@@ -14,62 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from bftrainer.audit.group_policies import LIMITS, PROFILES, SIZES, Fixed, Measured, Point, Policy, StuckError, cost_j
 from bftrainer.audit.input_files import csv_records, unpacked
 from bftrainer.audit.parts import UnusableError
 
 Job = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class Point:
-    """Time and power of an epoch at one power limit."""
-
-    limit_w: int
-    time_s: float
-    power_w: float
-
-    @property
-    def energy_j(self) -> float:
-        """Energy of an epoch."""
-        return self.time_s * self.power_w
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Measurements of a job: its power limits in file order and its runs' epochs (NaN: never), by batch size."""
-
-    points: dict[int, list[Point]]
-    epochs: dict[int, list[float]]
-    max_power_w: int
-
-    def highest_first(self, size: int) -> list[Point]:
-        """Power limits of a batch size, from the highest down."""
-        return sorted(self.points[size], key=lambda point: -point.limit_w)
-
-    def chosen(self, size: int, eta: float) -> Point:
-        """The limit whose epoch costs least; of equal ones the highest."""
-        points = self.highest_first(size)
-        full_w = points[0].limit_w
-        return min(points, key=lambda point: (eta * point.power_w + (1.0 - eta) * full_w) * point.time_s)
-
-    def pareto(self, size: int) -> list[Point]:
-        """Limits that no other beats in both time and energy of an epoch, from the highest down."""
-        points = self.highest_first(size)
-        return [
-            point
-            for point in points
-            if not any(
-                (other.time_s, other.energy_j) != (point.time_s, point.energy_j)
-                and other.time_s <= point.time_s
-                and other.energy_j <= point.energy_j
-                for other in points
-            )
-        ]
-
-    def profiling(self, size: int) -> tuple[float, float]:
-        """Energy and time of the epoch that tries all limits: their means, a row of the joined table each."""
-        repeated = self.points[size] * len(self.epochs[size])
-        return float(np.mean([p.energy_j for p in repeated])), float(np.mean([p.time_s for p in repeated]))
 
 
 class Tables:
@@ -126,80 +75,8 @@ def _comparable(cell: str) -> object:
     return "nan" if math.isnan(number) else number
 
 
-def cost_j(energy_j: float, time_s: float, eta: float, power_w: float) -> float:
-    """What a run costs: energy, and time at full power, weighed against each other."""
-    return eta * energy_j + (1.0 - eta) * power_w * time_s
-
-
 MOST_TRIES = 20
 NEVER_RAN = 100
-ROUNDS = 2
-EXPLORED = 2
-
-
-class StuckError(Exception):
-    """A group that cannot go on."""
-
-
-class _Policy:
-    """Batch sizes pruned in two rounds outward from the default, then played by a Gaussian bandit."""
-
-    def __init__(self, sizes: list[int], default: int, seed: int) -> None:
-        self._seed, self._rewards = seed, defaultdict[int, list[float]](list)
-        self._sizes, self._default, self._rounds = sorted(sizes), int(default), ROUNDS
-        self._asked: int | None = None
-        self._rng: np.random.Generator | None = None
-        self._begin_round()
-
-    def _begin_round(self) -> None:
-        middle = self._sizes.index(self._default)
-        self._directions = [self._sizes[middle::-1], self._sizes[middle + 1 :]]
-        self._costs: dict[int, float] = {}
-
-    def predict(self) -> int:
-        """Batch size of the next run."""
-        if not self._sizes:
-            raise StuckError("all batch sizes were pruned")
-        if self._rounds:
-            self._asked = self._directions[0][0]
-            return self._asked
-        if self._rng is None:
-            self._rng = np.random.default_rng(self._seed)
-        order: list[int] = self._rng.choice(len(self._sizes), len(self._sizes), replace=False).tolist()
-        fresh = [self._sizes[place] for place in order if len(self._rewards[self._sizes[place]]) < EXPLORED]
-        if fresh:
-            return fresh[0]
-        draws = self._rng.standard_normal(len(self._sizes)).tolist()
-        beliefs = [self._belief(size) for size in self._sizes]
-        worth = [mean + spread * draw for (mean, spread), draw in zip(beliefs, draws, strict=True)]
-        return self._sizes[worth.index(max(worth))]
-
-    def _belief(self, size: int) -> tuple[float, float]:
-        """Mean and standard deviation of the mean reward, from a flat prior."""
-        rewards = np.array(self._rewards[size])
-        variance = float(rewards.var())
-        if not variance:
-            return float(rewards.mean()), 0.0
-        precision = rewards.size * (1.0 / variance)
-        return (1.0 / variance) * float(rewards.sum()) / precision, math.sqrt(1.0 / precision)
-
-    def observe(self, size: int, cost: float, reached: bool) -> None:
-        """Learn from a run; while pruning, only the run that was asked for decides."""
-        self._rewards[size].append(-cost)
-        if not self._rounds or size != self._asked:
-            return
-        self._asked = None
-        if reached:
-            self._costs[size] = cost
-        ahead = self._directions[0]
-        self._directions[0] = ahead[1:] if reached else []
-        self._directions = [direction for direction in self._directions if direction]
-        if not self._directions:
-            self._rounds -= 1
-            self._sizes = sorted(self._costs)
-            if self._costs:
-                self._default = min(self._costs, key=lambda each: self._costs[each])
-                self._begin_round()
 
 
 @dataclass(frozen=True)
@@ -254,15 +131,50 @@ class EndedRun:
     reached: bool
 
 
+@dataclass(frozen=True)
+class RecordedTry:
+    """A run as the tables have it: what it used and whether it reached its target; or, of all runs so far, the work."""
+
+    attempt: int
+    batch_size: int
+    power_limit_w: int
+    used: tuple[float, float, bool] | None
+    work: float = math.nan
+
+    def differs(self, run: StartedRun, earlier: float) -> float:
+        """How much a run differs from it, after tries of so much work."""
+        if self.used is None:
+            return abs(earlier + run.work - self.work)
+        energy_j, time_s = run.used({})
+        return abs(energy_j - self.used[0]) + abs(time_s - self.used[1]) + (run.reached is not self.used[2])
+
+
+def recorded_tries(attempts: list[dict[str, Any]], task: dict[str, Any]) -> list[RecordedTry]:
+    """The runs of a task, in their order; `task` is its row, and the last one may not have ended."""
+    ended = sorted((row for row in attempts if row["task"] == task["task"]), key=lambda row: row["attempt"])
+    tries = []
+    for row in ended:
+        used = row["energy_j"], row["train_s"], row["reached"]
+        tries.append(RecordedTry(row["attempt"], row["batch_size"], row["power_limit_w"], used))
+    if task["attempts"] and task["attempts"] > len(ended):
+        tries.append(RecordedTry(len(ended), task["batch_size"], task["power_limit_w"], None, task["work_total"]))
+    return tries
+
+
 @dataclass
 class TuningGroup:
-    """Recurrences of one job, which learn together."""
+    """Recurrences of one job, which learn together.
+
+    Where a policy is not known to the audit, `recorded` has the runs of each task, whose settings are taken from it.
+    """
 
     name: str
     section: dict[str, Any]
     measured: Measured
     seed: int
     options: str
+    policies: tuple[str, str] = ("zeus", "jit")
+    recorded: dict[str, list[RecordedTry]] = field(default_factory=dict)
     flying: dict[str, StartedRun] = field(default_factory=dict)
     failure: str | None = None
 
@@ -270,7 +182,10 @@ class TuningGroup:
         own = self.section["seed"]
         seed = self.seed if own is None else own
         self._rng = np.random.default_rng(seed)
-        self._policy = _Policy(list(self.measured.points), self.section["default_batch_size"], seed)
+        self._policy: Policy = Fixed(self.section["default_batch_size"])
+        if not self.unknown:
+            self._policy = SIZES[self.policies[0]](self.measured, self.section, seed)
+        self._earlier: dict[str, float] = defaultdict(float)
         self._best, self._best_cost = int(self.section["default_batch_size"]), math.inf
         self._least_cost = math.inf
         self._limits: dict[int, Point] = {}
@@ -278,18 +193,28 @@ class TuningGroup:
         self._tries: dict[str, int] = defaultdict(int)
         self._spent: dict[str, float] = defaultdict(float)
 
+    @property
+    def unknown(self) -> list[str]:
+        """Its policies that the audit does not know."""
+        sizes, limits = self.policies
+        return [sizes] * (sizes not in SIZES) + [limits] * (limits not in LIMITS)
+
     def launch(self, task: str) -> StartedRun:
         """The task's next run; tries whose bound allows for no epoch are used up at once."""
         recurrence = self._recurrences.setdefault(task, len(self._recurrences))
+        if self.unknown:
+            return self._as_recorded(task, recurrence)
         while self._tries[task] < MOST_TRIES:
             attempt = self._tries[task]
             self._tries[task] += 1
             size = self._best if self.flying else self._policy.predict()
             if not self.measured.epochs.get(size):
                 raise StuckError(f"no run at batch size {size} aims at the target")
-            profiles = size not in self._limits
-            point = self._limits.setdefault(size, self.measured.chosen(size, self.section["eta"]))
-            epochs, reached = self._path(size, point)
+            profiles = self.policies[1] == PROFILES and size not in self._limits
+            point = self._limits.setdefault(size, LIMITS[self.policies[1]](self.measured, self.section, size))
+            paths = self.measured.epochs[size]
+            target = paths[0 if len(paths) == 1 else int(self._rng.integers(len(paths)))]
+            epochs, reached = self._path(size, point, target)
             if epochs:
                 profiling = self.measured.profiling(size) if profiles else None
                 points = [point, *(other for other in self._others(size) if other is not point)]
@@ -299,14 +224,40 @@ class TuningGroup:
             self._policy.observe(size, NEVER_RAN * self._bound, False)
         raise StuckError(f"task {task} used up its tries")
 
+    def _as_recorded(self, task: str, recurrence: int) -> StartedRun:
+        """A recorded run: of all runs at its settings that the traces allow for, the one that it agrees with most."""
+        left = self.recorded.get(task)
+        if not left:
+            raise StuckError("no further run is recorded")
+        said = left.pop(0)
+        size = self._best if self.flying else said.batch_size
+        points = {point.limit_w: point for point in self.measured.points.get(size, ())}
+        if self.policies[1] in LIMITS and points:
+            point = LIMITS[self.policies[1]](self.measured, self.section, size)
+        elif said.power_limit_w in points:
+            point = points[said.power_limit_w]
+        else:
+            raise StuckError(f"{said.power_limit_w} W at batch size {size} was not measured")
+        runs = [
+            StartedRun(recurrence, said.attempt, size, point, [point], profiling, *self._path(size, point, target))
+            for target in self.measured.epochs[size]
+            for profiling in (None, self.measured.profiling(size))
+        ]
+        earlier = self._earlier[task]
+        run = min((run for run in runs if run.epochs), key=lambda each: said.differs(each, earlier), default=None)
+        if run is None:
+            raise StuckError(f"no run at batch size {size} is within the bound on its cost")
+        self._earlier[task] += run.work
+        self.flying[task] = run
+        return run
+
     @property
     def _bound(self) -> float:
         return float(self.section["beta"]) * self._least_cost
 
-    def _path(self, size: int, point: Point) -> tuple[float, bool]:
-        """Epochs of a run, and whether it ends at its target: one of the measured ones is drawn."""
-        paths, eta = self.measured.epochs[size], self.section["eta"]
-        target = paths[0 if len(paths) == 1 else int(self._rng.integers(len(paths)))]
+    def _path(self, size: int, point: Point, target: float) -> tuple[float, bool]:
+        """Epochs of a run that would reach its target after so many, and whether it gets there."""
+        eta = self.section["eta"]
         most: float = self.section["max_epochs"]
         if self._bound != math.inf:
             full_w = self.measured.highest_first(size)[0].limit_w

@@ -273,7 +273,7 @@ def _task(record: dict[str, Any], curve: dict[str, Any] | None, law: str | None,
     rate, credit = _tables(curve or _law(law or "linear"), most)
     tuned = record.get("zeus")
     if tuned is not None:
-        tuned = {"eta": 0.5, "beta": 2.0, "seed": None, "idle_power_w": None} | tuned
+        tuned = dict.fromkeys(("seed", "idle_power_w", "policy", "power_policy")) | {"eta": 0.5, "beta": 2.0} | tuned
         tuned |= {key: folder / tuned[key] for key in ("train_trace", "power_trace")}
     deadline = record.get("deadline")
     return Task(

@@ -16,6 +16,8 @@ from bftrainer.audit.recorded_run import SAVE_COLUMN, STEP_COLUMNS, RecordedRun
 # Seconds from the window's start, as floats, tell years to some nanoseconds.
 ROUNDED_NS = 1_000
 _SUMS = ("work_done", "rescale_cost", "preemption_cost", "saving_cost")
+# Of a group whose policies the audit does not know.
+_UNKNOWN = "group {}: what {} chose among what was measured, and which paths were drawn: the audit does not know it"
 
 
 def check_tasks(record: RecordedRun, books: Books) -> Part:
@@ -88,6 +90,9 @@ def check_attempts(record: RecordedRun, books: Books) -> Part:
     """Every run of a tuned task that ended, in that order: settings, path and cost, as tuning gives them."""
     part = Part("attempts.parquet holds the runs that tuning leads to: batch sizes, limits, energy, time, targets")
     theirs = record.attempts or []
+    for group in books.groups.values():
+        if group.unknown:
+            part.leave_out(_UNKNOWN.format(group.name, " and ".join(group.unknown)))
     part.expect(len(theirs) == len(books.attempts), "{} recorded, {} found", len(theirs), len(books.attempts))
     for number, (row, mine) in enumerate(zip(theirs, books.attempts, strict=False)):
         for name, figure in asdict(mine).items():

@@ -18,7 +18,7 @@ import pyarrow as pa
 from bftrainer.audit.audited_objectives import AuditedObjective
 from bftrainer.audit.books import Books
 from bftrainer.audit.decisions import Judge, Rules
-from bftrainer.audit.group_tuning import Tables, TuningGroup
+from bftrainer.audit.group_tuning import Tables, TuningGroup, recorded_tries
 from bftrainer.audit.input_files import NS, Log, Offer, Series, Task, moment_ns, read_log, read_steps, read_tasks
 from bftrainer.audit.parts import Part, UnusableError, printable
 from bftrainer.audit.recorded_run import RecordedRun, check_files, found_inputs, read_record
@@ -114,7 +114,7 @@ def _audit(run: Path, own: Callable[..., Any] | None) -> list[Part]:
     tuned = any(task.tuned is not None for task in tasks)
     _need(record, tuned, settings)
     judge = Judge(AuditedObjective(record.settings["objective"], own), settings, tuned)
-    groups = _groups(tasks, record.settings, paths, inputs) if tuned else []
+    groups = _groups(tasks, record, paths, inputs) if tuned else []
     books = Books(log, tasks, settings, record, judge, groups)
     books.run()
     carbon = _series(record.settings.get("carbon"), paths.get("carbon"), "gco2_per_kwh", log.start_ns)
@@ -200,8 +200,10 @@ def _series(given: Any, path: Any, column: str, start_ns: int) -> Series | None:
     return None if given is None else Series((0.0,), (float(given),))
 
 
-def _groups(tasks: list[Task], asked: dict[str, Any], paths: dict[str, Any], inputs: Part) -> list[TuningGroup]:
+def _groups(tasks: list[Task], record: RecordedRun, paths: dict[str, Any], inputs: Part) -> list[TuningGroup]:
     """The groups of tuned tasks, from the traces that the run read."""
+    asked, attempts = record.settings, record.attempts or []
+    tries = {row["task"]: recorded_tries(attempts, row) for row in record.tasks}
     known = {path.resolve() for path in paths.get("traces", [])}
     tables: dict[tuple[Path, Path], Tables] = {}
     groups: dict[str, TuningGroup] = {}
@@ -214,7 +216,13 @@ def _groups(tasks: list[Task], asked: dict[str, Any], paths: dict[str, Any], inp
             inputs.expect(file.resolve() in known, "{}: not among the traces that the run read", file)
         if files not in tables:
             tables[files] = Tables(*files)
-        groups[name] = TuningGroup(
-            name, task.tuned, tables[files].of(task.tuned), asked["seed"], asked["power_options"]
-        )
+        policies = task.tuned["policy"], task.tuned["power_policy"]
+        usual = asked.get("policy", "zeus"), asked.get("power_policy", "jit")
+        chosen = policies[0] or usual[0], policies[1] or usual[1]
+        settings = asked["seed"], asked["power_options"], chosen
+        groups[name] = group = TuningGroup(name, task.tuned, tables[files].of(task.tuned), *settings, tries)
+        if group.unknown and group.options != "chosen":
+            raise UnusableError(
+                printable(f"group {name}: cannot follow {', '.join(group.unknown)} with power_options {group.options}")
+            )
     return list(groups.values())

@@ -42,6 +42,8 @@ class TuningSpec:
     idle_power_w : float, optional
         Power of one of its GPUs while the task holds it without training, in watts; None for the power of an idle node
         of the pool.
+    policy, power_policy : str, optional
+        Names of the policies that choose batch sizes and power limits; None for the replay's.
 
     Raises
     ------
@@ -61,6 +63,8 @@ class TuningSpec:
     beta: float = 2.0
     seed: int | None = None
     idle_power_w: float | None = None
+    policy: str | None = None
+    power_policy: str | None = None
 
     def __post_init__(self) -> None:
         for name, made in (
@@ -69,8 +73,9 @@ class TuningSpec:
         ):
             if getattr(self, name) is not None or name not in ("seed", "idle_power_w"):
                 object.__setattr__(self, name, made(f"zeus.{name}", getattr(self, name), InvalidTaskError))
-        for name in ("train_trace", "power_trace", "dataset", "network", "optimizer"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+        for name in ("train_trace", "power_trace", "dataset", "network", "optimizer", "policy", "power_policy"):
+            absent = getattr(self, name) is None and name.endswith("policy")
+            if not absent and (not isinstance(getattr(self, name), str) or not getattr(self, name)):
                 raise InvalidTaskError(f"Expected zeus.{name} to be text, got {getattr(self, name)!r}.")
         if not math.isfinite(self.target_metric):
             raise InvalidTaskError(f"Expected a finite zeus.target_metric, got {self.target_metric}.")

@@ -20,7 +20,7 @@ from bftrainer.replay.allocator_settings import BUSY, INITIAL_EMPTY, INITIAL_RAN
 from bftrainer.replay.checkpoints import KeptState
 from bftrainer.replay.foresight import Foresight, Sight
 from bftrainer.replay.moves import Moves
-from bftrainer.replay.option_tables import OptionTables, answering, constrained, objective_name
+from bftrainer.replay.option_tables import OptionTables
 from bftrainer.replay.state import NO_NODES, ReplayState
 from bftrainer.replay.tuned import TunedTasks, drawn_w, spare_w, within_cap
 from solvers.registry import get_solver, solve
@@ -320,13 +320,7 @@ class Allocator:
         tasks = tuple([options for options, _ in offers])
         nodes = state.pool if sight is None else sight.offered
         problem = solvers.AllocationProblem(tasks, nodes, capacities=capacities)
-        constraints = getattr(self.settings.objective, "constraints", None)
-        if constraints is not None:
-            behind = tuple(self._tables.state_of(state, slot) for slot in range(state.active.size))
-            where = f"objective {objective_name(self.settings.objective)}"
-            with answering(where):
-                problem = constrained(problem, constraints(problem, behind), where)
-        return problem, limits
+        return self._tables.constrained(problem, state), limits
 
     def _adopt(
         self,

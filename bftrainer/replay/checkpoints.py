@@ -16,6 +16,7 @@ from bftrainer.errors import ResumeError
 from bftrainer.files.signed_journal import SignedJournal, signed
 from bftrainer.files.writing import replacing
 from bftrainer.model.columns import GrowingTable
+from bftrainer.plugins import answering
 
 Frame = tuple[int, Any, Any, str | None, int, float]
 """Number of the replay; records; the state that they lead to, unless more come; why it ended, or None if it goes on;
@@ -223,7 +224,8 @@ class KeptState:
 def pickled_state(state: Any, given: dict[str, object]) -> bytes:
     """A state as bytes, with names in the place of what is `given`."""
     stream = io.BytesIO()
-    _Pickler(stream, given).dump(state)
+    with answering("checkpoint", ResumeError):  # a user's own policy or model may hold what cannot be pickled
+        _Pickler(stream, given).dump(state)
     return stream.getvalue()
 
 

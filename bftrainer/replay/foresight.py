@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import BftrainerError, LifetimeError, SettingsError
+from bftrainer.errors import LifetimeError, SettingsError
 from bftrainer.model.lifetime import Departures, Floats, IdlePool, Indices, LifetimeModel, PoolChange
+from bftrainer.plugins import answering
 from bftrainer.replay.allocator_settings import BUSY, FREE
 
 USES = ("order", "value", "pool")
@@ -179,10 +179,5 @@ class Foresight:
 
     def _answer(self, ask: Callable[[], object]) -> object:
         """What the model answers, which may be third-party code; whatever it raises becomes an error that names it."""
-        try:
+        with answering(self._name, LifetimeError):
             return ask()
-        except BftrainerError:
-            raise
-        except Exception as error:
-            text = textwrap.shorten(str(error), 200, placeholder=" ...").removesuffix(".")
-            raise LifetimeError(f"{self._name}: raised {type(error).__name__}: {text}.") from error

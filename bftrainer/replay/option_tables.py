@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.errors import BftrainerError, ObjectiveError
+from bftrainer.errors import ObjectiveError
 from bftrainer.model import Objective, TaskSpec, TaskState, is_static
 from bftrainer.model.lifetime import Departures
+from bftrainer.plugins import answering
 from bftrainer.replay.allocator_settings import Settings
 from bftrainer.replay.saving import hit_s
 from bftrainer.replay.state import ReplayState
@@ -193,6 +192,16 @@ class OptionTables:
         on_offer = solvers.counts_on_offer(first.min_nodes, first.max_nodes)
         return table[:, on_offer] if first.min_nodes > 1 else table
 
+    def constrained(self, problem: AllocationProblem, state: ReplayState) -> AllocationProblem:
+        """The problem with the constraints that the objective adds, if it does."""
+        constraints = getattr(self.settings.objective, "constraints", None)
+        if constraints is None:
+            return problem
+        behind = tuple(self.state_of(state, slot) for slot in range(state.active.size))
+        where = f"objective {objective_name(self.settings.objective)}"
+        with answering(where, ObjectiveError):
+            return constrained(problem, constraints(problem, behind), where)
+
     def credit(self, task: TaskState, now_s: float) -> NDArray[np.float64]:
         """Credit of a task at 0 to its maximum of nodes, checked.
 
@@ -204,7 +213,7 @@ class OptionTables:
         objective, spec = self.settings.objective, task.spec
         counts = solvers.counts_on_offer(1, spec.max_nodes)
         where = f"objective {objective_name(objective)}, task {spec.name}"
-        with answering(where):
+        with answering(where, ObjectiveError):
             answer = np.asarray(objective(task, counts, now_s))
             if answer.dtype.kind == "c":
                 raise ObjectiveError(f"{where}: Expected real credit, got complex numbers.")
@@ -221,23 +230,6 @@ class OptionTables:
         if not math.isfinite(float(np.abs(credit).max()) * span_s * credit.size):
             raise ObjectiveError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
         return credit
-
-
-@contextmanager
-def answering(where: str) -> Iterator[None]:
-    """Turn whatever an objective raises, which may be third-party code, into an error that names it.
-
-    Raises
-    ------
-    ObjectiveError
-    """
-    try:
-        yield
-    except BftrainerError:
-        raise
-    except Exception as error:  # an objective may be third-party code
-        text = textwrap.shorten(str(error), 200, placeholder=" ...").removesuffix(".")
-        raise ObjectiveError(f"{where}: raised {type(error).__name__}: {text}.") from error
 
 
 def objective_name(objective: Objective) -> str:

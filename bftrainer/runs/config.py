@@ -186,6 +186,22 @@ class ReplayConfig:
     power_options: PowerOptions = option_field(
         "chosen", PowerOptions, "power: --power-options", "Power limits of tuned tasks that decisions choose from."
     )
+    policy: str = option_field(
+        "zeus",
+        str,
+        "power: --policy",
+        "Chooses batch sizes of tuned tasks: zeus, gts, default, grid, ucb, oracle or module:callable.",
+        metavar="NAME",
+        default_told=False,
+    )
+    power_policy: str = option_field(
+        "jit",
+        str,
+        "power: --power-policy",
+        "Chooses their power limits: jit, max-power, oracle or module:callable.",
+        metavar="NAME",
+        default_told=False,
+    )
     power_cap: float | Path | None = option_field(
         None,
         float,
@@ -225,7 +241,7 @@ class ReplayConfig:
                 raise SettingsError(f"Expected {name} to be {', '.join(others)} or {last}, got {value!r}.")
         if not callable(self.objective) and not isinstance(self.objective, str):
             raise SettingsError(f"Expected the name of an objective or a callable, got {self.objective!r}.")
-        for name in ("foresight", "foresight_use"):
+        for name in ("foresight", "foresight_use", "policy", "power_policy"):
             if not isinstance(getattr(self, name), str):
                 raise SettingsError(f"Expected {name} to be text, got {getattr(self, name)!r}.")
         check_solver_option("solver", self.solver)
@@ -252,7 +268,7 @@ class ReplayConfig:
         if tuned is False:
             if self.initial != "random":
                 found["seed"] = "nothing is drawn without --initial random or tuned tasks"
-            found["power_options"] = "no task is tuned"
+            found |= dict.fromkeys(("power_options", "policy", "power_policy"), "no task is tuned")
             if not self.idle_power_w:
                 unknown = "no power is known without tuned tasks or --idle-power"
                 found |= dict.fromkeys(("carbon", "pue"), unknown)

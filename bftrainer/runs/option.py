@@ -52,6 +52,8 @@ class Option:
         Name in `solvers.registry.heeded` of a limit that a solver may ignore.
     changes_result : bool
         False if it only says how the result is obtained; summaries and keys of sweeps leave it out then.
+    default_told : bool
+        False if summaries leave it out where it has its default.
     """
 
     section: str
@@ -67,6 +69,7 @@ class Option:
     expected: str = ""
     limit: str = ""
     changes_result: bool = True
+    default_told: bool = True
 
     @property
     def flag(self) -> str:

@@ -14,7 +14,7 @@ from bftrainer.model.records import PowerRecord, Recording, TaskRecord, TunedRec
 from bftrainer.nodelogs.series import CAP_COLUMN, CARBON_COLUMN, read_series
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.zeus.policies.trace import TrainingTrace
-from bftrainer.zeus.tuned_task import GroupTuner, PowerOptions
+from bftrainer.zeus.tuned_task import GroupTuner
 
 J_PER_KWH = 3.6e6
 
@@ -143,28 +143,25 @@ class Tuning:
         The roster.
     traces : dict
         Training traces by their two files.
-    seed : int
-        Seed of groups without one of their own.
-    power_options : {"chosen", "pareto", "all"}
-        Power limits that the allocator may choose.
+    config : ReplayConfig
+        Says what groups are tuned by whose tasks do not say it.
     warnings : tuple of str
         Warnings about what will go wrong, one line each.
     """
 
     tasks: tuple[TaskSpec, ...]
     traces: dict[tuple[str, str], TrainingTrace]
-    seed: int
-    power_options: PowerOptions
+    config: ReplayConfig
     warnings: tuple[str, ...]
 
     @classmethod
-    def of(cls, tasks: Sequence[TaskSpec], seed: int, power_options: PowerOptions) -> Tuning | None:
+    def of(cls, tasks: Sequence[TaskSpec], config: ReplayConfig) -> Tuning | None:
         """Read the traces that the tasks' zeus sections name; None if no task has one.
 
         Raises
         ------
         InvalidTaskError
-            If a trace cannot be read, or a section does not fit its traces.
+            If a trace cannot be read, a section does not fit its traces, or there is no policy of a name.
         """
         traces: dict[tuple[str, str], TrainingTrace] = {}
         for task in tasks:
@@ -179,12 +176,14 @@ class Tuning:
         if not traces:
             return None
         # Also made here, so that mismatches are found now.
-        warnings = tuple(GroupTuner(tasks, traces, seed, power_options).warnings())
-        return cls(tuple(tasks), traces, seed, power_options, warnings)
+        unwarned = cls(tuple(tasks), traces, config, ())
+        return replace(unwarned, warnings=tuple(unwarned.tuner().warnings()))
 
-    def tuner(self) -> Tuner:
+    def tuner(self) -> GroupTuner:
         """Make a new tuner."""
-        return GroupTuner(self.tasks, self.traces, self.seed, self.power_options)
+        config = self.config
+        policies = config.policy, config.power_policy
+        return GroupTuner(self.tasks, self.traces, config.seed, config.power_options, policies)
 
 
 def with_tuning(recording: Recording, metered: PowerRecord, tuner: Tuner) -> Recording:

@@ -263,7 +263,11 @@ class RunResult:
         }
         given = {name: option for name, option in OPTIONS.items() if name not in found and option.is_setting}
         absent = {"power": not self.metered, "foresight": config.foresight == "none"}
-        told = {name: _plain(getattr(config, name)) for name in given if not absent.get(given[name].section)}
+        told = {
+            name: _plain(getattr(config, name))
+            for name, option in given.items()
+            if not absent.get(option.section) and (option.default_told or getattr(config, name) != option.default)
+        }
         return told | {"objective": name_of_objective(config.objective)} | found
 
     @property

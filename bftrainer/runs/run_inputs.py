@@ -122,7 +122,7 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
         )
     notes += _warnings(config, log, tasks)
     tasks = tuple(tasks)
-    tuning = Tuning.of(tasks, config.seed, config.power_options)
+    tuning = Tuning.of(tasks, config)
     if tuning is None:
         _refuse_unused_power(config)
     else:

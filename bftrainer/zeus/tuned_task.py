@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from bftrainer.errors import InvalidTaskError, NotConvergedError, TuningError
+from bftrainer.errors import InvalidTaskError, NotConvergedError, TuningError, TuningInputError
 from bftrainer.model import Attempt, ScalingCurve, TaskSpec, TunedRun, TuningSpec
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
+from bftrainer.model.type_checks import whole_number
+from bftrainer.plugins import answering
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.published import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer
+from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.policies.trace import BatchSizeTrace, PowerPoint, TrainingTrace
 from bftrainer.zeus.simulation.recurring import MAX_TRIES, NEVER_RAN_FACTOR, JobTuning, Run, Training
 
 PowerOptions = Literal["chosen", "pareto", "all"]
+Policies = tuple[str, str]
+# Policies whose first run is at the default batch size.
+_DEFAULT_FIRST = ("zeus", "default", "grid", "ucb")
 _Traces = Mapping[tuple[str, str], TrainingTrace]
 
 
@@ -36,11 +42,21 @@ class _Launch:
     chosen: PowerPoint
 
 
+@contextmanager
+def _asking(who: str) -> Iterator[None]:
+    """Name the policy in errors of what it does; that it is stuck is none."""
+    with answering(who, TuningInputError):
+        try:
+            yield
+        except TuningInputError as error:
+            raise TuningInputError(f"{who}: {error}") from None
+
+
 class _Group:
     """Recurrences of one job: which tasks are running, and what the policies have learned."""
 
-    def __init__(self, tuning: JobTuning) -> None:
-        self.tuning = tuning
+    def __init__(self, tuning: JobTuning, policies: Policies) -> None:
+        self.tuning, self.policies = tuning, policies
         assert tuning.job.default_bs is not None  # from a TuningSpec
         self.best_batch_size: int = tuning.job.default_bs
         self.best_cost = math.inf
@@ -62,16 +78,28 @@ class _Group:
         while self.tries.get(task, 0) < MAX_TRIES:
             attempt = self.tries.get(task, 0)
             self.tries[task] = attempt + 1
-            batch_size = self.best_batch_size if self.in_flight else tuning.batch_sizes.predict(job)
-            run = tuning.run(batch_size, recurrence, attempt)
+            batch_size = self.best_batch_size if self.in_flight else self._predicted()
+            with _asking(f"power-limit policy {self.policies[1]}"):
+                run = tuning.run(batch_size, recurrence, attempt)
             if run.started:
                 sized = tuning.training.trace.at(batch_size)
                 launch = self.in_flight[task] = _Launch(run, sized, sized.point(run.power_limit_w))
                 return launch
             run = run._replace(cost_j=NEVER_RAN_FACTOR * tuning.cost_bound)
-            tuning.batch_sizes.observe(job, batch_size, run.cost_j, False)
-            tuning.ended(run)
+            self._observe(run)
         raise NotConvergedError(f"{job}: Task {task} did not reach the target metric in {MAX_TRIES} tries.")
+
+    def _predicted(self) -> int:
+        """What the batch-size policy chooses, if that is a batch size of the trace."""
+        tuning = self.tuning
+        with _asking(f"batch-size policy {self.policies[0]}"):
+            chosen = whole_number("its choice", tuning.batch_sizes.predict(tuning.job), TuningInputError)
+            return tuning.training.trace.at(chosen).batch_size
+
+    def _observe(self, run: Run) -> None:
+        with _asking(f"batch-size policy {self.policies[0]}"):
+            self.tuning.batch_sizes.observe(self.tuning.job, run.batch_size, run.cost_j, run.reached)
+        self.tuning.ended(run)
 
     def end(self, task: str, run: Run) -> None:
         """Learn from a task's run that has ended.
@@ -79,21 +107,21 @@ class _Group:
         Raises
         ------
         NotConvergedError
-            If the default batch size did not converge in the first recurrence.
+            If the default, or the first, batch size did not converge in the first recurrence.
         """
         tuning, job = self.tuning, self.tuning.job
         del self.in_flight[task]
         cost = tuning.training.cost(run.traced_energy_j, run.traced_time_s)
         run = run._replace(cost_j=cost)
-        tuning.batch_sizes.observe(job, run.batch_size, cost, run.reached)
-        tuning.ended(run)
+        self._observe(run)
         spent = self.spent_j[task] = self.spent_j.get(task, 0.0) + cost
         if run.reached:
             tuning.min_cost = min(tuning.min_cost, spent)
             if cost < self.best_cost:
                 self.best_cost, self.best_batch_size = cost, run.batch_size
         elif run.recurrence == 0:
-            raise NotConvergedError(f"{job}: The default batch size {job.default_bs} did not converge.")
+            which = "default" if run.batch_size == job.default_bs else "first"
+            raise NotConvergedError(f"{job}: The {which} batch size {run.batch_size} did not converge.")
 
 
 class GroupTuner:
@@ -115,12 +143,16 @@ class GroupTuner:
     power_options : {"chosen", "pareto", "all"}
         Power limits that the allocator may use: the one chosen for the batch size, those on its energy-time Pareto
         front, or all that were measured.
+    policies : tuple of str
+        Names of the batch-size and the power-limit policy of groups without ones of their own.
 
     Raises
     ------
     InvalidTaskError
-        If a job or its default batch size is not in its traces, tasks of one group have different sections, or a group
-        has the name of a task without a group.
+        If a job or its default batch size is not in its traces, tasks of one group have different sections, a group has
+        the name of a task without a group, or there is no policy of a name.
+    TuningInputError
+        If a policy cannot be saved; by the methods, if one fails, or chooses what was not measured.
 
     References
     ----------
@@ -133,11 +165,12 @@ class GroupTuner:
         traces: _Traces,
         seed: int = 0,
         power_options: PowerOptions = "chosen",
+        policies: Policies = ("zeus", "jit"),
     ) -> None:
         self.power_options = power_options
         self.attempts: list[Attempt] = []
         self.failures: dict[str, str] = {}
-        self._traces, self._seed = traces, seed
+        self._traces, self._seed, self._policies = traces, seed, policies
         self._groups: dict[str, tuple[TuningSpec, _Group]] = {}
         sections = [(task, task.tuning) for task in tasks if task.tuning is not None]
         alone = {task.name for task, _ in sections if task.group is None}
@@ -160,9 +193,10 @@ class GroupTuner:
             epochs = group.tuning.training.trace.at(section.default_batch_size).target_epochs
             # The target's epoch is NaN if it is never reached, which compares false.
             if not any(each <= section.max_epochs for each in epochs):
+                will = "will" if group.policies[0] in _DEFAULT_FIRST else "may"
                 found.append(
                     f"group {key}: no measured run at the default batch size {section.default_batch_size} reaches "
-                    f"{section.target_metric:g} within {section.max_epochs} epochs; its tasks will be given up."
+                    f"{section.target_metric:g} within {section.max_epochs} epochs; its tasks {will} be given up."
                 )
         return found
 
@@ -170,7 +204,8 @@ class GroupTuner:
         """Return a task's group; make it at its first task."""
         key = task.tuning_group
         if key not in self._groups:
-            self._groups[key] = section, _Group(_start(task, section, self._traces, self._seed))
+            policies = section.policy or self._policies[0], section.power_policy or self._policies[1]
+            self._groups[key] = section, _Group(_start(task, section, self._traces, self._seed, policies), policies)
         known, group = self._groups[key]
         if known != section:
             raise InvalidTaskError(f"Expected one zeus section for all of group {key}, got another (task {task.name}).")
@@ -224,7 +259,7 @@ class GroupTuner:
         return bring_back
 
 
-def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int) -> JobTuning:
+def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int, policies: Policies) -> JobTuning:
     """Make a group's policies in their first state."""
     job = Job(
         section.dataset,
@@ -247,10 +282,18 @@ def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int) -> J
             _ = each.target_epochs and each.profiling_epoch  # whose power must be a number
     except ValueError as error:
         raise InvalidTaskError(f"{section.train_trace}, task {task.name}: {error}") from None
-    sizes: BatchSizeOptimizer = PruningGTSBatchSizeOptimizer(concurrency=True, seed=own, verbose=False)
-    sizes.register_job(job, list(trace.batch_sizes))
+    context = PolicyContext(measured, job, section.eta, section.beta, own, concurrency=True)
+    try:
+        sizes, limits = batch_size_optimizer(policies[0], context), power_limit_optimizer(policies[1], context)
+    except TuningInputError as error:
+        raise InvalidTaskError(f"task {task.name}: {error}") from None
+    with _asking(f"batch-size policy {policies[0]}"):
+        sizes.register_job(job, list(trace.batch_sizes))
+    for name, policy in zip(policies, (sizes, limits), strict=True):
+        with _asking(f"policy {name}, which checkpoints pickle"):
+            pickle.dumps(policy)
     training = Training(job, trace, section.eta, np.random.default_rng(own))
-    return JobTuning(training, sizes, JITPowerLimitOptimizer(verbose=False), section.beta, (), False)
+    return JobTuning(training, sizes, limits, section.beta, (), False)
 
 
 def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:

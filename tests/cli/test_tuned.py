@@ -31,6 +31,8 @@ max_epochs = 9
 default_batch_size = 32
 eta = 0.5
 beta = 2.0
+policy = "zeus"
+power_policy = "jit"
 """
 TRAIN = """\
 dataset,network,batch_size,optimizer,target_metric,target_epoch
@@ -67,6 +69,14 @@ def replay(call, here):
 
 
 SECTIONS = {
+    "policy": (
+        '"grd"',
+        "task J0: Expected a known batch-size policy or module:callable, got 'grd'. Did you",
+    ),
+    "power_policy": (
+        '"max"',
+        "task J0: Expected a known power-limit policy or module:callable, got 'max'. Did",
+    ),
     "dataset": ('"image"', "train.csv, task J0: The trace has no job image,net,sgd. Did you mean 'images,net,sgd'?"),
     "network": ('"nett"', "train.csv, task J0: The trace has no job images,nett,sgd. Did you mean 'images,net,sgd'?"),
     "optimizer": ('"sdg"', "train.csv, task J0: The trace has no job images,net,sdg. Did you mean 'images,net,sgd'?"),

@@ -21,7 +21,7 @@ from bftrainer.cli._shared.usage import (
     refuse_unused,
     size_option,
 )
-from bftrainer.cli.zeus.zeus_options import FILE, with_options
+from bftrainer.cli.zeus.zeus_options import FILE, policy_names, with_options
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.option import SECTIONS, Option
 
@@ -91,7 +91,7 @@ def _declared(name: str, option: Option) -> _Decorator:
     if option.sized:
         return size_option(*option.flags, name, usual=USUAL[option.sized], **known)
     if option.metavar == "NAME":
-        known["shell_complete"] = _names
+        known["shell_complete"] = policy_names if name.endswith("policy") else _names
     kinds: dict[Any, Any] = {Path: FILE, datetime: _MOMENT}
     kind = (
         Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")

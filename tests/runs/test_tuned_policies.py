@@ -1,0 +1,251 @@
+"""Policies of tuned tasks in the replay: every registered one and the user's own, by option and by task."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bftrainer.audit import audit
+from bftrainer.errors import InvalidTaskError, TuningInputError, UnusedOptionsError
+from bftrainer.model import TaskSpec
+from bftrainer.runs import RunResult, run_replay, write_run
+from bftrainer.tasksets import read_task_set, write_task_set
+from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
+from tests.audit.replayed import node_log, plain_tasks, tuned_tasks
+from tests.shipped import shipped
+
+OWN = """
+import threading
+from bftrainer.zeus import BatchSizeOptimizer, DefaultBatchSize, JITPowerLimitOptimizer
+
+class Turns(BatchSizeOptimizer):
+    name = "turns"
+    def __init__(self, choose=lambda sizes, turn: sizes[turn % 3]):
+        self.turn, self.choose = 0, choose
+    def register_job(self, job, batch_sizes):
+        self.sizes = [job.default_bs, *(size for size in batch_sizes if size != job.default_bs)]
+    def predict(self, job):
+        return self.sizes[self.turn % 3]
+    def observe(self, job, batch_size, cost, converged=None):
+        self.turn += 1
+    def __getstate__(self):
+        return {"turn": self.turn, "sizes": self.sizes}
+
+class Low(JITPowerLimitOptimizer):
+    def observe(self, job, batch_size, power_limit, cost):
+        super().observe(job, batch_size, power_limit, power_limit)
+
+class Fails(Turns):
+    def predict(self, job):
+        raise ValueError("two\\nlines")
+
+class Strange(Turns):
+    def predict(self, job):
+        return 48
+
+class Half(Turns):
+    def predict(self, job):
+        return 32.5
+
+class Deaf(Turns):
+    def observe(self, job, batch_size, cost, converged=None):
+        raise KeyError(batch_size)
+
+class Locked(DefaultBatchSize):
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+
+class Odd(JITPowerLimitOptimizer):
+    def predict(self, job, batch_size):
+        return 175
+
+class Mute(JITPowerLimitOptimizer):
+    def observe(self, job, batch_size, power_limit, cost):
+        pass
+
+def made(kind):
+    return lambda context: kind()
+
+turns, fails, strange, half, deaf, locked = map(made, (Turns, Fails, Strange, Half, Deaf, Locked))
+low, odd, mute = map(made, (lambda: Low(verbose=False), lambda: Odd(False), lambda: Mute(False)))
+"""
+PAIRS = (
+    *((sizes, "jit") for sizes in shipped("bftrainer.batch_size_optimizers")),
+    *(("zeus", limits) for limits in shipped("bftrainer.power_limit_optimizers")),
+    ("oracle", "oracle"),
+    ("grid", "max-power"),
+    ("own_policies:turns", "jit"),
+    ("zeus", "own_policies:low"),
+    ("own_policies:turns", "own_policies:low"),
+)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """The current directory, with a module of the user's."""
+    (tmp_path / "own_policies.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("own_policies", None)
+
+
+def run(folder: Path, tasks: Any = None, **options: Any) -> RunResult:
+    """Replay recurrences of the made-up job."""
+    tasks = tuned_tasks(folder) if tasks is None else tasks
+    defaults: dict[str, Any] = {"solver": "dp", "forward_time_s": 60.0, "baseline": False, "max_tasks": 2}
+    return run_replay(node_log(folder, 20_000), tasks, **(defaults | options))
+
+
+def attempts(result: RunResult) -> Any:
+    """The tries of a run."""
+    assert result.metered is not None
+    return result.metered.attempts
+
+
+@pytest.mark.parametrize(("sizes", "limits"), PAIRS)
+def test_every_policy_tunes_a_replay(here, sizes, limits):
+    """A run finishes, is the same when it is repeated, and its audit finds nothing and names what it cannot follow."""
+    options = {"policy": sizes, "power_policy": limits, "seed": 4}
+    result = run(here, **options)
+    assert result.recording.reason == "finished"
+    tries = attempts(result)
+    assert len({each.task for each in tries}) == 12 or result.summary()["tasks_failed"]
+    assert attempts(run(here, **options)) == tries
+    write_run(result, here)
+    found = audit(here)
+    assert [(part.claim, part.problems[:2]) for part in found.failed] == []
+    left = [why for part in found.parts for why in part.left_out if why.startswith("group ")]
+    own = [name for name in (sizes, limits) if ":" in name]
+    assert len(left) == bool(own)
+    assert all(name in left[0] for name in own)
+
+
+def test_policies_differ():
+    """Grid search tries all sizes, no tuning tries one, and the highest limit is the only one of max-power."""
+    options: dict[str, Any] = {"power_policy": "max-power", "max_tasks": 1}
+    tries = {name: attempts(run(Path(), policy=name, **options)) for name in ("default", "grid")}
+    assert {each.batch_size for each in tries["default"]} == {32}
+    assert {each.batch_size for each in tries["grid"]} == {16, 32, 64, 128}
+    assert {each.power_limit_w for each in tries["default"]} == {200}
+
+
+def test_the_audit_finds_a_choice_that_is_not_the_policys(here):
+    """A run that says that it was tuned by another policy than it was does not pass."""
+    for ran, said in (("grid", "ucb"), ("default", "gts"), ("ucb", "zeus")):
+        result = run(here, policy=ran, max_tasks=1)
+        told = replace(result, config=replace(result.config, policy=said))
+        (here / ran).mkdir()
+        write_run(told, here / ran)
+        assert any(part.claim.startswith("attempts") for part in audit(here / ran).failed), ran
+
+
+def test_the_audit_finds_settings_that_were_not_measured(here):
+    """Of a policy that it does not know, it still checks that choices are of the trace, and what they cost."""
+    result = run(here, policy="own_policies:turns")
+    tries = attempts(result)
+    for name, changed in (("size", {"batch_size": 48}), ("limit", {"power_limit_w": 175}), ("cost", {"energy_j": 1.0})):
+        assert result.metered is not None
+        metered = replace(result.metered, attempts=(replace(tries[0], **changed), *tries[1:]))
+        (here / name).mkdir()
+        write_run(replace(result, metered=metered), here / name)
+        assert audit(here / name).failed, name
+
+
+def own_sections(folder: Path, *policies: tuple[str | None, str | None]) -> tuple[TaskSpec, ...]:
+    """Tasks of two groups by turns, each of which asks for its group's policies."""
+    tasks = read_task_set(tuned_tasks(folder)).tasks
+    return tuple(
+        replace(
+            task, group=f"g{number % len(policies)}", tuning=replace(task.tuning, policy=sizes, power_policy=limits)
+        )
+        for number, task in enumerate(tasks)
+        for sizes, limits in [policies[number % len(policies)]]
+        if task.tuning is not None
+    )
+
+
+def test_a_task_says_what_its_group_is_tuned_by(here):
+    """Policies of a section come before those of the run, survive the file, and are audited."""
+    tasks = own_sections(here, ("default", "max-power"), (None, None))
+    write_task_set(here / "own.toml", tasks)
+    assert 'policy = "default"' in (here / "own.toml").read_text()
+    assert read_task_set(here / "own.toml").tasks == tasks
+    result = run(here, here / "own.toml", policy="grid", max_tasks=1)
+    sizes = Counter((each.group, each.batch_size) for each in attempts(result))
+    assert {size for group, size in sizes if group == "g0"} == {32}
+    assert {size for group, size in sizes if group == "g1"} == {16, 32, 64, 128}
+    write_run(result, here)
+    assert audit(here).failed == []
+
+
+def test_tasks_of_a_group_agree_on_policies(here):
+    """Two policies for one group are refused in a line."""
+    tasks = [replace(task, group="g") for task in own_sections(here, ("grid", None), ("zeus", None))]
+    with pytest.raises(InvalidTaskError, match=r"one zeus section for all of group g, got another \(task J1\)"):
+        run(here, tasks)
+
+
+def test_defaults_are_not_told(here):
+    """Summaries of runs with the default policies are as they were; others say which."""
+    settings = run(here).summary()["settings"]
+    assert not {"policy", "power_policy"} & settings.keys()
+    settings = run(here, policy="grid").summary()["settings"]
+    assert (settings["policy"], "power_policy" in settings) == ("grid", False)
+
+
+def test_without_tuned_tasks_policies_have_no_effect(here):
+    """They are refused, as other options of tuning are."""
+    with pytest.raises(UnusedOptionsError, match=r"--policy \(no task is tuned\), --power-policy"):
+        run(here, plain_tasks(here), policy="grid", power_policy="oracle")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"policy": "zuse"},
+            "task J0: Expected a known batch-size policy or module:callable, got 'zuse'. Did you mean",
+        ),
+        ({"power_policy": "zeus"}, "Known: jit, max-power, oracle"),
+        ({"policy": "own_policies:none"}, "Expected own_policies to define 'none'"),
+        ({"policy": "own_policies:low"}, "Expected a BatchSizeOptimizer, got Low"),
+        ({"policy": "own_policies:fails"}, "batch-size policy own_policies:fails: raised ValueError: two lines."),
+        (
+            {"policy": "own_policies:strange"},
+            "own_policies:strange: made-up,net,sgd, target 0.9: Expected a batch size",
+        ),
+        ({"policy": "own_policies:half"}, "own_policies:half: Expected its choice to be whole, got 32.5."),
+        ({"policy": "own_policies:deaf"}, "batch-size policy own_policies:deaf: raised KeyError: 32."),
+        ({"policy": "own_policies:locked"}, "own_policies:locked, which checkpoints pickle: raised TypeError"),
+        (
+            {"power_policy": "own_policies:odd"},
+            "own_policies:odd: Batch size 32: Expected a measured power limit, got 175",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(here, options, said):
+    """Unknown names, policies that fail, and choices that nobody measured end a run with what is wrong."""
+    with pytest.raises((InvalidTaskError, TuningInputError)) as caught:
+        run(here, **options)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_status == 2
+
+
+def test_a_policy_that_chooses_no_limit_ends_its_group(here):
+    """It is stuck rather than wrong: its tasks are given up, as where nothing converges."""
+    result = run(here, power_policy="own_policies:mute")
+    assert result.summary()["tasks_failed"] == 12
+    assert "after it observed all of them" in result.summary()["failures"][0]
+
+
+def test_all_registered_policies_are_tried():
+    """Whatever this package registers is among the pairs above."""
+    assert {sizes for sizes, _ in PAIRS} >= set(shipped(BATCH_SIZES.group))
+    assert {limits for _, limits in PAIRS} >= set(shipped(POWER_LIMITS.group))
