@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 
 from bftrainer.errors import InvalidTaskError, OutputError, SettingsError
+from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.tasksets import parse_scaling_model, read_task_set, write_task_set
 from tests.strategies import EPOCH_NS, task_sets
+from tests.worlds import saving_fields
 
 HEAD = 'schema = 1\n[[task]]\nname = "J1"\nmax_nodes = 8\nwork = 1e6\n'
 GOOD = HEAD + "min_nodes = 1\n"
@@ -198,6 +200,19 @@ def test_scaling_may_be_missing(toml):
             "task J1: Model 'linear' takes no parallel_fraction.",
         ),
         (CURVE + "model = 'linear'\nrate_1 = 0\n", "task J1: Expected rate_1 > 0, got 0.0."),
+        (GOOD + "checkpoint_s = -1\n", "task J1: Expected checkpoint_s to be finite and >= 0, got -1.0."),
+        (GOOD + "checkpoint_s = nan\n", "task J1: Expected checkpoint_s to be finite and >= 0, got nan."),
+        (GOOD + "checkpoint_s = 'x'\n", "task J1: Expected checkpoint_s to be a number, got 'x'."),
+        (GOOD + "checkpoint_s = true\n", "task J1: Expected checkpoint_s to be a number, got True."),
+        (GOOD + "restart_s = 5\n", "task J1: Expected checkpoint_s with restart_s, got none."),
+        (
+            GOOD + "checkpoint_s = {nodes = [1], second = [5]}\n",
+            "task J1: Expected checkpoint_s as a number or as nodes and seconds, got nodes, second.",
+        ),
+        (
+            GOOD + "checkpoint_s = {nodes = [1, 2], seconds = [5]}\n",
+            "task J1: checkpoint_s: Expected 2 seconds, one per node count, got 1.",
+        ),
         (GOOD + GOOD.removeprefix("schema = 1\n"), "task J1: Expected unique task names, got 'J1' twice."),
         (GOOD.replace('"J1"', '""'), "task 1: Expected name to be text that is not empty, got ''."),
         (GOOD.replace('name = "J1"\n', ""), "task 1: Missing key 'name'."),
@@ -237,7 +252,33 @@ def test_no_toml(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("form", ["jobs.toml", "jobs.csv"])
+@given(fields=saving_fields())
+def test_what_saving_takes_comes_back(tmp_path_factory, form, fields):
+    """Numbers and points of what saving takes, beside a task that does not save, in both native forms."""
+    path = tmp_path_factory.mktemp("saving") / form
+    plain = TaskSpec("J0", 1, 4, 1.0, ScalingCurve.linear(0.1, 4))
+    tasks = (plain, replace(plain, name="J1", **fields))
+    assert write_task_set(path, tasks) == ()
+    assert read_task_set(path).tasks == tasks
+
+
+def test_files_of_tasks_that_do_not_save_are_as_they_were(tmp_path):
+    """A CSV file has columns for what saving takes only if some task saves."""
+    plain = TaskSpec("J0", 1, 4, 1.0, ScalingCurve.linear(0.1, 4))
+    write_task_set(tmp_path / "jobs.csv", [plain])
+    assert "checkpoint" not in (tmp_path / "jobs.csv").read_text()
+
+
+def test_pickles_cannot_hold_what_saving_takes(tmp_path):
+    """The form of the published code has no place for it, which is said."""
+    task = TaskSpec("J0", 1, 4, 1.0, ScalingCurve.linear(0.1, 4), submit_ns=EPOCH_NS, checkpoint_s=5.0, restart_s=6.0)
+    [said] = write_task_set(tmp_path / "jobs-Jbnd.pkl", [task])
+    assert said.endswith("this form cannot hold checkpoint_s, restart_s: left out.")
+
+
 COLUMNS = "name,min_nodes,max_nodes,work,submit,nodes,throughput\n"
+SAVING = "name,min_nodes,max_nodes,work,checkpoint_s,restart_s\n"
 
 
 def test_csv(table):
@@ -264,6 +305,15 @@ def test_csv(table):
         (COLUMNS + "J0,1,8,1e6,later,,\n", "2: Expected submit to be a date or seconds, got 'later'."),
         (COLUMNS + "J0,1,8,1e6,,0 1,\n", "2: Expected throughput with the rest of the scaling, got nothing."),
         (COLUMNS + "J0,1,8,1e6,,0 8,0\n", "2: Expected 2 values of throughput, one per node count, got 1."),
+        (SAVING + "J0,1,8,1e6,soon,\n", "2: Expected checkpoint_s to be a number, got 'soon'."),
+        (SAVING + "J0,1,8,1e6,-1,\n", "2: Expected checkpoint_s to be finite and >= 0, got -1.0."),
+        (SAVING + "J0,1,8,1e6,,7\n", "2: Expected checkpoint_s with restart_s, got none."),
+        (SAVING + "J0,1,8,1e6,1:5 x:3,\n", "2: Expected node counts of checkpoint_s to be a whole number, got 'x'."),
+        (SAVING + "J0,1,8,1e6,1:5 2:,\n", "2: Expected checkpoint_s to be a number, got ''."),
+        (
+            SAVING + "J0,1,8,1e6,2:5 1:3,\n",
+            "2: checkpoint_s: Expected node counts that increase strictly from 1 or more, got [2, 1].",
+        ),
         (COLUMNS + "J0,1,8,1e6,,,\nJ0,1,8,1e6,,,\n", "3: Expected unique task names, got 'J0' twice."),
     ],
 )
