@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bftrainer.audit.group_tuning import StartedRun
 from bftrainer.audit.input_files import NS, Task
-from bftrainer.audit.saving import INSTANT_S, Cycle
+from bftrainer.audit.saves import INSTANT_S, Cycle
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bftrainer.errors import SettingsError
-from bftrainer.model.saving import SAVING_FIELDS
+from bftrainer.model import TaskSpec
+from bftrainer.model.saving_costs import SAVING_FIELDS
 from bftrainer.objectives import throughput
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.baseline import work_adds_up
@@ -138,7 +139,6 @@ def bounds(
     works = [run.work_at(time_s) for _, run in runs]
     best = max(range(1, 1 + len(pool)), key=works.__getitem__)
     half_s = min(given.log.window_s, config.until_s(given.log.start_ns)) / 2
-    saves = any(task.saves is not None for task in given.tasks)
     left = 1.0 - runs[-1][1].work_at(half_s) / math.fsum(task.work for task in given.tasks)
     found = tuple(
         WorkBound(
@@ -146,13 +146,20 @@ def bounds(
             changes,
             works[place],
             works[place] / works[-1] - 1.0 if works[-1] else None,
-            *(math.fsum(lost) / (math.fsum(run.gross) or 1.0) for lost in (run.preemption, run.rescale)),
-            math.fsum(run.saving) / (math.fsum(run.gross) or 1.0) if saves else None,
+            *_lost_shares(run, given.tasks),
         )
         for place, ((name, changes), (_, run)) in enumerate(zip(ways, runs, strict=True))
         if name != "clairvoyant pool" or place == best
     )
     return WorkBounds(found, time_s, left)
+
+
+def _lost_shares(run: Intervals, tasks: Sequence[TaskSpec]) -> tuple[float, float, float | None]:
+    """Work lost to departures, to own changes and, if any task saves, to saves, as shares of all done."""
+    gross = math.fsum(run.gross) or 1.0
+    saves = any(task.saves is not None for task in tasks)
+    saved = math.fsum(run.saving) / gross if saves else None
+    return math.fsum(run.preemption) / gross, math.fsum(run.rescale) / gross, saved
 
 
 def _replayed(given: Inputs, name: str, changes: dict[str, Any]) -> tuple[float, Intervals]:

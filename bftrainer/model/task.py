@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.model.saving import SAVING_FIELDS, NodePoints, SavingCosts, Seconds
+from bftrainer.model.saving_costs import SAVING_FIELDS, NodePoints, SavingCosts, Seconds
 from bftrainer.model.tuning import TunedRun, TuningSpec
 from bftrainer.model.type_checks import real_number, whole_number
 

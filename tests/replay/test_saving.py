@@ -15,7 +15,7 @@ from bftrainer._core import core
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import Event, RowArrays, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
-from bftrainer.model.saving import NodePoints
+from bftrainer.model.saving_costs import NodePoints
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.replay.compiled import recorded
