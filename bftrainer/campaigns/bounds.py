@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bftrainer.errors import SettingsError
-from bftrainer.model import TaskSpec
 from bftrainer.model.saving_costs import SAVING_FIELDS
 from bftrainer.objectives import throughput
 from bftrainer.report.metrics import Intervals
@@ -36,8 +35,6 @@ class WorkBound:
         The same as a share of that of the given settings, less 1; None if these did none.
     preemption_share, rescale_share : float
         Work lost until the end of the replay to departures, and to the decisions' own changes, as shares of all done.
-    saving_share : float or None
-        Likewise to saves; None if no task saves.
     """
 
     name: str
@@ -46,7 +43,6 @@ class WorkBound:
     against_blind: float | None
     preemption_share: float
     rescale_share: float
-    saving_share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +65,7 @@ class WorkBounds:
 
     def to_dict(self) -> dict[str, Any]:
         """What the bounds are, ready for JSON."""
-        found = asdict(self) | {"notes": self.notes()}
-        for each in found["bounds"]:
-            if each["saving_share"] is None:  # of no meaning for these tasks
-                del each["saving_share"]
-        return found
+        return asdict(self) | {"notes": self.notes()}
 
     def notes(self) -> list[str]:
         """What to know before one reads the figures."""
@@ -146,20 +138,12 @@ def bounds(
             changes,
             works[place],
             works[place] / works[-1] - 1.0 if works[-1] else None,
-            *_lost_shares(run, given.tasks),
+            *(math.fsum(lost) / (math.fsum(run.gross) or 1.0) for lost in (run.preemption, run.rescale)),
         )
         for place, ((name, changes), (_, run)) in enumerate(zip(ways, runs, strict=True))
         if name != "clairvoyant pool" or place == best
     )
     return WorkBounds(found, time_s, left)
-
-
-def _lost_shares(run: Intervals, tasks: Sequence[TaskSpec]) -> tuple[float, float, float | None]:
-    """Work lost to departures, to own changes and, if any task saves, to saves, as shares of all done."""
-    gross = math.fsum(run.gross) or 1.0
-    saves = any(task.saves is not None for task in tasks)
-    saved = math.fsum(run.saving) / gross if saves else None
-    return math.fsum(run.preemption) / gross, math.fsum(run.rescale) / gross, saved
 
 
 def _replayed(given: Inputs, name: str, changes: dict[str, Any]) -> tuple[float, Intervals]:

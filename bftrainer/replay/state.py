@@ -145,24 +145,11 @@ class ReplayState:
         if done is not None:
             going = ~done
             active, work, counts, begun = active[going], work[going], counts[going], begun[going]
-        nothing = np.zeros(active.size)
+        status, pool, nothing = self._mark_done(done), self.pool + joined.size - left.size, np.zeros(active.size)
         # The constructor is called, here and in `adopt`, as `replace` would take a tenth of an event's time.
-        state, admitted = ReplayState(
-            settings=self.settings,
-            specs=self.specs,
-            submit_s=self.submit_s,
-            owner=owner,
-            status=self._mark_done(done),
-            time_s=time_s,
-            pool=self.pool + joined.size - left.size,
-            active=active,
-            counts=counts,
-            work=work,
-            progress=begun,
-            rate=nothing,
-            pending=nothing,
-            clocks=clocks,
-        )._admit()
+        same = self.settings, self.specs, self.submit_s
+        state = ReplayState(*same, owner, status, time_s, pool, active, counts, work, begun, nothing, nothing, clocks)
+        state, admitted = state._admit()
         return state, Effects(
             time_s=time_s,
             elapsed_s=time_s - self.time_s,
@@ -344,22 +331,10 @@ class ReplayState:
 
     def _with_allocation(self, owner: Indices, counts: NDArray[np.int64], pending: Floats) -> ReplayState:
         """The same instant with another allocation."""
-        return ReplayState(
-            settings=self.settings,
-            specs=self.specs,
-            submit_s=self.submit_s,
-            owner=owner,
-            status=self.status,
-            time_s=self.time_s,
-            pool=self.pool,
-            active=self.active,
-            counts=counts,
-            work=self.work,
-            progress=self.progress,
-            rate=self._rates(counts),
-            pending=pending,
-            clocks=begun(self.clocks, self.specs, self.active, self.counts, counts),
-        )
+        clocks = begun(self.clocks, self.specs, self.active, self.counts, counts)
+        same, status, time_s, pool = (self.settings, self.specs, self.submit_s), self.status, self.time_s, self.pool
+        active, work, progress, rate = self.active, self.work, self.progress, self._rates(counts)
+        return ReplayState(*same, owner, status, time_s, pool, active, counts, work, progress, rate, pending, clocks)
 
     def adopt_random(
         self, rng: np.random.Generator, within: Callable[[list[int]], list[int]] = lambda counts: counts
