@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
 from bftrainer.replay.allocator_settings import BUSY, FREE, Effects, Floats, Indices, Settings, Status
-from bftrainer.replay.moves import Moved, Moves, drawn, moved, moved_by_lifetime
+from bftrainer.replay.moves import Moved, Moves, moved, moved_by_lifetime
 from bftrainer.replay.saving import SaveClock, begun, hit_s, running_clocks, saved
 
 NO_NODES: Indices = np.empty(0, dtype=np.int32)
@@ -343,9 +343,15 @@ class ReplayState:
 
         `within` may clear further tasks. The start-up cost `grow_cost_s * rate` is booked as in the published code.
         """
-        tasks = self.active.tolist()
-        specs = [self.specs[task] for task in tasks]
-        owner, added, counts = drawn(self.owner, rng, tasks, specs, within)
+        pool = np.flatnonzero(self.owner != BUSY).astype(np.int32)
+        draw = rng.integers(self.active.size, size=pool.size)
+        specs = [self.specs[task] for task in self.active.tolist()]
+        drawn = [pool[draw == slot][: spec.max_nodes] for slot, spec in enumerate(specs)]
+        counts = within([own.size if own.size >= spec.min_nodes else 0 for own, spec in zip(drawn, specs, strict=True)])
+        given = zip(self.active.tolist(), drawn, counts, strict=True)
+        owner, added = self.owner.copy(), tuple((task, nodes) for task, nodes, count in given if count)
+        for task, nodes in added:
+            owner[nodes] = task
         after = np.array(counts, dtype=np.int64)
         start_s = [spec.start_s(count) for spec, count in zip(specs, counts, strict=True)]
         pending = self._rates(after) * np.array(start_s)

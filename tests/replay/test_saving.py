@@ -243,6 +243,17 @@ def test_values_count_what_changes_and_hits_cost():
     assert options.values.tolist() == [-12 * 20.0, 600 * 10.0 - 12 * 20.0, 600 * 20.0, 600 * 30.0 - 12 * 20.0]
 
 
+def test_a_saved_allocator_goes_on_with_its_clocks(tmp_path):
+    """What is unsaved, and when the next save is due, comes back from the file."""
+    one, two = (Allocator([task(most=1)], Settings(objective=as_given, solver="dp"), ["a"]) for _ in range(2))
+    one.on_event(Event.join(0.0, "a"))
+    one.on_event(Event.join(33.0, "b"))
+    one.save(tmp_path / "state")
+    two.load(tmp_path / "state")
+    assert two.state.clocks == one.state.clocks
+    assert two.apply(48.0, left=np.array([0], dtype=np.int32)).preemption_cost.tolist() == [(20.0 + 7.0) * RATE]
+
+
 def test_late_and_early_reports_of_completion_are_taken():
     """Live tasks complete when they say so: no save is booked after their work should have been done."""
     for reported_s, saving in ((60.0, 5.0 * RATE), (12.0, 0.0)):
