@@ -42,6 +42,8 @@ COMMANDS = (
     "import swf log.swf --window asked -o swf.parquet",
     "spot sweep --preemption-scale 1 --repeats 3 --days 0.2 --jobs {workers} --json",
     "tasks generate --scenario hpo --count 5 --seed 2 -o hpo.toml",
+    "tasks generate --scenario nas --count 20 --checkpoint-s 20 --restart-s 40 -o saving.toml",
+    "replay --tasks saving.toml --solver dp --max-events 300 --no-baseline --output-dir saving",
     "trace generate --days 2 --nodes 20 --seed 4 -o generated.parquet",
     "trace stats generated.parquet",
     "convert evt.pkl idle.parquet",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bftrainer.audit.group_tuning import StartedRun
 from bftrainer.audit.input_files import NS, Task
-from bftrainer.audit.saving import INSTANT_S, Cycle
+from bftrainer.audit.saves import INSTANT_S, Cycle
 
 Floats = NDArray[np.float64]
 
@@ -162,9 +162,8 @@ class Account:
 
     def preempt(self, lost: int) -> float:
         """Lose nodes to the main scheduler; the cost, which is returned, does not depend on their number."""
-        seconds = (
-            self.task.shrink_s if self.cycle is None else float(self.task.start_s[min(self.count, self.task.most)])
-        )
+        start_s = float(self.task.start_s[min(self.count, self.task.most)])
+        seconds = self.task.shrink_s if self.cycle is None else start_s
         cost = seconds * self.rate
         if self.cycle is not None and self.rate > 0.0:
             # Work that was done, though no event has noticed that yet, is not lost.
@@ -278,9 +277,6 @@ class Queue:
             del self.active[name]
 
 
-Booked = tuple[float, float, float, float]
-
-
 @dataclass(frozen=True)
 class Interval:
     """The time between two instants: idle and used nodes, work per second, what is booked at its end, what is drawn."""
@@ -343,7 +339,7 @@ class Timeline:
         self._since, self._pool, self._used, self._rate = start_ns, 0, 0, 0.0
         self._drawing: list[tuple[Account, Draw]] = []
         self._nodes_drawing = 0
-        self._booked: Booked = (0.0, 0.0, 0.0, 0.0)
+        self._booked = [0.0, 0.0, 0.0, 0.0]
 
     def close(self, time_ns: int, accounts: Iterable[Account]) -> Interval:
         """End the interval that lasted until now."""
@@ -353,7 +349,7 @@ class Timeline:
             for place, value in enumerate((account.gross, *costs)):
                 booked[place] += value
         gross, rescale, preemption, saving = (now - then for now, then in zip(booked, self._booked, strict=True))
-        self._booked = (booked[0], booked[1], booked[2], booked[3])
+        self._booked = booked
         begin_s, end_s = (self._since - self._start_ns) / NS, (time_ns - self._start_ns) / NS
         idle_w = (self._pool - self._nodes_drawing) * self._idle_w
         draws = []

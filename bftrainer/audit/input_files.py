@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from bftrainer.audit.parts import UnusableError
 from bftrainer.audit.pickles import read_frame
-from bftrainer.audit.saving import Saving
+from bftrainer.audit.saves import Saving
 
 NS = 1_000_000_000
 Floats = NDArray[np.float64]

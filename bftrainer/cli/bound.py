@@ -62,13 +62,11 @@ def _print_bounds(found: WorkBounds) -> None:
     rows = []
     for each in found.bounds:
         gain = "" if each.name == "blind" or each.against_blind is None else f"{100 * each.against_blind:+.1f} %"
-        shares = (each.preemption_share, each.rescale_share, each.saving_share)
-        losses = (f"{100 * share:.1f} %" for share in shares if share is not None)
+        losses = (f"{100 * share:.1f} %" for share in (each.preemption_share, each.rescale_share))
         horizon = each.settings.get("foresight_horizon_s")
         name = each.name if horizon is None else f"{each.name}, {horizon:g} s"
         rows.append([name, f"{each.work:.4g}", gain, *losses])
-    heads = ["decisions", "work done", "against blind", "lost to departures", "to own changes", "to saves"]
-    print_table(heads[: len(rows[0])], rows)
+    print_table(["decisions", "work done", "against blind", "lost to departures", "to own changes"], rows)
     click.echo(f"Work done in {found.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
     for note in found.notes():
         click.echo(f"Note: {note}", err=True)

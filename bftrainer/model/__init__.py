@@ -4,6 +4,7 @@ from bftrainer.model.decision import Decision, Event, EventKind, Objective, is_s
 from bftrainer.model.instants import StepSeries, instant_ns, instants_ns, iso, iso_column, rounding_s
 from bftrainer.model.node_log import NodeLog
 from bftrainer.model.node_rows import RowArrays
+from bftrainer.model.saving_costs import NodePoints
 from bftrainer.model.task import NS_PER_S, ScalingCurve, TaskSpec, TaskState
 from bftrainer.model.tuning import Attempt, TunedRun, Tuner, TuningSpec
 
@@ -14,6 +15,7 @@ __all__ = [
     "Event",
     "EventKind",
     "NodeLog",
+    "NodePoints",
     "Objective",
     "RowArrays",
     "ScalingCurve",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -12,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.model.saving import SAVING_FIELDS, NodePoints, SavingCosts, Seconds
+from bftrainer.model.saving_costs import SAVING_FIELDS, NodePoints, SavingCosts, Seconds
 from bftrainer.model.tuning import TunedRun, TuningSpec
-from bftrainer.model.type_checks import real_number, whole_number
+from bftrainer.model.type_checks import number_list, real_number, whole_number
 
 NS_PER_S = 1_000_000_000
 MOST_NODES = 10_000_000
@@ -62,11 +61,9 @@ class ScalingCurve:
             values = getattr(self, name)
             if values is None and name == "credit":
                 continue
-            what = "node counts" if name == "nodes" else name
-            if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-                raise InvalidTaskError(f"Expected {what} as a list of numbers, got {values!r}.")
             if not (type(values) is tuple and set(map(type, values)) <= {kind}):
-                object.__setattr__(self, name, tuple(made(what, value, InvalidTaskError) for value in values))
+                what = "node counts" if name == "nodes" else name
+                object.__setattr__(self, name, number_list(what, values, made, InvalidTaskError))
         nodes = self.nodes
         if len(nodes) < 2:
             raise InvalidTaskError(f"Expected at least two node counts, got {list(nodes)}.")
@@ -291,7 +288,7 @@ class TaskSpec:
         """Seconds of progress that it loses if a decision gives it more nodes than `count`, and if fewer."""
         if self.saves is None:
             return self.grow_cost_s, self.shrink_cost_s
-        return (self.saves.change_s(count),) * 2
+        return (self.saves.checkpoint_s.item(count) + self.saves.restart_s.item(count),) * 2
 
     def start_s(self, at: int | slice) -> Any:
         """Seconds of progress that a start from nothing costs if it is not free, at a count or at several."""

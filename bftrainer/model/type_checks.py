@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -40,6 +40,21 @@ def real_number(what: str, value: object, error: type[InputError]) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def number_list(
+    what: str, values: Any, made: Callable[[str, object, type[InputError]], T], error: type[InputError]
+) -> tuple[T, ...]:
+    """Convert numbers to a tuple, each by `made`.
+
+    Raises
+    ------
+    InputError
+        If `values` is a text or not iterable, or a value is no such number; raised as `error`.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise error(f"Expected {what} as a list of numbers, got {values!r}.")
+    return tuple(made(what, value, error) for value in values)
 
 
 def checked_names(what: str, values: Any, error: type[InputError]) -> tuple[str, ...]:

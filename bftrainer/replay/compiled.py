@@ -39,6 +39,8 @@ ASKING = 2
 STEPS_AT_ONCE = 1 << 16
 # Where a checkpoint may be due, it is asked for so often.
 STEPS_TO_CHECKPOINT = 1 << 6
+# What it is told of each task.
+_WHOLE, _REAL = ("min_nodes", "max_nodes"), ("work", "grow_cost_s", "shrink_cost_s")
 COUNTS = ("decision.nodes", *(f"event.{name}" for name in ("left", "joined", "preempted", "idle", "running", "used")))
 # No replay has as many events; larger numbers of them are as good as none.
 NO_END = 2**62
@@ -222,11 +224,8 @@ def _core_replay(core: ModuleType, rows: RowArrays, allocator: Allocator, credit
         nodes=len(allocator.node_names),
         submit_s=submit_s,
         order=submit_s.argsort(kind="stable"),
-        min_nodes=np.array([spec.min_nodes for spec in specs], dtype=np.int64),
-        max_nodes=np.array([spec.max_nodes for spec in specs], dtype=np.int64),
-        work=np.array([spec.work for spec in specs], dtype=np.float64),
-        grow_cost_s=np.array([spec.grow_cost_s for spec in specs], dtype=np.float64),
-        shrink_cost_s=np.array([spec.shrink_cost_s for spec in specs], dtype=np.float64),
+        **{name: np.array([getattr(spec, name) for spec in specs], dtype=np.int64) for name in _WHOLE},
+        **{name: np.array([getattr(spec, name) for spec in specs], dtype=np.float64) for name in _REAL},
         credits=credit,
         rates=[spec.rates for spec in specs],
         max_tasks=min(settings.max_tasks, max(1, len(specs))),

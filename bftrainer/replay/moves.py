@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bftrainer.model import TaskSpec
-from bftrainer.replay.allocator_settings import BUSY, FREE, Floats, Indices
+from bftrainer.replay.allocator_settings import FREE, Floats, Indices
 
 Moved = tuple[tuple[int, Indices], ...]
 
@@ -50,25 +49,6 @@ def moved(owner: Indices, sizes: Sequence[tuple[int, int]]) -> tuple[Indices, Mo
             added.append((task, nodes))
             taken += size
     return owner, tuple(added), tuple(removed)
-
-
-def drawn(
-    owner: Indices,
-    rng: np.random.Generator,
-    tasks: Sequence[int],
-    specs: Sequence[TaskSpec],
-    within: Callable[[list[int]], list[int]],
-) -> tuple[Indices, Moved, list[int]]:
-    """Owners after every idle node went to a random task, the nodes that tasks gain, and how many these are."""
-    pool = np.flatnonzero(owner != BUSY).astype(np.int32)
-    draw = rng.integers(len(tasks), size=pool.size)
-    nodes = [pool[draw == slot][: spec.max_nodes] for slot, spec in enumerate(specs)]
-    counts = within([own.size if own.size >= spec.min_nodes else 0 for own, spec in zip(nodes, specs, strict=True)])
-    owner = owner.copy()
-    added = [(task, own) for task, own, count in zip(tasks, nodes, counts, strict=True) if count]
-    for task, own in added:
-        owner[own] = task
-    return owner, tuple(added), counts
 
 
 def moved_by_lifetime(

@@ -194,6 +194,8 @@ class _TaskBooks:
         """Records of all tasks, in file order."""
         self._reach(len(state.specs))
         self.work[state.active] = self.earlier[state.active] + state.progress
+        names = ["node_s", "rescales", "preemptions", "rescale_cost", "preemption_cost", "saving_cost"]
+        sums: dict[str, list[Any]] = {name: getattr(self, name).tolist() for name in names}
         return tuple(
             TaskRecord(
                 spec=spec,
@@ -202,12 +204,7 @@ class _TaskBooks:
                 completed_s=known_time(self.completed_s[number]),
                 work_done=float(self.work[number]),
                 work_total=float(self.earlier[number] + (0.0 if self.stopped[number] else spec.work)),
-                node_s=float(self.node_s[number]),
-                rescales=int(self.rescales[number]),
-                preemptions=int(self.preemptions[number]),
-                rescale_cost=float(self.rescale_cost[number]),
-                preemption_cost=float(self.preemption_cost[number]),
-                saving_cost=float(self.saving_cost[number]),
+                **{name: values[number] for name, values in sums.items()},
             )
             for number, spec in enumerate(state.specs)
         )
@@ -352,14 +349,14 @@ class _Draw:
 def _preempted(before: ReplayState, effects: Effects) -> dict[int, float]:
     """Seconds that tasks which lost nodes rescale, by task number: the cost in work over their rate.
 
-    A task that saves restarts; what it then does again is training like any other.
+    Of a task that saves the restart alone counts: what it then does again is training like any other.
     """
-    found = {}
-    for slot in effects.preemption_cost.nonzero()[0].tolist():
-        spec, count = before.specs[before.active.item(slot)], before.counts.item(slot)
-        whole_s = effects.preemption_cost[slot] / before.rate[slot]
-        found[before.active.item(slot)] = float(whole_s if spec.saves is None else spec.start_s(count))
-    return found
+    slots = [(slot, before.active.item(slot)) for slot in effects.preemption_cost.nonzero()[0].tolist()]
+    whole_s = {task: float(effects.preemption_cost[slot] / before.rate[slot]) for slot, task in slots}
+    saving = {
+        task: before.specs[task].start_s(before.counts.item(slot)) for slot, task in slots if task in before.clocks
+    }
+    return whole_s | saving
 
 
 def _rescaling(

@@ -109,7 +109,7 @@ class OptionTables:
                 known = self._known[number] = {}
             offer = known.get(situation)
             if offer is None or self.departures is not None:
-                offer = self._made(state, slot, metered=metered)
+                offer = self._metered(state, slot) if metered else self._best_limits(state, slot)
                 if self._is_static and self.departures is None:
                     known[situation] = offer
             found.append(offer)
@@ -125,27 +125,14 @@ class OptionTables:
         runs = (spec.run for spec in modes) if metered else ()
         return held, running, tuple([run is not None and progress < run.profiling_work for run in runs])
 
-    def _made(self, state: ReplayState, slot: int, *, metered: bool) -> Offer:
-        if metered:
-            return self._metered(state, slot)
-        return self._best_limits(state, slot) if len(self._modes_of(state, slot)) > 1 else self._plain(state, slot)
-
-    def _plain(self, state: ReplayState, slot: int) -> Offer:
-        spec = state.specs[int(state.active[slot])]
-        [values] = self._values(state, slot, (spec,))
-        counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
-        held = int(state.counts[slot])
-        return solvers.TaskOptions(counts, values, held, spec.min_nodes, spec.max_nodes), NO_MODES
-
     def _best_limits(self, state: ReplayState, slot: int) -> Offer:
-        modes = self._modes_of(state, slot)
+        modes, held = self._modes_of(state, slot), int(state.counts[slot])
         table = self._values(state, slot, modes)
-        limits = table.argmax(axis=0)
-        spec = modes[0]
+        limits, spec = table.argmax(axis=0), modes[0]
         counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
         values = table[limits, np.arange(counts.size)]
-        held = int(state.counts[slot])
-        return solvers.TaskOptions(counts, values, held, spec.min_nodes, spec.max_nodes), limits
+        options = solvers.TaskOptions(counts, values, held, spec.min_nodes, spec.max_nodes)
+        return options, limits if len(modes) > 1 else NO_MODES
 
     def _metered(self, state: ReplayState, slot: int) -> Offer:
         modes = self._modes_of(state, slot)
@@ -224,9 +211,8 @@ class OptionTables:
         if not finite.all():
             at = int(np.argmin(finite))
             raise ObjectiveError(f"{where}: Expected finite credit, got {credit[at]} for {at} nodes.")
-        saves = spec.saves
-        costs_s = spec.grow_cost_s + spec.shrink_cost_s if saves is None else saves.most_s
-        span_s = self.settings.forward_time_s + costs_s
+        saves, span_s = spec.saves, self.settings.forward_time_s + spec.grow_cost_s + spec.shrink_cost_s
+        span_s += 0.0 if saves is None else float((saves.checkpoint_s + saves.restart_s).max())
         if not math.isfinite(float(np.abs(credit).max()) * span_s * credit.size):
             raise ObjectiveError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
         return credit

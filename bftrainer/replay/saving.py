@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model import TaskSpec
-from bftrainer.model.saving import LEAST_INTERVAL_S, SavingCosts
+from bftrainer.model.saving_costs import LEAST_INTERVAL_S, SavingCosts
 from bftrainer.replay.allocator_settings import Floats, Indices
 
 Counts = NDArray[np.int64]

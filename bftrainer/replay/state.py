@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
 from bftrainer.replay.allocator_settings import BUSY, FREE, Effects, Floats, Indices, Settings, Status
-from bftrainer.replay.moves import Moved, Moves, drawn, moved, moved_by_lifetime
+from bftrainer.replay.moves import Moved, Moves, moved, moved_by_lifetime
 from bftrainer.replay.saving import SaveClock, begun, hit_s, running_clocks, saved
 
 NO_NODES: Indices = np.empty(0, dtype=np.int32)
@@ -145,24 +145,11 @@ class ReplayState:
         if done is not None:
             going = ~done
             active, work, counts, begun = active[going], work[going], counts[going], begun[going]
-        nothing = np.zeros(active.size)
+        status, pool, nothing = self._mark_done(done), self.pool + joined.size - left.size, np.zeros(active.size)
         # The constructor is called, here and in `adopt`, as `replace` would take a tenth of an event's time.
-        state, admitted = ReplayState(
-            settings=self.settings,
-            specs=self.specs,
-            submit_s=self.submit_s,
-            owner=owner,
-            status=self._mark_done(done),
-            time_s=time_s,
-            pool=self.pool + joined.size - left.size,
-            active=active,
-            counts=counts,
-            work=work,
-            progress=begun,
-            rate=nothing,
-            pending=nothing,
-            clocks=clocks,
-        )._admit()
+        same = self.settings, self.specs, self.submit_s
+        state = ReplayState(*same, owner, status, time_s, pool, active, counts, work, begun, nothing, nothing, clocks)
+        state, admitted = state._admit()
         return state, Effects(
             time_s=time_s,
             elapsed_s=time_s - self.time_s,
@@ -344,22 +331,10 @@ class ReplayState:
 
     def _with_allocation(self, owner: Indices, counts: NDArray[np.int64], pending: Floats) -> ReplayState:
         """The same instant with another allocation."""
-        return ReplayState(
-            settings=self.settings,
-            specs=self.specs,
-            submit_s=self.submit_s,
-            owner=owner,
-            status=self.status,
-            time_s=self.time_s,
-            pool=self.pool,
-            active=self.active,
-            counts=counts,
-            work=self.work,
-            progress=self.progress,
-            rate=self._rates(counts),
-            pending=pending,
-            clocks=begun(self.clocks, self.specs, self.active, self.counts, counts),
-        )
+        clocks = begun(self.clocks, self.specs, self.active, self.counts, counts)
+        same, status, time_s, pool = (self.settings, self.specs, self.submit_s), self.status, self.time_s, self.pool
+        active, work, progress, rate = self.active, self.work, self.progress, self._rates(counts)
+        return ReplayState(*same, owner, status, time_s, pool, active, counts, work, progress, rate, pending, clocks)
 
     def adopt_random(
         self, rng: np.random.Generator, within: Callable[[list[int]], list[int]] = lambda counts: counts
@@ -368,9 +343,15 @@ class ReplayState:
 
         `within` may clear further tasks. The start-up cost `grow_cost_s * rate` is booked as in the published code.
         """
-        tasks = self.active.tolist()
-        specs = [self.specs[task] for task in tasks]
-        owner, added, counts = drawn(self.owner, rng, tasks, specs, within)
+        pool = np.flatnonzero(self.owner != BUSY).astype(np.int32)
+        draw = rng.integers(self.active.size, size=pool.size)
+        specs = [self.specs[task] for task in self.active.tolist()]
+        drawn = [pool[draw == slot][: spec.max_nodes] for slot, spec in enumerate(specs)]
+        counts = within([own.size if own.size >= spec.min_nodes else 0 for own, spec in zip(drawn, specs, strict=True)])
+        given = zip(self.active.tolist(), drawn, counts, strict=True)
+        owner, added = self.owner.copy(), tuple((task, nodes) for task, nodes, count in given if count)
+        for task, nodes in added:
+            owner[nodes] = task
         after = np.array(counts, dtype=np.int64)
         start_s = [spec.start_s(count) for spec, count in zip(specs, counts, strict=True)]
         pending = self._rates(after) * np.array(start_s)

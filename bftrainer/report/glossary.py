@@ -127,10 +127,8 @@ HEADLINES = (
 )
 """Those that fit into one line a run."""
 
-WORK_SHARES = (
-    *("rescale_loss_share", "preemption_loss_share", "saving_loss_share"),
-    *("loss_variability_share", "loss_horizon_share"),
-)
+_LOSSES = "rescale_loss preemption_loss saving_loss loss_variability loss_horizon"
+WORK_SHARES = tuple(f"{loss}_share" for loss in _LOSSES.split())
 """Figures of other wholes than the ledger's; tables and pages that show the ledger leave them out."""
 
 # From which value on a unit is used, and its size.
@@ -204,16 +202,9 @@ def scaled_label(values: Iterable[float | None], term: Term) -> tuple[float, str
 
 ON_SCALING = (
     *("used_node_s", "occupancy", "work_done", "rescale_loss_work", "rescale_loss_share", "preemption_loss_work"),
-    *(
-        "saving_loss_work",
-        "saving_loss_share",
-        "preemption_loss_share",
-        "efficiency",
-        "efficiency_horizon_s",
-        "ideal_work",
-        "loss_variability_share",
-    ),
-    *("loss_horizon_share", "return_on_investment", "tasks_completed", "tasks_started", "makespan_s"),
+    *("preemption_loss_share", "efficiency", "efficiency_horizon_s", "ideal_work", "loss_variability_share"),
+    *("saving_loss_work", "saving_loss_share", "loss_horizon_share"),
+    *("return_on_investment", "tasks_completed", "tasks_started", "makespan_s"),
     *("turnaround_mean_s", "turnaround_p90_s", "wait_mean_s", "preemptions", "rescales"),
     *("preemptions_per_node_hour", "rescales_per_node_hour", "energy_j", "idle_energy_j", "average_power_w"),
     *("peak_power_w", "site_energy_j", "emissions_gco2", "train_s", "attempts", "tasks_reached", "tasks_failed"),

@@ -118,9 +118,9 @@ def pool_metrics(intervals: Intervals) -> dict[str, Any]:
     idle = math.fsum(intervals.idle * length)
     used = math.fsum(intervals.used * length)
     gross = math.fsum(intervals.gross)
-    rescale = math.fsum(intervals.rescale)
-    preemption = math.fsum(intervals.preemption)
-    saving = math.fsum(intervals.saving)
+    rescale, preemption, saving = (
+        math.fsum(each) for each in (intervals.rescale, intervals.preemption, intervals.saving)
+    )
     net = gross - rescale - preemption - saving
     saves = {"saving_loss_work": saving, "saving_loss_share": ratio(saving, gross)} if saving else {}
     return {

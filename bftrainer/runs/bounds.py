@@ -9,7 +9,7 @@ from typing import Any
 
 from bftrainer.errors import SettingsError
 from bftrainer.model.records import Recording
-from bftrainer.model.saving import SAVING_FIELDS
+from bftrainer.model.saving_costs import SAVING_FIELDS
 from bftrainer.objectives import throughput
 from bftrainer.report.intervals import ratio
 from bftrainer.report.metrics import Intervals
@@ -35,8 +35,6 @@ class WorkBound:
         The same as a share of that of the given settings, less 1; None if these did none.
     preemption_share, rescale_share : float
         Work lost until the end of the replay to departures, and to the decisions' own changes, as shares of all done.
-    saving_share : float or None
-        Likewise to saves; None if no task saves.
     """
 
     name: str
@@ -45,7 +43,6 @@ class WorkBound:
     against_blind: float | None
     preemption_share: float
     rescale_share: float
-    saving_share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +65,7 @@ class WorkBounds:
 
     def to_dict(self) -> dict[str, Any]:
         """What the bounds are, ready for JSON."""
-        found = asdict(self) | {"notes": self.notes()}
-        for each in found["bounds"]:
-            if each["saving_share"] is None:  # of no meaning for these tasks
-                del each["saving_share"]
-        return found
+        return asdict(self) | {"notes": self.notes()}
 
     def notes(self) -> list[str]:
         """What to know before one reads the figures."""
@@ -135,7 +128,6 @@ def bounds(
     works = [run.work_at(time_s) for run in runs]
     best = max(range(1, 1 + len(horizons_s)), key=works.__getitem__)
     half_s = min(given.log.window_s, given.config.until_s(given.log.start_ns)) / 2
-    saves = any(task.saves is not None for task in given.tasks)
     left = 1.0 - runs[-1].work_at(half_s) / math.fsum(task.work for task in given.tasks)
     found = tuple(
         WorkBound(
@@ -145,7 +137,6 @@ def bounds(
             works[place] / works[-1] - 1.0 if works[-1] else None,
             ratio(math.fsum(run.preemption), math.fsum(run.gross)) or 0.0,
             ratio(math.fsum(run.rescale), math.fsum(run.gross)) or 0.0,
-            ratio(math.fsum(run.saving), math.fsum(run.gross)) or 0.0 if saves else None,
         )
         for place, ((name, changes), run) in enumerate(zip(ways, runs, strict=True))
         if name != "clairvoyant pool" or place == best

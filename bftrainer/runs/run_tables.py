@@ -175,24 +175,19 @@ def _parts(source: Sequence[Any] | _Moves, values: int) -> Iterator[Any]:
         yield source.rows(begin, end) if isinstance(source, Table | _Moves) else source[begin:end]
 
 
-def _is_tuned(result: RunResult) -> bool:
-    """Whether a run has tuned tasks."""
-    return any(task.tuned is not None for task in result.recording.tasks)
+def _with_task(has: Callable[[TaskRecord], bool]) -> Callable[[RunResult], bool]:
+    """Whether a run has such a task."""
+    return lambda result: any(map(has, result.recording.tasks))
 
 
-def _saves(result: RunResult) -> bool:
-    """Whether a run has tasks that save."""
-    return any(task.spec.saves is not None for task in result.recording.tasks)
+_is_tuned = _with_task(lambda task: task.tuned is not None)
+_is_grouped = _with_task(lambda task: task.spec.group is not None)
+_saves = _with_task(lambda task: task.spec.saves is not None)
 
 
 def _foresees(result: RunResult) -> bool:
     """Whether decisions of a run foresee how long nodes stay."""
     return result.config.foresight != "none"
-
-
-def _is_grouped(result: RunResult) -> bool:
-    """Whether a run has tasks of named groups."""
-    return any(task.spec.group is not None for task in result.recording.tasks)
 
 
 class _Piece(NamedTuple):

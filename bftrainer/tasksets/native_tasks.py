@@ -16,7 +16,7 @@ from bftrainer.files.documents import SCHEMA, csv_rows, fault_text, telling_faul
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec, iso
-from bftrainer.model.saving import SAVING_FIELDS, NodePoints, Seconds
+from bftrainer.model.saving_costs import SAVING_FIELDS, NodePoints
 from bftrainer.tasksets.task_set import Draft, ScalingModel, locating, time_fields
 
 if TYPE_CHECKING:
@@ -102,15 +102,8 @@ def _seconds(name: str, given: object) -> object:
         return given
     if set(given) != {"nodes", "seconds"}:
         raise InvalidTaskError(f"Expected {name} as a number or as nodes and seconds, got {', '.join(given) or '{}'}.")
-    return _points(name, given["nodes"], given["seconds"])
-
-
-def _points(name: str, nodes: Any, seconds: Any) -> NodePoints:
-    """Points over node counts; errors name the field."""
-    try:
-        return NodePoints(nodes, seconds)
-    except InvalidTaskError as fault:
-        raise InvalidTaskError(f"{name}: {fault}") from None
+    with locating(name):
+        return NodePoints(**given)
 
 
 def _tuning(path: Path, zeus: Mapping[str, Any] | None) -> TuningSpec | None:
@@ -198,14 +191,14 @@ def _table(task: TaskSpec, folder: Path) -> dict[str, Any]:
         **{key: getattr(task, key) for key in ("grow_cost_s", "shrink_cost_s", "weight")},
         "deadline": _moment(task, "deadline", _date),
         "gpus_per_node": task.gpus_per_node,
-        **{name: _points_table(getattr(task, name)) for name in SAVING_FIELDS},
+        **{name: _plain(getattr(task, name)) for name in SAVING_FIELDS},
         "scaling": scaling_table(task.scaling),
         "zeus": None if task.tuning is None else _zeus_table(task.tuning, folder),
     }
     return {key: value for key, value in table.items() if value is not None}
 
 
-def _points_table(seconds: Seconds | None) -> Any:
+def _plain(seconds: Any) -> Any:
     """Seconds as the TOML form spells them."""
     return {key: list(each) for key, each in asdict(seconds).items()} if isinstance(seconds, NodePoints) else seconds
 
@@ -287,13 +280,13 @@ def _csv_draft(where: str, header: list[str], row: list[str]) -> Draft:
         return Draft(where, fields, _csv_curve(cells))
 
 
-def _csv_seconds(key: str, cell: str) -> Seconds:
+def _csv_seconds(key: str, cell: str) -> object:
     """A number of seconds, or points ``nodes:seconds`` with spaces between them."""
     if ":" not in cell:
         return real_from(key, cell)
     points = [point.partition(":") for point in cell.split()]
     nodes = [whole_from(f"node counts of {key}", count) for count, _, _ in points]
-    return _points(key, nodes, [real_from(key, seconds) for _, _, seconds in points])
+    return _seconds(key, {"nodes": nodes, "seconds": [real_from(key, each) for _, _, each in points]})
 
 
 def _csv_curve(cells: dict[str, str]) -> ScalingCurve | None:
@@ -342,10 +335,8 @@ def write_csv_tasks(path: Path, tasks: Sequence[TaskSpec]) -> None:
 
 def _row(task: TaskSpec, columns: Sequence[str]) -> list[str]:
     cells = {key: getattr(task, key) for key in ("name", *_WHOLE, *_NUMBER, *_TEXT, *SAVING_FIELDS)}
-    for key in SAVING_FIELDS:
-        if isinstance(cells[key], NodePoints):
-            points = zip(cells[key].nodes, cells[key].seconds, strict=True)
-            cells[key] = " ".join(f"{count}:{seconds!r}" for count, seconds in points)
+    for key, points in [(key, cells[key]) for key in SAVING_FIELDS if isinstance(cells[key], NodePoints)]:
+        cells[key] = " ".join(f"{count}:{each!r}" for count, each in zip(points.nodes, points.seconds, strict=True))
     cells |= {key: _moment(task, key, iso) for key in ("submit", "deadline")}
     cells |= {key: " ".join(map(repr, getattr(task.scaling, key) or ())) for key in ("nodes", "throughput", "credit")}
     ordered = (cells[column] for column in columns)

@@ -50,8 +50,6 @@ def generate_tasks(
     interval_s: float = 36.0,
     start_ns: int | None = None,
     user: str | None = None,
-    checkpoint_s: float | None = None,
-    restart_s: float | None = None,
 ) -> tuple[TaskSpec, ...]:
     """Generate tasks of one of the paper's two scenarios.
 
@@ -73,8 +71,6 @@ def generate_tasks(
     start_ns : int, optional
         First submission, nanoseconds since the epoch; None counts seconds from the window's start.
     user : str, optional
-    checkpoint_s, restart_s : float, optional
-        What it takes each task to save, and to restart, instead of the drawn costs.
 
     Raises
     ------
@@ -90,7 +86,6 @@ def generate_tasks(
     draws = 1 if scenario == "hpo" else count
     grow, shrink = (np.resize(rng.uniform(*bounds, draws), count) for bounds in (_GROW_COST_S, _SHRINK_COST_S))
     alike = partial(TaskSpec, min_nodes=min_nodes, max_nodes=max_nodes, work=work, group=group, user=user)
-    alike = partial(alike, checkpoint_s=checkpoint_s, restart_s=restart_s)
     return tuple(
         alike(
             name=f"J{i:05d}-{models[i]}",

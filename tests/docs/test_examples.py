@@ -38,6 +38,7 @@ LONG = (
         "index.md",
         "master.md",
         "objectives.md",
+        "preemption-costs.md",
         "replay.md",
         "report.md",
         "server.md",

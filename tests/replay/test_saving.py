@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.published import ROOT
 from bftrainer._core import core
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import Event, RowArrays, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
-from bftrainer.model.saving import NodePoints
+from bftrainer.model.saving_costs import NodePoints
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.replay.compiled import recorded
@@ -189,7 +190,8 @@ CONSTANT = [(5.0, 1e-4), (60.0, 1 / 43_200), (30.0, 1 / 3_600), (300.0, 1 / 7_20
 def test_young_daly_loses_what_the_closed_form_says(checkpoint_s, hazard):
     """On a constant hazard, work lost to hits, and with saves, is within 2 % of the exact exponential form.
 
-    The first-order formula, a waste of sqrt(2 c h), holds within 5 % where c h < 0.005, and no longer above 0.04.
+    That is the table of docs/preemption-costs.md. The first-order formula, a waste of sqrt(2 c h), holds within 5 %
+    where c h < 0.005, and no longer above 0.04.
     """
     lost, waste = at_constant_hazard(checkpoint_s, hazard, 2_000, seed=1)
     interval_s = math.sqrt(2.0 * checkpoint_s / hazard)
@@ -197,6 +199,10 @@ def test_young_daly_loses_what_the_closed_form_says(checkpoint_s, hazard):
     kept = hazard * interval_s / math.expm1(hazard * (interval_s + checkpoint_s))
     assert lost == pytest.approx(exact, rel=0.02)
     assert waste == pytest.approx(1.0 - kept, rel=0.02)
+    row = f"| {checkpoint_s:g} s | one in {1 / hazard / 3600:.3g} h | {checkpoint_s * hazard:.4f} "
+    row += f"| {lost:,.0f} s | {exact:,.0f} s "
+    row += f"| {100 * waste:.1f} % | {100 * (1 - kept):.1f} % | {100 * math.sqrt(2 * checkpoint_s * hazard):.1f} % |"
+    assert row in (ROOT / "docs" / "preemption-costs.md").read_text()
     near = abs(waste / math.sqrt(2.0 * checkpoint_s * hazard) - 1.0) < 0.05
     assert near or checkpoint_s * hazard > 0.005
     assert not near or checkpoint_s * hazard < 0.04
@@ -237,9 +243,20 @@ def test_values_count_what_changes_and_hits_cost():
     assert options.values.tolist() == [-12 * 20.0, 600 * 10.0 - 12 * 20.0, 600 * 20.0, 600 * 30.0 - 12 * 20.0]
 
 
+def test_a_saved_allocator_goes_on_with_its_clocks(tmp_path):
+    """What is unsaved, and when the next save is due, comes back from the file."""
+    one, two = (Allocator([task(most=1)], Settings(objective=as_given, solver="dp"), ["a"]) for _ in range(2))
+    one.on_event(Event.join(0.0, "a"))
+    one.on_event(Event.join(33.0, "b"))
+    one.save(tmp_path / "state")
+    two.load(tmp_path / "state")
+    assert two.state.clocks == one.state.clocks
+    assert two.apply(48.0, left=np.array([0], dtype=np.int32)).preemption_cost.tolist() == [(20.0 + 7.0) * RATE]
+
+
 def test_late_and_early_reports_of_completion_are_taken():
     """Live tasks complete when they say so: no save is booked after their work should have been done."""
-    for reported_s, saving in ((60.0, 20.0 * 0 + 5.0 * RATE), (12.0, 0.0)):
+    for reported_s, saving in ((60.0, 5.0 * RATE), (12.0, 0.0)):
         allocator = Allocator([task(210.0, 1)], Settings(objective=as_given, solver="dp"), ["a"])
         allocator.on_event(Event.join(0.0, "a"))
         effects = allocator.apply(reported_s, completed=[0])

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bftrainer import run_replay
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import GLOSSARY, HEADLINES, format_value
+from bftrainer.tasksets import read_task_set
 
 
 def test_terms_are_fields_of_the_summary():
-    """A tuned run with idle power and carbon has them all."""
-    result = run_replay(
-        tasks=sample_path(SAMPLE_TUNED_TASKS), solver="dp", max_events=60, carbon=100.0, idle_power_w=1.0
-    )
+    """A tuned run of tasks that save, with idle power and carbon, has them all."""
+    saving = {"checkpoint_s": 1.0, "checkpoint_interval_s": 20.0}
+    tasks = [replace(task, **saving) for task in read_task_set(sample_path(SAMPLE_TUNED_TASKS)).tasks]
+    result = run_replay(tasks=tasks, solver="dp", max_events=60, carbon=100.0, idle_power_w=1.0)
     assert set(GLOSSARY) <= set(result.summary()) | set(figures_of(result.summary()))
     assert set(HEADLINES) <= set(GLOSSARY)
 

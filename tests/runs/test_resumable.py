@@ -7,7 +7,6 @@ import json
 import shutil
 import signal
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,8 @@ from bftrainer.report.glossary import GLOSSARY
 from bftrainer.runs import ReplayConfig, RunResult, load_inputs, run_replay
 from bftrainer.runs.kept import faults
 from bftrainer.runs.resumable import BEGUN, begun_run, checkpointed, last_checkpoint
-from bftrainer.tasksets import read_task_set
 
 TUNED = sample_path(SAMPLE_TUNED_TASKS)
-SAVING = tuple(
-    replace(task, checkpoint_s=20.0, restart_s=40.0) for task in read_task_set(sample_path(SAMPLE_TASKS)).tasks
-)
 AFTER = b"test"
 CONFIGS: dict[str, dict[str, Any]] = {
     "core": {"solver": "dp"},
@@ -39,7 +34,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "rows alone": {"solver": "dp", "decide_on": "nodes"},
     "random first": {"solver": "dp", "initial": "random"},
     "constraints": {"solver": "highs", "objective": "fair-share", "max_events": 12},
-    "saving": {"solver": "dp", "tasks": SAVING},
     "foreseeing": {"solver": "dp", "foresight": "survival"},
     "oracle": {"solver": "dp", "foresight": "oracle"},
     "tuned": {"solver": "dp", "tasks": TUNED},

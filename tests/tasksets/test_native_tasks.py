@@ -198,6 +198,19 @@ def test_scaling_may_be_missing(toml):
             "task J1: Model 'linear' takes no parallel_fraction.",
         ),
         (CURVE + "model = 'linear'\nrate_1 = 0\n", "task J1: Expected rate_1 > 0, got 0.0."),
+        (GOOD + "checkpoint_s = -1\n", "task J1: Expected checkpoint_s to be finite and >= 0, got -1.0."),
+        (GOOD + "checkpoint_s = nan\n", "task J1: Expected checkpoint_s to be finite and >= 0, got nan."),
+        (GOOD + "checkpoint_s = 'x'\n", "task J1: Expected checkpoint_s to be a number, got 'x'."),
+        (GOOD + "checkpoint_s = true\n", "task J1: Expected checkpoint_s to be a number, got True."),
+        (GOOD + "restart_s = 5\n", "task J1: Expected checkpoint_s with restart_s, got none."),
+        (
+            GOOD + "checkpoint_s = {nodes = [1], second = [5]}\n",
+            "task J1: Expected checkpoint_s as a number or as nodes and seconds, got nodes, second.",
+        ),
+        (
+            GOOD + "checkpoint_s = {nodes = [1, 2], seconds = [5]}\n",
+            "task J1: checkpoint_s: Expected 2 seconds, one per node count, got 1.",
+        ),
         (GOOD + GOOD.removeprefix("schema = 1\n"), "task J1: Expected unique task names, got 'J1' twice."),
         (GOOD.replace('"J1"', '""'), "task 1: Expected name to be text that is not empty, got ''."),
         (GOOD.replace('name = "J1"\n', ""), "task 1: Missing key 'name'."),
@@ -238,6 +251,7 @@ def test_no_toml(tmp_path, content):
 
 
 COLUMNS = "name,min_nodes,max_nodes,work,submit,nodes,throughput\n"
+SAVING = "name,min_nodes,max_nodes,work,checkpoint_s,restart_s\n"
 
 
 def test_csv(table):
@@ -264,6 +278,15 @@ def test_csv(table):
         (COLUMNS + "J0,1,8,1e6,later,,\n", "2: Expected submit to be a date or seconds, got 'later'."),
         (COLUMNS + "J0,1,8,1e6,,0 1,\n", "2: Expected throughput with the rest of the scaling, got nothing."),
         (COLUMNS + "J0,1,8,1e6,,0 8,0\n", "2: Expected 2 values of throughput, one per node count, got 1."),
+        (SAVING + "J0,1,8,1e6,soon,\n", "2: Expected checkpoint_s to be a number, got 'soon'."),
+        (SAVING + "J0,1,8,1e6,-1,\n", "2: Expected checkpoint_s to be finite and >= 0, got -1.0."),
+        (SAVING + "J0,1,8,1e6,,7\n", "2: Expected checkpoint_s with restart_s, got none."),
+        (SAVING + "J0,1,8,1e6,1:5 x:3,\n", "2: Expected node counts of checkpoint_s to be a whole number, got 'x'."),
+        (SAVING + "J0,1,8,1e6,1:5 2:,\n", "2: Expected checkpoint_s to be a number, got ''."),
+        (
+            SAVING + "J0,1,8,1e6,2:5 1:3,\n",
+            "2: checkpoint_s: Expected node counts that increase strictly from 1 or more, got [2, 1].",
+        ),
         (COLUMNS + "J0,1,8,1e6,,,\nJ0,1,8,1e6,,,\n", "3: Expected unique task names, got 'J0' twice."),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,8 @@ def generate(
     start: datetime | None,
     output: Path,
     force: bool,
+    checkpoint_s: float | None,
+    restart_s: float | None,
     **options: Any,
 ) -> None:
     """Make a task set: trials of hyper-parameter optimisation (hpo) or architecture search (nas)."""
@@ -82,6 +84,7 @@ def generate(
         start_ns=None if start is None else instant_ns(start),
         **options,
     )
+    made = tuple(replace(task, checkpoint_s=checkpoint_s, restart_s=restart_s) for task in made)
     for warning in write_task_set(output, made):
         tell(f"Note: {warning}")
     click.echo(f"{output}: {count:,} tasks")

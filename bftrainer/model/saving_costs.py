@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.model.type_checks import real_number, whole_number
+from bftrainer.model.type_checks import number_list, real_number, whole_number
 
 SAVING_FIELDS = ("checkpoint_s", "restart_s", "checkpoint_interval_s")
 """Fields of a task that say what saving takes."""
@@ -40,12 +40,9 @@ class NodePoints:
     seconds: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        for name in ("nodes", "seconds"):
-            if isinstance(getattr(self, name), str | bytes) or not isinstance(getattr(self, name), Iterable):
-                raise InvalidTaskError(f"Expected {name} as a list of numbers, got {getattr(self, name)!r}.")
-        nodes = tuple(whole_number("node counts", each, InvalidTaskError) for each in self.nodes)
+        nodes = number_list("node counts", self.nodes, whole_number, InvalidTaskError)
         object.__setattr__(self, "nodes", nodes)
-        object.__setattr__(self, "seconds", tuple(real_number("seconds", s, InvalidTaskError) for s in self.seconds))
+        object.__setattr__(self, "seconds", number_list("seconds", self.seconds, real_number, InvalidTaskError))
         if not nodes or nodes[0] < 1 or any(b <= a for a, b in itertools.pairwise(nodes)):
             raise InvalidTaskError(f"Expected node counts that increase strictly from 1 or more, got {list(nodes)}.")
         if len(self.seconds) != len(nodes):
@@ -79,33 +76,18 @@ class SavingCosts:
         Raises
         ------
         InvalidTaskError
-            If one is negative or not finite, the interval is below `LEAST_INTERVAL_S`,
-            or `checkpoint_s` is missing.
+            If one is negative or not finite, the interval is below `LEAST_INTERVAL_S`, or `checkpoint_s` is missing.
         """
         tables = {name: _table(name, value, max_nodes) for name, value in given.items() if value is not None}
-        if not tables:
-            return None
-        if "checkpoint_s" not in tables:
+        if tables and "checkpoint_s" not in tables:
             raise InvalidTaskError(f"Expected checkpoint_s with {next(iter(tables))}, got none.")
         restart_s = tables.get("restart_s", np.zeros(max_nodes + 1))
-        return cls(tables["checkpoint_s"], restart_s, tables.get("checkpoint_interval_s"))
-
-    @property
-    def most_s(self) -> float:
-        """Most seconds that saving and restarting take at any count."""
-        return float((self.checkpoint_s + self.restart_s).max())
-
-    def change_s(self, count: int) -> float:
-        """Seconds that a change of the count by choice takes, from this one."""
-        return self.checkpoint_s.item(count) + self.restart_s.item(count)
+        return cls(tables["checkpoint_s"], restart_s, tables.get("checkpoint_interval_s")) if tables else None
 
 
 def _table(name: str, given: Seconds, max_nodes: int) -> NDArray[np.float64]:
     """The seconds at 0 to `max_nodes` nodes, checked."""
-    if isinstance(given, NodePoints):
-        nodes, seconds = given.nodes, given.seconds
-    else:
-        nodes, seconds = (1,), (given,)
+    nodes, seconds = (given.nodes, given.seconds) if isinstance(given, NodePoints) else ((1,), (given,))
     least = LEAST_INTERVAL_S if name == "checkpoint_interval_s" else 0.0
     for value in seconds:
         if not (math.isfinite(value) and value >= least):

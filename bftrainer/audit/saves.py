@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 # What is so near to the end of a save, or of all work, is at its end: times are recorded in whole nanoseconds.
 INSTANT_S = 1e-6
+_FIELDS = ("checkpoint_s", "restart_s", "checkpoint_interval_s")
 
 
 @dataclass(frozen=True)
@@ -25,23 +26,18 @@ class Saving:
     @classmethod
     def of(cls, record: dict[str, Any], most: int) -> Saving | None:
         """That of a task's record; None if it does not save."""
-        names = ("checkpoint_s", "restart_s", "checkpoint_interval_s")
-        save_s, restart_s, interval_s = (_by_count(record.get(name), most) for name in names)
-        if save_s is None:
-            return None
-        return cls(save_s, np.zeros(most + 1) if restart_s is None else restart_s, interval_s)
+        found = {name: _by_count(record[name], most) for name in _FIELDS if record.get(name) is not None}
+        nothing = np.zeros(most + 1)
+        return cls(found[_FIELDS[0]], found.get(_FIELDS[1], nothing), found.get(_FIELDS[2])) if found else None
 
 
-def _by_count(given: Any, most: int) -> Floats | None:
+def _by_count(given: Any, most: int) -> Floats:
     """Seconds at 0..most nodes: of a number, of points in TOML, or of points such as 1:40 in CSV."""
-    if given is None:
-        return None
     if isinstance(given, str) and ":" in given:
-        pairs = [point.split(":") for point in given.split()]
-        given = {"nodes": [int(one) for one, _ in pairs], "seconds": [float(two) for _, two in pairs]}
+        given = dict(zip(("nodes", "seconds"), np.array([p.split(":") for p in given.split()], float).T, strict=True))
     if not isinstance(given, dict):
-        return np.full(most + 1, float(given))
-    return np.interp(np.arange(most + 1), given["nodes"], given["seconds"])
+        given = {"nodes": [0], "seconds": [float(given)]}
+    return np.asarray(np.interp(np.arange(most + 1), given["nodes"], given["seconds"]))
 
 
 @dataclass
@@ -64,9 +60,8 @@ class Cycle:
 
     def interval_s(self) -> Floats:
         """Seconds of training between saves, by count."""
-        if self.saving.interval_s is not None:
-            return self.saving.interval_s
-        return np.maximum(1.0, (2.0 * self.saving.save_s / self.hazard) ** 0.5)
+        optimum = np.maximum(1.0, (2.0 * self.saving.save_s / self.hazard) ** 0.5)
+        return optimum if self.saving.interval_s is None else self.saving.interval_s
 
     def begin(self, count: int) -> None:
         """Run on with this many nodes, from a saved state if that is another number, or after a hit."""
@@ -76,8 +71,7 @@ class Cycle:
 
     def run(self, seconds: float, rate: float, left_s: float) -> float:
         """Run, with so many seconds of training left; return for how long it saved, which it stops when it is done."""
-        self.ran_s += seconds
-        saved_s = 0.0
+        self.ran_s, saved_s = self.ran_s + seconds, 0.0
         while seconds > 0.0:
             trains = min(seconds, max(0.0, self.train_s - self.phase_s))
             self.unsaved += trains * rate
@@ -98,9 +92,8 @@ class Cycle:
 
     def hit(self) -> float:
         """Lose what is not saved; return how much that is."""
-        lost, self.unsaved = self.unsaved, 0.0
         self.hits, self.anew = self.hits + 1, True
-        return lost
+        return self.unsaved
 
     def hit_s(self) -> Floats:
         """Seconds of work that a hit is expected to cost, by count."""

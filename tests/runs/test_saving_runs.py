@@ -1,0 +1,76 @@
+"""Runs of tasks that save: what they write and show, and that they can be resumed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+
+from bftrainer.campaigns.bounds import bounds
+from bftrainer.cli.replay.result_table import render_summary
+from bftrainer.files.opening import SAMPLE_TASKS, sample_path
+from bftrainer.runs import ReplayConfig, run_replay, write_run
+from bftrainer.runs.finished import read_run
+from bftrainer.tasksets import read_task_set
+from tests.runs import test_resumable
+
+TASKS = tuple(
+    replace(task, checkpoint_s=20.0, restart_s=40.0) for task in read_task_set(sample_path(SAMPLE_TASKS)).tasks
+)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run_replay(tasks=TASKS, solver="dp", max_events=150, baseline=False, forward_time_s=120.0)
+
+
+def test_a_resumed_run_is_the_same(tmp_path, monkeypatch):
+    """Clocks of saves are part of every checkpoint."""
+    monkeypatch.setitem(test_resumable.CONFIGS, "saving", {"solver": "dp", "tasks": TASKS})
+    test_resumable.test_a_run_resumed_from_any_checkpoint_is_the_same(tmp_path, "saving")
+
+
+def test_what_saves_cost_is_written_and_read(result, tmp_path):
+    """It is in the summary, in the ledger of node-time, in both tables, and in what people read."""
+    summary = result.summary()
+    lost = sum(task.saving_cost for task in result.recording.tasks)
+    assert lost > 0
+    assert summary["saving_loss_work"] == pytest.approx(lost)
+    assert summary["saving_loss_share"] > 0
+    assert summary["ledger"]["saving"] > 0
+    write_run(result, tmp_path)
+    run = read_run(tmp_path)
+    assert run.summary["saving_loss_work"] == summary["saving_loss_work"]
+    assert result.frame("tasks")["saving_cost"].sum() == pytest.approx(lost)
+    head, *rows = ((line.split(",")) for line in (tmp_path / "step-logs.csv").read_text().splitlines())
+    booked = result.recording.events["saving_cost"].tolist()
+    assert [float(row[head.index("SaveCost")]) for row in rows] == pytest.approx(booked)
+    shown = StringIO()
+    render_summary(summary, shown)
+    assert "saving " in shown.getvalue()
+
+
+def test_gross_work_is_parted_without_rest(result):
+    """Work done and the three losses, as shares of gross work, add up to 1."""
+    summary = result.summary()
+    losses = [summary[f"{kind}_loss_work"] for kind in ("rescale", "preemption", "saving")]
+    gross = losses[0] / summary["rescale_loss_share"]
+    assert summary["work_done"] + sum(losses) == pytest.approx(gross)
+
+
+def test_runs_without_such_tasks_are_as_they_were(tmp_path):
+    """Neither the summary nor a table says anything of saves."""
+    result = run_replay(solver="dp", max_events=20, baseline=False)
+    write_run(result, tmp_path)
+    assert "SaveCost" not in (tmp_path / "step-logs.csv").read_text()
+    assert "saving_cost" not in result.frame("tasks")
+    assert not any(key.startswith("saving_loss") for key in result.summary())
+
+
+def test_the_ceiling_is_free_of_saves_too():
+    """Cost-free decisions neither save nor lose anything; all others do less."""
+    found = bounds(ReplayConfig(tasks=TASKS, solver="dp", forward_time_s=120.0, max_events=60), [60.0])
+    free, *others = found.bounds
+    assert free.rescale_share == free.preemption_share == 0.0
+    assert all(each.work < free.work for each in others)
