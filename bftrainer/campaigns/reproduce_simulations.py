@@ -80,7 +80,7 @@ def reproduce_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproducti
     saved = [-over_eta[0].lines[job.dataset][_USUAL].mean for job in jobs]
     why = "Not comparable: the traces are synthetic."
     if log is not None:
-        why = "In part: the published V100 traces and jobs; recurrences and seeds are ours, and exploring counts."
+        why = "Comparable in part: the published V100 traces and jobs; recurrences and seeds are ours."
     here = f"{100 * min(saved):.1f} to {100 * max(saved):.1f} % by job"
     claim = Claim("energy saved at eta 0.5", "15.3 to 75.8 %", here, why)
     caveats = (

@@ -152,11 +152,14 @@ class Reproduction:
             "Beside the paper", ("figure", "the paper reports", "here", "comparable?"), told, self.source
         )
         cards = tuple(Card(what, here, f"The paper: {paper}. {why}") for what, paper, here, why in told)
-        headline = "; ".join(f"{what}: {here} here, {paper} in the paper" for what, paper, here, _ in told) + "."
+        headline = "; ".join(
+            f"{what}: {here} here, {paper} in the paper ({why[:1].lower()}{why[1:].partition(':')[0]})"
+            for what, paper, here, why in told
+        )
         pictures = tuple(
             Picture(each.key, each.title, f"{each.reading} Bars: 95 % intervals.", each.draw, 2.6)
             for each in self.comparisons
         )
         title = f"{self.paper}: its evaluation, made again"
-        brief = Brief("reproduction", title, self.settings, headline, cards, self.caveats, {}, pictures, made)
+        brief = Brief("reproduction", title, self.settings, f"{headline}.", cards, self.caveats, {}, pictures, made)
         return campaign_page(brief, [beside, *(each.table() for each in self.comparisons)], made)
