@@ -109,12 +109,13 @@ def reproduced(
     """
     check_log(paper, log, quick=quick)
     if paper == "bftrainer":
-        spec = _sweep(log, directory, quick)
+        notes: list[str] = []
+        spec = _sweep(log, directory, quick, notes)
         points = run_sweep(spec, directory, LocalEngine(workers), on_done, resume=resume, force=force).points
         for each in points:
             if each.error is not None:
                 raise BftrainerError(f"{directory}: Point {each.point.number} failed: {each.error}")
-        found = _figures(dict(zip(_cells(quick), _parts(points, _windows(quick)), strict=True)), log)
+        found = _figures(dict(zip(_cells(quick), _parts(points, _windows(quick)), strict=True)), log, notes)
         with claimed(directory):
             list_written(directory, {*_FILES, *written_files(directory)})
             _write(found, directory, made)
@@ -157,10 +158,10 @@ def _cells(quick: bool) -> list[_Cell]:
     return [(name, tasks, level) for (name, of), tasks in product(levels.items(), _SETS) for level in of]
 
 
-def _sweep(log: Path | None, directory: Path, quick: bool) -> SweepSpec:
+def _sweep(log: Path | None, directory: Path, quick: bool, notes: list[str]) -> SweepSpec:
     """The sweep that `bftrainer sweep` would read from the directory's sweep.toml."""
     place = sample_path(SAMPLE_NODE_LOG) if log is None else log.absolute()
-    node_log = shared_readers().node_log(place, 0, lambda _: None, cache=True)
+    node_log = shared_readers().node_log(place, 0, notes.append, cache=True)
     length_s = node_log.window_s / _windows(quick)
     # Enough tasks for a window with twice the mean idle node-time.
     work = 2 * idle_node_s(node_log, node_log.window_s) / _windows(quick) * _IMAGES_PER_NODE_S
@@ -174,7 +175,7 @@ def _sweep(log: Path | None, directory: Path, quick: bool) -> SweepSpec:
     return SweepSpec(directory / "sweep.toml", text.encode(), base, tuple(points), None)
 
 
-def _figures(cells: Mapping[_Cell, Sequence[PointResult]], log: Path | None) -> Reproduction:
+def _figures(cells: Mapping[_Cell, Sequence[PointResult]], log: Path | None, notes: Sequence[str]) -> Reproduction:
     reading = "Work done, as a share of that of the same tasks on as many dedicated nodes."
     comparisons = []
     for name, (axis, *_) in _LEVELS.items():
@@ -193,6 +194,7 @@ def _figures(cells: Mapping[_Cell, Sequence[PointResult]], log: Path | None) -> 
         f"{number} disjoint windows of equal length, tasks submitted from the start of each; differences are paired.",
         "Task sets: hpo, trials of one model; nas, seven models; generated with the published throughputs on Summit.",
         *([f"All tasks are done before the end of {done} replays; their U is that until then."] if done else []),
+        *notes,
     )
     why = f"Not comparable: {sample}the paper's windows, tasks and settings are not at hand."
     claim = Claim("best efficiency U", "up to 93 %", comparisons[0].text(best), why)

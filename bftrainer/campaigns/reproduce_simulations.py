@@ -158,7 +158,8 @@ def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduc
     InputError
         If the trace cannot be used.
     """
-    model, bounds = minute_setup(MinuteOptions(), None if log is None else read_availability(log, lambda _: None), log)
+    notes: list[str] = []
+    model, bounds = minute_setup(MinuteOptions(), None if log is None else read_availability(log, notes.append), log)
     settings, repeats = CheckpointedTraining(load_profile(None)[0]), 10 if quick else 100
     levels = (0.0, 0.25, 0.5, 1.0, 2.0) if quick else (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
     sweep = SpotSweep(model, settings, levels, repeats=repeats, bounds=bounds, prices=Prices(0.3, 1.0))
@@ -199,6 +200,7 @@ def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduc
         f"{repeats} traces of a day a level, the same seeds at all levels; shares are paired by seed.",
         "A node-hour on spot costs 0.3 of one on demand: an assumption.",
         f"Level 1 is the rate of {'a trace of 64 instances' if log is None else log.name}, in a model of each minute.",
+        *notes,
     )
     text = f"Pipelines of {settings.depth} nodes; {bounds[0]} nodes at first, {bounds[1]} at most"
     return Reproduction("Bamboo", "Thorpe et al., NSDI '23, arXiv:2204.12013", text, claims, figures, caveats)

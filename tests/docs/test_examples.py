@@ -40,6 +40,7 @@ LONG = (
         "objectives.md",
         "replay.md",
         "report.md",
+        "reproduce.md",
         "server.md",
     ),
     *("spot.md", "tasks.md", "tuned.md", "tutorial-administrators.md", "tutorial-research.md", "tutorial-training.md"),
