@@ -11,6 +11,7 @@ from typing import Any
 
 from bftrainer.campaigns.engines import LocalEngine
 from bftrainer.campaigns.reproduce_simulations import reproduce_bamboo, reproduce_zeus
+from bftrainer.campaigns.reproduction_page import COLUMNS, Comparison, Reported, Reproduction, mean_of
 from bftrainer.campaigns.sweep import PointResult, run_sweep
 from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
 from bftrainer.errors import BftrainerError, SettingsError
@@ -22,7 +23,6 @@ from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.files.writing import replacing
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.report.intervals import Estimate
-from bftrainer.report.reproduction_page import COLUMNS, Claim, Comparison, Reproduction, mean_of
 from bftrainer.runs.readers import shared_readers
 from bftrainer.tasksets.native_tasks import toml_text
 from bftrainer.tasksets.task_generator import DEFAULT_WORK
@@ -181,7 +181,10 @@ def _figures(cells: Mapping[_Cell, Sequence[PointResult]], log: Path | None, not
     for name, (axis, *_) in _LEVELS.items():
         lines = {of: {cell[2]: _mean(runs) for cell, runs in cells.items() if cell[:2] == (name, of)} for of in _SETS}
         comparisons.append(Comparison(name, reading, "efficiency U", axis, lines))
-    best = max((at for of in comparisons for line in of.lines.values() for at in line.values()), key=lambda at: at.mean)
+    best = max(
+        (at for of in comparisons for line in of.lines.values() for at in line.values()),
+        key=lambda at: at.mean if at.number else -1.0,
+    )
     usual = {of: cells["max_tasks", of, _BASE["max_tasks"]] for of in _SETS}
     reading = "Against the exact optimum for throughput at all events; differences of the same windows."
     for metric, label in (("work_done", "work done"), ("efficiency", "efficiency U")):
@@ -197,7 +200,7 @@ def _figures(cells: Mapping[_Cell, Sequence[PointResult]], log: Path | None, not
         *notes,
     )
     why = f"Not comparable: {sample}the paper's windows, tasks and settings are not at hand."
-    claim = Claim("best efficiency U", "up to 93 %", comparisons[0].text(best), why)
+    claim = Reported("best efficiency U", "up to 93 %", comparisons[0].text(best), why)
     usually = f"unless varied, Tfwd {_BASE['forward_time_s']:g} s and maxJ {_BASE['max_tasks']}"
     settings = f"{'Embedded sample' if log is None else log.name} in {number} windows; {usually}"
     source = "Liu, Kettimuthu, Papka and Foster, arXiv:2106.12091"

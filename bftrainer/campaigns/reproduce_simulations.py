@@ -10,10 +10,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from bftrainer.campaigns.reproduction_page import Comparison, Levels, Reported, Reproduction, mean_of
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.parallel import in_order
-from bftrainer.report.intervals import Estimate
-from bftrainer.report.reproduction_page import Claim, Comparison, Levels, Reproduction, mean_of
+from bftrainer.report.intervals import Estimate, ratio
 from bftrainer.spot.checkpointing import CheckpointedTraining
 from bftrainer.spot.generation import minute_setup
 from bftrainer.spot.minute_model import MinuteOptions
@@ -82,7 +82,7 @@ def reproduce_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproducti
     if log is not None:
         why = "Comparable in part: the published V100 traces and jobs; recurrences and seeds are ours."
     here = f"{100 * min(saved):.1f} to {100 * max(saved):.1f} % by job"
-    claim = Claim("energy saved at eta 0.5", "15.3 to 75.8 %", here, why)
+    claim = Reported("energy saved at eta 0.5", "15.3 to 75.8 %", here, why)
     caveats = (
         f"{seeds} seeds of 100 recurrences a job; differences are paired by seed.",
         "The default is not to tune: default batch size, highest power limit.",
@@ -169,12 +169,10 @@ def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduc
 
     def line(size: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]) -> Levels:
         """Means of a figure of each run and of that of the same seed without preemption."""
-        return {
-            level: mean_of([size(runs[(level, 1.0), seed], runs[(0.0, 1.0), seed]) for seed in range(repeats)])
-            for level in levels
-        }
+        pairs = {at: [(runs[(at, 1.0), seed], runs[(0.0, 1.0), seed]) for seed in range(repeats)] for at in levels}
+        return {at: mean_of([size(*pair) for pair in of]) for at, of in pairs.items()}
 
-    kept = line(lambda run, undisturbed: run["iterations_done"] / undisturbed["iterations_done"])
+    kept = line(lambda run, undisturbed: ratio(run["iterations_done"], undisturbed["iterations_done"]))
     worth = line(lambda run, _: run["value_against_on_demand"])
     times = {name[:-2]: line(partial(_time_share, name)) for name in TIME_ACCOUNTS}
     axis, spot = "preemption level", "checkpointing on spot instances"
@@ -186,15 +184,12 @@ def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduc
         Comparison("time", "What a run does with its time.", "share of the time", axis, times),
     )
     why = "Not comparable: checkpointing alone is simulated, not Bamboo's redundant pipelines"
-    room = f"x {1 / kept[1.0].mean:.1f} at most" if kept[1.0].mean else "all, as checkpointing gets nothing done"
+    room = f"x {1 / kept[1.0].mean:.1f} at most" if kept[1.0].mean > 0 else "all, as checkpointing gets nothing done"
+    most = f"{why}; ours is what no preemption would give, at level 1."
+    value = f"x {worth[1.0].mean:.2f}" if worth[1.0].number else "-"
     claims = (
-        Claim(
-            "throughput beyond checkpointing",
-            "x 3.7",
-            room,
-            f"{why}; ours is what no preemption would give, at level 1.",
-        ),
-        Claim("work for money against on demand", "x 2.4", f"x {worth[1.0].mean:.2f}", f"{why}; prices are assumed."),
+        Reported("throughput beyond checkpointing", "x 3.7", room, most),
+        Reported("work for money against on demand", "x 2.4", value, f"{why}; prices are assumed."),
     )
     caveats = (
         f"{repeats} traces of a day a level, the same seeds at all levels; shares are paired by seed.",

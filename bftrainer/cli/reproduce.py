@@ -64,9 +64,9 @@ def reproduce(
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
-        rows = [[claim.what, claim.paper, claim.here] for claim in found.claims]
+        rows = [[claim.what, claim.paper, claim.here] for claim in found.reported]
         print_table(["figure", "the paper reports", "here"], rows)
-        click.echo("\n".join(f"{claim.what}: {claim.comparable}" for claim in found.claims))
+        click.echo("\n".join(f"{claim.what}: {claim.comparable}" for claim in found.reported))
         click.echo(f"Results: {place}")
     show_page(place / "page.html", quiet=True)
 

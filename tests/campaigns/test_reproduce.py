@@ -14,11 +14,11 @@ from bftrainer.campaigns import reproduce as module
 from bftrainer.campaigns import sweep
 from bftrainer.campaigns.reproduce import PUBLISHED, check_log, reproduced, steps
 from bftrainer.campaigns.reproduce_simulations import reproduce_zeus
+from bftrainer.campaigns.reproduction_page import Comparison, Reported, Reproduction, mean_of
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, OutputError, SettingsError
 from bftrainer.nodelogs import write_node_log
 from bftrainer.report.intervals import Estimate, estimate
-from bftrainer.report.reproduction_page import Claim, Comparison, Reproduction, mean_of
 from bftrainer.spot.generation import GenerationConfig, HoleOptions, generate_trace
 
 FILES = {"page.html", "data.csv", "summary.json"}
@@ -161,7 +161,7 @@ def test_what_zeus_saves_is_said_by_job(monkeypatch):
     found = reproduce_zeus(None, 1, quick=True)
     energy, _, regret, groups = found.comparisons
     saved = sorted(-line[0.5].mean for line in energy.lines.values())
-    assert found.claims[0].here == f"{100 * saved[0]:.1f} to {100 * saved[-1]:.1f} % by job"
+    assert found.reported[0].here == f"{100 * saved[0]:.1f} to {100 * saved[-1]:.1f} % by job"
     assert 0 < saved[0] < saved[-1] < 1
     plain, tuned = (regret.lines[name] for name in ("default+max-power", "zeus+jit"))
     assert plain[100].mean / plain[20].mean == pytest.approx(5, rel=0.05)
@@ -183,6 +183,14 @@ def test_preemption_takes_throughput_and_value(tmp_path):
         assert sum(line[level].mean for line in time.lines.values()) == pytest.approx(1)
 
 
+def test_a_trace_too_small_to_train_on_has_a_page(tmp_path):
+    """On fewer nodes than a pipeline nothing is ever done: there is no ratio, and the page says so."""
+    (tmp_path / "few.csv").write_text("0,add,a\n0,add,b\n3600000,remove,b\n7200000,add,c\n86400000,remove,a\n")
+    found = made_again("bamboo", tmp_path / "out", tmp_path / "few.csv")
+    assert found.reported[0].here == "all, as checkpointing gets nothing done"
+    assert found.comparisons[0].table().rows[0][1] == "-"
+
+
 def test_pages_say_numbers_intervals_and_sample_sizes():
     """A figure's table has each cell with its interval, and says n; unknown ones are a dash, in JSON null."""
     lines = {"a": {1.0: estimate([0.1, 0.2]), 2.0: mean_of([None])}, "b": {1.0: mean_of([0.5, None])}}
@@ -190,7 +198,7 @@ def test_pages_say_numbers_intervals_and_sample_sizes():
     table = figure.table()
     assert table.rows == [["1", "15.00 % (-48.53 to 78.53)", "50.00 %"], ["2", "-", "-"]]
     assert table.note.endswith("n = 0, 1, 2.")
-    claim = Claim("what", "7 %", "5 %", "Not comparable: other nodes.")
+    claim = Reported("what", "7 %", "5 %", "Not comparable: other nodes.")
     found = Reproduction("Paper", "Somebody", "Settings", (claim,), (figure,), ("A caveat.",))
     assert json.dumps(found.to_dict()["cells"][1], allow_nan=False).endswith('"mean": null, "ci95": null, "n": 0}')
     page = found.page("how").decode()
@@ -211,4 +219,4 @@ def test_quick_evaluations_take_less_than_three_minutes_of_two_processors(tmp_pa
         rows = list(csv.DictReader(file))
     assert {row["n"] for row in rows} == {"4"}
     assert len(rows) == sum(len(line) for each in found.comparisons for line in each.lines.values())
-    assert found.claims[0].comparable.startswith("Not comparable: a generated log")
+    assert found.reported[0].comparable.startswith("Not comparable: a generated log")

@@ -9,11 +9,11 @@ import re
 import pytest
 
 from bftrainer.campaigns.assess import AssessPlan, assessment_of
+from bftrainer.campaigns.reproduction_page import Comparison, Reported, Reproduction
 from bftrainer.campaigns.verdict import MachinePrices
 from bftrainer.report.assessment_page import assessment_page
 from bftrainer.report.campaign_pages import advice_page, forecast_page
 from bftrainer.report.intervals import estimate
-from bftrainer.report.reproduction_page import Claim, Comparison, Reproduction
 from bftrainer.report.sweep_page import sweep_page
 from tests.browser import asked_for, violations
 from tests.campaigns.test_assess import machine
@@ -34,7 +34,7 @@ def pages(tmp_path_factory):
     rows, varied = rows_of(factors, lambda v, s: (0.5 + v[1] / 10 + s / 100, v[1]), 2, failed=[(("b", 1, 5, "dp"), 0)])
     lines = {name: {level: estimate([0.1, 0.2]) for level in (HOSTILE, "b")} for name in (HOSTILE, "b", "c")}
     figure = Comparison("key", HOSTILE, HOSTILE, HOSTILE, lines)
-    claims = (Claim(HOSTILE, "up to 93 %", "94.83 % (92.79 to 96.87)", HOSTILE),) * 2
+    claims = (Reported(HOSTILE, "up to 93 %", "94.83 % (92.79 to 96.87)", HOSTILE),) * 2
     made = {
         "reproduction": Reproduction(HOSTILE, HOSTILE, HOSTILE, claims, (figure,), (HOSTILE,)).page(HOSTILE),
         "assessment": assessment_page(found).encode(),

@@ -104,7 +104,7 @@ def _named(level: float | str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Reported:
     """What a paper reports, what came out here, and why the two are comparable or not."""
 
     what: str
@@ -123,7 +123,7 @@ class Reproduction:
         Its short name, and where it was published.
     settings : str
         What was simulated.
-    claims : tuple of Claim
+    reported : tuple of Reported
     comparisons : tuple of Comparison
     caveats : tuple of str
     """
@@ -131,7 +131,7 @@ class Reproduction:
     paper: str
     source: str
     settings: str
-    claims: tuple[Claim, ...]
+    reported: tuple[Reported, ...]
     comparisons: tuple[Comparison, ...]
     caveats: tuple[str, ...]
 
@@ -143,11 +143,11 @@ class Reproduction:
         """All of it, ready for JSON."""
         cells = [dict(zip(COLUMNS, row, strict=True)) for row in self.rows()]
         about = {name: getattr(self, name) for name in ("paper", "source", "settings", "caveats")}
-        return about | {"claims": [asdict(each) for each in self.claims], "cells": cells}
+        return about | {"reported": [asdict(each) for each in self.reported], "cells": cells}
 
     def page(self, made: str) -> bytes:
         """The page; `made` says how it was made."""
-        told = [[each.what, each.paper, each.here, each.comparable] for each in self.claims]
+        told = [[each.what, each.paper, each.here, each.comparable] for each in self.reported]
         beside = PageTable(
             "Beside the paper", ("figure", "the paper reports", "here", "comparable?"), told, self.source
         )
