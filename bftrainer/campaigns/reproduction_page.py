@@ -88,9 +88,15 @@ class Comparison:
             places = [levels.index(level) + 0.06 * (number - (len(self.lines) - 1) / 2) for level in line]
             means, halves = ([size * value for value in each] for each in zip(*map(_ends, line.values()), strict=True))
             look = line_look(number) | ({"linestyle": "none"} if isinstance(levels[0], str) else {})
-            ax.errorbar(places, means, halves, marker="os^Dvp"[number % 6], ms=4, capsize=3, label=plain(name), **look)
-        ax.set_xticks(range(len(levels)), [plain(_named(level)) for level in levels])
-        ax.set(xlabel=self.axis, ylabel=self.label + " (%)" * (size > 1), xlim=(-0.4, len(levels) - 0.6))
+            ax.errorbar(
+                places, means, halves, marker="os^Dvp"[number % 6], ms=4, capsize=3, label=plain(name, 40), **look
+            )
+        ax.set_xticks(range(len(levels)), [plain(_named(level), 32) for level in levels])
+        ax.set(
+            xlabel=plain(self.axis, 60),
+            ylabel=plain(self.label, 32) + " (%)" * (size > 1),
+            xlim=(-0.4, len(levels) - 0.6),
+        )
         plainly(ax)
         below_axes(ax, 0.5)
 

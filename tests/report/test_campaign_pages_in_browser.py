@@ -33,10 +33,12 @@ def pages(tmp_path_factory):
     factors = {"objective": [HOSTILE, "b"], "a": [1, 2, 3], "max_tasks": [5, 10], "solver": ["dp", "cbc"]}
     rows, varied = rows_of(factors, lambda v, s: (0.5 + v[1] / 10 + s / 100, v[1]), 2, failed=[(("b", 1, 5, "dp"), 0)])
     lines = {name: {level: estimate([0.1, 0.2]) for level in (HOSTILE, "b")} for name in (HOSTILE, "b", "c")}
-    figure = Comparison("key", HOSTILE, HOSTILE, HOSTILE, lines)
-    claims = (Reported(HOSTILE, "up to 93 %", "94.83 % (92.79 to 96.87)", HOSTILE),) * 2
+    figure = Comparison("key", "What it shows.", "change in work done", "way to decide", lines)
+    claims = (
+        Reported("best efficiency U", "up to 93 %", "94.83 % (92.79 to 96.87)", "Not comparable: other nodes."),
+    ) * 2
     made = {
-        "reproduction": Reproduction(HOSTILE, HOSTILE, HOSTILE, claims, (figure,), (HOSTILE,)).page(HOSTILE),
+        "reproduction": Reproduction("Paper", "Somebody, 2021", HOSTILE, claims, (figure,), (HOSTILE,)).page(HOSTILE),
         "assessment": assessment_page(found).encode(),
         "sweep": sweep_page("s.toml", rows, varied, HOSTILE),
         "live": sweep_page("s.toml", rows, varied, HOSTILE, total=99),
