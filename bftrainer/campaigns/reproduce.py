@@ -11,6 +11,7 @@ from typing import Any
 
 from bftrainer.campaigns.engines import LocalEngine
 from bftrainer.campaigns.reproduce_simulations import reproduce_bamboo, reproduce_zeus
+from bftrainer.campaigns.reproduction_page import COLUMNS, Comparison, Reported, Reproduction, mean_of
 from bftrainer.campaigns.sweep import PointResult, run_sweep
 from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
 from bftrainer.errors import BftrainerError, SettingsError
@@ -22,7 +23,6 @@ from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.files.writing import replacing
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.report.intervals import Estimate
-from bftrainer.report.reproduction_page import COLUMNS, Claim, Comparison, Reproduction, mean_of
 from bftrainer.runs.readers import shared_readers
 from bftrainer.tasksets.native_tasks import toml_text
 from bftrainer.tasksets.task_generator import DEFAULT_WORK
@@ -109,12 +109,13 @@ def reproduced(
     """
     check_log(paper, log, quick=quick)
     if paper == "bftrainer":
-        spec = _sweep(log, directory, quick)
+        notes: list[str] = []
+        spec = _sweep(log, directory, quick, notes)
         points = run_sweep(spec, directory, LocalEngine(workers), on_done, resume=resume, force=force).points
         for each in points:
             if each.error is not None:
                 raise BftrainerError(f"{directory}: Point {each.point.number} failed: {each.error}")
-        found = _figures(dict(zip(_cells(quick), _parts(points, _windows(quick)), strict=True)), log)
+        found = _figures(dict(zip(_cells(quick), _parts(points, _windows(quick)), strict=True)), log, notes)
         with claimed(directory):
             list_written(directory, {*_FILES, *written_files(directory)})
             _write(found, directory, made)
@@ -157,10 +158,10 @@ def _cells(quick: bool) -> list[_Cell]:
     return [(name, tasks, level) for (name, of), tasks in product(levels.items(), _SETS) for level in of]
 
 
-def _sweep(log: Path | None, directory: Path, quick: bool) -> SweepSpec:
+def _sweep(log: Path | None, directory: Path, quick: bool, notes: list[str]) -> SweepSpec:
     """The sweep that `bftrainer sweep` would read from the directory's sweep.toml."""
     place = sample_path(SAMPLE_NODE_LOG) if log is None else log.absolute()
-    node_log = shared_readers().node_log(place, 0, lambda _: None, cache=True)
+    node_log = shared_readers().node_log(place, 0, notes.append, cache=True)
     length_s = node_log.window_s / _windows(quick)
     # Enough tasks for a window with twice the mean idle node-time.
     work = 2 * idle_node_s(node_log, node_log.window_s) / _windows(quick) * _IMAGES_PER_NODE_S
@@ -174,13 +175,16 @@ def _sweep(log: Path | None, directory: Path, quick: bool) -> SweepSpec:
     return SweepSpec(directory / "sweep.toml", text.encode(), base, tuple(points), None)
 
 
-def _figures(cells: Mapping[_Cell, Sequence[PointResult]], log: Path | None) -> Reproduction:
+def _figures(cells: Mapping[_Cell, Sequence[PointResult]], log: Path | None, notes: Sequence[str]) -> Reproduction:
     reading = "Work done, as a share of that of the same tasks on as many dedicated nodes."
     comparisons = []
     for name, (axis, *_) in _LEVELS.items():
         lines = {of: {cell[2]: _mean(runs) for cell, runs in cells.items() if cell[:2] == (name, of)} for of in _SETS}
         comparisons.append(Comparison(name, reading, "efficiency U", axis, lines))
-    best = max((at for of in comparisons for line in of.lines.values() for at in line.values()), key=lambda at: at.mean)
+    best = max(
+        (at for of in comparisons for line in of.lines.values() for at in line.values()),
+        key=lambda at: at.mean if at.number else -1.0,
+    )
     usual = {of: cells["max_tasks", of, _BASE["max_tasks"]] for of in _SETS}
     reading = "Against the exact optimum for throughput at all events; differences of the same windows."
     for metric, label in (("work_done", "work done"), ("efficiency", "efficiency U")):
@@ -193,9 +197,10 @@ def _figures(cells: Mapping[_Cell, Sequence[PointResult]], log: Path | None) -> 
         f"{number} disjoint windows of equal length, tasks submitted from the start of each; differences are paired.",
         "Task sets: hpo, trials of one model; nas, seven models; generated with the published throughputs on Summit.",
         *([f"All tasks are done before the end of {done} replays; their U is that until then."] if done else []),
+        *notes,
     )
     why = f"Not comparable: {sample}the paper's windows, tasks and settings are not at hand."
-    claim = Claim("best efficiency U", "up to 93 %", comparisons[0].text(best), why)
+    claim = Reported("best efficiency U", "up to 93 %", comparisons[0].text(best), why)
     usually = f"unless varied, Tfwd {_BASE['forward_time_s']:g} s and maxJ {_BASE['max_tasks']}"
     settings = f"{'Embedded sample' if log is None else log.name} in {number} windows; {usually}"
     source = "Liu, Kettimuthu, Papka and Foster, arXiv:2106.12091"

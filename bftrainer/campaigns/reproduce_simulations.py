@@ -10,10 +10,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from bftrainer.campaigns.reproduction_page import Comparison, Levels, Reported, Reproduction, mean_of
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.parallel import in_order
-from bftrainer.report.intervals import Estimate
-from bftrainer.report.reproduction_page import Claim, Comparison, Levels, Reproduction, mean_of
+from bftrainer.report.intervals import Estimate, ratio
 from bftrainer.spot.checkpointing import CheckpointedTraining
 from bftrainer.spot.generation import minute_setup
 from bftrainer.spot.minute_model import MinuteOptions
@@ -80,9 +80,9 @@ def reproduce_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproducti
     saved = [-over_eta[0].lines[job.dataset][_USUAL].mean for job in jobs]
     why = "Not comparable: the traces are synthetic."
     if log is not None:
-        why = "In part: the published V100 traces and jobs; recurrences and seeds are ours, and exploring counts."
+        why = "Comparable in part: the published V100 traces and jobs; recurrences and seeds are ours."
     here = f"{100 * min(saved):.1f} to {100 * max(saved):.1f} % by job"
-    claim = Claim("energy saved at eta 0.5", "15.3 to 75.8 %", here, why)
+    claim = Reported("energy saved at eta 0.5", "15.3 to 75.8 %", here, why)
     caveats = (
         f"{seeds} seeds of 100 recurrences a job; differences are paired by seed.",
         "The default is not to tune: default batch size, highest power limit.",
@@ -158,7 +158,8 @@ def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduc
     InputError
         If the trace cannot be used.
     """
-    model, bounds = minute_setup(MinuteOptions(), None if log is None else read_availability(log, lambda _: None), log)
+    notes: list[str] = []
+    model, bounds = minute_setup(MinuteOptions(), None if log is None else read_availability(log, notes.append), log)
     settings, repeats = CheckpointedTraining(load_profile(None)[0]), 10 if quick else 100
     levels = (0.0, 0.25, 0.5, 1.0, 2.0) if quick else (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
     sweep = SpotSweep(model, settings, levels, repeats=repeats, bounds=bounds, prices=Prices(0.3, 1.0))
@@ -168,12 +169,10 @@ def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduc
 
     def line(size: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]) -> Levels:
         """Means of a figure of each run and of that of the same seed without preemption."""
-        return {
-            level: mean_of([size(runs[(level, 1.0), seed], runs[(0.0, 1.0), seed]) for seed in range(repeats)])
-            for level in levels
-        }
+        pairs = {at: [(runs[(at, 1.0), seed], runs[(0.0, 1.0), seed]) for seed in range(repeats)] for at in levels}
+        return {at: mean_of([size(*pair) for pair in of]) for at, of in pairs.items()}
 
-    kept = line(lambda run, undisturbed: run["iterations_done"] / undisturbed["iterations_done"])
+    kept = line(lambda run, undisturbed: ratio(run["iterations_done"], undisturbed["iterations_done"]))
     worth = line(lambda run, _: run["value_against_on_demand"])
     times = {name[:-2]: line(partial(_time_share, name)) for name in TIME_ACCOUNTS}
     axis, spot = "preemption level", "checkpointing on spot instances"
@@ -185,20 +184,18 @@ def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduc
         Comparison("time", "What a run does with its time.", "share of the time", axis, times),
     )
     why = "Not comparable: checkpointing alone is simulated, not Bamboo's redundant pipelines"
-    room = f"x {1 / kept[1.0].mean:.1f} at most" if kept[1.0].mean else "all, as checkpointing gets nothing done"
+    room = f"x {1 / kept[1.0].mean:.1f} at most" if kept[1.0].mean > 0 else "all, as checkpointing gets nothing done"
+    most = f"{why}; ours is what no preemption would give, at level 1."
+    value = f"x {worth[1.0].mean:.2f}" if worth[1.0].number else "-"
     claims = (
-        Claim(
-            "throughput beyond checkpointing",
-            "x 3.7",
-            room,
-            f"{why}; ours is what no preemption would give, at level 1.",
-        ),
-        Claim("work for money against on demand", "x 2.4", f"x {worth[1.0].mean:.2f}", f"{why}; prices are assumed."),
+        Reported("throughput beyond checkpointing", "x 3.7", room, most),
+        Reported("work for money against on demand", "x 2.4", value, f"{why}; prices are assumed."),
     )
     caveats = (
         f"{repeats} traces of a day a level, the same seeds at all levels; shares are paired by seed.",
         "A node-hour on spot costs 0.3 of one on demand: an assumption.",
         f"Level 1 is the rate of {'a trace of 64 instances' if log is None else log.name}, in a model of each minute.",
+        *notes,
     )
     text = f"Pipelines of {settings.depth} nodes; {bounds[0]} nodes at first, {bounds[1]} at most"
     return Reproduction("Bamboo", "Thorpe et al., NSDI '23, arXiv:2204.12013", text, claims, figures, caveats)

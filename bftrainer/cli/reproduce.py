@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -31,10 +32,12 @@ from bftrainer.cli.zeus.zeus_options import FILE
 @size_option(
     "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one per processor]"
 )
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @large_option
 def reproduce(
-    paper: str, quick: bool, log: Path | None, directory: Path | None, resume: bool, force: bool, workers: int | None
-) -> None:
+    paper: str, quick: bool, log: Path | None, directory: Path | None, resume: bool, force: bool, workers: int | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Make the evaluation of PAPER again: one page, with what the paper reports beside it, and its data.
 
     bftrainer: efficiency against Tfwd, maxJ, Jmax and rescaling cost, objectives, task sets, solvers, event modes.
@@ -58,11 +61,13 @@ def reproduce(
         found = reproduced(
             paper, log, place, shlex.join(words), count, workers, quick=quick, resume=resume, force=force
         )
-    rows = [[claim.what, claim.paper, claim.here] for claim in found.claims]
-    print_table(["figure", "the paper reports", "here"], rows)
-    for claim in found.claims:
-        click.echo(f"{claim.what}: {claim.comparable}")
-    click.echo(f"Results: {place}")
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+    else:
+        rows = [[claim.what, claim.paper, claim.here] for claim in found.reported]
+        print_table(["figure", "the paper reports", "here"], rows)
+        click.echo("\n".join(f"{claim.what}: {claim.comparable}" for claim in found.reported))
+        click.echo(f"Results: {place}")
     show_page(place / "page.html", quiet=True)
 
 

@@ -33,6 +33,7 @@ CALLS = (
     ("compare run run", None),
     ("audit run", None),
     ("report run", "report"),
+    ("reproduce bamboo --quick -o reproduced", "report"),
     ("runs list", None),
     ("runs verify run", None),
     ("runs clean", None),

@@ -219,7 +219,7 @@ def test_completion_scripts(call, shell):
 @pytest.mark.parametrize(
     ("program", "line", "expected"),
     [
-        ("bftrainer", "bftrainer re", {"replay", "report"}),
+        ("bftrainer", "bftrainer re", {"replay", "report", "reproduce"}),
         ("bftrainer", "bftrainer import s", {"sge", "slurm", "spot", "swf"}),
         ("bftrainer", "bftrainer trace an", {"anonymise"}),
         ("bftrainer-replay", "bftrainer-replay --solver equ", {"equal-share"}),

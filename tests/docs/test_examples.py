@@ -41,6 +41,7 @@ LONG = (
         "preemption-costs.md",
         "replay.md",
         "report.md",
+        "reproduce.md",
         "server.md",
     ),
     *("spot.md", "tasks.md", "tuned.md", "tutorial-administrators.md", "tutorial-research.md", "tutorial-training.md"),

@@ -9,9 +9,11 @@ import re
 import pytest
 
 from bftrainer.campaigns.assess import AssessPlan, assessment_of
+from bftrainer.campaigns.reproduction_page import Comparison, Reported, Reproduction
 from bftrainer.campaigns.verdict import MachinePrices
 from bftrainer.report.assessment_page import assessment_page
 from bftrainer.report.campaign_pages import advice_page, forecast_page
+from bftrainer.report.intervals import estimate
 from bftrainer.report.sweep_page import sweep_page
 from tests.browser import asked_for, violations
 from tests.campaigns.test_assess import machine
@@ -30,7 +32,13 @@ def pages(tmp_path_factory):
     found = json.loads(json.dumps(assessment_of(plan) | {"command": f"bftrainer assess {HOSTILE}"}))
     factors = {"objective": [HOSTILE, "b"], "a": [1, 2, 3], "max_tasks": [5, 10], "solver": ["dp", "cbc"]}
     rows, varied = rows_of(factors, lambda v, s: (0.5 + v[1] / 10 + s / 100, v[1]), 2, failed=[(("b", 1, 5, "dp"), 0)])
+    lines = {name: {level: estimate([0.1, 0.2]) for level in (HOSTILE, "b")} for name in (HOSTILE, "b", "c")}
+    figure = Comparison("key", "What it shows.", "change in work done", "way to decide", lines)
+    claims = (
+        Reported("best efficiency U", "up to 93 %", "94.83 % (92.79 to 96.87)", "Not comparable: other nodes."),
+    ) * 2
     made = {
+        "reproduction": Reproduction("Paper", "Somebody, 2021", HOSTILE, claims, (figure,), (HOSTILE,)).page(HOSTILE),
         "assessment": assessment_page(found).encode(),
         "sweep": sweep_page("s.toml", rows, varied, HOSTILE),
         "live": sweep_page("s.toml", rows, varied, HOSTILE, total=99),
@@ -42,7 +50,7 @@ def pages(tmp_path_factory):
     return {name: (folder / f"{name}.html").as_uri() for name in made}
 
 
-@pytest.mark.parametrize("name", ["assessment", "sweep", "live", "forecast", "advice"])
+@pytest.mark.parametrize("name", ["assessment", "reproduction", "sweep", "live", "forecast", "advice"])
 @pytest.mark.parametrize(
     ("size", "scheme"),
     [

@@ -88,9 +88,15 @@ class Comparison:
             places = [levels.index(level) + 0.06 * (number - (len(self.lines) - 1) / 2) for level in line]
             means, halves = ([size * value for value in each] for each in zip(*map(_ends, line.values()), strict=True))
             look = line_look(number) | ({"linestyle": "none"} if isinstance(levels[0], str) else {})
-            ax.errorbar(places, means, halves, marker="os^Dvp"[number % 6], ms=4, capsize=3, label=plain(name), **look)
-        ax.set_xticks(range(len(levels)), [plain(_named(level)) for level in levels])
-        ax.set(xlabel=self.axis, ylabel=self.label + " (%)" * (size > 1), xlim=(-0.4, len(levels) - 0.6))
+            ax.errorbar(
+                places, means, halves, marker="os^Dvp"[number % 6], ms=4, capsize=3, label=plain(name, 40), **look
+            )
+        ax.set_xticks(range(len(levels)), [plain(_named(level), 32) for level in levels])
+        ax.set(
+            xlabel=plain(self.axis, 60),
+            ylabel=plain(self.label, 32) + " (%)" * (size > 1),
+            xlim=(-0.4, len(levels) - 0.6),
+        )
         plainly(ax)
         below_axes(ax, 0.5)
 
@@ -104,7 +110,7 @@ def _named(level: float | str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Reported:
     """What a paper reports, what came out here, and why the two are comparable or not."""
 
     what: str
@@ -123,7 +129,7 @@ class Reproduction:
         Its short name, and where it was published.
     settings : str
         What was simulated.
-    claims : tuple of Claim
+    reported : tuple of Reported
     comparisons : tuple of Comparison
     caveats : tuple of str
     """
@@ -131,7 +137,7 @@ class Reproduction:
     paper: str
     source: str
     settings: str
-    claims: tuple[Claim, ...]
+    reported: tuple[Reported, ...]
     comparisons: tuple[Comparison, ...]
     caveats: tuple[str, ...]
 
@@ -143,20 +149,23 @@ class Reproduction:
         """All of it, ready for JSON."""
         cells = [dict(zip(COLUMNS, row, strict=True)) for row in self.rows()]
         about = {name: getattr(self, name) for name in ("paper", "source", "settings", "caveats")}
-        return about | {"claims": [asdict(each) for each in self.claims], "cells": cells}
+        return about | {"reported": [asdict(each) for each in self.reported], "cells": cells}
 
     def page(self, made: str) -> bytes:
         """The page; `made` says how it was made."""
-        told = [[each.what, each.paper, each.here, each.comparable] for each in self.claims]
+        told = [[each.what, each.paper, each.here, each.comparable] for each in self.reported]
         beside = PageTable(
             "Beside the paper", ("figure", "the paper reports", "here", "comparable?"), told, self.source
         )
         cards = tuple(Card(what, here, f"The paper: {paper}. {why}") for what, paper, here, why in told)
-        headline = "; ".join(f"{what}: {here} here, {paper} in the paper" for what, paper, here, _ in told) + "."
+        headline = "; ".join(
+            f"{what}: {here} here, {paper} in the paper ({why[:1].lower()}{why[1:].partition(':')[0]})"
+            for what, paper, here, why in told
+        )
         pictures = tuple(
             Picture(each.key, each.title, f"{each.reading} Bars: 95 % intervals.", each.draw, 2.6)
             for each in self.comparisons
         )
         title = f"{self.paper}: its evaluation, made again"
-        brief = Brief("reproduction", title, self.settings, headline, cards, self.caveats, {}, pictures, made)
+        brief = Brief("reproduction", title, self.settings, f"{headline}.", cards, self.caveats, {}, pictures, made)
         return campaign_page(brief, [beside, *(each.table() for each in self.comparisons)], made)

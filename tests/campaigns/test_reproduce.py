@@ -1,0 +1,222 @@
+"""Evaluations made again: cells are paired means over windows or seeds, equal ones have equal bytes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import resource
+from statistics import fmean
+
+import pyarrow.parquet as pq
+import pytest
+
+from bftrainer.campaigns import reproduce as module
+from bftrainer.campaigns import sweep
+from bftrainer.campaigns.reproduce import PUBLISHED, check_log, reproduced, steps
+from bftrainer.campaigns.reproduce_simulations import reproduce_zeus
+from bftrainer.campaigns.reproduction_page import Comparison, Reported, Reproduction, mean_of
+from bftrainer.campaigns.sweep_file import read_sweep
+from bftrainer.errors import BftrainerError, OutputError, SettingsError
+from bftrainer.nodelogs import write_node_log
+from bftrainer.report.intervals import Estimate, estimate
+from bftrainer.spot.generation import GenerationConfig, HoleOptions, generate_trace
+
+FILES = {"page.html", "data.csv", "summary.json"}
+
+
+def made_again(paper, directory, log=None, on_done=print, workers=1, **how):
+    """Make the quick evaluation of a paper again."""
+    return reproduced(
+        paper, log, directory, f"bftrainer reproduce {paper} --quick", on_done, workers, quick=True, **how
+    )
+
+
+def contents(directory):
+    """The three files."""
+    return {name: (directory / name).read_bytes() for name in FILES}
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """Five hours of twelve nodes."""
+    path = tmp_path_factory.mktemp("log") / "log.parquet"
+    write_node_log(path, generate_trace(GenerationConfig(0.2, holes=HoleOptions(nodes=12))).log)
+    return path
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Two levels of two options, and all ways to decide."""
+    levels = {"forward_time_s": (10.0, 120.0), "max_tasks": (5, 30)}
+    monkeypatch.setattr(module, "_LEVELS", {name: (name, of, of) for name, of in levels.items()})
+
+
+@pytest.mark.usefixtures("few")
+def test_cells_are_means_over_windows_and_differences_are_paired(log, tmp_path):
+    """Computed again from the sweep's table: means of the windows' U, and of the quotients of runs in one window."""
+    told = []
+    found = made_again("bftrainer", tmp_path / "out", log, told.append)
+    rows = pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()
+    assert len(rows) == len(told) == steps("bftrainer", quick=True) == 4 * 2 * (2 + 2 + 3)
+    assert len({str(row["window"]) for row in rows}) == 4
+
+    def of(**settings):
+        """Runs with these settings and none besides, by window."""
+        free = ("forward_time_s", "max_tasks", "solver", "objective", "decide_on")
+        wanted = dict.fromkeys(free) | settings
+        return {row["window"]: row for row in rows if all(row[name] == value for name, value in wanted.items())}
+
+    cells = {
+        (each.key, name, level): at
+        for each in found.comparisons
+        for name, line in each.lines.items()
+        for level, at in line.items()
+    }
+    for tasks in ("hpo", "nas"):
+        usual = of(scenario=tasks, max_tasks=30)
+        assert cells["max_tasks", tasks, 30] == estimate([row["efficiency"] for row in usual.values()])
+        shares = of(scenario=tasks, solver="equal-share")
+        quotients = [shares[at]["work_done"] / usual[at]["work_done"] - 1 for at in usual]
+        assert cells["work_done", tasks, "equal shares, not the optimum"] == estimate(quotients)
+        assert cells["work_done", tasks, "equal shares, not the optimum"].number == 4
+    assert cells["work_done", "hpo", "for scaling efficiency"].mean == 0.0  # one model: both order tasks alike
+    assert fmean(at.mean for (key, *_), at in cells.items() if key == "max_tasks") > 0.5
+
+
+@pytest.mark.usefixtures("few")
+def test_a_resumed_evaluation_replays_nothing_and_writes_the_same(log, tmp_path, monkeypatch):
+    """Without its page it is whole again after `--resume`; elsewhere it has the same bytes; else it is refused."""
+    made_again("bftrainer", tmp_path / "out", log)
+    first = contents(tmp_path / "out")
+    made_again("bftrainer", tmp_path / "again", log, workers=2)
+    assert contents(tmp_path / "again") == first
+    for name in FILES:
+        (tmp_path / "out" / name).unlink()
+    monkeypatch.setattr(sweep, "run_replay", None)
+    with pytest.raises(OutputError, match="--resume continues in it"):
+        made_again("bftrainer", tmp_path / "out", log)
+    made_again("bftrainer", tmp_path / "out", log, resume=True)
+    assert contents(tmp_path / "out") == first
+
+
+@pytest.mark.usefixtures("few")
+def test_the_sweep_of_an_evaluation_can_be_read_as_any_other(log, tmp_path):
+    """Its sweep.toml describes the points that were replayed: their runs are those of its keys."""
+    made_again("bftrainer", tmp_path / "out", log)
+    spec = read_sweep(tmp_path / "out" / "sweep.toml")
+    place = tmp_path / "out" / "tasks"
+    keys = {point.key for point in spec.resolved({}, place=place.joinpath)}
+    assert keys == {path.name for path in (tmp_path / "out" / "runs").iterdir()}
+
+
+@pytest.mark.usefixtures("few")
+def test_a_replay_that_fails_ends_the_evaluation(log, tmp_path, monkeypatch):
+    """The message names directory, point and reason, and no page is made."""
+
+    def fail(**options):
+        """What a solver may do."""
+        raise RuntimeError(options["command"][:15])
+
+    monkeypatch.setattr(sweep, "run_replay", fail)
+    with pytest.raises(BftrainerError, match="out: Point 0 failed: RuntimeError: bftrainer sweep"):
+        made_again("bftrainer", tmp_path / "out", log)
+    assert not (tmp_path / "out" / "page.html").exists()
+
+
+@pytest.mark.parametrize("paper", ["bamboo", pytest.param("zeus", marks=pytest.mark.slow)])
+def test_equal_evaluations_have_equal_bytes(paper, tmp_path):
+    """Of Bamboo and Zeus, with one process and two; results stay unless they are to be replaced."""
+    made_again(paper, tmp_path / "one")
+    made_again(paper, tmp_path / "two", workers=2)
+    assert {path.name for path in (tmp_path / "one").iterdir()} == FILES | {".bftrainer"}
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    with pytest.raises(OutputError, match="give --force"):
+        made_again(paper, tmp_path / "one")
+
+
+@pytest.mark.parametrize("paper", list(PUBLISHED))
+def test_other_files_are_never_replaced(paper, tmp_path, log):
+    """A directory with a file of somebody's is refused, also with force."""
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(OutputError, match="found other files"):
+        made_again(paper, tmp_path, log if paper == "bftrainer" else None, force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("paper", "where"),
+    [("bftrainer", "BFTrainer/Replayer"), ("zeus", "ml-energy/zeus"), ("bamboo", "uclasystem/bamboo")],
+)
+def test_a_whole_evaluation_needs_its_log(paper, where):
+    """The message says in a line where the log is published; a quick one needs none."""
+    with pytest.raises(SettingsError, match=f"^Expected --log, .*https://github.com/{where}.*--quick") as error:
+        check_log(paper, None, quick=False)
+    assert "\n" not in str(error.value)
+    check_log(paper, None, quick=True)
+
+
+def test_what_zeus_saves_is_said_by_job(monkeypatch):
+    """The claim has the least and the most saving of the jobs at eta 0.5; regret of the default grows steadily."""
+    monkeypatch.setattr("bftrainer.campaigns.reproduce_simulations._ETAS", (0.5,))
+    found = reproduce_zeus(None, 1, quick=True)
+    energy, _, regret, groups = found.comparisons
+    saved = sorted(-line[0.5].mean for line in energy.lines.values())
+    assert found.reported[0].here == f"{100 * saved[0]:.1f} to {100 * saved[-1]:.1f} % by job"
+    assert 0 < saved[0] < saved[-1] < 1
+    plain, tuned = (regret.lines[name] for name in ("default+max-power", "zeus+jit"))
+    assert plain[100].mean / plain[20].mean == pytest.approx(5, rel=0.05)
+    assert tuned[100].mean < regret.lines["grid+jit"][100].mean < plain[100].mean
+    assert list(groups.lines) == ["energy", "time", "cost"]
+    assert all(set(line) == set(energy.lines) for line in groups.lines.values())
+
+
+def test_preemption_takes_throughput_and_value(tmp_path):
+    """Both fall with the level; without preemption nothing is lost; the times of a run add up to it."""
+    throughput, value, time = made_again("bamboo", tmp_path / "out").comparisons
+    for each in (throughput, value):
+        ((_, line),) = each.lines.items()
+        means = [found.mean for found in line.values()]
+        assert means == sorted(means, reverse=True)
+        assert means[0] > 2 * means[3]
+    assert throughput.lines["checkpointing on spot instances"][0.0] == Estimate(1.0, 0.0, 10)
+    for level in time.levels:
+        assert sum(line[level].mean for line in time.lines.values()) == pytest.approx(1)
+
+
+def test_a_trace_too_small_to_train_on_has_a_page(tmp_path):
+    """On fewer nodes than a pipeline nothing is ever done: there is no ratio, and the page says so."""
+    (tmp_path / "few.csv").write_text("0,add,a\n0,add,b\n3600000,remove,b\n7200000,add,c\n86400000,remove,a\n")
+    found = made_again("bamboo", tmp_path / "out", tmp_path / "few.csv")
+    assert found.reported[0].here == "all, as checkpointing gets nothing done"
+    assert found.comparisons[0].table().rows[0][1] == "-"
+
+
+def test_pages_say_numbers_intervals_and_sample_sizes():
+    """A figure's table has each cell with its interval, and says n; unknown ones are a dash, in JSON null."""
+    lines = {"a": {1.0: estimate([0.1, 0.2]), 2.0: mean_of([None])}, "b": {1.0: mean_of([0.5, None])}}
+    figure = Comparison("key", "What it shows.", "share of it", "level", lines)
+    table = figure.table()
+    assert table.rows == [["1", "15.00 % (-48.53 to 78.53)", "50.00 %"], ["2", "-", "-"]]
+    assert table.note.endswith("n = 0, 1, 2.")
+    claim = Reported("what", "7 %", "5 %", "Not comparable: other nodes.")
+    found = Reproduction("Paper", "Somebody", "Settings", (claim,), (figure,), ("A caveat.",))
+    assert json.dumps(found.to_dict()["cells"][1], allow_nan=False).endswith('"mean": null, "ci95": null, "n": 0}')
+    page = found.page("how").decode()
+    assert "what: 5 % here, 7 % in the paper (not comparable)." in page
+    assert all(text in page for text in ("Not comparable: other nodes.", "A caveat.", "Somebody", "95 % intervals"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_quick_evaluations_take_less_than_three_minutes_of_two_processors(tmp_path):
+    """That of BFTrainer on the sample: data, page and summary are the same again, and processor time is little."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    found = made_again("bftrainer", tmp_path / "out")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 360
+    made_again("bftrainer", tmp_path / "again", workers=2)
+    assert contents(tmp_path / "out") == contents(tmp_path / "again")
+    with (tmp_path / "out" / "data.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["n"] for row in rows} == {"4"}
+    assert len(rows) == sum(len(line) for each in found.comparisons for line in each.lines.values())
+    assert found.reported[0].comparable.startswith("Not comparable: a generated log")
