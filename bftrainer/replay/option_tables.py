@@ -170,7 +170,7 @@ class OptionTables:
         if self.departures is not None:
             for spec, values in zip(modes, table, strict=True):
                 values *= 1.0 - self.departures.hits_per_s(np.arange(values.size)) * spec.shrink_cost_s
-        if held >= current.min_nodes:
+        if held >= current.min_nodes or (held and settings.compat == "published"):
             known = [credit for spec, credit in zip(modes, rows, strict=True) if spec is current]
             if not known:
                 known = [self.credit(self.state_of(state, slot), state.time_s)]

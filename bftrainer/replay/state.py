@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
 from bftrainer.replay.allocator_settings import BUSY, FREE, Effects, Floats, Indices, Settings
-from bftrainer.replay.moves import Moved, Moves, moved, moved_by_lifetime
+from bftrainer.replay.moves import Moved, Moves, arrivals, moved, moved_by_lifetime, pooled
 
 NO_NODES: Indices = np.empty(0, dtype=np.int32)
 
@@ -52,6 +52,8 @@ class ReplayState:
     counts : ndarray of int64, shape (A,)
     work, progress, rate, pending : ndarray of float64, shape (A,)
         Work to do, work done, work/s now, and work that the next event deducts.
+    arrived : ndarray of int32, shape (M,), or None
+        Number of each node's last arrival, if that is the order they move in.
     """
 
     settings: Settings
@@ -67,12 +69,14 @@ class ReplayState:
     progress: Floats = field(default_factory=lambda: np.empty(0))
     rate: Floats = field(default_factory=lambda: np.empty(0))
     pending: Floats = field(default_factory=lambda: np.empty(0))
+    arrived: Indices | None = None
 
     @classmethod
     def initial(cls, settings: Settings, specs: Sequence[TaskSpec], submit_s: Floats, nodes: int) -> ReplayState:
         """The state with all nodes busy and no task submitted yet."""
         owner = np.full(nodes, BUSY, dtype=np.int32)
-        return cls(settings, tuple(specs), submit_s, owner, np.zeros(len(specs), dtype=np.int8))
+        arrived = np.zeros(nodes, dtype=np.int32) if settings.compat == "published" else None
+        return cls(settings, tuple(specs), submit_s, owner, np.zeros(len(specs), dtype=np.int8), arrived=arrived)
 
     @property
     def needs_decision(self) -> bool:
@@ -156,6 +160,7 @@ class ReplayState:
             progress=begun,
             rate=nothing,
             pending=nothing,
+            arrived=arrivals(self.arrived, joined, self.owner.size),
         )._admit()
         return state, Effects(
             time_s=time_s,
@@ -326,7 +331,9 @@ class ReplayState:
             at_stake = self._rates(after) * [self.specs[task].shrink_cost_s for task in self.active.tolist()]
             changed = sorted(changed, key=lambda slot: -at_stake[slot])
         sizes = [(self.active.item(slot), after.item(slot) - self.counts.item(slot)) for slot in changed]
-        return moved(self.owner, sizes) if remaining_s is None else moved_by_lifetime(self.owner, sizes, remaining_s)
+        if remaining_s is not None:
+            return moved_by_lifetime(self.owner, sizes, remaining_s)
+        return moved(self.owner, sizes, self.arrived)
 
     def _with_allocation(self, owner: Indices, counts: NDArray[np.int64], pending: Floats) -> ReplayState:
         """The same instant with another allocation."""
@@ -344,6 +351,7 @@ class ReplayState:
             progress=self.progress,
             rate=self._rates(counts),
             pending=pending,
+            arrived=self.arrived,
         )
 
     def adopt_random(
@@ -353,7 +361,7 @@ class ReplayState:
 
         `within` may clear further tasks. The start-up cost `grow_cost_s * rate` is booked as in the published code.
         """
-        pool = np.flatnonzero(self.owner != BUSY).astype(np.int32)
+        pool = pooled(self.owner, self.arrived)
         draw = rng.integers(self.active.size, size=pool.size)
         specs = [self.specs[task] for task in self.active.tolist()]
         drawn = [pool[draw == slot][: spec.max_nodes] for slot, spec in enumerate(specs)]
@@ -372,13 +380,8 @@ class ReplayState:
 
     def _rates(self, counts: NDArray[np.int64]) -> Floats:
         """Work/s per active task at `counts`; 0 below its minimum."""
-        specs = self.specs
-        return np.array(
-            [
-                specs[task].rates.item(count) if count >= specs[task].min_nodes else 0.0
-                for task, count in zip(self.active.tolist(), counts.tolist(), strict=True)
-            ]
-        )
+        slots = zip([self.specs[task] for task in self.active.tolist()], counts.tolist(), strict=True)
+        return np.array([spec.rates.item(count) if count >= spec.min_nodes else 0.0 for spec, count in slots])
 
     def _rescale_costs(self, after: NDArray[np.int64], changed: Sequence[int]) -> Floats:
         """Cost in work, for each active task, of going from the present counts to `after`, in the slots `changed`."""
@@ -386,7 +389,7 @@ class ReplayState:
         for slot in changed:
             spec = self.specs[self.active.item(slot)]
             old, new = self.counts.item(slot), after.item(slot)
-            if old >= spec.min_nodes:
+            if old >= spec.min_nodes or (old and self.settings.compat == "published"):
                 costs[slot] = spec.rates[old] * (spec.grow_cost_s if new > old else spec.shrink_cost_s)
             elif self.settings.startup_cost == "full" and new > old:
                 costs[slot] = spec.rates[new] * spec.grow_cost_s
