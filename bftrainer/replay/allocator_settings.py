@@ -43,7 +43,7 @@ class Settings:
     completions : {"reported", "noticed"}
         Whether tasks complete by completion events, or when an event finds their work done.
     compat : {"none", "published"}
-        Whether to follow the published replayer where it differs: see docs/replay.md.
+        Whether to do as the published replayer where it differs (docs/replay.md).
     fallback : str or solvers.Solver, optional
         Solver to ask when the first one fails or cannot run.
     seed : int
