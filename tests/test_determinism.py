@@ -36,6 +36,7 @@ COMMANDS = (
     "replay --solver equal-share --initial random --seed 3 --max-events 100 --output-dir shared",
     "replay --sample tuned --solver dp --seed 5 --until 1800 --output-dir tuned",
     "replay --sample tuned --solver dp --seed 5 --until 1800 --policy gts --power-policy oracle --output-dir chosen",
+    "replay --solver equal-share --compat published --max-events 100 --output-dir published",
     "sweep sweep.toml -o sweep --workers {workers}",
     "forecast -ndmap idle.csv -bdfn tasks.toml --solver dp --deadline 20s --horizon 30 --stretches 3 --json"
     " --workers {workers}",

@@ -190,11 +190,13 @@ class Account:
         self.earlier_total += self.mode.work
         self.progress = 0.0
 
-    def adopt(self, count: int, mode: Mode, full_start: bool, time_ns: int) -> None:
+    def adopt(self, count: int, mode: Mode, full_start: bool, time_ns: int, *, published: bool = False) -> None:
         """Follow a decision, as far as the task can: counts beyond its curve are reported elsewhere."""
         count = min(max(count, 0), self.task.most)
         starts = self.count < self.task.least
         taken_at = 0.0 if count == self.count else self.speed(self.count)
+        if published and count != self.count:
+            taken_at = float(self.mode.rate[self.count])
         if starts and full_start and count > self.count:
             taken_at = self.speed(count, mode)
         grow_s, shrink_s = self.task.change_s(self.count)

@@ -55,7 +55,7 @@ class Books:
         self.queue = Queue(list(self.accounts.values()), settings.max_tasks)
         self.groups = {group.name: group for group in groups}
         self.attempts: list[EndedRun] = []
-        self.nodes = Pool(log, list(self.accounts), foreseen=settings.foreseen)
+        self.nodes = Pool(log, list(self.accounts), foreseen=settings.foreseen, arriving=settings.published)
         self.time = Timeline(settings.start_ns, settings.idle_w, noticed=not self._exact)
         self.now = settings.start_ns
         self._opened = False
@@ -94,7 +94,7 @@ class Books:
             _by_time((row["time"], row) for row in kept) for kept in (self.record.steps, self.record.decisions)
         )
         known, end = self._known(set(rows), set(done)), self.settings.end_ns
-        instants = sorted({*known, *decisions, *self._moves, *steps, end})
+        instants = sorted({*known, *decisions, *self._moves, *steps, end, *[self.now] * self.settings.published})
         place = 0
         while place < len(instants) and (time := min(instants[place], self._next_miss())) <= end:
             place += time == instants[place]
@@ -180,7 +180,10 @@ class Books:
         interval = self.time.close(self.now, self.accounts.values())
         figures |= {"Thr": interval.net, "SaveCost": interval.saving}
         self._launched(missing, self.queue.admit(self.now))
-        deciding = self.now < self.settings.end_ns and bool(self.queue.active) and self.nodes.size > 0
+        ends = self.now >= self.settings.end_ns
+        if ends and self.settings.published and due.changes:  # there the last row is decided
+            ends = self.now < self.log.end_ns
+        deciding = not ends and bool(self.queue.active) and self.nodes.size > 0
         opening, self._opened = deciding and not self._opened, self._opened or deciding
         if opening and self.settings.initial == "random":
             self._drawn()
@@ -194,7 +197,7 @@ class Books:
             self._decided(decision)
         active = list(self.queue.active.values())
         for account in active:
-            account.settle(ends=self.now >= self.settings.end_ns)
+            account.settle(ends=ends)
         self.time.steps.append(AuditedStep(self.now, row, figures | self.time.open(self.now, self.nodes.size, active)))
 
     def _changed(self, due: _Due) -> dict[str, float]:
@@ -204,8 +207,9 @@ class Books:
         """
         through = due.completing | {account.task.name for account in due.missing} if self._exact else set()
         lost, left, joined = self.nodes.change(due.changes, through)
-        cost = sum(self.accounts[name].preempt(count) for name, count in lost.items())
-        return {"Nleft": left, "Njoin": joined, "Npre": len(lost), "PreCost": cost}
+        costs = [self.accounts[name].preempt(count) for name, count in lost.items()]
+        paid = sum(map(bool, costs)) if self.settings.published else len(lost)
+        return {"Nleft": left, "Njoin": joined, "Npre": paid, "PreCost": sum(costs)}
 
     def _ended(self, completing: set[str], missing: list[Account]) -> None:
         """Tasks complete, and runs end that missed their target; all give their nodes back."""
@@ -292,7 +296,7 @@ class Books:
         modes = self.judge.judge(row, accounts, now_s, self.settings.cap_w(self.now))
         held = [account.count for account in accounts]
         for account, mode, after in zip(accounts, modes, row["after"], strict=True):
-            account.adopt(after, mode, self.settings.full_start, self.now)
+            account.adopt(after, mode, self.settings.full_start, self.now, published=self.settings.published)
         changes = [(each.task.name, each.count - before) for each, before in zip(accounts, held, strict=True)]
         if self.settings.foreseen:
             self.nodes.follow(where, changes, self._moves.get(self.now, ()))

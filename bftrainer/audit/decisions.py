@@ -48,6 +48,7 @@ class Rules:
     idle_w: float = 0.0
     pue: float = 1.0
     cap: Series | None = None
+    published: bool = False  # what the published replayer does otherwise is done
     foreseen: bool = False  # tasks get nodes by how long these are expected to stay
 
     def cap_w(self, time_ns: int) -> float | None:
@@ -273,7 +274,7 @@ class Judge:
         for mode in account.modes:
             credit = worth[id(mode)]
             table = rules.forward_s * credit * (1.0 - hits_per_s * lost_s)
-            if held >= task.least:
+            if held >= task.least or (held and rules.published):
                 table = table - worth[id(account.mode)][held] * seconds
             elif rules.full_start:
                 table = table - credit * task.start_s * (counts > held)

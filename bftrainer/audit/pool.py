@@ -16,15 +16,17 @@ BUSY, FREE = -2, -1
 class Pool:
     """Nodes of a log by number, and the tasks that hold them.
 
-    `foreseen` says that tasks got nodes by how long these were expected to stay, which the record alone knows.
+    `foreseen` says that tasks got nodes by how long these were expected to stay, which the record alone knows;
+    `arriving`, that nodes go in the order in which they came, not by number.
     """
 
-    def __init__(self, log: Log, tasks: Sequence[str], *, foreseen: bool = False) -> None:
+    def __init__(self, log: Log, tasks: Sequence[str], *, foreseen: bool = False, arriving: bool = False) -> None:
         self._names, self._tasks = log.nodes, list(tasks)
         self._number = {name: number for number, name in enumerate(tasks)}
         self._owner = np.full(len(log.nodes), BUSY, dtype=np.int64)
         self._moved: dict[str, list[str | None]] = defaultdict(list)
         self.size = 0
+        self._came, self._changes, self._arriving = np.zeros(len(log.nodes), dtype=np.int64), 0, arriving
         order = "only free ones are given away" if foreseen else "the lowest-numbered go first"
         self.part = Part(f"nodes move as decided: none migrates, and {order}")
 
@@ -36,6 +38,7 @@ class Pool:
         lost: Counter[str] = Counter()
         left = joined = 0
         rows = list(rows)
+        self._changes += self._arriving
         for _, node, idle in rows:
             if not idle:
                 holder = int(self._owner[node])
@@ -45,7 +48,7 @@ class Pool:
                 self._owner[node], left = BUSY, left + 1
         for _, node, idle in rows:
             if idle:
-                self._owner[node], joined = FREE, joined + 1
+                self._owner[node], self._came[node], joined = FREE, self._changes, joined + 1
         self.size += joined - left
         return Counter({name: count for name, count in lost.items() if name not in spared}), left, joined
 
@@ -62,10 +65,14 @@ class Pool:
         changes = list(changes)
         for task, change in changes:
             if change < 0:
-                self.give(None, np.flatnonzero(self._owner == self._number[task])[:-change])
+                self.give(None, self._first(self._owner == self._number[task])[:-change])
         for task, change in changes:
             if change > 0:
-                self.give(task, np.flatnonzero(self._owner == FREE)[:change])
+                self.give(task, self._first(self._owner == FREE)[:change])
+
+    def _first(self, some: np.ndarray) -> np.ndarray:
+        nodes = np.flatnonzero(some)
+        return nodes[np.argsort(self._came[nodes], kind="stable")]
 
     def follow(
         self, when: str, changes: Iterable[tuple[str, int]], recorded: Iterable[tuple[int, str, str | None]]
@@ -92,7 +99,7 @@ class Pool:
 
     def draw(self, rng: np.random.Generator, tasks: Sequence[tuple[str, int, int]]) -> list[np.ndarray]:
         """Draw each idle node to one of the tasks (name, least, most); the nodes that each would keep."""
-        idle = np.flatnonzero(self._owner != BUSY)
+        idle = self._first(self._owner != BUSY)
         drawn = rng.integers(len(tasks), size=idle.size)
         nodes = [idle[drawn == place][:most] for place, (_, _, most) in enumerate(tasks)]
         return [each if each.size >= least else each[:0] for each, (_, least, _) in zip(nodes, tasks, strict=True)]

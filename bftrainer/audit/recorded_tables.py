@@ -71,7 +71,7 @@ def _task(account: Account, *, tuned: bool) -> dict[str, Any]:
 def check_steps(books: Books) -> Part:
     """Check every row of the step log; missing and extra rows are reported by the books."""
     part = Part("step-logs.csv holds the figures that the audit computes, event by event")
-    number = 0
+    number = int(books.settings.published)  # the published replayer counts from 1
     for step, interval in zip(books.time.steps, books.time.intervals, strict=True):
         if step.recorded is None:
             continue

@@ -164,7 +164,8 @@ def _settings(record: RecordedRun, paths: dict[str, Any], log: Log) -> Rules:
         decide_on=asked["decide_on"],
         initial=asked["initial"],
         full_start=asked["startup_cost"] == "full",
-        strict=bool(asked.get("strict_published")),
+        strict=bool(asked.get("strict_published") or asked.get("compat") == "published"),
+        published=asked.get("compat") == "published",
         gap=float(asked.get("mip_gap") or 0.0),
         seed=asked.get("seed", 0),
         start_ns=log.start_ns,
@@ -181,6 +182,7 @@ _CHOICES = {
     "decide_on": ("all", "nodes"),
     "initial": ("solve", "empty", "random"),
     "startup_cost": ("none", "full"),
+    "compat": ("none", "published"),
     "power_options": ("chosen", "pareto", "all"),
 }
 

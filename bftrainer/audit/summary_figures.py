@@ -41,7 +41,7 @@ _USED = frozenset(
         *("first_node", "node_count", "skip_events", "since", "until_s", "max_events", "decide_on", "initial"),
         *("startup_cost", "objective", "solver", "fallback", "forward_time_s", "mip_gap", "max_tasks", "seed"),
         *("strict_published", "baseline", "large_idle", "scaling", "idle_power_w", "pue", "power_options"),
-        *("power_cap", "carbon", "offer_after_s", "policy", "power_policy"),
+        *("power_cap", "carbon", "offer_after_s", "policy", "power_policy", "compat"),
     )
 )
 _HOW = dict.fromkeys(

@@ -52,6 +52,8 @@ class Settings:
         The allocation at the first decision.
     completions : {"reported", "noticed"}
         Whether tasks complete by completion events, or when an event finds their work done.
+    compat : {"none", "published"}
+        Whether to do as the published replayer where it differs (docs/replay.md).
     fallback : str or solvers.Solver, optional
         Solver to ask when the first one fails or cannot run.
     seed : int
@@ -77,6 +79,7 @@ class Settings:
     startup_cost: Literal["none", "full"] = "none"
     initial: Literal["solve", "empty", "random"] = "solve"
     completions: Literal["reported", "noticed"] = "reported"
+    compat: Literal["none", "published"] = "none"
     fallback: str | solvers.Solver | None = None
     seed: int = 0
     power_cap_w: float = math.inf
@@ -107,6 +110,7 @@ class Settings:
             ("startup_cost", self.startup_cost, ("none", "full")),
             ("initial", self.initial, (INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM)),
             ("completions", self.completions, ("reported", "noticed")),
+            ("compat", self.compat, ("none", "published")),
         ):
             if not isinstance(value, str) or value not in known:
                 raise SettingsError(f"Expected {name} to be one of {', '.join(known)}, got {value!r}.")

@@ -117,7 +117,7 @@ def replay(
 ) -> EndReason:
     """Replay `rows` through `allocator` until everything is done or the window ends.
 
-    The end of the window is no decision point: a decision there would have no effect.
+    The end of the window is no decision point, but as published: a decision there would have no effect.
 
     Parameters
     ----------
@@ -145,12 +145,14 @@ def replay(
     submissions = allocator.state.submit_s.tolist()
     begun = rows if callable(rows) else lambda first: itertools.islice(rows, first, None)
     timeline = _Timeline(begun, submissions, list(power_caps_w), *stops, by_rows_only=decide_on == "nodes")
-    reason: EndReason | None = None
-    if snapshots is not None:
-        position, reason = cast(tuple[Any, EndReason | None], snapshots.restore())
-        if position is not None:
-            timeline.position = position
+    position, reason = cast(tuple[Any, EndReason | None], (None, None) if snapshots is None else snapshots.restore())
     was_over = reason is not None
+    if position is not None:
+        timeline.position = position
+    elif allocator.settings.compat == "published" and (timeline.row is None or timeline.row[0] > 0):
+        effects = allocator.apply(0.0)  # a first row without idle nodes is no event, but lets tasks in
+        for observer in observers:
+            observer.applied(allocator.state, effects, is_event=False)
     while reason is None:
         if snapshots is not None and snapshots.is_due:
             snapshots.save(timeline.position)
@@ -179,7 +181,7 @@ def _instant(
         observer.applied(allocator.state, effects, is_event=is_event)
     if reason is None and allocator.state.is_finished:
         return "finished"
-    if reason is None:
+    if reason is None or (reason == "window_end" and is_event and allocator.settings.compat == "published"):
         decision, moves = allocator.decide()
         if moves is not None:
             for observer in observers:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bftrainer.replay.allocator_settings import FREE, Floats, Indices
+from bftrainer.replay.allocator_settings import BUSY, FREE, Floats, Indices
 
 Moved = tuple[tuple[int, Indices], ...]
 
@@ -28,19 +28,38 @@ class Moves:
     rescale_cost: Floats
 
 
-def moved(owner: Indices, sizes: Sequence[tuple[int, int]]) -> tuple[Indices, Moved, Moved]:
+def arrivals(arrived: Indices | None, joined: Indices, size: int) -> Indices | None:
+    """By node, which arrival was its last one, after the next one: all that join at once come together."""
+    if arrived is None or not joined.size:
+        return arrived
+    after = np.zeros(size, dtype=np.int32)
+    after[: arrived.size] = arrived  # new nodes may have become known
+    after[joined] = after.max() + 1
+    return after
+
+
+def pooled(owner: Indices, arrived: Indices | None) -> Indices:
+    """Nodes of the pool, in node order or in that of their arrival."""
+    pool = np.flatnonzero(owner != BUSY).astype(np.int32)
+    return pool if arrived is None else pool[np.argsort(arrived[pool], kind="stable")]
+
+
+def moved(
+    owner: Indices, sizes: Sequence[tuple[int, int]], arrived: Indices | None = None
+) -> tuple[Indices, Moved, Moved]:
     """Owners after tasks (by number) gain or give up nodes, and the nodes that they gain and give up.
 
-    Shrinking tasks give up their lowest-numbered nodes first; then growing ones take free nodes in node order.
+    Shrinking tasks give up their lowest-numbered nodes first; then growing ones take free nodes in node order. If it is
+    known when nodes `arrived`, they go in that order instead.
     """
-    owner = owner.copy()
+    owner, pool = owner.copy(), pooled(owner, arrived)
     added, removed = [], []
     for task, size in sizes:
         if size < 0:
-            nodes = (owner == task).nonzero()[0][:-size].astype(np.int32)
+            nodes = pool[owner[pool] == task][:-size]
             owner[nodes] = FREE
             removed.append((task, nodes))
-    free = (owner == FREE).nonzero()[0].astype(np.int32)
+    free = pool[owner[pool] == FREE]
     taken = 0
     for task, size in sizes:
         if size > 0:

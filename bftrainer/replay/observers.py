@@ -47,7 +47,7 @@ class Recorder(Observer):
 
     def __init__(self) -> None:
         self._timeline = GrowingTable(EventRecord)
-        self._events = 0
+        self._events, self._as_published = 0, False
         self._decisions = GrowingTable(DecisionRecord)
         self._allocation = GrowingTable(AllocationChange)
         self._tasks = _TaskBooks(0)
@@ -69,6 +69,8 @@ class Recorder(Observer):
 
     def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:
         """Book the effects of the instant."""
+        if self._after is None and state.settings.compat == "published":
+            self._as_published, self._events = True, 1
         self._close_event()
         self._tasks.applied(state, effects, self._after)
         for _, nodes in effects.released:
@@ -120,7 +122,7 @@ class Recorder(Observer):
             rescale_cost=float(add(state.pending)),
             left=effects.left,
             joined=effects.joined,
-            preempted=int(np.count_nonzero(effects.lost)),
+            preempted=int(np.count_nonzero(effects.preemption_cost if self._as_published else effects.lost)),
             tasks=tuple(state.active.tolist()),
             idle=state.pool,
             running=int(np.count_nonzero(state.rate)),

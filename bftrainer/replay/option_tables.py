@@ -162,7 +162,7 @@ class OptionTables:
             for spec, values in zip(modes, table, strict=True):
                 lost_s = hit_s(spec, state.clocks.get(number))
                 values *= 1.0 - self.departures.hits_per_s(np.arange(values.size)) * lost_s
-        if held >= current.min_nodes:
+        if held >= current.min_nodes or (held and settings.compat == "published"):
             known = [credit for spec, credit in zip(modes, rows, strict=True) if spec is current]
             if not known:
                 known = [self.credit(self.state_of(state, slot), state.time_s)]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
 from bftrainer.replay.allocator_settings import BUSY, FREE, Effects, Floats, Indices, Settings, Status
-from bftrainer.replay.moves import Moved, Moves, moved, moved_by_lifetime
+from bftrainer.replay.moves import Moved, Moves, arrivals, moved, moved_by_lifetime, pooled
 from bftrainer.replay.saving import SaveClock, begun, hit_s, running_clocks, saved
 
 NO_NODES: Indices = np.empty(0, dtype=np.int32)
@@ -46,6 +46,8 @@ class ReplayState:
         Work to do, work done, work/s now, and work that the next event deducts.
     clocks : mapping of int to SaveClock
         Of those tasks that save, by number.
+    arrived : ndarray of int32, shape (M,), or None
+        Number of each node's last arrival, if that is the order they move in.
     """
 
     settings: Settings
@@ -62,12 +64,14 @@ class ReplayState:
     rate: Floats = field(default_factory=lambda: np.empty(0))
     pending: Floats = field(default_factory=lambda: np.empty(0))
     clocks: Mapping[int, SaveClock] = field(default_factory=dict)
+    arrived: Indices | None = None
 
     @classmethod
     def initial(cls, settings: Settings, specs: Sequence[TaskSpec], submit_s: Floats, nodes: int) -> ReplayState:
         """The state with all nodes busy and no task submitted yet."""
         owner = np.full(nodes, BUSY, dtype=np.int32)
-        return cls(settings, tuple(specs), submit_s, owner, np.zeros(len(specs), dtype=np.int8))
+        arrived = np.zeros(nodes, dtype=np.int32) if settings.compat == "published" else None
+        return cls(settings, tuple(specs), submit_s, owner, np.zeros(len(specs), dtype=np.int8), arrived=arrived)
 
     @property
     def needs_decision(self) -> bool:
@@ -148,7 +152,10 @@ class ReplayState:
         status, pool, nothing = self._mark_done(done), self.pool + joined.size - left.size, np.zeros(active.size)
         # The constructor is called, here and in `adopt`, as `replace` would take a tenth of an event's time.
         same = self.settings, self.specs, self.submit_s
-        state = ReplayState(*same, owner, status, time_s, pool, active, counts, work, begun, nothing, nothing, clocks)
+        came = arrivals(self.arrived, joined, self.owner.size)
+        state = ReplayState(
+            *same, owner, status, time_s, pool, active, counts, work, begun, nothing, nothing, clocks, came
+        )
         state, admitted = state._admit()
         return state, Effects(
             time_s=time_s,
@@ -327,14 +334,18 @@ class ReplayState:
             at_stake = self._rates(after) * lost_s
             changed = sorted(changed, key=lambda slot: -at_stake[slot])
         sizes = [(self.active.item(slot), after.item(slot) - self.counts.item(slot)) for slot in changed]
-        return moved(self.owner, sizes) if remaining_s is None else moved_by_lifetime(self.owner, sizes, remaining_s)
+        if remaining_s is not None:
+            return moved_by_lifetime(self.owner, sizes, remaining_s)
+        return moved(self.owner, sizes, self.arrived)
 
     def _with_allocation(self, owner: Indices, counts: NDArray[np.int64], pending: Floats) -> ReplayState:
         """The same instant with another allocation."""
         clocks = begun(self.clocks, self.specs, self.active, self.counts, counts)
         same, status, time_s, pool = (self.settings, self.specs, self.submit_s), self.status, self.time_s, self.pool
         active, work, progress, rate = self.active, self.work, self.progress, self._rates(counts)
-        return ReplayState(*same, owner, status, time_s, pool, active, counts, work, progress, rate, pending, clocks)
+        return ReplayState(
+            *same, owner, status, time_s, pool, active, counts, work, progress, rate, pending, clocks, self.arrived
+        )
 
     def adopt_random(
         self, rng: np.random.Generator, within: Callable[[list[int]], list[int]] = lambda counts: counts
@@ -343,7 +354,7 @@ class ReplayState:
 
         `within` may clear further tasks. The start-up cost `grow_cost_s * rate` is booked as in the published code.
         """
-        pool = np.flatnonzero(self.owner != BUSY).astype(np.int32)
+        pool = pooled(self.owner, self.arrived)
         draw = rng.integers(self.active.size, size=pool.size)
         specs = [self.specs[task] for task in self.active.tolist()]
         drawn = [pool[draw == slot][: spec.max_nodes] for slot, spec in enumerate(specs)]
@@ -359,13 +370,8 @@ class ReplayState:
 
     def _rates(self, counts: NDArray[np.int64]) -> Floats:
         """Work/s per active task at `counts`; 0 below its minimum."""
-        specs = self.specs
-        return np.array(
-            [
-                specs[task].rates.item(count) if count >= specs[task].min_nodes else 0.0
-                for task, count in zip(self.active.tolist(), counts.tolist(), strict=True)
-            ]
-        )
+        slots = zip([self.specs[task] for task in self.active.tolist()], counts.tolist(), strict=True)
+        return np.array([spec.rates.item(count) if count >= spec.min_nodes else 0.0 for spec, count in slots])
 
     def _rescale_costs(self, after: NDArray[np.int64], changed: Sequence[int]) -> Floats:
         """Cost in work, for each active task, of going from the present counts to `after`, in the slots `changed`."""
@@ -373,7 +379,7 @@ class ReplayState:
         for slot in changed:
             spec = self.specs[self.active.item(slot)]
             old, new = self.counts.item(slot), after.item(slot)
-            if old >= spec.min_nodes:
+            if old >= spec.min_nodes or (old and self.settings.compat == "published"):
                 grow_s, shrink_s = spec.change_s(old)
                 costs[slot] = spec.rates[old] * (grow_s if new > old else shrink_s)
             elif self.settings.startup_cost == "full" and new > old:

@@ -106,7 +106,7 @@ def efficiency(
     eq_nodes = _whole(_idle_between(Intervals.of(recording), begin_s, end_s) / (end_s - begin_s))
     if not work_adds_up(tasks):
         return Efficiency(None, end_s, eq_nodes, None, None, None)
-    dedicated = replace(settings, completions="reported")
+    dedicated = replace(settings, completions="reported", compat="none")
     pools = {}
     for size in sorted({math.floor(eq_nodes), math.ceil(eq_nodes)}):
         names = tuple(f"n{number}" for number in range(size))

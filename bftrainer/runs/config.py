@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # reading the declarations, as help does, must not import mor
 DecideOn = Literal["all", "nodes"]
 Initial = Literal["solve", "empty", "random"]
 StartupCost = Literal["none", "full"]
+Compat = Literal["none", "published"]
 Isolate = Literal["auto", "always", "never"]
 PowerOptions = Literal["chosen", "pareto", "all"]
 
@@ -93,6 +94,13 @@ class ReplayConfig:
     max_events: int | None = option_field(None, int, "inputs: --max-events", "Stop after this many events.", least=1)
     decide_on: DecideOn = option_field(
         "all", DecideOn, "start: --decide-on", "Events: also submissions and completions, or rows of the log only."
+    )
+    compat: Compat = option_field(
+        "none",
+        Compat,
+        "start: --compat",
+        "published: differ in nothing from the published replayer, with --decide-on nodes and its strict heuristic.",
+        default_told=False,
     )
     initial: Initial = option_field("solve", Initial, "start: --initial", "First allocation.")
     startup_cost: StartupCost = option_field(
@@ -244,6 +252,8 @@ class ReplayConfig:
         for name in ("foresight", "foresight_use", "policy", "power_policy"):
             if not isinstance(getattr(self, name), str):
                 raise SettingsError(f"Expected {name} to be text, got {getattr(self, name)!r}.")
+        if self.compat == "published":
+            object.__setattr__(self, "decide_on", "nodes")
         check_solver_option("solver", self.solver)
         if self.fallback is not None:
             check_solver_option("fallback", self.fallback)

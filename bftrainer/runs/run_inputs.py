@@ -197,7 +197,7 @@ def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> 
 
 def _settings(config: ReplayConfig) -> Settings:
     solver: str | solvers.Solver = config.solver
-    if config.strict_published:
+    if config.strict_published or (config.compat == "published" and solver == "equal-share"):
         solver = EqualShare(strict_published=True)
     else:
         allowed = budget()

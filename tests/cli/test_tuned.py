@@ -69,14 +69,8 @@ def replay(call, here):
 
 
 SECTIONS = {
-    "policy": (
-        '"grd"',
-        "task J0: Expected a known batch-size policy or module:callable, got 'grd'. Did you",
-    ),
-    "power_policy": (
-        '"max"',
-        "task J0: Expected a known power-limit policy or module:callable, got 'max'. Did",
-    ),
+    "policy": ('"grd"', "task J0: Expected a known batch-size policy or module:callable, got 'grd'. Did you mean"),
+    "power_policy": ('"max-pow"', "policy or module:callable, got 'max-pow'. Did you mean 'max-power'?"),
     "dataset": ('"image"', "train.csv, task J0: The trace has no job image,net,sgd. Did you mean 'images,net,sgd'?"),
     "network": ('"nett"', "train.csv, task J0: The trace has no job images,nett,sgd. Did you mean 'images,net,sgd'?"),
     "optimizer": ('"sdg"', "train.csv, task J0: The trace has no job images,net,sdg. Did you mean 'images,net,sgd'?"),

@@ -37,12 +37,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "foreseeing": {"solver": "dp", "foresight": "survival"},
     "oracle": {"solver": "dp", "foresight": "oracle"},
     "tuned": {"solver": "dp", "tasks": TUNED},
-    **{
-        f"tuned by {name}": {"solver": "dp", "tasks": TUNED, "policy": name}
-        for name in ("gts", "ucb", "grid", "oracle")
-    },
     "tuned, capped": {"solver": "dp", "tasks": TUNED, "power_cap": 15_000.0, "power_options": "pareto"},
 }
+CONFIGS |= {f"tuned by {name}": CONFIGS["tuned"] | {"policy": name} for name in ("gts", "ucb", "grid", "oracle")}
 
 
 @pytest.fixture(autouse=True)

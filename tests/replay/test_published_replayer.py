@@ -1,0 +1,183 @@
+"""`--compat published` against the published rules, written down on their own: the same step log, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrainer.audit import audit
+from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+from bftrainer.nodelogs import write_node_log
+from bftrainer.runs import ReplayConfig, RunResult, run_replay, write_run
+from bftrainer.runs.run_tables import STEPS
+from bftrainer.tasksets import write_task_set
+from tests.examples import examples
+from tests.replay.published_rules import Decide, Job, Row, best, heuristic, replayed
+from tests.worlds import NS, World, worlds
+
+FORWARD_S = 60.0
+
+
+def transcript(world: World, decide: Decide) -> list[dict[str, float]]:
+    """The step log by the rules."""
+    rows: dict[int, Row] = {}
+    for time_ns, node, idle in zip(world.log.time_ns.tolist(), world.log.node.tolist(), world.log.idle, strict=True):
+        row = rows.setdefault(time_ns, (time_ns / NS, [], []))
+        row[1 if idle else 2].append(world.log.nodes[node])
+    in_order = [(time_s, sorted(joined), sorted(left)) for _, (time_s, joined, left) in sorted(rows.items())]
+    jobs = [
+        Job(
+            np.interp(range(task.max_nodes + 1), task.scaling.nodes, task.scaling.throughput).tolist(),
+            task.min_nodes,
+            task.max_nodes,
+            task.work,
+            task.grow_cost_s,
+            task.shrink_cost_s,
+            task.submit_s,
+        )
+        for task in world.tasks
+    ]
+    return replayed(in_order, jobs, world.max_tasks, decide)
+
+
+def run(world: World, **options: Any) -> RunResult:
+    """The replay as published."""
+    given: dict[str, Any] = {"forward_time_s": FORWARD_S, "max_tasks": world.max_tasks, "baseline": False}
+    return run_replay(world.log, world.tasks, compat="published", **(given | options))
+
+
+def agree(world: World, decide: Decide, **options: Any) -> None:
+    """All rows are the same in all columns."""
+    events = run(world, **options).recording.events
+    found = {column.name: np.asarray(column.values(events)).tolist() for column in STEPS.columns}
+    wanted = transcript(world, decide)
+    assert list(found) == list(wanted[0] if wanted else found)
+    for name, values in found.items():
+        assert values == pytest.approx([row[name] for row in wanted], rel=1e-9, abs=1e-6), name
+
+
+def distinct(world: World, seed: int) -> World:
+    """The world with curves that strictly grow by odd steps, so that no two allocations are worth the same."""
+    rng = np.random.default_rng(seed)
+
+    def odd(task: TaskSpec) -> TaskSpec:
+        """A task with such a curve."""
+        steps = np.cumsum(rng.uniform(1.0, 40.0, task.max_nodes))
+        return replace(task, scaling=ScalingCurve(task.scaling.nodes, (0.0, *steps.tolist())))
+
+    return replace(world, tasks=tuple(map(odd, world.tasks)))
+
+
+@given(worlds())
+@examples(300)
+def test_the_heuristic(world):
+    """Equal shares by the strict rule, which the mode brings along."""
+    agree(world, heuristic, solver="equal-share")
+
+
+@given(worlds(), st.integers(0, 2**32))
+@examples(300)
+def test_the_model(world, seed):
+    """The model's optimum, which the node-level model with its big-M of 2N has in common with all exact solvers."""
+    agree(distinct(world, seed), best(FORWARD_S), solver="dp")
+
+
+@given(worlds(), st.integers(0, 2**32))
+@examples(20)
+def test_the_node_level_model(world, seed):
+    """The same by the node-level model itself."""
+    agree(distinct(world, seed), best(FORWARD_S), solver="node-level")
+
+
+def log_of(*changes: tuple[float, int, bool], end_s: int = 100) -> NodeLog:
+    """A log of four nodes from its changes."""
+    time_s, node, idle = (np.array(column) for column in zip(*changes, strict=True))
+    names = tuple(f"n{number}" for number in range(4))
+    return NodeLog(names, 0, end_s * NS, (time_s * NS).astype(np.int64), node.astype(np.int32), idle)
+
+
+def task(name: str = "J", least: int = 1, most: int = 3, **changes: Any) -> TaskSpec:
+    """A task of linear scaling at 10 work/s and node."""
+    fields: dict[str, Any] = {"work": 1e6, "grow_cost_s": 2.0, "shrink_cost_s": 1.0}
+    return TaskSpec(name, least, most, scaling=ScalingCurve.linear(10.0, most), **(fields | changes))
+
+
+def steps(log: NodeLog, *tasks: TaskSpec, compat: str = "published", **options: Any) -> dict[str, list[float]]:
+    """Columns of the step log."""
+    given: dict[str, Any] = {"forward_time_s": 60.0, "solver": "dp", "decide_on": "nodes", "baseline": False}
+    events = run_replay(log, tasks, compat=compat, **(given | options)).recording.events
+    return {column.name: np.asarray(column.values(events)).tolist() for column in STEPS.columns}
+
+
+def test_below_the_minimum_a_task_pays_for_changes():
+    """On one node of at least two it does no work; growing from there costs 10 work/s x 2 s, where ours is free."""
+    log = log_of((0, 0, True), (0, 1, True), (10, 1, False), (20, 1, True), (20, 2, True))
+    # An objective that keeps the node: nothing else could use it.
+    rows = {compat: steps(log, task(least=2), compat=compat) for compat in ("none", "published")}
+    assert rows["none"]["ReScost"] == [0.0, 0.0, 0.0]
+    # What is left at 10 s is given back at the price of shrinking, 10 work/s x 1 s.
+    assert rows["published"]["ReScost"] == [0.0, 10.0, 0.0]
+
+
+def test_nodes_go_in_the_order_in_which_they_came():
+    """A task that shrinks by one gives up node 3, which came first, and another takes it; by number that is node 0."""
+    log = log_of((0, 3, True), (10, 0, True), (10, 1, True), (15, 2, True), (20, 3, False))
+    # At 15 s A shrinks from three nodes to two, and B, of half the speed, takes two. Who loses node 3 at 20 s?
+    slow = replace(task("B", most=3, submit_s=12.0), scaling=ScalingCurve.linear(5.0, 3))
+    for compat, paid in (("published", 10.0), ("none", 20.0)):
+        found = steps(log, task("A"), slow, compat=compat, solver="equal-share", max_tasks=2, strict_published=True)
+        assert found["PreCost"] == [0.0, 0.0, 0.0, paid], compat
+
+
+def test_the_last_row_is_decided_and_events_count_from_one():
+    """A row at the window's end gets an allocation, at a rate that nothing comes of."""
+    log = log_of((0, 0, True), (100, 1, True))
+    published, ours = (steps(log, task(), compat=compat) for compat in ("published", "none"))
+    assert (published["evt"], ours["evt"]) == ([1, 2], [0, 1])
+    assert (published["Rate"], ours["Rate"]) == ([10.0, 20.0], [10.0, 0.0])
+    assert (published["nNrun"], published["Thr"]) == ([1, 2], ours["Thr"])
+
+
+def test_who_loses_nodes_for_nothing_is_not_counted():
+    """A task whose shrinking costs nothing is preempted by our count alone."""
+    log = log_of((0, 0, True), (0, 1, True), (50, 1, False))
+    free = task(shrink_cost_s=0.0)
+    assert [steps(log, free, compat=compat)["Npre"] for compat in ("published", "none")] == [[0, 0], [0, 1]]
+
+
+def test_a_first_row_without_idle_nodes_lets_tasks_in():
+    """Of two tasks the one submitted first holds the only place when the first node comes, though later in the file."""
+    log = log_of((50, 0, True), (60, 1, True))
+    late, early = task("late", most=1, submit_s=20.0), task("early", most=2)
+    rates = [steps(log, late, early, compat=compat, max_tasks=1)["Rate"] for compat in ("published", "none")]
+    assert rates == [[10.0, 20.0], [10.0, 10.0]]
+
+
+@given(worlds(), st.sampled_from(["equal-share", "dp"]), st.sampled_from(["solve", "random", "empty"]))
+@examples(40)
+def test_the_audit_follows(tmp_path_factory, world, solver, initial):
+    """An audit of such a run finds nothing wrong, and finds fault with the run if it is said to be one of ours."""
+    folder = tmp_path_factory.mktemp("run")
+    write_node_log(folder / "log.parquet", world.log)
+    write_task_set(folder / "tasks.toml", world.tasks)
+    files = {"node_log": folder / "log.parquet", "tasks": folder / "tasks.toml"}
+    result = run_replay(
+        **files, compat="published", forward_time_s=60.0, max_tasks=world.max_tasks, solver=solver, initial=initial
+    )
+    write_run(result, folder)
+    assert [(part.claim, part.problems[:2]) for part in audit(folder).failed] == []
+    if len(result.recording.events):
+        write_run(replace(result, config=replace(result.config, compat="none")), folder)
+        assert audit(folder).failed
+
+
+def test_the_mode_decides_on_rows():
+    """It brings `decide_on` along, which the summary tells, and leaves other solvers' rules alone."""
+    config = ReplayConfig(compat="published")
+    assert config.decide_on == "nodes"
+    assert replace(config, solver="equal-share").strict_published is False
