@@ -26,6 +26,7 @@ from bftrainer.replay.allocator_settings import INITIAL_EMPTY, INITIAL_RANDOM, F
 from bftrainer.replay.checkpoints import Checkpoints, Snapshots
 from bftrainer.replay.core_records import HELD, REASONS, CoreRecords
 from bftrainer.replay.engine import DecideOn, replay
+from bftrainer.replay.learning import BeliefRecorder
 from bftrainer.replay.observers import Observer, PowerMeter, Recorder
 from bftrainer.replay.option_tables import OptionTables
 from solvers.problem import STEPS
@@ -91,7 +92,7 @@ def recorded(
 
 def _snapshots(checkpoints: Checkpoints, allocator: Allocator, observers: Sequence[Observer]) -> Snapshots:
     """Snapshots of an allocator, its tuner, and what records its replay."""
-    kept: list[Recorder | PowerMeter] = [each for each in observers if isinstance(each, Recorder | PowerMeter)]
+    kept = [each for each in observers if isinstance(each, Recorder | PowerMeter | BeliefRecorder)]
     tables = [table for each in kept for table in each.tables]
     # A replay gets no nodes or tasks that are not known from its start.
     given = allocator.given | {"nodes": allocator.node_names, "tasks": allocator.state.specs}
@@ -193,7 +194,7 @@ def _credits_for_core(allocator: Allocator) -> list[Floats] | None:
     plain = all(spec.tuning is None and spec.run is None for spec in state.specs)
     fresh = state.time_s == 0.0 and state.pool == 0 and not state.active.size
     capped = math.isfinite(allocator.power_cap_w)
-    guided = allocator.tuners or allocator.foresight is not None or settings.initial == INITIAL_RANDOM
+    guided = allocator.tuners or allocator.foresight or allocator.learning or settings.initial == INITIAL_RANDOM
     if not (plain and fresh) or capped or guided:
         return None
     tables = OptionTables(settings, allocator.start_ns, {})

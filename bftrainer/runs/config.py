@@ -63,9 +63,15 @@ class ReplayConfig:
         None,
         str,
         "inputs: --scaling",
-        "Scaling of legacy tasks that come without.",
+        "Scaling of legacy tasks that come without; or decisions know none and learn it.",
         unset="linear, 1 work/s and node",
-        metavar="linear|amdahl:F",
+        metavar="linear|amdahl:F|learned",
+    )
+    profile_noise: float = option_field(
+        0.02,
+        float,
+        "learning: --profile-noise",
+        "Relative standard deviation of a task's throughput measured in a minute, where curves are learnt.",
     )
     first_node: int = option_field(0, int, "inputs: -nis --first-node", "Index of the first node used.", least=0)
     node_count: int | None = option_field(
@@ -208,7 +214,7 @@ class ReplayConfig:
             if option.least is not None and value is not None and value < option.least:
                 raise SettingsError(f"Expected {name} >= {option.least}, got {value}.")
             if (
-                (option.units or name == "offer_after_s")
+                (option.units or name in ("offer_after_s", "profile_noise"))
                 and isinstance(value, int | float)
                 and not 0 <= value < math.inf
             ):

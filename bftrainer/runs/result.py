@@ -24,7 +24,9 @@ from bftrainer.report.ledger import ledger_of, limited_by
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 from bftrainer.runs.baseline import Efficiency
 from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.learning import LearnedRun
 from bftrainer.runs.power import Metered, power_summary
+from bftrainer.runs.readers import LEARNED
 from bftrainer.tasksets import AssumedScaling
 from solvers import Solver
 from solvers.registry import declaration
@@ -77,6 +79,8 @@ class RunResult:
         Power and tuning; None if power is unknown.
     idle_node_s : float or None
         Idle node-seconds of which the pool was offered a part; None if it was offered all.
+    learned : LearnedRun or None
+        What was learnt of curves that decisions did not know; None if they knew all.
     """
 
     config: ReplayConfig
@@ -96,6 +100,7 @@ class RunResult:
     is_partial: bool = False
     metered: Metered | None = None
     idle_node_s: float | None = None
+    learned: LearnedRun | None = None
 
     def iso(self, time_s: float) -> str:
         """Format a time of this run in ISO 8601, UTC."""
@@ -140,6 +145,7 @@ class RunResult:
             "return_on_investment": returned,
             **task_metrics(recording.tasks, pool["used_node_s"]),
             **self._power(),
+            **({} if self.learned is None else self.learned.figures()),
             **decisions,
             "load_s": self.timings.load_s,
             "replay_s": self.timings.replay_s,
@@ -248,16 +254,16 @@ class RunResult:
 
     def _settings(self) -> dict[str, Any]:
         """Settings that affect the result, besides the inputs; of power and foresight only where these are known."""
-        config = self.config
+        config, assumed = self.config, self.assumed_scaling
         until_s = config.until_s(self.start_ns)
         found = {
             "since": None if config.since is None else self.iso(0.0),
             "until_s": until_s if math.isfinite(until_s) else None,
             "large_idle": self._large_idle,
-            "scaling": None if self.assumed_scaling is None else str(self.assumed_scaling.model),
+            "scaling": LEARNED if config.scaling == LEARNED else assumed and str(assumed.model),
         }
         given = {name: option for name, option in OPTIONS.items() if name not in found and option.is_setting}
-        absent = {"power": not self.metered, "foresight": config.foresight == "none"}
+        absent = {"power": not self.metered, "foresight": config.foresight == "none", "learning": not self.learned}
         told = {name: _plain(getattr(config, name)) for name in given if not absent.get(given[name].section)}
         return told | {"objective": name_of_objective(config.objective)} | found
 

@@ -24,11 +24,13 @@ from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, PowerMeter, Settings
 from bftrainer.replay.checkpoints import Checkpoints
 from bftrainer.replay.compiled import Engine, recorded
+from bftrainer.replay.learning import BeliefRecorder, LearnedCurves
 from bftrainer.runs.baseline import Efficiency, efficiency, work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.kept import keep_problem
-from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, with_tuning
-from bftrainer.runs.readers import Readers
+from bftrainer.runs.learning import LearnedRun, check_learned
+from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, refuse_unused_power, with_tuning
+from bftrainer.runs.readers import LEARNED, Readers
 from bftrainer.runs.result import RunResult, Timings
 from bftrainer.tasksets import AssumedScaling
 from solvers.isolation import BOUNDS, isolated
@@ -69,6 +71,8 @@ class Inputs:
         Wall-clock seconds that loading took.
     idle_log : NodeLog or None
         The log before some of its idle time was withheld; None if all of it is offered.
+    learned : tuple of str
+        Names of the tasks whose curves decisions do not know.
     """
 
     config: ReplayConfig
@@ -82,6 +86,7 @@ class Inputs:
     tuning: Tuning | None
     load_s: float
     idle_log: NodeLog | None = None
+    learned: tuple[str, ...] = ()
 
 
 def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
@@ -111,9 +116,10 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
             name: readers.source(path) for name, path in zip(("tasks", "scalability"), task_set.sources, strict=False)
         }
         assumed_scaling = task_set.assumed_scaling
-        tasks = task_set.tasks
+        tasks, learned = task_set.tasks, task_set.learned
     else:
-        given = {"--scalability": config.scalability, "--scaling": config.scaling}
+        learned = tuple(task.name for task in tasks) if config.scaling == LEARNED else ()
+        given = {"--scalability": config.scalability, "--scaling": None if learned else config.scaling}
         vain = {option: "tasks that are no file have a scaling" for option, value in given.items() if value is not None}
         if vain:
             raise UnusedOptionsError(vain)
@@ -128,17 +134,18 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     tasks = tuple(tasks)
     tuning = Tuning.of(tasks, config.seed, config.power_options)
     if tuning is None:
-        _refuse_unused_power(config)
+        refuse_unused_power(config)
     else:
         notes += tuning.warnings
     power = power_plan(config, log, tasks)
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_power_cap_w())
     config.foresees(log)  # a model that cannot be made is refused now
+    check_learned(config, tasks, learned)
     load_s = time.perf_counter() - began
     said = tuple(map(legible, notes))
     of_tasks = tasks, said, sources, assumed_scaling, settings, power, tuning
-    return Inputs(config, log, *of_tasks, load_s, idle_log)
+    return Inputs(config, log, *of_tasks, load_s, idle_log, learned)
 
 
 def _read_log(
@@ -154,17 +161,6 @@ def _read_log(
     log = offered_log(whole, after_ns, departures, lead_ns)
     chosen = [each.since(config.start_ns(each)).selected(config.first_node, config.node_count) for each in (log, whole)]
     return chosen[0], None if log is whole else chosen[1]
-
-
-def _refuse_unused_power(config: ReplayConfig) -> None:
-    """Refuse options that have no effect without tuned tasks."""
-    vain = {
-        OPTIONS[name].flag: why
-        for name, why in config.without_effect(tuned=False).items()
-        if OPTIONS[name].section == "power" and getattr(config, name) != OPTIONS[name].default
-    }
-    if vain:
-        raise UnusedOptionsError(vain)
 
 
 def log_start_ns(config: ReplayConfig, readers: Readers) -> int:
@@ -286,14 +282,14 @@ def run_replay(
     """
     given = _loaded(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
     try:
-        (recording, engine, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted, checkpoints))
-        compared, baseline_s = _timed(lambda: _compared(given, recording, interrupted, checkpoints))
+        made, replay_s = _timed(lambda: _recorded(given, observers, interrupted, checkpoints))
+        compared, baseline_s = _timed(lambda: _compared(given, made[0], interrupted, checkpoints))
     except Exception:
         refuse_changed(given.log.node)  # which explains any fault
         raise
     refuse_changed(given.log.node)
     timings = _timings(given.load_s, replay_s, baseline_s, {} if checkpoints is None else checkpoints.earlier_s)
-    return _result(given, command, recording, engine, metered, compared, timings)
+    return _result(given, command, *made, compared, timings)
 
 
 def _timings(load_s: float, replay_s: float, baseline_s: float, earlier_s: dict[int, float]) -> Timings:
@@ -309,6 +305,7 @@ def _result(
     recording: Recording,
     engine: Engine,
     metered: Metered | None,
+    learned: LearnedRun | None,
     compared: Efficiency | None,
     timings: Timings,
 ) -> RunResult:
@@ -332,6 +329,7 @@ def _result(
         is_partial=recording.reason == "interrupted" or (given.config.baseline and compared is None),
         metered=metered,
         idle_node_s=idle_s,
+        learned=learned,
     )
 
 
@@ -354,30 +352,33 @@ def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[st
 
 def _recorded(
     inputs: Inputs, observers: Sequence[Observer], interrupted: Callable[[], bool], checkpoints: Checkpoints | None
-) -> tuple[Recording, Engine, Metered | None]:
+) -> tuple[Recording, Engine, Metered | None, LearnedRun | None]:
     """Replay the inputs and record everything; power only if tasks are tuned or idle nodes draw power."""
     config, log = inputs.config, inputs.log
     tuner = inputs.tuning.tuner() if inputs.tuning else None
     meter = PowerMeter(config.idle_power_w)
     metering = tuner is not None or config.idle_power_w > 0
+    learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
+    beliefs = BeliefRecorder()
     recording, engine = recorded(
         log.row_arrays(),
         log.window_s,
-        Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, config.foresees(log)),
+        Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, config.foresees(log), learning),
         decide_on=config.decide_on,
         until_s=config.until_s(log.start_ns),
         max_events=config.max_events,
         power_caps_w=inputs.power.power_caps_w(log.window_s),
-        observers=[*([meter] if metering else []), *observers],
+        observers=[*([meter] if metering else []), *([beliefs] if learning else []), *observers],
         interrupted=interrupted,
         checkpoints=checkpoints,
     )
+    learned = None if learning is None else LearnedRun.of(learning, beliefs, inputs.tasks)
     if not metering:
-        return recording, engine, None
+        return recording, engine, None, learned
     record = meter.record()
     if tuner is not None:
         recording = with_tuning(recording, record, tuner)
-    return recording, engine, Metered(record, inputs.power, tuple(tuner.attempts) if tuner else ())
+    return recording, engine, Metered(record, inputs.power, tuple(tuner.attempts) if tuner else ()), learned
 
 
 def _compared(
