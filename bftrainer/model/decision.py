@@ -196,3 +196,13 @@ class Decision:
     departures_per_s: float | None = None
     departure_share: float | None = None
     beliefs: dict[str, ScalingCurve] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeliefRecord:
+    """Throughput, work/s, that decisions from an event's on believed a task to have on a count of nodes."""
+
+    event: int
+    task: str
+    nodes: int
+    throughput: float

@@ -18,7 +18,7 @@ from bftrainer.model.type_checks import checked_names, instances, whole_number
 from bftrainer.replay.allocator_settings import BUSY, INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Settings
 from bftrainer.replay.checkpoints import KeptState
 from bftrainer.replay.foresight import Foresight, Sight
-from bftrainer.replay.learning import LearnedCurves
+from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.moves import Moves
 from bftrainer.replay.option_tables import OptionTables, answering, constrained, objective_name
 from bftrainer.replay.state import NO_NODES, ReplayState, Status

@@ -26,7 +26,6 @@ from bftrainer.replay.allocator_settings import INITIAL_EMPTY, INITIAL_RANDOM, F
 from bftrainer.replay.checkpoints import Checkpoints, Snapshots
 from bftrainer.replay.core_records import HELD, REASONS, CoreRecords
 from bftrainer.replay.engine import DecideOn, replay
-from bftrainer.replay.learning import BeliefRecorder
 from bftrainer.replay.observers import Observer, PowerMeter, Recorder
 from bftrainer.replay.option_tables import OptionTables
 from solvers.problem import STEPS
@@ -92,7 +91,7 @@ def recorded(
 
 def _snapshots(checkpoints: Checkpoints, allocator: Allocator, observers: Sequence[Observer]) -> Snapshots:
     """Snapshots of an allocator, its tuner, and what records its replay."""
-    kept = [each for each in observers if isinstance(each, Recorder | PowerMeter | BeliefRecorder)]
+    kept: list[Recorder | PowerMeter] = [each for each in observers if isinstance(each, Recorder | PowerMeter)]
     tables = [table for each in kept for table in each.tables]
     # A replay gets no nodes or tasks that are not known from its start.
     given = allocator.given | {"nodes": allocator.node_names, "tasks": allocator.state.specs}

@@ -18,13 +18,13 @@ NOISE_S = 60.0
 """Noise is the relative standard deviation of what is measured in so many seconds; more seconds average it out."""
 # Beliefs about log throughput over log nodes before anything is seen: the slope on one node (a power law, concave as
 # measured curves mostly are), and standard deviations of level, slope, and change of slope per e-fold of nodes.
-_SLOPE, _LEVEL_SD, _SLOPE_SD, _BEND_SD = 0.9, 1.0, 0.1, 0.2
+_SLOPE, LEVEL_SD, _SLOPE_SD, _BEND_SD = 0.9, 1.0, 0.1, 0.2
 # What tasks of a group have in common of the variance of slopes and their changes; a level is each one's own.
 _KINSHIP = 0.95
-# Of a group's other measurements those on most seconds count, as many as this.
-_MATES = 60
+# A task that was seen on fewer counts than this also goes by what was seen longest of so many of its mates.
+_ENOUGH, _MATES, _ROWS = 8, 8, 60
 # No measurement is nearer than this, which keeps the equations solvable.
-_LEAST_SD = 1e-4
+_LEAST_SD = 1e-5
 # Counts between which a curve is linear: each up to this, then steps of about this share.
 _EACH, _STEP = 32, 0.08
 
@@ -53,7 +53,9 @@ class CurveLearner:
     seen : dict of int to (float, float)
         By count: work, and the seconds that it took.
     level, level_sd : float
-        What is expected of the log of throughput on one node, and its standard deviation.
+        What is expected of the log of throughput on one node before anything is seen, and its standard deviation.
+    shown : float
+        What is believed of it since.
 
     Raises
     ------
@@ -69,19 +71,26 @@ class CurveLearner:
         self.max_nodes, self.noise, self.optimism = max_nodes, noise, optimism
         self.mates = [] if mates is None else mates
         self.seen: Seen = {}
-        self.level, self.level_sd = 0.0, _LEVEL_SD
+        self.level, self.level_sd, self.shown = 0.0, LEVEL_SD, 0.0
         self._told_s: dict[int, float] = {}
+
+    @property
+    def asks_mates(self) -> bool:
+        """Whether what its mates have shown counts, as too little was seen of itself."""
+        return len(self.seen) < _ENOUGH
 
     def observe(self, nodes: int, work: float, seconds: float) -> bool:
         """Take in what the task has done on a count of nodes; whether that tells appreciably more than before.
 
         Work of nothing, as of a task that is stuck, tells nothing.
         """
-        if not (0 < nodes <= self.max_nodes and 0 < work < math.inf and 0 < seconds < math.inf):
+        done, took_s = self.seen.get(nodes, (0.0, 0.0))
+        done, total_s = done + work, took_s + seconds
+        if not (0 < nodes <= self.max_nodes and work > 0 and seconds > 0 and 0 < done / total_s < math.inf):
             return False
-        before = self.seen.get(nodes, (0.0, 0.0))
-        self.seen[nodes] = (before[0] + work, before[1] + seconds)
-        told_s, total_s = self._told_s.get(nodes, 0.0), self.seen[nodes][1]
+        # However alike the others are: from now on it shows its own level.
+        self.seen[nodes], self.level_sd = (done, total_s), LEVEL_SD
+        told_s = self._told_s.get(nodes, 0.0)
         news = not told_s or (self.noise > 0 and total_s >= 2.0 * told_s)
         if news:
             self._told_s[nodes] = total_s
@@ -92,9 +101,10 @@ class CurveLearner:
         at = np.log(counts)
         mean, variance = self.level + _SLOPE * at, self.level_sd**2 + np.diagonal(_shape(at, at))
         rows = [(0, self.level, *row) for row in self.seen.items()]
-        others = [each for each in self.mates if each is not self and each.seen]
-        far = [(place, each.level, *row) for place, each in enumerate(others, 1) for row in each.seen.items()]
-        rows += sorted(far, key=lambda row: -row[3][1])[:_MATES]
+        if self.asks_mates:
+            others = [each for each in self.mates if each is not self and each.seen][-_MATES:]
+            far = [(place, each.level, *row) for place, each in enumerate(others, 1) for row in each.seen.items()]
+            rows += sorted(far, key=lambda row: -row[3][1])[:_ROWS]
         if not rows:
             return mean, np.sqrt(variance)
         task = np.array([row[0] for row in rows])

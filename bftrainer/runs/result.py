@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from bftrainer.report.ledger import ledger_of, limited_by
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 from bftrainer.runs.baseline import Efficiency
 from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.learning import LearnedRun
 from bftrainer.runs.power import Metered, power_summary
 from bftrainer.runs.readers import LEARNED
 from bftrainer.tasksets import AssumedScaling
@@ -79,8 +78,8 @@ class RunResult:
         Power and tuning; None if power is unknown.
     idle_node_s : float or None
         Idle node-seconds of which the pool was offered a part; None if it was offered all.
-    learned : LearnedRun or None
-        What was learnt of curves that decisions did not know; None if they knew all.
+    learned : dict
+        Figures of learnt curves; empty if decisions knew all.
     """
 
     config: ReplayConfig
@@ -100,7 +99,7 @@ class RunResult:
     is_partial: bool = False
     metered: Metered | None = None
     idle_node_s: float | None = None
-    learned: LearnedRun | None = None
+    learned: Mapping[str, Any] = field(default_factory=dict)
 
     def iso(self, time_s: float) -> str:
         """Format a time of this run in ISO 8601, UTC."""
@@ -145,7 +144,7 @@ class RunResult:
             "return_on_investment": returned,
             **task_metrics(recording.tasks, pool["used_node_s"]),
             **self._power(),
-            **({} if self.learned is None else self.learned.figures()),
+            **self.learned,
             **decisions,
             "load_s": self.timings.load_s,
             "replay_s": self.timings.replay_s,

@@ -24,11 +24,10 @@ from bftrainer.objectives import get_objective
 from bftrainer.replay import Allocator, Observer, PowerMeter, Settings
 from bftrainer.replay.checkpoints import Checkpoints
 from bftrainer.replay.compiled import Engine, recorded
-from bftrainer.replay.learning import BeliefRecorder, LearnedCurves
+from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.runs.baseline import Efficiency, efficiency, work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.kept import keep_problem
-from bftrainer.runs.learning import LearnedRun, check_learned
 from bftrainer.runs.power import Metered, PowerPlan, Tuning, power_plan, refuse_unused_power, with_tuning
 from bftrainer.runs.readers import LEARNED, Readers
 from bftrainer.runs.result import RunResult, Timings
@@ -141,7 +140,7 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_power_cap_w())
     config.foresees(log)  # a model that cannot be made is refused now
-    check_learned(config, tasks, learned)
+    config.check_learned(tasks, learned)
     load_s = time.perf_counter() - began
     said = tuple(map(legible, notes))
     of_tasks = tasks, said, sources, assumed_scaling, settings, power, tuning
@@ -305,7 +304,7 @@ def _result(
     recording: Recording,
     engine: Engine,
     metered: Metered | None,
-    learned: LearnedRun | None,
+    learned: dict[str, Any],
     compared: Efficiency | None,
     timings: Timings,
 ) -> RunResult:
@@ -352,14 +351,13 @@ def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[st
 
 def _recorded(
     inputs: Inputs, observers: Sequence[Observer], interrupted: Callable[[], bool], checkpoints: Checkpoints | None
-) -> tuple[Recording, Engine, Metered | None, LearnedRun | None]:
+) -> tuple[Recording, Engine, Metered | None, dict[str, Any]]:
     """Replay the inputs and record everything; power only if tasks are tuned or idle nodes draw power."""
     config, log = inputs.config, inputs.log
     tuner = inputs.tuning.tuner() if inputs.tuning else None
     meter = PowerMeter(config.idle_power_w)
     metering = tuner is not None or config.idle_power_w > 0
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
-    beliefs = BeliefRecorder()
     recording, engine = recorded(
         log.row_arrays(),
         log.window_s,
@@ -368,11 +366,11 @@ def _recorded(
         until_s=config.until_s(log.start_ns),
         max_events=config.max_events,
         power_caps_w=inputs.power.power_caps_w(log.window_s),
-        observers=[*([meter] if metering else []), *([beliefs] if learning else []), *observers],
+        observers=[*([meter] if metering else []), *observers],
         interrupted=interrupted,
         checkpoints=checkpoints,
     )
-    learned = None if learning is None else LearnedRun.of(learning, beliefs, inputs.tasks)
+    learned = {} if learning is None else learning.figures(inputs.tasks)
     if not metering:
         return recording, engine, None, learned
     record = meter.record()

@@ -331,7 +331,7 @@ ATTEMPTS = RunTable(
 
 BELIEFS = RunTable(
     "beliefs.parquet",
-    lambda result: result.learned.beliefs if result.learned else (),
+    lambda result: result.recording.beliefs or (),
     (
         *_columns(Holds.COUNT, "event"),
         *_columns(Holds.TEXT, "task"),

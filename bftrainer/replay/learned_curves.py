@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import SettingsError
-from bftrainer.model import Decision, ScalingCurve, TaskSpec
-from bftrainer.model.columns import GrowingTable
+from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.replay.allocator_settings import Effects
-from bftrainer.replay.curve_learner import NOISE_S, CurveLearner
-from bftrainer.replay.moves import Moves
-from bftrainer.replay.observers import Observer
+from bftrainer.replay.curve_learner import LEVEL_SD, NOISE_S, CurveLearner
 from bftrainer.replay.state import ReplayState
 
-OPTIMISM = 1.0
+OPTIMISM = 0.5
 """Standard deviations above what is believed, at which counts are valued that could still be learnt."""
 _STREAM = 0xC0  # of random numbers, apart from those that others draw of the seed
-_PROBE = 0.01  # share of the believed throughput that a probe's worth adds at least
+_PROBE = 0.01  # share of throughput that matters: less is no probe, and no news of tasks that have not run yet
+_FEW = 3  # tasks that tell how much levels differ, at least
 _LEAST_S = 1.0  # shorter stretches of training are not measured
 
 
@@ -38,18 +36,11 @@ class LearnedCurves:
         Tasks whose curves are learnt; all by default.
     optimism : float
         See `CurveLearner`.
-
-    Raises
-    ------
-    SettingsError
-        If the noise is negative or not finite.
     """
 
     def __init__(
         self, noise: float = 0.0, seed: int = 0, names: Collection[str] | None = None, optimism: float = OPTIMISM
     ) -> None:
-        if not 0 <= noise < math.inf:
-            raise SettingsError(f"Expected profile noise of 0 or more, got {noise}.")
         self._noise, self._optimism, self._names = noise, optimism, None if names is None else frozenset(names)
         self._rng = np.random.default_rng((seed, _STREAM))
         self._groups: dict[str, list[CurveLearner]] = {}
@@ -80,20 +71,10 @@ class LearnedCurves:
             at = np.array([count])
             self.probes += count not in learner.seen and learner.worth(at).item() > _PROBE
             if learner.observe(count, work, seconds):
-                self._learnt(number, learner)
-
-    def _learnt(self, number: int, learner: CurveLearner) -> None:
-        """Forget the beliefs that a measurement changes, and expect of new tasks what others have shown."""
-        stale = {number, *(each for each in self._believed if self.learners[each].mates is learner.mates)}
-        fresh = [each for each in self.learners.values() if not each.seen]
-        if fresh:
-            one = np.ones(1, dtype=np.int64)
-            levels = [each.believed(one)[0].item() for each in self.learners.values() if each.seen]
-            for each in fresh:
-                each.level = math.fsum(levels) / len(levels)
-            stale |= {number for number, each in self.learners.items() if not each.seen}
-        for other in stale:
-            self._believed.pop(other, None)
+                learner.shown = learner.believed(np.ones(1, dtype=np.int64))[0].item()
+                for other, mate in self.learners.items():
+                    if mate is learner or (mate.mates is learner.mates and mate.asks_mates):
+                        self._believed.pop(other, None)
 
     def _learner(self, number: int, spec: TaskSpec) -> CurveLearner | None:
         if self._names is not None and spec.name not in self._names:
@@ -104,6 +85,15 @@ class LearnedCurves:
             mates.append(self.learners[number])
         return self.learners[number]
 
+    def _expected_level(self, learner: CurveLearner) -> tuple[float, float]:
+        """What a task of which nothing was seen yet may do on one node: as others of its group do, or all others."""
+        known = [each.shown for each in learner.mates if each.seen]
+        known = known or [each.shown for each in self.learners.values() if each.seen]
+        mean = math.fsum(known) / max(1, len(known))
+        if len(known) < _FEW:
+            return mean, LEVEL_SD
+        return mean, max(_PROBE, math.sqrt(math.fsum((each - mean) ** 2 for each in known) / (len(known) - 1)))
+
     def believed(self, state: ReplayState) -> tuple[ReplayState, dict[int, ScalingCurve]]:
         """The state as decisions see it, and the curves of active tasks that are believed anew."""
         specs, changed = list(state.specs), {}
@@ -112,53 +102,34 @@ class LearnedCurves:
             learner = self._learner(number, spec)
             if learner is None:
                 continue
+            if not learner.seen:
+                level, level_sd = self._expected_level(learner)
+                if max(abs(level - learner.level), abs(level_sd - learner.level_sd)) > _PROBE:
+                    learner.level, learner.level_sd = level, level_sd
+                    self._believed.pop(number, None)
             if number not in self._believed:
                 changed[number] = learner.curve()
                 self._believed[number] = replace(spec, scaling=changed[number])
             specs[number] = self._believed[number]
         return replace(state, specs=tuple(specs)), changed
 
+    def figures(self, tasks: Sequence[TaskSpec]) -> dict[str, Any]:
+        """What a summary says of learning: measured tasks, probes, and relative errors of the curves now.
 
-@dataclass(frozen=True, slots=True)
-class BeliefRecord:
-    """What a decision believed of a task's throughput, from that decision until the task's next record.
-
-    Parameters
-    ----------
-    event : int
-        Number of the decision's event.
-    task : str
-    nodes : int
-    throughput : float
-        Work/s at that count; linear between counts.
-    """
-
-    event: int
-    task: str
-    nodes: int
-    throughput: float
-
-
-class BeliefRecorder(Observer):
-    """Keeps what decisions believed."""
-
-    def __init__(self) -> None:
-        self._beliefs = GrowingTable(BeliefRecord)
-        self._event = -1
-
-    @property
-    def tables(self) -> tuple[GrowingTable[BeliefRecord], ...]:
-        """What was recorded so far."""
-        return (self._beliefs,)
-
-    def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:
-        """Count events."""
-        del state, effects
-        self._event += is_event
-
-    def decided(self, state: ReplayState, decision: Decision, moves: Moves) -> None:
-        """Keep the curves that are new."""
-        del state, moves
-        for task, curve in (decision.beliefs or {}).items():
-            for nodes, throughput in zip(curve.nodes, curve.throughput, strict=True):
-                self._beliefs.append(BeliefRecord(self._event, task, nodes, throughput))
+        Of the errors one is the mean over all counts, and one weighted by how long tasks ran on each.
+        """
+        errors, used, ran_s = [], [], []
+        for number, learner in self.learners.items():
+            if learner.seen:
+                counts = np.arange(tasks[number].min_nodes, tasks[number].max_nodes + 1)
+                truth = tasks[number].rates[counts]
+                error = np.abs(np.exp(learner.believed(counts)[0]) - truth) / np.where(truth > 0, truth, np.inf)
+                errors.append(float(error.mean()))
+                ran_s += [seconds for _, seconds in learner.seen.values()]
+                used += [error.item(nodes - counts[0]) * seconds for nodes, (_, seconds) in learner.seen.items()]
+        return {
+            "learned_tasks": len(errors),
+            "learned_probes": self.probes,
+            "learned_error": math.fsum(errors) / len(errors) if errors else None,
+            "learned_error_used": math.fsum(used) / math.fsum(ran_s) if ran_s else None,
+        }
