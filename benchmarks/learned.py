@@ -56,7 +56,7 @@ class FixedGuess(LearnedCurves):
 
 
 def mixed_tasks(count: int, rng: np.random.Generator) -> tuple[TaskSpec, ...]:
-    """Tasks of which a third scales to 64 nodes almost linearly, and the others stop at 2 to 12; all are of one group."""
+    """Tasks of which a third scales to 64 nodes almost linearly, and the others stop at 2 to 12; of no group."""
     counts = np.arange(65)
     found = []
     for number in range(count):
@@ -77,7 +77,7 @@ TASK_SETS: dict[str, Callable[[np.random.Generator], tuple[TaskSpec, ...]]] = {
 
 
 def shares(log: NodeLog, tasks: Sequence[TaskSpec], until_s: float, noise: float, seed: int) -> dict[str, float]:
-    """Work of each way to decide, as a share of that with known curves, when the first of them is done or time is up."""
+    """Work of each way to decide, as a share of that with known curves, when the first is done or time is up."""
     ways: dict[str, LearnedCurves | None] = {"known": None, "learned": LearnedCurves(noise, seed)}
     ways |= {name: FixedGuess(fraction) for name, fraction in LAWS.items()}
     settings = Settings(throughput, solver="dp", forward_time_s=120.0)
@@ -92,9 +92,7 @@ def shares(log: NodeLog, tasks: Sequence[TaskSpec], until_s: float, noise: float
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("logs", nargs=-1, type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--windows", type=click.IntRange(min=1), default=8, help="Disjoint windows of each log.", show_default=True
-)
+@click.option("--windows", type=click.IntRange(min=1), default=8, help="Of each log, disjoint.", show_default=True)
 @click.option("--hours", type=float, default=12.0, help="Length of each.", show_default=True)
 @click.option("--nodes", type=click.IntRange(min=1), help="Only the first nodes of each log.")
 @click.option("--skip-events", type=click.IntRange(min=0), default=0, help="Rows to skip of each log.")
