@@ -358,10 +358,11 @@ def _recorded(
     meter = PowerMeter(config.idle_power_w)
     metering = tuner is not None or config.idle_power_w > 0
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
+    allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, config.foresees(log), learning)
     recording, engine = recorded(
         log.row_arrays(),
         log.window_s,
-        Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, config.foresees(log), learning),
+        allocator,
         decide_on=config.decide_on,
         until_s=config.until_s(log.start_ns),
         max_events=config.max_events,
@@ -370,7 +371,7 @@ def _recorded(
         interrupted=interrupted,
         checkpoints=checkpoints,
     )
-    learned = {} if learning is None else learning.figures(inputs.tasks)
+    learned = {} if allocator.learning is None else allocator.learning.figures(inputs.tasks)
     if not metering:
         return recording, engine, None, learned
     record = meter.record()

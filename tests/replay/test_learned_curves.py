@@ -111,4 +111,4 @@ def test_new_tasks_are_expected_to_be_like_the_others():
     new = task("c", 16, rate=1e6)
     decision = found.on_event(Event.submission(1200.0, new))
     assert decision.beliefs is not None
-    assert np.log10(decision.beliefs["c"].at(1)) == pytest.approx(7.0, abs=0.7)
+    assert np.log10(decision.beliefs["c"].at(1)) == pytest.approx(6.0, abs=0.3)
