@@ -166,7 +166,7 @@ def test_what_foresight_changes_is_checked(tmp_path):
 def test_forged_beliefs_are_found(tmp_path):
     """Another throughput where a task runs, one that is no number, and a belief at no decision are found."""
     tasks = tuple(task(name, work=1e6, shrink_cost_s=4.0) for name in ("J0", "J1"))
-    rows = (*((10 * node, node, True) for node in range(5)), (60, 0, False))
+    rows = ((0, 0, True), (10, 1, True), (30, 0, False), (40, 0, True))
     recording = replayed(tmp_path, log(*rows), tasks, scaling="learned", forward_time_s=60.0)
     run, path = tmp_path / "run", tmp_path / "run" / "beliefs.parquet"
     assert audit(run).failed == []
