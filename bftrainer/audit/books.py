@@ -11,12 +11,12 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from bftrainer.audit.accounts import Account, AuditedStep, Queue, Timeline
+from bftrainer.audit.accounts import Account, AuditedStep, Mode, Queue, Timeline
 from bftrainer.audit.decisions import Judge, Rules
 from bftrainer.audit.group_policies import StuckError
 from bftrainer.audit.group_tuning import EndedRun, TuningGroup
@@ -66,6 +66,11 @@ class Books:
         self.pool = Part("the pool holds the nodes that are idle by the log")
         self.active = Part("each decision covers the active tasks, and no others")
         self.before = Part("tasks come to a decision with the nodes that departures and completions left them")
+        self.beliefs = Part("what decisions believed of scaling are curves, each believed at a decision on its task")
+        self._beliefs: dict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
+        for belief in record.beliefs or ():
+            self._beliefs[belief["event"], belief["task"]].append((belief["nodes"], belief["throughput"]))
+        self._believed: dict[str, Mode] = {}
         self.start = Part("the random initial allocation is the one that the seed draws")
         self.completion = Part("tasks complete exactly when their work is done")
 
@@ -74,7 +79,7 @@ class Books:
         """All parts that the books check."""
         drawn = [self.start] if self.settings.initial == "random" else []
         found = [self.events, self.due, self.pool, self.active, self.before, self.nodes.part, self.completion]
-        return found + drawn
+        return found + drawn + ([] if self.record.beliefs is None else [self.beliefs])
 
     @property
     def saves(self) -> bool:
@@ -113,6 +118,8 @@ class Books:
             recorded = [row[1] for row in steps.get(time, ())]
             self._instant(recorded, due, [row[1] for row in decisions.get(time, ())])
             self.nodes.compare(_iso(time), self._moves.get(time, ()))
+        for event, name in self._beliefs:
+            self.beliefs.expect(False, "event {} {}: believed at no decision on it", event, name)
         for time in instants[place:]:
             self.events.expect(False, "{}: after the end of the run", _iso(time))
 
@@ -283,6 +290,20 @@ class Books:
             theirs = [move[2] for move in self._moves.get(self.now, ()) if move[2] == account.task.name]
             self.start.same(f"{_iso(self.now)} {account.task.name}", len(theirs), len(nodes))
 
+    def _believe(self, event: int, account: Account) -> None:
+        """Let a task have the curve that the decision at an event believed, if that was learnt."""
+        task, name = account.task, account.task.name
+        points = self._beliefs.pop((event, name), None)
+        if points is not None:
+            nodes, rates = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
+            reaches = nodes[0] == 0 and rates[0] == 0 and nodes[-1] >= task.most and bool((np.diff(nodes) > 0).all())
+            sound = reaches and bool((rates >= 0).all()) and bool(np.isfinite(rates).all())
+            self.beliefs.expect(sound, "event {} {}: no curve from 0 to {} nodes", event, name, task.most)
+            rate = np.interp(np.arange(task.most + 1), nodes, rates)
+            self._believed[name] = replace(Mode.plain(task), rate=rate, credit=rate)
+        if name in self._believed:
+            account.modes, account.mode = [self._believed[name]], self._believed[name]
+
     def _decided(self, row: dict[str, Any]) -> None:
         """Follow a decision."""
         where, names = f"event {row['event']}", list(self.queue.active)
@@ -293,7 +314,14 @@ class Books:
         for account, before in zip(accounts, row["before"], strict=True):
             self.before.same(f"{where} {account.task.name}", before, account.count)
         now_s = (self.now - self.settings.start_ns) / NS
+        true = [account.mode for account in accounts]
+        for account in accounts:
+            self._believe(row["event"], account)
         modes = self.judge.judge(row, accounts, now_s, self.settings.cap_w(self.now))
+        for place, account in enumerate(accounts):
+            if account.task.name in self._believed:
+                # Work is booked at the true rates.
+                account.modes, account.mode, modes[place] = [true[place]], true[place], true[place]
         held = [account.count for account in accounts]
         for account, mode, after in zip(accounts, modes, row["after"], strict=True):
             account.adopt(after, mode, self.settings.full_start, self.now, published=self.settings.published)

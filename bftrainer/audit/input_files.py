@@ -31,6 +31,7 @@ from bftrainer.audit.parts import UnusableError
 from bftrainer.audit.pickles import read_frame
 from bftrainer.audit.saves import Saving
 
+LEARNED = "learned"  # the scaling under which decisions know no curve
 NS = 1_000_000_000
 Floats = NDArray[np.float64]
 _PACKED: dict[bytes, Callable[[bytes], bytes]] = {
@@ -270,6 +271,8 @@ def read_tasks(path: Path, scalability: Path | None, scaling: str | None, start_
 
 def _task(record: dict[str, Any], curve: dict[str, Any] | None, law: str | None, start_ns: int, folder: Path) -> Task:
     least, most = int(record["min_nodes"]), int(record["max_nodes"])
+    if curve and curve.get("model") == LEARNED:
+        curve = None  # what it truly is, the law or the scalability tells
     rate, credit = _tables(curve or _law(law or "linear"), most)
     tuned = record.get("zeus")
     if tuned is not None:

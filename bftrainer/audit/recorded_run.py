@@ -63,6 +63,11 @@ _ATTEMPTS: _Columns = {
     **dict.fromkeys(("energy_j", "train_s"), (_REAL, False)),
     "reached": (pa.bool_(), False),
 }
+_BELIEFS: _Columns = {
+    **dict.fromkeys(("event", "nodes"), (_WHOLE, False)),
+    "task": (_TEXT, False),
+    "throughput": (_REAL, False),
+}
 # Newer runs tell who settled a decision, and what it took; some foresee.
 _OPTIONAL_DECISIONS: _Columns = {
     "decided_by": (_TEXT, True),
@@ -92,6 +97,7 @@ class RecordedRun:
     moves: list[tuple[int, str, str | None]]
     power: Rows | None
     attempts: Rows | None
+    beliefs: Rows | None
     unknown: list[str]
 
     @property
@@ -131,6 +137,7 @@ def read_record(run: Path) -> RecordedRun:
         moves=[(row["time"], row["node"], row["task"]) for row in moves],
         power=_table(run, "power", _POWER, unknown) if (run / "power.parquet").is_file() else None,
         attempts=_table(run, "attempts", _ATTEMPTS, unknown) if tuned else None,
+        beliefs=_table(run, "beliefs", _BELIEFS, unknown) if (run / "beliefs.parquet").is_file() else None,
         unknown=unknown,
     )
 

@@ -19,7 +19,18 @@ from bftrainer.audit.audited_objectives import AuditedObjective
 from bftrainer.audit.books import Books
 from bftrainer.audit.decisions import Judge, Rules
 from bftrainer.audit.group_tuning import Tables, TuningGroup, recorded_tries
-from bftrainer.audit.input_files import NS, Log, Offer, Series, Task, moment_ns, read_log, read_steps, read_tasks
+from bftrainer.audit.input_files import (
+    LEARNED,
+    NS,
+    Log,
+    Offer,
+    Series,
+    Task,
+    moment_ns,
+    read_log,
+    read_steps,
+    read_tasks,
+)
 from bftrainer.audit.parts import Part, UnusableError, printable
 from bftrainer.audit.recorded_run import RecordedRun, check_files, found_inputs, read_record
 from bftrainer.audit.recorded_tables import check_attempts, check_cap, check_power, check_steps, check_tasks
@@ -146,7 +157,12 @@ def _read(record: RecordedRun, paths: dict[str, Any]) -> tuple[Log, list[Task]]:
     departures = paths.get("planned_departures")
     offer = Offer(round(after_s * NS), round(lead_s * NS), departures) if after_s or departures else None
     log = read_log(paths["node_log"], *selection, settings.get("since"), offer)
-    tasks = read_tasks(paths["tasks"], paths.get("scalability"), settings.get("scaling"), log.start_ns)
+    tasks = read_tasks(
+        paths["tasks"],
+        paths.get("scalability"),
+        None if settings.get("scaling") == LEARNED else settings.get("scaling"),
+        log.start_ns,
+    )
     return log, tasks
 
 

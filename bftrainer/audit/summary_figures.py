@@ -11,7 +11,7 @@ import numpy as np
 
 from bftrainer.audit.accounts import Interval
 from bftrainer.audit.books import Books
-from bftrainer.audit.input_files import NS, Series
+from bftrainer.audit.input_files import LEARNED, NS, Series
 from bftrainer.audit.parts import ROUNDING, Part
 from bftrainer.audit.recorded_run import SCHEMA, RecordedRun
 
@@ -19,6 +19,7 @@ J_PER_KWH = 3.6e6
 CLOCK = "wall-clock times cannot be recomputed"
 DEDICATED = "needs replays on constant pools, whose decisions are not recorded"
 SIZES = "the model that the solver got is not recorded, only its size"
+LEARNER = "the learner is not asked again; decisions are judged by what they record of its beliefs"
 UNKNOWN = "not known to this audit"
 _ABSENT = object()
 # Keys that other parts use.
@@ -32,6 +33,7 @@ _UNCHECKED = {
     "bounds": "rests on other replays of the same inputs, which are not kept",
     **dict.fromkeys(("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes", "ideal_work"), DEDICATED),
     **dict.fromkeys(("loss_variability_share", "loss_horizon_share"), DEDICATED),
+    **dict.fromkeys(("learned_tasks", "learned_probes", "learned_error", "learned_error_used"), LEARNER),
     **dict.fromkeys(("ledger", "limited_by"), "attributes idle node-time by what was wanted, which is not booked here"),
 }
 _TWICE = ("seed", "solver", "objective", "forward_time_s", "max_tasks")
@@ -47,6 +49,7 @@ _USED = frozenset(
 _HOW = dict.fromkeys(
     ("time_limit_s", "effort", "threads", "prune"), "says how decisions are found, not what they are worth"
 )
+_HOW["profile_noise"] = LEARNER
 _HOW |= dict.fromkeys(
     ("foresight", "foresight_use", "foresight_horizon_s", "foresight_least"),
     "the model is not asked again; decisions are judged by what they record of its answers",
@@ -58,7 +61,7 @@ def check_figures(record: RecordedRun, books: Books, carbon: Series | None) -> l
     part = Part("summary.json adds up")
     if "assumed_scaling" in record.summary:
         law, assumed = record.settings.get("scaling"), [each for each in books.accounts.values() if each.task.assumed]
-        right = (law is None) == (not assumed)
+        right = (law in (None, LEARNED)) == (not assumed)
         part.expect(right, "settings.scaling: {} recorded, {} tasks without their own", law, len(assumed))
     rest = Part("what else the run wrote")
     found = _all(record, books, carbon)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError
-from bftrainer.model.task import TaskSpec, TaskState
+from bftrainer.model.task import ScalingCurve, TaskSpec, TaskState
 from bftrainer.model.type_checks import checked_names, real_number
 from solvers.problem import SolveResult
 
@@ -176,6 +176,8 @@ class Decision:
         Nodes on offer, where foresight withholds some; None without foresight.
     departures_per_s, departure_share : float, optional
         The `bftrainer.model.lifetime.Departures` that values allow for; None if they do not.
+    beliefs : dict of str to ScalingCurve, optional
+        By task, the curves that the decision believed, of those that it did not believe before; None if none is learnt.
     """
 
     time_s: float
@@ -193,3 +195,14 @@ class Decision:
     offered: int | None = None
     departures_per_s: float | None = None
     departure_share: float | None = None
+    beliefs: dict[str, ScalingCurve] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeliefRecord:
+    """Throughput, work/s, that decisions from an event's on believed a task to have on a count of nodes."""
+
+    event: int
+    task: str
+    nodes: int
+    throughput: float

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model.columns import Table
-from bftrainer.model.decision import Decision
+from bftrainer.model.decision import BeliefRecord, Decision
 from bftrainer.model.task import TaskSpec
 from solvers.problem import DecidedBy, Held, SolveResult, StopReason
 
@@ -162,16 +162,7 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocationChange:
-    """Nodes that change hands at an instant.
-
-    Parameters
-    ----------
-    time_s : float
-    task : int
-        Number of the task that gets the nodes; -1 if they are released.
-    nodes : ndarray of int32
-        Node numbers.
-    """
+    """Numbers of nodes that change hands at an instant, and of the task that gets them; -1 if they are released."""
 
     time_s: float
     task: int
@@ -296,6 +287,7 @@ class Recording:
         In file order.
     reason : str
         Why the replay ended.
+    beliefs : Table of BeliefRecord
     """
 
     timeline: Table[EventRecord]
@@ -303,6 +295,7 @@ class Recording:
     allocation: Table[AllocationChange]
     tasks: tuple[TaskRecord, ...]
     reason: str
+    beliefs: Table[BeliefRecord] | None = None
 
     @property
     def events(self) -> Table[EventRecord]:

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import solvers
 from bftrainer.errors import InputError, SettingsError, SolverError
-from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
+from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec, Tuner
 from bftrainer.model.type_checks import checked_names, instances, whole_number
 from bftrainer.replay.allocator_settings import BUSY, INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Settings, Status
 from bftrainer.replay.checkpoints import KeptState
 from bftrainer.replay.foresight import Foresight, Sight
+from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.moves import Moves
 from bftrainer.replay.option_tables import OptionTables
 from bftrainer.replay.state import NO_NODES, ReplayState
-from bftrainer.replay.tuned import TunedTasks, drawn_w, spare_w, within_cap
+from bftrainer.replay.tuned import TunedTasks, power_held, spare_w, within_cap
 from solvers.registry import get_solver, solve
 
 
@@ -42,6 +42,8 @@ class Allocator:
         Chooses batch size and power limit of tasks that ask for it; its state changes.
     foresight : Foresight, optional
         What decisions may know of how long nodes stay; its state changes.
+    learning : LearnedCurves, optional
+        Learns the curves of tasks, which decisions then do not know; its state changes.
 
     Raises
     ------
@@ -72,6 +74,7 @@ class Allocator:
         start_ns: int = 0,
         tuner: Tuner | None = None,
         foresight: Foresight | None = None,
+        learning: LearnedCurves | None = None,
     ) -> None:
         if not isinstance(settings, Settings):
             raise SettingsError(f"Expected settings to be Settings, got {settings!r}.")
@@ -89,7 +92,7 @@ class Allocator:
         self.power_cap_w = settings.power_cap_w
         self._is_first = True
         self._tuned = None if tuner is None else TunedTasks(tuner)
-        self.foresight = foresight
+        self.foresight, self.learning = foresight, learning
         self._tables = OptionTables(settings, start_ns, {} if self._tuned is None else self._tuned.modes)
         submit_s = np.array([task.submitted_after_s(start_ns) for task in tasks], dtype=np.float64)
         self.state = ReplayState.initial(settings, tasks, submit_s, len(self.node_names))
@@ -165,7 +168,7 @@ class Allocator:
             If the solver fails and no fallback is set.
         """
         state, cap_w, is_first = self.state, self.power_cap_w, self._is_first
-        undo = [each.checkpoint() for each in (self._tuned, self.foresight) if each is not None]
+        undo = [each.checkpoint() for each in (self._tuned, self.foresight, self.learning) if each is not None]
         try:
             self._taken_in(instances("events", events, Event, InputError))
             return self.decide()[0]
@@ -228,6 +231,8 @@ class Allocator:
         if self.foresight is not None:
             self.foresight.applied(time_s, before.owner, joined, left)
         self.state, effects = before.apply(time_s, joined, left, completed)
+        if self.learning is not None:
+            self.learning.applied(before, effects)
         if self._tuned is not None:
             self.state, effects = self._tuned.after(before, self.state, effects)
         for number in (*effects.completed, *effects.retrying, *effects.failed):
@@ -294,10 +299,13 @@ class Allocator:
             self.state, moves = state.adopt_random(rng, partial(within_cap, state, self.power_cap_w))
             return self._decision(state, moves, None), moves
         sight = None if self.foresight is None else self.foresight.sight(state.time_s, state.owner)
-        problem, limits = self._problem(state, sight)
+        believed, beliefs = (state, None) if self.learning is None else self.learning.believed(state)
+        for number in beliefs or ():
+            self._tables.forget(number)
+        problem, limits = self._problem(believed, sight)
         result = self.solve(problem)
         self.state, moves = self._adopt(state, result, limits, sight)
-        return self._decision(state, moves, result, sight), moves
+        return self._decision(state, moves, result, sight, beliefs), moves
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         """Ask the solver, and the fallback if it fails."""
@@ -364,6 +372,7 @@ class Allocator:
         moves: Moves | None,
         result: solvers.SolveResult | None,
         sight: Sight | None = None,
+        beliefs: dict[int, ScalingCurve] | None = None,
     ) -> Decision:
         names, specs = self.node_names, before.specs
 
@@ -379,16 +388,7 @@ class Allocator:
             added=named(moves.added) if moves else {},
             removed=named(moves.removed) if moves else {},
             result=result,
-            **self._power(self.state),
+            beliefs=None if beliefs is None else {specs[task].name: curve for task, curve in beliefs.items()},
+            **power_held(self._tuned, self.state, self.power_cap_w),
             **({} if sight is None else sight.recorded),
         )
-
-    def _power(self, state: ReplayState) -> dict[str, Any]:
-        """Power that the pool draws under an allocation, where tasks are tuned, and the limits in force."""
-        settings = self.settings
-        cap_w = None if math.isinf(self.power_cap_w) else self.power_cap_w / settings.pue
-        if self._tuned is None:
-            return {"cap_w": cap_w}
-        sizes, limits = self._tuned.held(state)
-        drawn = drawn_w(state, settings.idle_node_w)
-        return {"drawn_w": drawn, "cap_w": cap_w, "batch_sizes": sizes, "power_limits_w": limits}

@@ -11,6 +11,7 @@ import numpy as np
 
 from bftrainer.model import Decision
 from bftrainer.model.columns import GrowingTable
+from bftrainer.model.decision import BeliefRecord
 from bftrainer.model.records import (
     AllocationChange,
     DecisionRecord,
@@ -50,6 +51,7 @@ class Recorder(Observer):
         self._events, self._as_published = 0, False
         self._decisions = GrowingTable(DecisionRecord)
         self._allocation = GrowingTable(AllocationChange)
+        self._beliefs = GrowingTable(BeliefRecord)
         self._tasks = _TaskBooks(0)
         self._open: tuple[Effects, bool] | None = None
         self._after: ReplayState | None = None
@@ -58,7 +60,7 @@ class Recorder(Observer):
     @property
     def tables(self) -> tuple[GrowingTable[Any], ...]:
         """What was recorded so far, but for sums per task."""
-        return self._timeline, self._decisions, self._allocation
+        return self._timeline, self._decisions, self._allocation, self._beliefs
 
     @property
     def recording(self) -> Recording:
@@ -87,6 +89,9 @@ class Recorder(Observer):
             self._allocation.append(AllocationChange(decision.time_s, -1, nodes))
         for task, nodes in moves.added:
             self._allocation.append(AllocationChange(decision.time_s, task, nodes))
+        for name, curve in (decision.beliefs or {}).items():
+            for point in zip(curve.nodes, curve.throughput, strict=True):
+                self._beliefs.append(BeliefRecord(self._events, name, *point))
         if decision.result is not None:
             tasks = tuple(state.active.tolist())
             self._decisions.append(DecisionRecord.of(self._events, tasks, decision, decision.result))
@@ -100,6 +105,7 @@ class Recorder(Observer):
             self._allocation.table(),
             self._tasks.records(state),
             reason,
+            self._beliefs.table(),
         )
 
     def _close_event(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,3 +209,14 @@ class TunedTasks:
             for task, spec in enumerate(state.specs)
             if state.status[task] < Status.DONE and spec.tuning is not None and spec.tuning_group in self.tuner.failures
         ]
+
+
+def power_held(tuned: TunedTasks | None, state: ReplayState, cap_w: float) -> dict[str, Any]:
+    """What a decision says of power: the cap and, where tasks are tuned, the most drawn and the settings in force."""
+    settings = state.settings
+    allowed_w = None if math.isinf(cap_w) else cap_w / settings.pue
+    if tuned is None:
+        return {"cap_w": allowed_w}
+    sizes, limits = tuned.held(state)
+    drawn = drawn_w(state, settings.idle_node_w)
+    return {"drawn_w": drawn, "cap_w": allowed_w, "batch_sizes": sizes, "power_limits_w": limits}

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
-from bftrainer.errors import SettingsError
+from bftrainer.errors import SettingsError, UnusedOptionsError
 from bftrainer.runs.option import Option, option_field
 from bftrainer.runs.option_values import check_solver_option, input_value, option_time_ns, python_value
 
@@ -64,9 +64,15 @@ class ReplayConfig:
         None,
         str,
         "inputs: --scaling",
-        "Scaling of legacy tasks that come without.",
+        "Scaling of legacy tasks that come without; or decisions know none and learn it.",
         unset="linear, 1 work/s and node",
-        metavar="linear|amdahl:F",
+        metavar="linear|amdahl:F|learned",
+    )
+    profile_noise: float = option_field(
+        0.02,
+        float,
+        "learning: --profile-noise",
+        "Relative standard deviation of a task's throughput measured in a minute, where curves are learnt.",
     )
     first_node: int = option_field(0, int, "inputs: -nis --first-node", "Index of the first node used.", least=0)
     node_count: int | None = option_field(
@@ -239,7 +245,7 @@ class ReplayConfig:
             if option.least is not None and value is not None and value < option.least:
                 raise SettingsError(f"Expected {name} >= {option.least}, got {value}.")
             if (
-                (option.units or name == "offer_after_s")
+                (option.units or name in ("offer_after_s", "profile_noise"))
                 and isinstance(value, int | float)
                 and not 0 <= value < math.inf
             ):
@@ -333,6 +339,22 @@ class ReplayConfig:
         model, uses = get_lifetimes(self.foresight, log.row_arrays()), self.foresight_use.split(",")
         given = {"horizon_s": self.foresight_horizon_s, "least_survival": self.foresight_least}
         return Foresight(model, uses, **given, start_ns=log.start_ns)
+
+    def check_learned(self, tasks: Sequence[TaskSpec], learned: Collection[str]) -> None:
+        """Refuse what does not go with learning the curves of the tasks that are named.
+
+        Raises
+        ------
+        SettingsError
+            If one of them is tuned, foresight would tell their curves, or noise is given and nothing is learned.
+        """
+        tuned = next((task.name for task in tasks if task.name in learned and task.tuning is not None), None)
+        if tuned is not None:
+            raise SettingsError(f"Expected a curve of a tuned task, which its settings scale, got none (task {tuned}).")
+        if learned and self.foresight != "none" and "order" in self.foresight_use.split(","):
+            raise SettingsError("Expected --foresight-use value or pool: order goes by curves, which are learned here.")
+        if not learned and self.profile_noise != OPTIONS["profile_noise"].default:
+            raise UnusedOptionsError({"--profile-noise": "no curve is learned"})
 
     def start_ns(self, log: NodeLog) -> int:
         """Start of the replay of a log, in nanoseconds since the Unix epoch.

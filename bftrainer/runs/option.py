@@ -14,6 +14,7 @@ SECTIONS = {
     "solver": "Which solver decides?",
     "objective": "What is maximised?",
     "foresight": "What may decisions know of the future?",
+    "learning": "What do decisions not know of scaling?",
     "start": "When are decisions made, and how do runs start?",
     "limits": "How accurate are decisions?",
     "power": "How much power is drawn?",

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError
+from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError, UnusedOptionsError
 from bftrainer.model import Attempt, NodeLog, StepSeries, TaskSpec, Tuner
 from bftrainer.model.records import PowerRecord, Recording, TaskRecord, TunedRecord
 from bftrainer.nodelogs.series import CAP_COLUMN, CARBON_COLUMN, read_series
-from bftrainer.runs.config import ReplayConfig
+from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.tuned_task import GroupTuner
 
@@ -81,6 +81,17 @@ def power_plan(config: ReplayConfig, log: NodeLog, tasks: tuple[TaskSpec, ...]) 
             if task.tuning is None:
                 raise InvalidTaskError(f"No zeus section, which a power cap requires (task {task.name}).")
     return PowerPlan(power_cap_w, carbon, config.pue)
+
+
+def refuse_unused_power(config: ReplayConfig) -> None:
+    """Refuse options that have no effect without tuned tasks."""
+    vain = {
+        OPTIONS[name].flag: why
+        for name, why in config.without_effect(tuned=False).items()
+        if OPTIONS[name].section == "power" and getattr(config, name) != OPTIONS[name].default
+    }
+    if vain:
+        raise UnusedOptionsError(vain)
 
 
 def _series(given: float | Path | None, column: str, log: NodeLog) -> StepSeries | None:

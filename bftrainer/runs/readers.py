@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bftrainer.errors import InvalidTaskError
 from bftrainer.files.cache import is_mapped
 from bftrainer.files.opening import file_stamp
 from bftrainer.files.writing import file_source
@@ -16,6 +18,8 @@ from bftrainer.nodelogs.native_logs import metadata_path
 from bftrainer.tasksets import TaskSet, read_task_set
 
 T = TypeVar("T")
+LEARNED = "learned"
+"""The scaling under which decisions know no curve."""
 _Stamps = dict[Path, tuple[int, int, int] | None]
 
 
@@ -58,11 +62,21 @@ class Readers:
         return log
 
     def task_set(self, path: Path, scalability: Path | None, scaling: str | None) -> TaskSet:
-        """See `read_task_set`."""
+        """See `read_task_set`; under the scaling `learned`, decisions are to learn the curves of all.
+
+        Raises
+        ------
+        InvalidTaskError
+            If there is nothing to learn, as a task has no curve.
+        """
 
         def read() -> tuple[TaskSet, Iterable[Path]]:
             """Tasks, which may come from further files than the named one."""
-            found = read_task_set(path, scalability, scaling)
+            found = read_task_set(path, scalability, None if scaling == LEARNED else scaling)
+            if scaling == LEARNED:
+                if found.assumed_scaling is not None:
+                    raise InvalidTaskError(f"{path}: Expected curves for --scaling learned to hide; -scfn names them.")
+                found = replace(found, learned=tuple(task.name for task in found.tasks))
             return found, found.sources
 
         return self._read(("tasks", path, scalability, scaling), read)

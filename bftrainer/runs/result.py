@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from bftrainer.runs.baseline import Efficiency
 from bftrainer.runs.bounds import WorkBounds
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import Metered, power_summary
+from bftrainer.runs.readers import LEARNED
 from bftrainer.tasksets import AssumedScaling
 from solvers import Solver
 from solvers.registry import declaration
@@ -80,6 +81,8 @@ class RunResult:
         How much more could be done, if that was asked for.
     idle_node_s : float or None
         Idle node-seconds of which the pool was offered a part; None if it was offered all.
+    learned : dict
+        Figures of learnt curves; empty if decisions knew all.
     """
 
     config: ReplayConfig
@@ -100,6 +103,7 @@ class RunResult:
     metered: Metered | None = None
     bounds: WorkBounds | None = None
     idle_node_s: float | None = None
+    learned: Mapping[str, Any] = field(default_factory=dict)
 
     def iso(self, time_s: float) -> str:
         """Format a time of this run in ISO 8601, UTC."""
@@ -145,6 +149,7 @@ class RunResult:
             **task_metrics(recording.tasks, pool["used_node_s"]),
             **self._power(),
             **({"bounds": self.bounds and self.bounds.to_dict()} if config.bounds else {}),
+            **self.learned,
             **decisions,
             "load_s": self.timings.load_s,
             "replay_s": self.timings.replay_s,
@@ -253,16 +258,16 @@ class RunResult:
 
     def _settings(self) -> dict[str, Any]:
         """Settings that affect the result, besides the inputs; of power and foresight only where these are known."""
-        config = self.config
+        config, assumed = self.config, self.assumed_scaling
         until_s = config.until_s(self.start_ns)
         found = {
             "since": None if config.since is None else self.iso(0.0),
             "until_s": until_s if math.isfinite(until_s) else None,
             "large_idle": self._large_idle,
-            "scaling": None if self.assumed_scaling is None else str(self.assumed_scaling.model),
+            "scaling": LEARNED if config.scaling == LEARNED else assumed and str(assumed.model),
         }
         given = {name: option for name, option in OPTIONS.items() if name not in found and option.is_setting}
-        absent = {"power": not self.metered, "foresight": config.foresight == "none"}
+        absent = {"power": not self.metered, "foresight": config.foresight == "none", "learning": not self.learned}
         told = {
             name: _plain(getattr(config, name))
             for name, option in given.items()

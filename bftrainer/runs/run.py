@@ -18,6 +18,7 @@ from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.replay import Allocator, Observer, PowerMeter
 from bftrainer.replay.checkpoints import Checkpoints
 from bftrainer.replay.compiled import Engine, recorded
+from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.runs.baseline import Efficiency, efficiency
 from bftrainer.runs.bounds import WorkBounds, bounds
 from bftrainer.runs.config import ReplayConfig
@@ -80,14 +81,14 @@ def run_replay(
     """
     given = _loaded(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
     try:
-        (recording, engine, metered), replay_s = _timed(lambda: _recorded(given, observers, interrupted, checkpoints))
-        (compared, bounded), baseline_s = _timed(partial(_others, given, recording, interrupted, checkpoints))
+        made, replay_s = _timed(lambda: _recorded(given, observers, interrupted, checkpoints))
+        (compared, bounded), baseline_s = _timed(partial(_others, given, made[0], interrupted, checkpoints))
     except Exception:
         refuse_changed(given.log.node)  # which explains any fault
         raise
     refuse_changed(given.log.node)
     timings = _timings(given.load_s, replay_s, baseline_s, {} if checkpoints is None else checkpoints.earlier_s)
-    return _result(given, command, recording, engine, metered, compared, bounded, timings)
+    return _result(given, command, *made, compared, bounded, timings)
 
 
 def _timings(load_s: float, replay_s: float, baseline_s: float, earlier_s: dict[int, float]) -> Timings:
@@ -103,6 +104,7 @@ def _result(
     recording: Recording,
     engine: Engine,
     metered: Metered | None,
+    learned: dict[str, Any],
     compared: Efficiency | None,
     bounded: WorkBounds | None,
     timings: Timings,
@@ -130,6 +132,7 @@ def _result(
         is_partial=recording.reason == "interrupted" or is_partial,
         metered=metered,
         idle_node_s=idle_s,
+        learned=learned,
     )
 
 
@@ -152,16 +155,18 @@ def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[st
 
 def _recorded(
     inputs: Inputs, observers: Sequence[Observer], interrupted: Callable[[], bool], checkpoints: Checkpoints | None
-) -> tuple[Recording, Engine, Metered | None]:
+) -> tuple[Recording, Engine, Metered | None, dict[str, Any]]:
     """Replay the inputs and record everything; power only if tasks are tuned or idle nodes draw power."""
     config, log = inputs.config, inputs.log
     tuner = inputs.tuning.tuner() if inputs.tuning else None
     meter = PowerMeter(config.idle_power_w)
     metering = tuner is not None or config.idle_power_w > 0
+    learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
+    allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, config.foresees(log), learning)
     recording, engine = recorded(
         log.row_arrays(),
         log.window_s,
-        Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, config.foresees(log)),
+        allocator,
         decide_on=config.decide_on,
         until_s=config.until_s(log.start_ns),
         max_events=config.max_events,
@@ -170,12 +175,13 @@ def _recorded(
         interrupted=interrupted,
         checkpoints=checkpoints,
     )
+    learned = {} if allocator.learning is None else allocator.learning.figures(inputs.tasks)
     if not metering:
-        return recording, engine, None
+        return recording, engine, None, learned
     record = meter.record()
     if tuner is not None:
         recording = with_tuning(recording, record, tuner)
-    return recording, engine, Metered(record, inputs.power, tuple(tuner.attempts) if tuner else ())
+    return recording, engine, Metered(record, inputs.power, tuple(tuner.attempts) if tuner else ()), learned
 
 
 def _others(

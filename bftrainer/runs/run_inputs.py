@@ -22,8 +22,8 @@ from bftrainer.replay import Settings
 from bftrainer.runs.baseline import work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.kept import keep_problem
-from bftrainer.runs.power import PowerPlan, Tuning, power_plan
-from bftrainer.runs.readers import Readers
+from bftrainer.runs.power import PowerPlan, Tuning, power_plan, refuse_unused_power
+from bftrainer.runs.readers import LEARNED, Readers
 from bftrainer.tasksets import AssumedScaling
 from solvers.isolation import BOUNDS, isolated
 from solvers.reference_solvers import EqualShare
@@ -61,6 +61,8 @@ class Inputs:
         Wall-clock seconds that loading took.
     idle_log : NodeLog or None
         The log before some of its idle time was withheld; None if all of it is offered.
+    learned : tuple of str
+        Names of the tasks whose curves decisions do not know.
     """
 
     config: ReplayConfig
@@ -74,6 +76,7 @@ class Inputs:
     tuning: Tuning | None
     load_s: float
     idle_log: NodeLog | None = None
+    learned: tuple[str, ...] = ()
 
 
 def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
@@ -103,9 +106,10 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
             name: readers.source(path) for name, path in zip(("tasks", "scalability"), task_set.sources, strict=False)
         }
         assumed_scaling = task_set.assumed_scaling
-        tasks = task_set.tasks
+        tasks, learned = task_set.tasks, task_set.learned
     else:
-        given = {"--scalability": config.scalability, "--scaling": config.scaling}
+        learned = tuple(task.name for task in tasks) if config.scaling == LEARNED else ()
+        given = {"--scalability": config.scalability, "--scaling": None if learned else config.scaling}
         vain = {option: "tasks that are no file have a scaling" for option, value in given.items() if value is not None}
         if vain:
             raise UnusedOptionsError(vain)
@@ -124,17 +128,18 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     tasks = tuple(tasks)
     tuning = Tuning.of(tasks, config)
     if tuning is None:
-        _refuse_unused_power(config)
+        refuse_unused_power(config)
     else:
         notes += tuning.warnings
     power = power_plan(config, log, tasks)
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_power_cap_w())
     config.foresees(log)  # a model that cannot be made is refused now
+    config.check_learned(tasks, learned)
     load_s = time.perf_counter() - began
     said = tuple(map(legible, notes))
     of_tasks = tasks, said, sources, assumed_scaling, settings, power, tuning
-    return Inputs(config, log, *of_tasks, load_s, idle_log)
+    return Inputs(config, log, *of_tasks, load_s, idle_log, learned)
 
 
 def _read_log(
@@ -150,17 +155,6 @@ def _read_log(
     log = offered_log(whole, after_ns, departures, lead_ns)
     chosen = [each.since(config.start_ns(each)).selected(config.first_node, config.node_count) for each in (log, whole)]
     return chosen[0], None if log is whole else chosen[1]
-
-
-def _refuse_unused_power(config: ReplayConfig) -> None:
-    """Refuse options that have no effect without tuned tasks."""
-    vain = {
-        OPTIONS[name].flag: why
-        for name, why in config.without_effect(tuned=False).items()
-        if OPTIONS[name].section == "power" and getattr(config, name) != OPTIONS[name].default
-    }
-    if vain:
-        raise UnusedOptionsError(vain)
 
 
 def log_start_ns(config: ReplayConfig, readers: Readers) -> int:

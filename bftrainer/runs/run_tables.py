@@ -169,7 +169,7 @@ def _parts(source: Sequence[Any] | _Moves, values: int) -> Iterator[Any]:
     size, widest = len(source), 1
     if isinstance(source, Table):
         lists = (source[name] for name in source.record.__slots__)
-        widest = max(widest, *(len(each.values) // max(1, size) for each in lists if isinstance(each, Lists)))
+        widest = max([widest, *(len(each.values) // max(1, size) for each in lists if isinstance(each, Lists))])
     for begin in range(0, max(1, size), max(1, values // widest)):
         end = min(begin + max(1, values // widest), size)
         yield source.rows(begin, end) if isinstance(source, Table | _Moves) else source[begin:end]
@@ -333,16 +333,29 @@ ATTEMPTS = RunTable(
 )
 
 
+BELIEFS = RunTable(
+    "beliefs.parquet",
+    lambda result: result.recording.beliefs or (),
+    (
+        *_columns(Holds.COUNT, "event"),
+        *_columns(Holds.TEXT, "task"),
+        *_columns(Holds.COUNT, "nodes"),
+        *_columns(Holds.REAL, "throughput"),
+    ),
+)
+
+
 def run_tables(result: RunResult) -> list[RunTable]:
     """Tables of a run, the step log first."""
     power, tuned = result.metered is not None, _is_tuned(result)
-    return [STEPS, DECISIONS, TASKS, ALLOCATION, *([POWER] if power else []), *([ATTEMPTS] if tuned else [])]
+    found = [STEPS, DECISIONS, TASKS, ALLOCATION, *([POWER] if power else []), *([ATTEMPTS] if tuned else [])]
+    return [*found, *([BELIEFS] if result.learned else [])]
 
 
 def write_run(result: RunResult, directory: Path) -> None:
     """Write step-logs.csv, decisions.parquet, tasks.parquet, allocation.parquet and summary.json.
 
-    Also power.parquet if power is known, and attempts.parquet if tasks are tuned.
+    Also power.parquet if power is known, attempts.parquet if tasks are tuned, and beliefs.parquet if curves are learnt.
 
     Raises
     ------

@@ -40,7 +40,7 @@ def _schemas() -> dict[str, type[BaseModel]]:
         nodes: list[int] | None = None
         throughput: list[float] | None = None
         credit: list[float] | None = None
-        model: Literal["linear", "amdahl"] | None = None
+        model: Literal["linear", "amdahl", "learned"] | None = None
         rate_1: float | None = None
         parallel_fraction: float | None = None
 
@@ -93,7 +93,8 @@ def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
         deadline = fields.pop("deadline")
         if deadline is not None:
             fields |= time_fields("deadline", deadline)
-        return Draft(where, fields, None if scaling is None else _curve(scaling))
+        curve = None if scaling is None else _curve(scaling)
+        return Draft(where, fields, curve, is_learned=scaling is not None and curve is None)
 
 
 def _seconds(name: str, given: object) -> object:
@@ -136,8 +137,8 @@ def _message(fault: ValidationError) -> str:
     return fault_text(error, lambda at: list(_schemas()[str(at[0]) if at else "task"].model_fields))
 
 
-def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel:
-    """Curve or law from a validated scaling table; points and a model exclude each other."""
+def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel | None:
+    """Curve or law from a validated scaling table, None if it is learned; points and a model exclude each other."""
     points = [key for key in ("nodes", "throughput", "credit") if table[key] is not None]
     law = [key for key in ("model", "rate_1", "parallel_fraction") if table[key] is not None]
     if points and law:
@@ -150,6 +151,10 @@ def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel:
         return ScalingCurve(tuple(table["nodes"]), tuple(table["throughput"]), credit)
     if "model" not in law:
         raise InvalidTaskError("Expected scaling by points or by a model, got neither.")
+    if table["model"] == "learned":
+        if len(law) > 1:
+            raise InvalidTaskError(f"Model 'learned' takes no {law[1]}.")
+        return None
     rate = 1.0 if table["rate_1"] is None else table["rate_1"]
     if rate <= 0:
         raise InvalidTaskError(f"Expected rate_1 > 0, got {rate}.")

@@ -30,12 +30,15 @@ class TaskSet:
         The files read.
     assumed_scaling : AssumedScaling, optional
         Scaling given to tasks that had no curve.
+    learned : tuple of str
+        Names of the tasks whose curve decisions are to learn.
     """
 
     tasks: tuple[TaskSpec, ...]
     warnings: tuple[str, ...] = ()
     sources: tuple[Path, ...] = ()
     assumed_scaling: AssumedScaling | None = None
+    learned: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "warnings", tuple(map(legible, self.warnings)))
@@ -133,11 +136,14 @@ class Draft:
         Arguments of `TaskSpec` except `scaling`.
     curve : ScalingCurve or ScalingModel, optional
         Scaling given in the file itself.
+    is_learned : bool
+        Whether the file says that decisions are to learn it.
     """
 
     where: str
     fields: Mapping[str, Any]
     curve: ScalingCurve | ScalingModel | None = None
+    is_learned: bool = False
 
 
 def finished(
@@ -148,7 +154,8 @@ def finished(
     Raises
     ------
     InvalidTaskError
-        If a field is out of range or a name comes twice; names file and task.
+        If a field is out of range, a name comes twice, or a curve is learned and nothing tells what it truly is; names
+        file and task.
     UnusedOptionsError
         If there is a `model`, but every task has a scaling.
     """
@@ -164,15 +171,17 @@ def finished(
         with locating(draft.where):
             if name in tasks:
                 raise InvalidTaskError(f"Expected unique task names, got {name!r} twice.")
+            if draft.is_learned and curve is None and model is None:
+                raise InvalidTaskError("Expected a truth to replay for a learned curve: -scfn or --scaling LAW.")
             tasks[name] = _task(draft.fields, curve or law)
     if not without and model is not None:
         raise UnusedOptionsError({"--scaling": f"all tasks of {path} have a scaling"})
+    learned = tuple(draft.fields["name"] for draft in drafts if draft.is_learned)
     if not without:
-        return TaskSet(tuple(tasks.values()), sources=(path,))
+        return TaskSet(tuple(tasks.values()), sources=(path,), learned=learned)
     assumed = AssumedScaling(law, without, len(drafts), is_default=model is None)
-    return TaskSet(
-        tuple(tasks.values()), (f"{path}: Tasks without scaling; assumed {assumed.note}.",), (path,), assumed
-    )
+    note = f"{path}: Tasks without scaling; assumed {assumed.note}."
+    return TaskSet(tuple(tasks.values()), (note,), (path,), assumed, learned)
 
 
 def _task(fields: Mapping[str, Any], curve: ScalingCurve | ScalingModel) -> TaskSpec:

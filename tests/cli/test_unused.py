@@ -50,6 +50,7 @@ UNUSED = {
     f"{REPLAY} --solver node-level --no-prune": "--no-prune (not heeded by node-level)",
     f"{REPLAY} --scaling linear": "--scaling (all tasks of tasks.toml have a scaling)",
     f"{REPLAY} --policy grid --power-policy oracle": "--policy (no task is tuned), --power-policy (no task is tuned)",
+    f"{REPLAY} --profile-noise 0.1": "--profile-noise (no curve is learned)",
     f"{REPLAY} --power-options all --carbon 3": "--power-options (no task is tuned), --carbon (no power is known",
     "replay --force": "--force (runs of the sample go to the next free directory)",
     "forecast -ndmap evt.pkl -bdfn tasks.toml --deadline 30 --start 2021-02-10": "--start (no task has a date",

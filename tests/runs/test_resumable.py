@@ -36,6 +36,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "constraints": {"solver": "highs", "objective": "fair-share", "max_events": 12},
     "foreseeing": {"solver": "dp", "foresight": "survival"},
     "oracle": {"solver": "dp", "foresight": "oracle"},
+    "learning": {"solver": "dp", "scaling": "learned"},
     "tuned": {"solver": "dp", "tasks": TUNED},
     "tuned, capped": {"solver": "dp", "tasks": TUNED, "power_cap": 15_000.0, "power_options": "pareto"},
 }
@@ -59,6 +60,7 @@ def columns_of(result: RunResult) -> dict[str, Any]:
     timed |= {"load_s", "replay_s", "baseline_s", "wall_s", "backend_s"}
     summary = {key: value for key, value in result.summary().items() if key not in timed and "solve" not in key}
     names = ["tasks", "decisions", "allocation", *(["power", "attempts"] if result.metered else [])]
+    names += ["beliefs"] if result.learned else []
     frames = {name: result.frame(name) for name in names}
     drop = ["solve_s", "backend_s"]
     return {"summary": summary} | {

@@ -186,7 +186,10 @@ def test_scaling_may_be_missing(toml):
             CURVE + "nodes = [0, 8]\nthroughput = [0, 1]\nmodel = 'linear'\n",
             "task J1: Expected scaling by points or by a model, got both 'nodes' and 'model'.",
         ),
-        (CURVE + "model = 'liner'\n", "task J1: Expected scaling.model to be 'linear' or 'amdahl', got 'liner'."),
+        (
+            CURVE + "model = 'liner'\n",
+            "task J1: Expected scaling.model to be 'linear', 'amdahl' or 'learned', got 'liner'.",
+        ),
         (CURVE + "rate_1 = 1\n", "task J1: Expected scaling by points or by a model, got neither."),
         (CURVE + "model = 'amdahl'\n", "task J1: Missing key 'parallel_fraction' in scaling."),
         (
@@ -210,6 +213,11 @@ def test_scaling_may_be_missing(toml):
         (
             GOOD + "checkpoint_s = {nodes = [1, 2], seconds = [5]}\n",
             "task J1: checkpoint_s: Expected 2 seconds, one per node count, got 1.",
+        ),
+        (CURVE + "model = 'learned'\nrate_1 = 2.0\n", "task J1: Model 'learned' takes no rate_1."),
+        (
+            CURVE + "model = 'learned'\nnodes = [0, 1]\nthroughput = [0, 1.0]\n",
+            "task J1: Expected scaling by points or by a model, got both 'nodes' and 'model'.",
         ),
         (GOOD + GOOD.removeprefix("schema = 1\n"), "task J1: Expected unique task names, got 'J1' twice."),
         (GOOD.replace('"J1"', '""'), "task 1: Expected name to be text that is not empty, got ''."),
