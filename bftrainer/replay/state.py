@@ -144,7 +144,6 @@ class ReplayState:
         if done is not None:
             going = ~done
             active, work, counts, begun = active[going], work[going], counts[going], begun[going]
-        nothing = np.zeros(active.size)
         # The constructor is called, here and in `adopt`, as `replace` would take a tenth of an event's time.
         state, admitted = ReplayState(
             settings=self.settings,
@@ -158,8 +157,8 @@ class ReplayState:
             counts=counts,
             work=work,
             progress=begun,
-            rate=nothing,
-            pending=nothing,
+            rate=np.zeros(active.size),
+            pending=np.zeros(active.size),
             arrived=arrivals(self.arrived, joined, self.owner.size),
         )._admit()
         return state, Effects(
