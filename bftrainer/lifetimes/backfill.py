@@ -79,7 +79,7 @@ def needed_after_s(jobs: KnownJobs, idle: int) -> Floats:
     order = np.argsort(ends_s, kind="stable")
     times = np.append(0.0, ends_s[order])
     free = idle + np.append(0, np.cumsum(jobs.running[order]))
-    starts_s, sizes = [], []
+    changes_s, sizes = [], []
     for size, limit_s in zip(jobs.waiting[:DEPTH].tolist(), jobs.waiting_limits_s[:DEPTH].tolist(), strict=True):
         span_s = min(limit_s, _NO_LIMIT_S)
         at = _first_fit(times, free, size, span_s)
@@ -91,10 +91,10 @@ def needed_after_s(jobs: KnownJobs, idle: int) -> Floats:
             times = np.insert(times, place, end_s)
             free = np.insert(free, place, free[place - 1])
         free[at:place] -= size
-        starts_s.append(max(times[at], _CYCLE_S))
-        sizes.append(size)
+        changes_s += [max(times[at], _CYCLE_S), max(end_s, 2 * _CYCLE_S)]
+        sizes += [size, -size]
     rest_s = np.full(idle, np.inf)
-    when = np.concatenate((ends_s, starts_s))
+    when = np.concatenate((ends_s, changes_s))
     net = np.concatenate((-jobs.running, sizes))
     order = np.argsort(when, kind="stable")
     taken = np.maximum.accumulate(np.append(0, np.cumsum(net[order])))
