@@ -87,7 +87,9 @@ def rows_of(name: str, log: NodeLog, queue: Path | None, tasks: tuple[TaskSpec, 
             [work(log, tasks, cost, float(start_s), length_s, how) for how in (fixed, best, fixed | oracle)]
             for start_s in starts
         ]
-        gains, bounds = ([row[at] / row[0] - 1.0 for row in found] for at in (1, 2))
+        # Windows with hardly any work would rule a mean of ratios.
+        usual = float(np.mean([row[0] for row in found]))
+        gains, bounds = ([(row[at] - row[0]) / usual for row in found] for at in (1, 2))
         foreseen = {key: value for key, value in best.items() if key not in fixed}
         columns = (name, f"x{cost:g}", shown(fixed), shown(foreseen), interval(gains), interval(bounds))
         print("| " + " | ".join(columns) + " |", flush=True)
