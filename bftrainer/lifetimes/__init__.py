@@ -6,6 +6,7 @@ from bftrainer.lifetimes.models import (
     KnownLifetimes,
     get_lifetimes,
     lifetime_names,
+    reads_queue,
 )
 
-__all__ = ["AgeLifetimes", "BurstLifetimes", "KnownLifetimes", "get_lifetimes", "lifetime_names"]
+__all__ = ["AgeLifetimes", "BurstLifetimes", "KnownLifetimes", "get_lifetimes", "lifetime_names", "reads_queue"]

@@ -145,6 +145,17 @@ def lifetime_names() -> list[str]:
     return _LIFETIMES.names()
 
 
+def reads_queue(name: str) -> bool:
+    """Whether the model of this name asks for what is known of the scheduler's jobs.
+
+    Raises
+    ------
+    LifetimeError
+        If there is none of that name.
+    """
+    return bool(getattr(_LIFETIMES.get(name), "reads_queue", False))
+
+
 def get_lifetimes(name: str, rows: RowArrays) -> LifetimeModel:
     """Make a new model of this name.
 

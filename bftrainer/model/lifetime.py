@@ -9,7 +9,71 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int32]
+Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownJobs:
+    """The scheduler's jobs at an instant, as far as they are known then.
+
+    Parameters
+    ----------
+    waiting : ndarray of int64, shape (W,)
+        Nodes of each job that has been submitted and not started, the first submitted first.
+    waiting_limits_s : ndarray of float64, shape (W,)
+        How long each may run; infinity where the log does not tell.
+    running : ndarray of int64, shape (R,)
+        Nodes of each job that runs.
+    running_limits_s, elapsed_s : ndarray of float64, shape (R,)
+        How long each may run, and has run.
+    used_share : float
+        Mean share of their limits that jobs that have ended had used; 1 before any has.
+    """
+
+    waiting: Counts
+    waiting_limits_s: Floats
+    running: Counts
+    running_limits_s: Floats
+    elapsed_s: Floats
+    used_share: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobQueue:
+    """Jobs of a machine's scheduler, the first submitted first; shapes (J,).
+
+    Parameters
+    ----------
+    submit_s, start_s, end_s : ndarray of float64
+        Seconds since the Unix epoch, ``submit_s <= start_s <= end_s``, `submit_s` ascending.
+    nodes : ndarray of int64
+        How many nodes of the node log each takes.
+    limit_s : ndarray of float64
+        How long each may run; infinity where that is unknown.
+    """
+
+    submit_s: Floats
+    start_s: Floats
+    end_s: Floats
+    nodes: Counts
+    limit_s: Floats
+
+    def known_at(self, time_s: float) -> KnownJobs:
+        """What is known at a time: nothing of later submissions, nor when waiting jobs start or running ones end."""
+        seen = int(np.searchsorted(self.submit_s, time_s, side="right"))
+        start_s, end_s, limit_s = self.start_s[:seen], self.end_s[:seen], self.limit_s[:seen]
+        waits, ended = start_s > time_s, end_s <= time_s
+        runs, limited = ~(waits | ended), ended & (limit_s < np.inf)
+        used = np.minimum((end_s - start_s)[limited] / limit_s[limited], 1.0)
+        return KnownJobs(
+            self.nodes[:seen][waits],
+            limit_s[waits],
+            self.nodes[:seen][runs],
+            limit_s[runs],
+            time_s - start_s[runs],
+            float(used.mean()) if used.size else 1.0,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,12 +90,15 @@ class IdlePool:
         Numbers of the idle nodes, ascending.
     ages_s : ndarray of float64, shape (P,)
         Seconds for which each of them has been idle, from the window's start at the earliest.
+    jobs : KnownJobs, optional
+        The scheduler's jobs, if the replay has its queue and the model says ``reads_queue = True``.
     """
 
     time_s: float
     start_ns: int
     nodes: Indices
     ages_s: Floats
+    jobs: KnownJobs | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import LifetimeError, SettingsError
-from bftrainer.model.lifetime import Departures, Floats, IdlePool, Indices, LifetimeModel, PoolChange
+from bftrainer.model import NS_PER_S
+from bftrainer.model.lifetime import Departures, Floats, IdlePool, Indices, JobQueue, LifetimeModel, PoolChange
 from bftrainer.plugins import answering
 from bftrainer.replay.allocator_settings import BUSY, FREE
 
@@ -62,6 +63,8 @@ class Foresight:
         Probability with which it must stay so long.
     start_ns : int
         The window's start, nanoseconds since the Unix epoch.
+    queue : JobQueue, optional
+        The scheduler's jobs; a model that says ``reads_queue = True`` sees what is known of them at each instant.
 
     Raises
     ------
@@ -77,6 +80,7 @@ class Foresight:
         horizon_s: float = 60.0,
         least_survival: float = 0.5,
         start_ns: int = 0,
+        queue: JobQueue | None = None,
     ) -> None:
         unknown = [use for use in uses if use not in USES]
         if unknown or not uses:
@@ -87,6 +91,7 @@ class Foresight:
             raise SettingsError(f"Expected a probability of survival from 0 to 1, got {least_survival}.")
         self.model, self.uses, self._start_ns = model, frozenset(uses), start_ns
         self._horizon_s, self._least = horizon_s, least_survival
+        self._queue = queue if getattr(model, "reads_queue", False) else None
         self._since_s: Floats = np.empty(0)
 
     def checkpoint(self) -> Callable[[], None]:
@@ -133,7 +138,8 @@ class Foresight:
 
     def _pool(self, time_s: float, owner: Indices) -> IdlePool:
         nodes = np.flatnonzero(owner != BUSY).astype(np.int32)
-        return IdlePool(time_s, self._start_ns, nodes, time_s - self._since_s[nodes])
+        jobs = None if self._queue is None else self._queue.known_at(self._start_ns / NS_PER_S + time_s)
+        return IdlePool(time_s, self._start_ns, nodes, time_s - self._since_s[nodes], jobs)
 
     def _survival(self, pool: IdlePool, horizon_s: float) -> Floats:
         """Probabilities of the pool's nodes, checked."""

@@ -163,6 +163,13 @@ class ReplayConfig:
     foresight_least: float = option_field(
         0.5, float, "foresight: --foresight-least", "Probability with which it must be expected to stay so long."
     )
+    queue: Path | None = option_field(
+        None,
+        Path,
+        "foresight: --queue",
+        "CSV of the scheduler's jobs, as `import --queue` writes it; models see what is known of them at each instant.",
+        unset="the log's NAME.queue.csv",
+    )
     max_tasks: int = option_field(10, int, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
     seed: int = option_field(0, int, "limits: --seed", "For --initial random and for tuned tasks.", least=0)
     prune: bool = option_field(
@@ -279,7 +286,7 @@ class ReplayConfig:
             found["fallback"] = "it is the solver that would have failed"
         found |= self._without_effect()
         if self.foresight == "none":
-            others = ("foresight_use", "foresight_horizon_s", "foresight_least")
+            others = ("foresight_use", "foresight_horizon_s", "foresight_least", "queue")
             found |= dict.fromkeys(others, "decisions foresee nothing without --foresight")
         if tuned is False:
             if self.initial != "random":
@@ -321,6 +328,30 @@ class ReplayConfig:
             idle_node_w=self.idle_power_w,
         )
 
+    @property
+    def queue_file(self) -> Path | None:
+        """The scheduler's jobs, if the model of lifetimes reads them: those given, or what is beside the node log.
+
+        Raises
+        ------
+        SettingsError
+            If the model needs them and there are none.
+        UnusedOptionsError
+            If they are given, and it does not read them.
+        """
+        from bftrainer.lifetimes import reads_queue
+        from bftrainer.nodelogs.job_queue import queue_path
+
+        if self.foresight == "none" or not reads_queue(self.foresight):
+            if self.queue is not None:
+                raise UnusedOptionsError({"--queue": f"foresight {self.foresight} does not read it"})
+            return None
+        if self.queue is not None:
+            return self.queue
+        if isinstance(self.node_log, Path) and (beside := queue_path(self.node_log)).exists():
+            return beside
+        raise SettingsError(f"Missing --queue, the scheduler's jobs, which foresight {self.foresight} plans.")
+
     def foresees(self, log: NodeLog) -> Foresight | None:
         """What the decisions of a replay of a log foresee, by a new model; None if that is nothing.
 
@@ -334,11 +365,14 @@ class ReplayConfig:
         if self.foresight == "none":
             return None
         from bftrainer.lifetimes import get_lifetimes
+        from bftrainer.nodelogs.job_queue import read_queue
         from bftrainer.replay.foresight import Foresight
 
         model, uses = get_lifetimes(self.foresight, log.row_arrays()), self.foresight_use.split(",")
         given = {"horizon_s": self.foresight_horizon_s, "least_survival": self.foresight_least}
-        return Foresight(model, uses, **given, start_ns=log.start_ns)
+        queue = self.queue_file
+        jobs = None if queue is None else read_queue(queue)
+        return Foresight(model, uses, **given, start_ns=log.start_ns, queue=jobs)
 
     def check_learned(self, tasks: Sequence[TaskSpec], learned: Collection[str]) -> None:
         """Refuse what does not go with learning the curves of the tasks that are named.

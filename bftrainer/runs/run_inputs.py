@@ -169,6 +169,8 @@ def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Reade
         given = getattr(config, name)
         if (option.units or name == "planned_departures") and isinstance(given, Path):
             found[name] = readers.source(given)
+    if (queue := config.queue_file) is not None:
+        found["queue"] = readers.source(queue)
     if tuning is not None:
         files = dict.fromkeys(file for pair in tuning.traces for file in pair)
         found["traces"] = [readers.source(Path(file)) for file in files]

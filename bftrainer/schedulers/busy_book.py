@@ -31,7 +31,7 @@ class BusyBook:
         self._set_nodes, self._set_ends = array("i"), array("q", [0])
         self._start_ns, self._end_ns, self._key = array("q"), array("q"), array("q")
         self._node_set, self._kind, self._partition = array("i"), array("b"), array("i")
-        self._submit_ns, self._units = array("q"), array("i")
+        self._submit_ns, self._units, self._limit_s = array("q"), array("i"), array("q")
         self._shares: dict[int, list[tuple[int, int]]] = {}
 
     def __len__(self) -> int:
@@ -166,14 +166,16 @@ class BusyBook:
         partition: int = -1,
         submit_ns: int | None = None,
         units: int = ALL_UNITS,
+        limit_s: int = 0,
     ) -> None:
         """Record that a set of nodes was busy, each with so many of its units, or as `share` says of the set."""
         if node_set in self._shares:
             for at, (some, units) in enumerate(self._shares[node_set]):
-                self.add(start_ns, end_ns, some, key + at, kind, partition, submit_ns, units)
+                self.add(start_ns, end_ns, some, key + at, kind, partition, submit_ns, units, limit_s)
             return
         self._submit_ns.append(OPEN_START_NS if submit_ns is None else submit_ns)
         self._units.append(units)
+        self._limit_s.append(limit_s)
         self._start_ns.append(start_ns)
         self._end_ns.append(end_ns)
         self._node_set.append(node_set)
@@ -185,7 +187,7 @@ class BusyBook:
         """Record many rows, given by columns as `add` takes them."""
         own = (
             *(self._start_ns, self._end_ns, self._node_set, self._key, self._kind, self._partition),
-            *(self._submit_ns, self._units),
+            *(self._submit_ns, self._units, self._limit_s),
         )
         for values, more in zip(own, columns, strict=True):
             values.frombytes(more.astype(values.typecode, copy=False).tobytes())
@@ -209,5 +211,6 @@ class BusyBook:
             partition=column(self._partition),
             submit_ns=column(self._submit_ns),
             units=column(self._units),
+            limit_s=column(self._limit_s),
             partitions=tuple(self._partitions),
         )

@@ -59,9 +59,8 @@ def columns_of(result: RunResult) -> dict[str, Any]:
     timed = {key for key, term in GLOSSARY.items() if term.unit == "wall_s"}
     timed |= {"load_s", "replay_s", "baseline_s", "wall_s", "backend_s"}
     summary = {key: value for key, value in result.summary().items() if key not in timed and "solve" not in key}
-    names = ["tasks", "decisions", "allocation", *(["power", "attempts"] if result.metered else [])]
-    names += ["beliefs"] if result.learned else []
-    frames = {name: result.frame(name) for name in names}
+    names = ["tasks", "decisions", "allocation", *["power", "attempts"][: 2 * bool(result.metered)]]
+    frames = {name: result.frame(name) for name in [*names, *["beliefs"][: bool(result.learned)]]}
     drop = ["solve_s", "backend_s"]
     return {"summary": summary} | {
         name: json.dumps(frame.drop(columns=[each for each in drop if each in frame]).to_dict("list"), default=plain)
