@@ -194,14 +194,15 @@ class Account:
         """Follow a decision, as far as the task can: counts beyond its curve are reported elsewhere."""
         count = min(max(count, 0), self.task.most)
         starts = self.count < self.task.least
+        paid_below = published and self.count > 0  # also below the minimum
         taken_at = 0.0 if count == self.count else self.speed(self.count)
-        if published and count != self.count:
+        if paid_below and count != self.count:
             taken_at = float(self.mode.rate[self.count])
-        if starts and full_start and count > self.count:
+        if starts and full_start and count > self.count and not paid_below:
             taken_at = self.speed(count, mode)
         grow_s, shrink_s = self.task.change_s(self.count)
         seconds = grow_s if count > self.count else shrink_s
-        if starts:
+        if starts and not paid_below:
             seconds = float(self.task.start_s[count])
         self.pending += taken_at * seconds
         self.rescaling_s = (seconds if taken_at * seconds else 0.0) + self.lost_s

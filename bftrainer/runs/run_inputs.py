@@ -22,6 +22,7 @@ from bftrainer.replay import Settings
 from bftrainer.runs.baseline import work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.kept import keep_problem
+from bftrainer.runs.knowledge import check_learned, foresees, queue_file
 from bftrainer.runs.power import PowerPlan, Tuning, power_plan, refuse_unused_power
 from bftrainer.runs.readers import LEARNED, Readers
 from bftrainer.tasksets import AssumedScaling
@@ -120,10 +121,6 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     check = getattr(settings.objective, "check", None)
     if check is not None:
         check(tasks)
-    if config.bounds and not work_adds_up(tasks):
-        raise SettingsError(
-            "Expected tasks that count work in one unit for bounds, got epochs over different datasets."
-        )
     notes += _warnings(config, log, tasks)
     tasks = tuple(tasks)
     tuning = Tuning.of(tasks, config)
@@ -134,8 +131,8 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     power = power_plan(config, log, tasks)
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_power_cap_w())
-    config.foresees(log)  # a model that cannot be made is refused now
-    config.check_learned(tasks, learned)
+    foresees(config, log)  # a model that cannot be made is refused now
+    check_learned(config, tasks, learned)
     load_s = time.perf_counter() - began
     said = tuple(map(legible, notes))
     of_tasks = tasks, said, sources, assumed_scaling, settings, power, tuning
@@ -169,7 +166,7 @@ def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Reade
         given = getattr(config, name)
         if (option.units or name == "planned_departures") and isinstance(given, Path):
             found[name] = readers.source(given)
-    if (queue := config.queue_file) is not None:
+    if (queue := queue_file(config)) is not None:
         found["queue"] = readers.source(queue)
     if tuning is not None:
         files = dict.fromkeys(file for pair in tuning.traces for file in pair)
@@ -179,6 +176,9 @@ def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Reade
 
 def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> list[str]:
     """Warnings that a run, or part of its result, is pointless without being wrong; one line each."""
+    if config.bounds and not work_adds_up(tasks):
+        what = "Expected tasks that count work in one unit for bounds"
+        raise SettingsError(f"{what}, got epochs over different datasets.")
     warnings = []
     first_s = min((task.submitted_after_s(log.start_ns) for task in tasks), default=0.0)
     if first_s >= log.window_s:

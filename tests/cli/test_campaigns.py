@@ -177,7 +177,10 @@ def test_a_weekday_is_a_deadline(call, here):
     ("words", "said"),
     [
         (("sweep", "absent.toml"), "absent.toml: "),
-        (("sweep", "tfwd.toml", "--metric", "work_done"), "no effect: --metric (of the page, which takes --report)"),
+        (
+            ("sweep", "tfwd.toml", "--metric", "work_done"),
+            "no effect: --metric (of the page, which takes --report, or of --paired)",
+        ),
         (("sweep", "tfwd.toml", "--report", "p.html", "--metric", "luck"), "Expected a metric to improve, got 'luck'"),
         (("sweep", "tfwd.toml", "--report", "no/p.html"), "No such directory: no"),
         (("sweep", "tfwd.toml", "--open"), "no effect: --open (there is no --report)"),

@@ -7,10 +7,9 @@ from io import StringIO
 
 import pytest
 
-from bftrainer.campaigns.bounds import bounds
 from bftrainer.cli.replay.result_table import render_summary
 from bftrainer.files.opening import SAMPLE_TASKS, sample_path
-from bftrainer.runs import ReplayConfig, run_replay, write_run
+from bftrainer.runs import run_replay, write_run
 from bftrainer.runs.finished import read_run
 from bftrainer.tasksets import read_task_set
 from tests.runs import test_resumable
@@ -70,7 +69,9 @@ def test_runs_without_such_tasks_are_as_they_were(tmp_path):
 
 def test_the_ceiling_is_free_of_saves_too():
     """Cost-free decisions neither save nor lose anything; all others do less."""
-    found = bounds(ReplayConfig(tasks=TASKS, solver="dp", forward_time_s=120.0, max_events=60), [60.0])
+    found = run_replay(
+        tasks=TASKS, solver="dp", forward_time_s=120.0, max_events=60, baseline=False, bounds=True
+    ).bounds
     free, *others = found.bounds
     assert free.rescale_share == free.preemption_share == 0.0
     assert all(each.work < free.work for each in others)

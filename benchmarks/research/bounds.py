@@ -1,4 +1,4 @@
-"""Bounds of decisions on many logs: ``python -m benchmarks.bounds --tasks TASKS NAME=LOG...``, a Markdown table."""
+"""Bounds of decisions on many logs, as a Markdown table: ``python -m benchmarks.research.bounds``."""
 
 from __future__ import annotations
 
@@ -91,4 +91,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m benchmarks.bounds")
+    main(prog_name="python -m benchmarks.research.bounds")

@@ -1,0 +1,1 @@
+"""Comparisons of ways to decide on real logs, as tables for the documentation."""
