@@ -1,7 +1,8 @@
 """What foresight brings: chosen on the first half of each log, judged on windows of the second, against the best fixed.
 
 ``python -m benchmarks.research.foresight LOG...`` prints a table in Markdown; a queue beside a log is used.
-Each log is given as ``NAME=PATH,NODES,WINDOW_H``, the task set with ``--tasks``. Gains are paired by window, with 95 % intervals (t).
+Each log is given as ``NAME=PATH,NODES,WINDOW_H``, the task set with ``--tasks``. Gains are paired by window, with 95 %
+intervals (t).
 """
 
 from __future__ import annotations

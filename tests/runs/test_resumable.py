@@ -34,12 +34,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "rows alone": {"solver": "dp", "decide_on": "nodes"},
     "random first": {"solver": "dp", "initial": "random"},
     "constraints": {"solver": "highs", "objective": "fair-share", "max_events": 12},
-    "foreseeing": {"solver": "dp", "foresight": "survival"},
-    "oracle": {"solver": "dp", "foresight": "oracle"},
+    **{name: {"solver": "dp", "foresight": name} for name in ("survival", "oracle")},
     "learning": {"solver": "dp", "scaling": "learned"},
     "tuned": {"solver": "dp", "tasks": TUNED},
     "tuned, capped": {"solver": "dp", "tasks": TUNED, "power_cap": 15_000.0, "power_options": "pareto"},
 }
+CLOCK = ["solve_s", "backend_s"]
 CONFIGS |= {f"tuned by {name}": CONFIGS["tuned"] | {"policy": name} for name in ("gts", "ucb", "grid", "oracle")}
 
 
@@ -57,13 +57,12 @@ def plain(value: Any) -> Any:
 def columns_of(result: RunResult) -> dict[str, Any]:
     """Tables and summary, without wall-clock times."""
     timed = {key for key, term in GLOSSARY.items() if term.unit == "wall_s"}
-    timed |= {"load_s", "replay_s", "baseline_s", "wall_s", "backend_s"}
+    timed |= {"load_s", "replay_s", "baseline_s", "wall_s", *CLOCK}
     summary = {key: value for key, value in result.summary().items() if key not in timed and "solve" not in key}
     names = ["tasks", "decisions", "allocation", *["power", "attempts"][: 2 * bool(result.metered)]]
     frames = {name: result.frame(name) for name in [*names, *["beliefs"][: bool(result.learned)]]}
-    drop = ["solve_s", "backend_s"]
     return {"summary": summary} | {
-        name: json.dumps(frame.drop(columns=[each for each in drop if each in frame]).to_dict("list"), default=plain)
+        name: json.dumps(frame.drop(columns=frame.columns.intersection(CLOCK)).to_dict("list"), default=plain)
         for name, frame in frames.items()
     }
 
