@@ -154,8 +154,8 @@ class ReplayConfig:
         "order",
         str,
         "foresight: --foresight-use",
-        "What it changes: which nodes tasks get, what counts are worth, and which nodes are on offer.",
-        metavar="order,value,pool",
+        "What it changes: which nodes tasks get, what counts are worth, how far ahead, and which nodes are on offer.",
+        metavar="order,cohort,value,forward,pool",
     )
     foresight_horizon_s: float = option_field(
         60.0, float, "foresight: --foresight-horizon", "Seconds for which a free node must be expected to stay."
@@ -370,6 +370,7 @@ class ReplayConfig:
 
         model, uses = get_lifetimes(self.foresight, log.row_arrays()), self.foresight_use.split(",")
         given = {"horizon_s": self.foresight_horizon_s, "least_survival": self.foresight_least}
+        given |= {"forward_time_s": self.forward_time_s}
         queue = self.queue_file
         jobs = None if queue is None else read_queue(queue)
         return Foresight(model, uses, **given, start_ns=log.start_ns, queue=jobs)
@@ -385,8 +386,9 @@ class ReplayConfig:
         tuned = next((task.name for task in tasks if task.name in learned and task.tuning is not None), None)
         if tuned is not None:
             raise SettingsError(f"Expected a curve of a tuned task, which its settings scale, got none (task {tuned}).")
-        if learned and self.foresight != "none" and "order" in self.foresight_use.split(","):
-            raise SettingsError("Expected --foresight-use value or pool: order goes by curves, which are learned here.")
+        if learned and self.foresight != "none" and {"order", "cohort"} & set(self.foresight_use.split(",")):
+            why = "order and cohort go by curves, which are learned here"
+            raise SettingsError(f"Expected --foresight-use value, forward or pool: {why}.")
         if not learned and self.profile_noise != OPTIONS["profile_noise"].default:
             raise UnusedOptionsError({"--profile-noise": "no curve is learned"})
 

@@ -184,7 +184,7 @@ def test_departures_that_are_none_are_refused():
 def test_settings_of_foresight_are_checked():
     """Unknown uses, a horizon of nothing and probabilities that are none are refused."""
     for uses, more, message in (
-        (("order", "all"), {}, "Expected uses of foresight among order, value, pool, got order, all"),
+        (("order", "all"), {}, "Expected uses of foresight among order, cohort, value, forward, pool, got order, all"),
         (("pool",), {"horizon_s": 0.0}, "Expected a horizon of foresight > 0 s, got 0.0"),
         (("pool",), {"least_survival": 1.1}, "Expected a probability of survival from 0 to 1, got 1.1"),
     ):
