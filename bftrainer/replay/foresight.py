@@ -72,7 +72,7 @@ class Stays:
         self._ran_s += float(np.count_nonzero(ran)) * (time_s - self._time_s)
         losers = owner[left]
         self._changes += np.unique(losers[losers >= 0]).size
-        self._time_s, self._held = time_s, held
+        self._time_s, self._held = time_s, _held(owner[:0])  # until something is decided, nothing changes but by events
 
     def mean_s(self, owner: Indices) -> float:
         """Mean time for which a running task keeps its count; `owner` is the state before the decision."""
