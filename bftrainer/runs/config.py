@@ -5,20 +5,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
-from bftrainer.errors import SettingsError, UnusedOptionsError
+from bftrainer.errors import SettingsError
 from bftrainer.runs.option import Option, option_field
 from bftrainer.runs.option_values import check_solver_option, input_value, option_time_ns, python_value
 
 if TYPE_CHECKING:  # reading the declarations, as help does, must not import more
     from bftrainer.model import NodeLog, Objective, TaskSpec
     from bftrainer.replay.allocator_settings import Settings
-    from bftrainer.replay.foresight import Foresight
     from solvers import Solver
 
 DecideOn = Literal["all", "nodes"]
@@ -327,70 +326,6 @@ class ReplayConfig:
             completions="reported" if self.decide_on == "all" else "noticed",
             idle_node_w=self.idle_power_w,
         )
-
-    @property
-    def queue_file(self) -> Path | None:
-        """The scheduler's jobs, if the model of lifetimes reads them: those given, or what is beside the node log.
-
-        Raises
-        ------
-        SettingsError
-            If the model needs them and there are none.
-        UnusedOptionsError
-            If they are given, and it does not read them.
-        """
-        from bftrainer.lifetimes import reads_queue
-        from bftrainer.nodelogs.job_queue import queue_path
-
-        if self.foresight == "none" or not reads_queue(self.foresight):
-            if self.queue is not None:
-                raise UnusedOptionsError({"--queue": f"foresight {self.foresight} does not read it"})
-            return None
-        if self.queue is not None:
-            return self.queue
-        if isinstance(self.node_log, Path) and (beside := queue_path(self.node_log)).exists():
-            return beside
-        raise SettingsError(f"Missing --queue, the scheduler's jobs, which foresight {self.foresight} plans.")
-
-    def foresees(self, log: NodeLog) -> Foresight | None:
-        """What the decisions of a replay of a log foresee, by a new model; None if that is nothing.
-
-        Raises
-        ------
-        LifetimeError
-            If there is no such model.
-        SettingsError
-            If a use is unknown, or a number out of range.
-        """
-        if self.foresight == "none":
-            return None
-        from bftrainer.lifetimes import get_lifetimes
-        from bftrainer.nodelogs.job_queue import read_queue
-        from bftrainer.replay.foresight import Foresight
-
-        model, uses = get_lifetimes(self.foresight, log.row_arrays()), self.foresight_use.split(",")
-        given = {"horizon_s": self.foresight_horizon_s, "least_survival": self.foresight_least}
-        given |= {"forward_time_s": self.forward_time_s}
-        queue = self.queue_file
-        jobs = None if queue is None else read_queue(queue)
-        return Foresight(model, uses, **given, start_ns=log.start_ns, queue=jobs)
-
-    def check_learned(self, tasks: Sequence[TaskSpec], learned: Collection[str]) -> None:
-        """Refuse what does not go with learning the curves of the tasks that are named.
-
-        Raises
-        ------
-        SettingsError
-            If one of them is tuned, foresight would tell their curves, or noise is given and nothing is learned.
-        """
-        tuned = next((task.name for task in tasks if task.name in learned and task.tuning is not None), None)
-        if tuned is not None:
-            raise SettingsError(f"Expected a curve of a tuned task, which its settings scale, got none (task {tuned}).")
-        if learned and self.foresight != "none" and {"order", "cohort"} & set(self.foresight_use.split(",")):
-            why = "order and cohort go by curves, which are learned here"
-            raise SettingsError(f"Expected --foresight-use value, forward or pool: {why}.")
-        if not learned and self.profile_noise != OPTIONS["profile_noise"].default:
-            raise UnusedOptionsError({"--profile-noise": "no curve is learned"})
 
     def start_ns(self, log: NodeLog) -> int:
         """Start of the replay of a log, in nanoseconds since the Unix epoch.

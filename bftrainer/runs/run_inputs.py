@@ -21,6 +21,7 @@ from bftrainer.objectives import get_objective
 from bftrainer.replay import Settings
 from bftrainer.runs.baseline import work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.foreseen import queue_file, refuse_unfit
 from bftrainer.runs.kept import keep_problem
 from bftrainer.runs.power import PowerPlan, Tuning, power_plan, refuse_unused_power
 from bftrainer.runs.readers import LEARNED, Readers
@@ -134,8 +135,7 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     power = power_plan(config, log, tasks)
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_power_cap_w())
-    config.foresees(log)  # a model that cannot be made is refused now
-    config.check_learned(tasks, learned)
+    refuse_unfit(config, log, tasks, learned)
     load_s = time.perf_counter() - began
     said = tuple(map(legible, notes))
     of_tasks = tasks, said, sources, assumed_scaling, settings, power, tuning
@@ -169,7 +169,7 @@ def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Reade
         given = getattr(config, name)
         if (option.units or name == "planned_departures") and isinstance(given, Path):
             found[name] = readers.source(given)
-    if (queue := config.queue_file) is not None:
+    if (queue := queue_file(config)) is not None:
         found["queue"] = readers.source(queue)
     if tuning is not None:
         files = dict.fromkeys(file for pair in tuning.traces for file in pair)

@@ -1,4 +1,4 @@
-"""How much work is done where decisions learn how tasks scale: ``python -m benchmarks.learned [LOG...]``.
+"""How much work is done where decisions learn how tasks scale: ``python -m benchmarks.research.learned [LOG...]``.
 
 The truth is hidden in the simulator. Beside learning stand decisions that know the curves, and decisions that believe a
 fixed law from each task's true throughput on one node on, and learn nothing.
@@ -140,4 +140,4 @@ def _percent(sample: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m benchmarks.learned")
+    main(prog_name="python -m benchmarks.research.learned")

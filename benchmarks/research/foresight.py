@@ -1,9 +1,9 @@
 """What foresight brings: chosen on the first half of each log, judged on windows of the second, against the best fixed.
 
-``python -m benchmarks.foresight LOG... --tasks SET`` prints a table in Markdown; a queue beside a log is used. Each log
-is ``NAME=PATH,NODES,WINDOW_H`` or, to begin at a row, ``NAME=PATH,NODES,WINDOW_H,ROW``. Foresight and the fixed
-settings are chosen on the same windows; then all are judged on others. Gains are paired by window, as shares of the
-mean work of the best fixed settings (windows with hardly any work would rule a mean of ratios), and have 95 %
+``python -m benchmarks.research.foresight LOG... --tasks SET`` prints a table in Markdown; a queue beside a log is used.
+Each log is ``NAME=PATH,NODES,WINDOW_H`` or, to begin at a row, ``NAME=PATH,NODES,WINDOW_H,ROW``. Foresight and the
+fixed settings are chosen on the same windows; then all are judged on others. Gains are paired by window, as shares of
+the mean work of the best fixed settings (windows with hardly any work would rule a mean of ratios), and have 95 %
 intervals (t).
 """
 

@@ -1,0 +1,80 @@
+"""What a configuration lets decisions foresee, the scheduler's queue that this takes, and what does not go with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from bftrainer.errors import SettingsError, UnusedOptionsError
+from bftrainer.lifetimes import get_lifetimes, reads_queue
+from bftrainer.model import NodeLog, TaskSpec
+from bftrainer.nodelogs.job_queue import queue_path, read_queue
+from bftrainer.replay.foresight import Foresight
+from bftrainer.runs.config import OPTIONS, ReplayConfig
+
+
+def queue_file(config: ReplayConfig) -> Path | None:
+    """The scheduler's jobs, if the model of lifetimes reads them: those given, or what is beside the node log.
+
+    Raises
+    ------
+    SettingsError
+        If the model needs them and there are none.
+    UnusedOptionsError
+        If they are given, and it does not read them.
+    """
+    model, given = config.foresight, config.queue
+    if model == "none" or not reads_queue(model):
+        if given is not None:
+            raise UnusedOptionsError({"--queue": f"foresight {model} does not read it"})
+        return None
+    if given is not None:
+        return given
+    if isinstance(config.node_log, Path) and (beside := queue_path(config.node_log)).exists():
+        return beside
+    raise SettingsError(f"Missing --queue, the scheduler's jobs, which foresight {model} plans.")
+
+
+def foreseen(config: ReplayConfig, log: NodeLog) -> Foresight | None:
+    """What the decisions of a replay of a log foresee, by a new model; None if that is nothing.
+
+    Raises
+    ------
+    LifetimeError
+        If there is no such model.
+    SettingsError
+        If a use is unknown, or a number out of range.
+    """
+    if config.foresight == "none":
+        return None
+    queue = queue_file(config)
+    return Foresight(
+        get_lifetimes(config.foresight, log.row_arrays()),
+        config.foresight_use.split(","),
+        horizon_s=config.foresight_horizon_s,
+        least_survival=config.foresight_least,
+        start_ns=log.start_ns,
+        forward_time_s=config.forward_time_s,
+        queue=None if queue is None else read_queue(queue),
+    )
+
+
+def refuse_unfit(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec], learned: Collection[str]) -> None:
+    """Refuse a model of lifetimes that cannot be made, and what does not go with learning the curves of tasks.
+
+    Raises
+    ------
+    LifetimeError
+        If there is no such model.
+    SettingsError
+        If a task that learns its curve is tuned, foresight would tell its curve, or noise is given and nothing learns.
+    """
+    foreseen(config, log)
+    tuned = next((task.name for task in tasks if task.name in learned and task.tuning is not None), None)
+    if tuned is not None:
+        raise SettingsError(f"Expected a curve of a tuned task, which its settings scale, got none (task {tuned}).")
+    if learned and config.foresight != "none" and {"order", "cohort"} & set(config.foresight_use.split(",")):
+        why = "order and cohort go by curves, which are learned here"
+        raise SettingsError(f"Expected --foresight-use value, forward or pool: {why}.")
+    if not learned and config.profile_noise != OPTIONS["profile_noise"].default:
+        raise UnusedOptionsError({"--profile-noise": "no curve is learned"})
