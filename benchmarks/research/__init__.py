@@ -1,1 +1,1 @@
-"""Comparisons of ways to decide on real logs, as tables for the documentation."""
+"""What research questions get, foresight and learned curves: each module is a command that prints a table."""

@@ -1,7 +1,9 @@
 """What foresight brings: chosen on the first half of each log, judged on windows of the second, against the best fixed.
 
-``python -m benchmarks.research.foresight LOG...`` prints a table in Markdown; a queue beside a log is used.
-Each log is given as ``NAME=PATH,NODES,WINDOW_H``, the task set with ``--tasks``. Gains are paired by window, with 95 %
+``python -m benchmarks.research.foresight LOG... --tasks SET`` prints a table in Markdown; a queue beside a log is used.
+Each log is ``NAME=PATH,NODES,WINDOW_H`` or, to begin at a row, ``NAME=PATH,NODES,WINDOW_H,ROW``. Foresight and the
+fixed settings are chosen on the same windows; then all are judged on others. Gains are paired by window, as shares of
+the mean work of the best fixed settings (windows with hardly any work would rule a mean of ratios), and have 95 %
 intervals (t).
 """
 
@@ -26,19 +28,17 @@ from bftrainer.runs.readers import Readers
 Options = Mapping[str, Any]
 WINDOWS = 8
 FIXED = [{"forward_time_s": span_s, "max_tasks": most} for span_s in (30.0, 120.0, 600.0, 1800.0) for most in (10, 30)]
-POOLS = ((300.0, 0.5), (600.0, 0.4))
+CHOSEN_ON = range(0, WINDOWS, 2)
+NAMES = ("age", "survival", "survival", "survival", "backfill")
+USES = ("order", "order,value", "forward", "cohort,value,forward", "cohort,value,forward")
 
 
 def foresights(queue: Path | None) -> list[dict[str, Any]]:
-    """Models and uses to choose from: causal ones."""
-    found: list[dict[str, Any]] = []
-    for name in ("age", "backfill") if queue else ("age",):
-        more = {"foresight": name} | ({"queue": queue} if name == "backfill" else {})
-        found.append(more | {"foresight_use": "order"})
-        for horizon_s, least in POOLS:
-            pool = {"foresight_use": "order,pool", "foresight_horizon_s": horizon_s, "foresight_least": least}
-            found.append(more | pool)
-    return [*found, {"foresight": "survival", "foresight_use": "order,value"}]
+    """Models and uses to choose from: causal ones; without a queue none that asks for it."""
+    found: list[dict[str, Any]] = [
+        {"foresight": name, "foresight_use": use} for name, use in zip(NAMES, USES, strict=True)
+    ]
+    return found[:-1] if queue is None else [*found[:-1], found[-1] | {"queue": queue}]
 
 
 def work(
@@ -58,50 +58,43 @@ def interval(gains: list[float]) -> str:
     return f"{100 * np.mean(gains):+.1f} ± {100 * half:.1f} %"
 
 
-def shown(how: Options) -> str:
-    """Options in a few words."""
-    words = {"forward_time_s": "Tfwd", "max_tasks": "maxJ", "foresight_horizon_s": "", "foresight_least": "p"}
-    parts = (f"{words.get(name, '')} {value:g}" if name in words else str(value) for name, value in how.items())
-    return ", ".join(part.strip() for part in parts if not part.endswith(".csv"))
-
-
-def rows_of(name: str, log: NodeLog, queue: Path | None, tasks: tuple[TaskSpec, ...], length_s: float) -> None:
+def rows_of(
+    name: str, log: NodeLog, queue: Path | None, tasks: tuple[TaskSpec, ...], length_s: float, first_s: float
+) -> None:
     """Print the rows of a log, one for each cost."""
-    half_s = log.window_s / 2
+    half_s = (log.window_s - first_s) / 2
+    starts_s = first_s + np.linspace(0, half_s - length_s, WINDOWS)
+    if half_s < WINDOWS * length_s:
+        raise ValueError(f"Expected windows that do not overlap, got {WINDOWS} of {length_s} s in {half_s} s ({name}).")
 
-    def mean(cost: float, how: Options, places: range) -> float:
-        starts = np.linspace(0, half_s - length_s, WINDOWS)
-        return float(np.mean([work(log, tasks, cost, starts[at], length_s, how) for at in places]))
+    def mean(cost: float, how: Options) -> float:
+        return float(np.mean([work(log, tasks, cost, float(starts_s[at]), length_s, how) for at in CHOSEN_ON]))
 
     for cost in (1.0, 5.0, 20.0):
-        fixed = max(FIXED, key=lambda how: mean(cost, how, range(WINDOWS)))
-        best = max(
-            (fixed | how for how in foresights(queue)), key=lambda how: mean(cost, how, range(0, WINDOWS, WINDOWS // 2))
-        )
-        oracle = {
-            "foresight": "oracle",
-            "foresight_use": "order,pool",
-            "foresight_horizon_s": 600.0 if cost > 5 else 60.0,
-        }
-        starts = half_s + np.linspace(0, half_s - length_s, WINDOWS)
+        fixed = max(FIXED, key=lambda how: mean(cost, how))
+        ideas = [fixed | how for how in foresights(queue)]
+        trained = [mean(cost, how) for how in ideas]
+        best = int(np.argmax(trained))
+        horizon_s = 600.0 if cost > 5 else 60.0
+        oracle = {"foresight": "oracle", "foresight_use": "order,pool", "foresight_horizon_s": horizon_s}
         found = [
-            [work(log, tasks, cost, float(start_s), length_s, how) for how in (fixed, best, fixed | oracle)]
-            for start_s in starts
+            [work(log, tasks, cost, half_s + float(start_s), length_s, how) for how in (fixed, *ideas, fixed | oracle)]
+            for start_s in starts_s
         ]
-        # Windows with hardly any work would rule a mean of ratios.
         usual = float(np.mean([row[0] for row in found]))
-        gains, bounds = ([(row[at] - row[0]) / usual for row in found] for at in (1, 2))
-        foreseen = {key: value for key, value in best.items() if key not in fixed}
-        columns = (name, f"x{cost:g}", shown(fixed), shown(foreseen), interval(gains), interval(bounds))
+        gains = [interval([(row[at] - row[0]) / usual for row in found]) for at in range(1, len(found[0]))]
+        gains[len(ideas) : len(ideas)] = ["-"] * (len(USES) - len(ideas))
+        shown = f"Tfwd {fixed['forward_time_s']:g}, maxJ {fixed['max_tasks']}"
+        columns = (name, f"x{cost:g}", shown, f"{usual:.3g}", f"{NAMES[best]} {USES[best]}", gains[best], *gains)
         print("| " + " | ".join(columns) + " |", flush=True)
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("logs", nargs="+", metavar="NAME=PATH,NODES,HOURS")
+    parser.add_argument("logs", nargs="+", metavar="NAME=PATH,NODES,HOURS[,ROW]")
     parser.add_argument("--tasks", type=Path, required=True)
-    parser.add_argument("--copies", type=int, default=6, help="how often the task set is repeated")
+    parser.add_argument("--copies", type=int, default=1, help="how often the task set is repeated")
     given = parser.parse_args()
     one = Readers().task_set(given.tasks, None, None).tasks
     tasks = tuple(
@@ -109,12 +102,15 @@ def main() -> None:
         for copy in range(given.copies)
         for task in one
     )
-    print("| log | cost | best fixed | foresight | gain | clairvoyant |\n|---|---|---|---|---|---|")
+    every = [f"{name} {use}" for name, use in zip(NAMES, USES, strict=True)]
+    heads = ("log", "cost", "best fixed", "its work", "chosen", "gain", *every, "clairvoyant")
+    print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
     for text in given.logs:
         name, _, rest = text.partition("=")
-        path, nodes, hours = rest.split(",")
+        path, nodes, hours, *row = rest.split(",")
         log, queue = read_node_log(path).selected(0, int(nodes)), queue_path(Path(path))
-        rows_of(name, log, queue if queue.exists() else None, tasks, 3600.0 * float(hours))
+        first_s = float(log.row_arrays().time_s[int(row[0])]) if row else 0.0
+        rows_of(name, log, queue if queue.exists() else None, tasks, 3600.0 * float(hours), first_s)
 
 
 if __name__ == "__main__":

@@ -270,10 +270,10 @@ class Judge:
         hits_per_s, lost_s = np.zeros(counts.size), account.hit_s()
         if row.get("departures_per_s") is not None:
             hits_per_s = row["departures_per_s"] * (1.0 - (1.0 - row["departure_share"]) ** counts)
-        found = []
+        learnt_s, found = row.get("forward_time_s"), []
         for mode in account.modes:
             credit = worth[id(mode)]
-            table = rules.forward_s * credit * (1.0 - hits_per_s * lost_s)
+            table = (rules.forward_s if learnt_s is None else learnt_s) * credit * (1.0 - hits_per_s * lost_s)
             if held >= task.least or (held and rules.published):
                 table = table - worth[id(account.mode)][held] * seconds
             elif rules.full_start:

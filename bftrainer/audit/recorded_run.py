@@ -77,6 +77,7 @@ _OPTIONAL_DECISIONS: _Columns = {
     "offered": (_WHOLE, True),
     "departures_per_s": (_REAL, True),
     "departure_share": (_REAL, True),
+    "forward_time_s": (_REAL, True),
 }
 STEP_COLUMNS = (
     *("evtTime", "Thr", "Rate", "ReScost", "evt", "Nleft", "Npre", "Njoin"),

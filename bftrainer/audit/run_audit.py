@@ -189,7 +189,8 @@ def _settings(record: RecordedRun, paths: dict[str, Any], log: Log) -> Rules:
         stopped=summary["end_reason"] in ("max_events", "interrupted"),
         idle_w=asked.get("idle_power_w") or 0.0,
         pue=asked.get("pue") or 1.0,
-        foreseen=asked.get("foresight", "none") != "none" and "order" in asked["foresight_use"],
+        foreseen=asked.get("foresight", "none") != "none"
+        and any(u in asked["foresight_use"] for u in ("order", "cohort")),
         cap=_series(asked.get("power_cap"), paths.get("power_cap"), "power_w", log.start_ns),
     )
 

@@ -176,6 +176,8 @@ class Decision:
         Nodes on offer, where foresight withholds some; None without foresight.
     departures_per_s, departure_share : float, optional
         The `bftrainer.model.lifetime.Departures` that values allow for; None if they do not.
+    forward_time_s : float, optional
+        The forward-looking time that was learnt; None if it is that of the settings.
     beliefs : dict of str to ScalingCurve, optional
         By task, the curves that the decision believed, of those that it did not believe before; None if none is learnt.
     """
@@ -195,6 +197,7 @@ class Decision:
     offered: int | None = None
     departures_per_s: float | None = None
     departure_share: float | None = None
+    forward_time_s: float | None = None
     beliefs: dict[str, ScalingCurve] | None = None
 
 

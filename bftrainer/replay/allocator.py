@@ -321,7 +321,8 @@ class Allocator:
     ) -> tuple[solvers.AllocationProblem, dict[int, NDArray[np.int64]]]:
         """Build the problem: pool and options of each active task; also the power limit that each option stands for."""
         capped = math.isfinite(self.power_cap_w)
-        self._tables.departures = None if sight is None else sight.departures
+        if sight is not None:
+            self._tables.departures, self._tables.forward_time_s = sight.departures, sight.forward_time_s
         offers = self._tables.offers(state, metered=capped)
         limits = {slot: modes for slot, (_, modes) in enumerate(offers) if modes.size}
         capacities = (max(0.0, spare_w(state, self.power_cap_w)),) if capped else ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrainer.errors import LifetimeError, SettingsError
 from bftrainer.model import NS_PER_S
@@ -15,7 +16,7 @@ from bftrainer.model.lifetime import Departures, Floats, IdlePool, Indices, JobQ
 from bftrainer.plugins import answering
 from bftrainer.replay.allocator_settings import BUSY, FREE
 
-USES = ("order", "value", "pool")
+USES = ("order", "cohort", "value", "forward", "pool")
 """What foresight may change: which nodes tasks get and give back, what counts of nodes are worth, what is on offer."""
 # Expected rest of life is survival at these horizons, each times the time that it stands for.
 _HORIZONS_S = 60.0 * 4.0 ** np.arange(7)
@@ -30,22 +31,58 @@ class Sight:
     offered : int
         Nodes on offer: those that tasks hold, and free ones that are expected to stay.
     remaining_s : ndarray of float64, shape (M,), or None
-        By node number the expected rest of its idle time, if tasks are given nodes by it.
+        By node number the expected rest of its idle time, or its place by cohort, if tasks are given nodes by it.
     departures : Departures or None
         What values allow for, if they do.
+    forward_time_s : float or None
+        The forward-looking time, if it is learnt.
     """
 
     offered: int
     remaining_s: Floats | None
     departures: Departures | None
+    forward_time_s: float | None = None
 
     @property
     def recorded(self) -> dict[str, Any]:
         """What a decision's record holds of it."""
-        told: dict[str, Any] = {"offered": self.offered}
+        told: dict[str, Any] = {"offered": self.offered, "forward_time_s": self.forward_time_s}
         if self.departures is not None:
             told |= {"departures_per_s": self.departures.per_s, "departure_share": self.departures.share}
         return told
+
+
+class Stays:
+    """For how long tasks keep their node counts, learnt as the replay goes: running time over changes.
+
+    A change is an event that takes a task's nodes, or a decision that gives a running task another count. One change
+    after `first_s` is assumed before anything is known.
+    """
+
+    def __init__(self, first_s: float) -> None:
+        self._ran_s, self._changes = first_s, 1
+        self._time_s, self._held = 0.0, np.zeros(1, dtype=np.int64)
+
+    def applied(self, time_s: float, owner: Indices, left: Indices) -> None:
+        """Learn of an instant; `owner` is the state of all nodes before it, and so after the last decision."""
+        held, most = _held(owner), self._held.size
+        ran = np.append(held, np.zeros(max(0, most - held.size), dtype=np.int64))
+        was = np.append(self._held, np.zeros(max(0, held.size - most), dtype=np.int64))
+        self._changes += int(np.count_nonzero((was > 0) & (was != ran)))
+        self._ran_s += float(np.count_nonzero(ran)) * (time_s - self._time_s)
+        losers = owner[left]
+        self._changes += np.unique(losers[losers >= 0]).size
+        self._time_s, self._held = time_s, _held(owner[:0])  # until something is decided, nothing changes but by events
+
+    def mean_s(self, owner: Indices) -> float:
+        """Mean time for which a running task keeps its count; `owner` is the state before the decision."""
+        self._held = _held(owner)
+        return self._ran_s / self._changes
+
+
+def _held(owner: Indices) -> NDArray[np.int64]:
+    """By task number, the nodes that it holds."""
+    return np.bincount(owner[owner >= 0], minlength=1)
 
 
 class Foresight:
@@ -55,7 +92,7 @@ class Foresight:
     ----------
     model : LifetimeModel
         Its state changes.
-    uses : sequence of {"order", "value", "pool"}
+    uses : sequence of {"order", "cohort", "value", "forward", "pool"}
         What it changes.
     horizon_s : float
         How long a free node must be expected to stay to be offered.
@@ -63,6 +100,8 @@ class Foresight:
         Probability with which it must stay so long.
     start_ns : int
         The window's start, nanoseconds since the Unix epoch.
+    forward_time_s : float
+        What a learnt forward-looking time begins with.
     queue : JobQueue, optional
         The scheduler's jobs; a model that says ``reads_queue = True`` sees what is known of them at each instant.
 
@@ -80,6 +119,7 @@ class Foresight:
         horizon_s: float = 60.0,
         least_survival: float = 0.5,
         start_ns: int = 0,
+        forward_time_s: float = 10.0,
         queue: JobQueue | None = None,
     ) -> None:
         unknown = [use for use in uses if use not in USES]
@@ -93,13 +133,14 @@ class Foresight:
         self._horizon_s, self._least = horizon_s, least_survival
         self._queue = queue if getattr(model, "reads_queue", False) else None
         self._since_s: Floats = np.empty(0)
+        self._stays = Stays(forward_time_s)
 
     def checkpoint(self) -> Callable[[], None]:
         """What brings the model back to its present state."""
-        model, since_s = copy.deepcopy(self.model), self._since_s.copy()
+        model, since_s, stays = copy.deepcopy(self.model), self._since_s.copy(), copy.copy(self._stays)
 
         def back() -> None:
-            self.model, self._since_s = model, since_s
+            self.model, self._since_s, self._stays = model, since_s, stays
 
         return back
 
@@ -108,6 +149,7 @@ class Foresight:
         known = self._since_s.size
         if owner.size > known:
             self._since_s = np.append(self._since_s, np.full(owner.size - known, np.nan))
+        self._stays.applied(time_s, owner, left)
         if not (joined.size or left.size):
             return
         before = self._pool(time_s, owner)
@@ -132,9 +174,26 @@ class Foresight:
         if "order" in self.uses:
             remaining_s = np.zeros(owner.size)
             remaining_s[pool.nodes] = self._remaining_s(pool)
+        if "cohort" in self.uses:
+            remaining_s = self._by_cohort(owner, remaining_s)
         if "value" in self.uses:
             departures = self._departures(pool)
-        return Sight(offered, remaining_s, departures)
+        forward_time_s = self._stays.mean_s(owner) if "forward" in self.uses else None
+        return Sight(offered, remaining_s, departures, forward_time_s)
+
+    def _by_cohort(self, owner: Indices, remaining_s: Floats | None) -> Floats:
+        """By node, its place: later ones are taken first and given up last, those of large groups.
+
+        A group is what one task holds, or what is free, of the nodes that became idle at one instant. Of equal groups
+        the one that is expected to stay comes later, if that is known.
+        """
+        _, cohort = np.unique(np.where(owner == BUSY, -1.0, self._since_s[: owner.size]), return_inverse=True)
+        keys = cohort * (int(owner.max(initial=0)) - BUSY + 1) + owner - BUSY
+        _, group, sizes = np.unique(keys, return_inverse=True, return_counts=True)
+        rest_s = np.zeros(sizes.size) if remaining_s is None else np.bincount(group, remaining_s) / sizes
+        places = np.empty(sizes.size)
+        places[np.lexsort((rest_s, sizes))] = np.arange(sizes.size)
+        return np.asarray(places[group])
 
     def _pool(self, time_s: float, owner: Indices) -> IdlePool:
         nodes = np.flatnonzero(owner != BUSY).astype(np.int32)

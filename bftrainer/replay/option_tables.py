@@ -34,6 +34,8 @@ class OptionTables:
     For a task that saves, both costs are `checkpoint_s` and `restart_s` on C_j nodes, and ``Tcdw`` below is what a hit
     on n nodes is expected to lose (`bftrainer.replay.saving.hit_s`). That saves take time is left out.
 
+    Tfwd is that of the settings, or `forward_time_s` where it is learnt.
+
     With `departures` to expect, the first term is ``Tfwd O_j(n) (1 - hits(n) Tcdw)``: in the forward time, a task on n
     nodes expects ``Tfwd hits(n)`` events that take some of them, each of which costs it ``Tcdw O_j(n)``. This assumes
     that it keeps its count meanwhile, and that departures do not depend on which nodes it has; so each task's values
@@ -54,6 +56,7 @@ class OptionTables:
         self._is_static = is_static(settings.objective)
         self._known: dict[int, dict[Situation, Offer]] = {}
         self.departures: Departures | None = None
+        self.forward_time_s: float | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Snapshots leave out what can be made again."""
@@ -100,6 +103,7 @@ class OptionTables:
             and is not metered.
         """
         modes, found = self._modes, []
+        foresees = self.departures is not None or self.forward_time_s is not None
         several = metered or any(len(limits) > 1 for limits in modes.values())
         # Nearly all are known, and this loop is then the cost of making a problem.
         for slot, (number, held) in enumerate(zip(state.active.tolist(), state.counts.tolist(), strict=True)):
@@ -108,9 +112,9 @@ class OptionTables:
             if known is None:
                 known = self._known[number] = {}
             offer = known.get(situation)
-            if offer is None or self.departures is not None:
+            if offer is None or foresees:
                 offer = self._metered(state, slot) if metered else self._best_limits(state, slot)
-                if self._is_static and self.departures is None:
+                if self._is_static and not foresees:
                     known[situation] = offer
             found.append(offer)
         return found
@@ -157,7 +161,8 @@ class OptionTables:
         number, held = int(state.active[slot]), int(state.counts[slot])
         current = state.specs[number]
         rows = [self.credit(self.state_of(state, slot, spec), state.time_s) for spec in modes]
-        table = settings.forward_time_s * np.stack(rows)
+        forward_time_s = settings.forward_time_s if self.forward_time_s is None else self.forward_time_s
+        table = forward_time_s * np.stack(rows)
         if self.departures is not None:
             for spec, values in zip(modes, table, strict=True):
                 lost_s = hit_s(spec, state.clocks.get(number))

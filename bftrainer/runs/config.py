@@ -153,8 +153,8 @@ class ReplayConfig:
         "order",
         str,
         "foresight: --foresight-use",
-        "What it changes: which nodes tasks get, what counts are worth, and which nodes are on offer.",
-        metavar="order,value,pool",
+        "What it changes: which nodes tasks get, what counts are worth, how far ahead, and which nodes are on offer.",
+        metavar="order,cohort,value,forward,pool",
     )
     foresight_horizon_s: float = option_field(
         60.0, float, "foresight: --foresight-horizon", "Seconds for which a free node must be expected to stay."

@@ -22,7 +22,7 @@ from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.runs.baseline import Efficiency, efficiency
 from bftrainer.runs.bounds import WorkBounds, bounds
 from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.knowledge import foresees
+from bftrainer.runs.foreseen import foreseen
 from bftrainer.runs.power import Metered, with_tuning
 from bftrainer.runs.result import RunResult, Timings
 from bftrainer.runs.run_inputs import Inputs, load_inputs
@@ -164,7 +164,7 @@ def _recorded(
     metering = tuner is not None or config.idle_power_w > 0
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
     allocator = Allocator(
-        inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, foresees(config, log), learning
+        inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, foreseen(config, log), learning
     )
     recording, engine = recorded(
         log.row_arrays(),

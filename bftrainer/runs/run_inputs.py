@@ -21,8 +21,8 @@ from bftrainer.objectives import get_objective
 from bftrainer.replay import Settings
 from bftrainer.runs.baseline import work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.foreseen import queue_file, refuse_unfit
 from bftrainer.runs.kept import keep_problem
-from bftrainer.runs.knowledge import check_learned, foresees, queue_file
 from bftrainer.runs.power import PowerPlan, Tuning, power_plan, refuse_unused_power
 from bftrainer.runs.readers import LEARNED, Readers
 from bftrainer.tasksets import AssumedScaling
@@ -131,8 +131,7 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     power = power_plan(config, log, tasks)
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_power_cap_w())
-    foresees(config, log)  # a model that cannot be made is refused now
-    check_learned(config, tasks, learned)
+    refuse_unfit(config, log, tasks, learned)
     load_s = time.perf_counter() - began
     said = tuple(map(legible, notes))
     of_tasks = tasks, said, sources, assumed_scaling, settings, power, tuning

@@ -282,7 +282,7 @@ DECISIONS = RunTable(
         *_columns(Holds.COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, only=_is_tuned),
         *_columns(Holds.REAL, "drawn_w cap_w", null=True, only=_is_tuned),
         *_columns(Holds.COUNT, "offered", only=_foresees),
-        *_columns(Holds.REAL, "departures_per_s departure_share", null=True, only=_foresees),
+        *_columns(Holds.REAL, "departures_per_s departure_share forward_time_s", null=True, only=_foresees),
     ),
 )
 TASKS = RunTable(

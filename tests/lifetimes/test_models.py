@@ -54,9 +54,18 @@ def test_the_oracle_knows_when_nodes_leave(seed, share):
     assert oracle.survival(pool.ages_s, pool, 600.0).tolist() == (found > 600.0).tolist()
 
 
-@pytest.mark.parametrize("name", ["age", "survival"])
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("age", "order"),
+        ("survival", "order"),
+        ("age", "cohort"),
+        ("age", "forward"),
+        ("survival", "cohort,value,forward"),
+    ],
+)
 @pytest.mark.parametrize("seed", range(3))
-def test_causal_models_see_only_the_past(name, seed):
+def test_causal_models_see_only_the_past(name, use, seed):
     """With another future, all decisions until it begins are the same ones."""
     log = random_log(seed, nodes=12, flips=160)
     cut = len(log.time_ns) * 2 // 3
@@ -66,11 +75,13 @@ def test_causal_models_see_only_the_past(name, seed):
     other = replace(log, time_ns=np.concatenate((log.time_ns[:cut], times)))
     assert (other.time_ns[cut:] != log.time_ns[cut:]).any()
     tables = [
-        run_replay(each, solver="dp", forward_time_s=300.0, foresight=name, baseline=False).recording
+        run_replay(each, solver="dp", forward_time_s=300.0, foresight=name, foresight_use=use, baseline=False).recording
         for each in (log, other)
     ]
     until_s = float(min(each.time_ns[cut] for each in (log, other)) - log.start_ns) / NS
-    decided = [[each.after for each in table.decisions if each.time_s < until_s] for table in tables]
+    decided = [
+        [(each.after, each.forward_time_s) for each in table.decisions if each.time_s < until_s] for table in tables
+    ]
     assert decided[0] == decided[1]
     assert len(decided[0]) > 20
     moved = [[(m.time_s, m.task, m.nodes.tolist()) for m in t.allocation if m.time_s < until_s] for t in tables]

@@ -134,6 +134,58 @@ def test_values_allow_for_departures():
     assert seen[1].tasks[0].values == pytest.approx(worth)
 
 
+def test_large_cohorts_are_taken_first_and_small_parts_given_up_first():
+    """A task takes the largest group of nodes that became idle together, and gives up what it holds of the smallest."""
+    found = allocator(Told(), task(most=5), uses=("cohort",), forward_time_s=100.0)
+    found.on_event(Event.join(0.0, "a"))
+    assert found.on_event(Event.join(10.0, "b", "c", "d")).added == {"J0": ("b", "c", "d")}
+    found.on_event(Event.leave(20.0, "c"), Event.join(20.0, "e"))
+    second = task("J1", most=1, rate=1_000.0)
+    last = found.on_event(Event.submission(30.0, second))
+    assert (last.removed, last.added) == ({"J0": ("a",)}, {"J1": ("a",)})
+
+
+@given(owner=owners, data=st.data())
+def test_a_cohort_is_used_up_before_the_next(owner, data):
+    """Of all groups, what one task holds or what is free of one instant's nodes, at most one is handed over in part."""
+    owner = np.array(owner, dtype=np.int32)
+    since_s = np.array(data.draw(st.lists(st.sampled_from([0.0, 5.0, 9.0]), min_size=owner.size, max_size=owner.size)))
+    foresight = Foresight(Told(), ("cohort",))
+    foresight._since_s = since_s
+    size = data.draw(st.integers(0, int((owner == FREE).sum())))
+    after, _, _ = moved_by_lifetime(owner, [(7, size)], foresight.sight(9.0, owner).remaining_s)
+    groups = [np.flatnonzero((owner == FREE) & (since_s == at_s)) for at_s in (0.0, 5.0, 9.0)]
+    taken = [(int((after[group] == 7).sum()), group.size) for group in groups]
+    assert sum(0 < some < every for some, every in taken) <= 1
+    left_alone = max([every for some, every in taken if not some], default=0)
+    assert all(every >= left_alone for some, every in taken if some)
+
+
+def test_the_forward_time_is_learnt():
+    """It is the running time of tasks over the changes of their counts, with one change in the time given at first."""
+    foresight = Foresight(Told(), ("forward",), forward_time_s=50.0)
+    found = Allocator((task(),), Settings(as_given, solver="dp", forward_time_s=50.0), foresight=foresight)
+    events = (
+        (Event.join(0.0, "a", "b"), 50.0),  # a start is no change
+        (Event.join(100.0, "c"), 150.0),  # it has run for 100 s, and grows
+        (Event.leave(160.0, "a", "c"), 210.0 / 3),  # one hit, however many nodes
+        (Event.leave(190.0, "b"), 240.0 / 4),  # nothing is left to decide on
+        (Event.join(500.0, "b"), 240.0 / 4),  # nothing ran
+    )
+    for event, wanted in events:
+        decision = found.on_event(event)
+        assert decision.forward_time_s == (None if decision.result is None else pytest.approx(wanted))
+
+
+def test_values_look_as_far_ahead_as_was_learnt():
+    """A task that keeps its counts for long grows; one that keeps them for less time than growing takes does not."""
+    for stays_s, wanted in ((100.0, 4), (2.0, 3)):
+        foresight = Foresight(Told(), ("forward",), forward_time_s=stays_s)
+        found = Allocator((task(),), Settings(as_given, solver="dp", forward_time_s=1_000.0), foresight=foresight)
+        found.on_event(Event.join(0.0, "a", "b", "c"))
+        assert found.on_event(Event.join(0.5, "d")).after == (wanted,)
+
+
 def test_without_departures_of_its_own_nodes_leave_one_by_one():
     """A model that only knows survival is taken to lose nodes singly, as many as it expects in a horizon."""
     found = allocator(Told(survival=lambda ages_s, _, __: np.full(ages_s.size, 0.7)), uses=("value",))
@@ -184,7 +236,7 @@ def test_departures_that_are_none_are_refused():
 def test_settings_of_foresight_are_checked():
     """Unknown uses, a horizon of nothing and probabilities that are none are refused."""
     for uses, more, message in (
-        (("order", "all"), {}, "Expected uses of foresight among order, value, pool, got order, all"),
+        (("order", "all"), {}, "Expected uses of foresight among order, cohort, value, forward, pool, got order, all"),
         (("pool",), {"horizon_s": 0.0}, "Expected a horizon of foresight > 0 s, got 0.0"),
         (("pool",), {"least_survival": 1.1}, "Expected a probability of survival from 0 to 1, got 1.1"),
     ):

@@ -70,11 +70,10 @@ def columns_of(result: RunResult) -> dict[str, Any]:
 def first_frames(journal: Path, count: int, to: Path) -> Path:
     """A journal that ends after so many frames, in the middle of the next one."""
     shutil.copy(journal, to)
-    known = SignedJournal(journal, AFTER)
-    begin, length = known._frames[count - 1]
+    with closing(SignedJournal(journal, AFTER)) as known:
+        begin, length = known._frames[count - 1]
     with to.open("r+b") as file:
         file.truncate(min(begin + length + 50, journal.stat().st_size))
-    known.close()
     return to
 
 

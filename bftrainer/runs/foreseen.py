@@ -1,4 +1,4 @@
-"""What the decisions of a run know beforehand: how long nodes stay, which jobs wait, and how tasks scale."""
+"""What a configuration lets decisions foresee, the scheduler's queue that this takes, and what does not go with it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ def queue_file(config: ReplayConfig) -> Path | None:
     UnusedOptionsError
         If they are given, and it does not read them.
     """
-    if config.foresight == "none" or not reads_queue(config.foresight):
-        if config.queue is not None:
-            raise UnusedOptionsError({"--queue": f"foresight {config.foresight} does not read it"})
+    model, given = config.foresight, config.queue
+    if model == "none" or not reads_queue(model):
+        if given is not None:
+            raise UnusedOptionsError({"--queue": f"foresight {model} does not read it"})
         return None
-    if config.queue is not None:
-        return config.queue
+    if given is not None:
+        return given
     if isinstance(config.node_log, Path) and (beside := queue_path(config.node_log)).exists():
         return beside
-    raise SettingsError(f"Missing --queue, the scheduler's jobs, which foresight {config.foresight} plans.")
+    raise SettingsError(f"Missing --queue, the scheduler's jobs, which foresight {model} plans.")
 
 
-def foresees(config: ReplayConfig, log: NodeLog) -> Foresight | None:
+def foreseen(config: ReplayConfig, log: NodeLog) -> Foresight | None:
     """What the decisions of a replay of a log foresee, by a new model; None if that is nothing.
 
     Raises
@@ -46,25 +47,34 @@ def foresees(config: ReplayConfig, log: NodeLog) -> Foresight | None:
     """
     if config.foresight == "none":
         return None
-    model, uses = get_lifetimes(config.foresight, log.row_arrays()), config.foresight_use.split(",")
-    given = {"horizon_s": config.foresight_horizon_s, "least_survival": config.foresight_least}
     queue = queue_file(config)
-    jobs = None if queue is None else read_queue(queue)
-    return Foresight(model, uses, **given, start_ns=log.start_ns, queue=jobs)
+    return Foresight(
+        get_lifetimes(config.foresight, log.row_arrays()),
+        config.foresight_use.split(","),
+        horizon_s=config.foresight_horizon_s,
+        least_survival=config.foresight_least,
+        start_ns=log.start_ns,
+        forward_time_s=config.forward_time_s,
+        queue=None if queue is None else read_queue(queue),
+    )
 
 
-def check_learned(config: ReplayConfig, tasks: Sequence[TaskSpec], learned: Collection[str]) -> None:
-    """Refuse what does not go with learning the curves of the tasks that are named.
+def refuse_unfit(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec], learned: Collection[str]) -> None:
+    """Refuse a model of lifetimes that cannot be made, and what does not go with learning the curves of tasks.
 
     Raises
     ------
+    LifetimeError
+        If there is no such model.
     SettingsError
-        If one of them is tuned, foresight would tell their curves, or noise is given and nothing is learned.
+        If a task that learns its curve is tuned, foresight would tell its curve, or noise is given and nothing learns.
     """
+    foreseen(config, log)
     tuned = next((task.name for task in tasks if task.name in learned and task.tuning is not None), None)
     if tuned is not None:
         raise SettingsError(f"Expected a curve of a tuned task, which its settings scale, got none (task {tuned}).")
-    if learned and config.foresight != "none" and "order" in config.foresight_use.split(","):
-        raise SettingsError("Expected --foresight-use value or pool: order goes by curves, which are learned here.")
+    if learned and config.foresight != "none" and {"order", "cohort"} & set(config.foresight_use.split(",")):
+        why = "order and cohort go by curves, which are learned here"
+        raise SettingsError(f"Expected --foresight-use value, forward or pool: {why}.")
     if not learned and config.profile_noise != OPTIONS["profile_noise"].default:
         raise UnusedOptionsError({"--profile-noise": "no curve is learned"})
