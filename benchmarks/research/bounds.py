@@ -40,15 +40,21 @@ def of_window(config: ReplayConfig) -> WorkBounds:
 
 
 def row(found: Sequence[WorkBounds]) -> list[str]:
-    """Cells of a setting: what blind decisions lose, what others gain, and in how many windows their order holds."""
+    """Cells of a setting: what blind decisions lose, what others gain, and in how many windows their order holds.
+
+    Gains are paired by window, as shares of the mean work of blind decisions, which in single windows may be next to none.
+    """
     by_name: dict[str, list[WorkBound]] = {}
     for each in found:
         for bound in each.bounds:
             by_name.setdefault(bound.name, []).append(bound)
     lost = estimate([100 * bound.preemption_share for bound in by_name["blind"]])
     cells = [f"{lost.mean:.1f}"]
+    blind = [bound.work for bound in by_name["blind"]]
+    base = sum(blind) / len(blind)
     for name in ("clairvoyant order", "clairvoyant pool", "cost-free"):
-        gain = estimate([100 * bound.against_blind for bound in by_name[name] if bound.against_blind is not None])
+        pairs = zip(by_name[name], blind, strict=True)
+        gain = estimate([100 * (bound.work - work) / base for bound, work in pairs])
         cells.append(f"{gain.mean:+.1f} ± {gain.half_width or 0.0:.1f}")
     ordered = sum(not any("order" in note for note in each.notes()) for each in found)
     return [*cells, f"{ordered} of {len(found)}"]

@@ -32,7 +32,7 @@ class WorkBound:
     work : float
         Work done until the instant of comparison.
     against_blind : float or None
-        The same as a share of that of the given settings, less 1; None if these did none.
+        The same as a share of that of the given settings, less 1; None if these did no lasting work.
     preemption_share, rescale_share : float
         Work lost until the end of the replay to departures, and to the decisions' own changes, as shares of all done.
     """
@@ -134,7 +134,7 @@ def bounds(
             name,
             changes,
             works[place],
-            works[place] / works[-1] - 1.0 if works[-1] else None,
+            works[place] / works[-1] - 1.0 if works[-1] > 0.0 else None,
             ratio(math.fsum(run.preemption), math.fsum(run.gross)) or 0.0,
             ratio(math.fsum(run.rescale), math.fsum(run.gross)) or 0.0,
         )
