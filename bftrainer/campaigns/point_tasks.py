@@ -16,7 +16,7 @@ import numpy as np
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.files.opening import SAMPLE_TASKS, sample_path
 from bftrainer.model import TaskSpec
-from bftrainer.runs.readers import Readers
+from bftrainer.runs.readers import LEARNED, Readers
 from bftrainer.tasksets import TaskSet, write_task_set
 from bftrainer.tasksets.task_generator import generate_tasks
 
@@ -82,7 +82,7 @@ class TaskChanges:
         Raises
         ------
         SettingsError
-            If the tasks found are tuned and have no work to scale, or their scaling is only assumed.
+            If the tasks found have no work or no costs to scale (tuned ones, those that save), or assumed scaling.
         InvalidTaskError
             If a task cannot have so many nodes, or so few.
         """
@@ -93,6 +93,8 @@ class TaskChanges:
                 raise SettingsError(f"Expected tasks to change that have a scaling, got {found.assumed_scaling.note}.")
             if self.work_scale != 1.0 and any(task.tuning is not None for task in found.tasks):
                 raise SettingsError("Expected a work_scale of tasks with work, got tuned ones, which have epochs.")
+            if self.cost_scale != 1.0 and any(task.saves is not None for task in found.tasks):
+                raise SettingsError("Expected a cost_scale of tasks with grow and shrink costs, got some that save.")
             tasks = found.tasks if self.count is None else tuple(_repeated(found.tasks, self.count))
         return tuple(
             replace(
@@ -142,6 +144,8 @@ class ChangedTasks:
             self._made[key] = self._file(changes, options)
         path = self._made[key]
         others = {name: value for name, value in options.items() if name not in NAMING}
+        if options.get("scaling") == LEARNED:  # the file has the truth, and decisions are to learn it
+            others["scaling"] = LEARNED
         return options if path is None else others | {"tasks": str(path)}
 
     def _file(self, changes: TaskChanges, options: dict[str, Any]) -> Path | None:
@@ -149,6 +153,8 @@ class ChangedTasks:
             found = TaskSet(()) if changes.scenario else _task_set(options, self._readers)
         except (BftrainerError, OSError):
             return None  # such a point fails when it is replayed, for this reason
+        if found.learned and options.get("scaling") != LEARNED:
+            raise SettingsError("Expected given curves where a sweep changes tasks, or scaling = 'learned', got some.")
         tasks = changes.made(found)
         if self._place is None:
             return None
@@ -169,12 +175,13 @@ def _task_set(options: Mapping[str, Any], readers: Readers) -> TaskSet:
     )
 
 
-def has_tuned_tasks(options: Mapping[str, Any], readers: Readers) -> bool | None:
-    """Whether a point's tasks are tuned; None if they cannot be read, reported when the point is replayed."""
+def kinds_of_tasks(options: Mapping[str, Any], readers: Readers) -> dict[str, bool]:
+    """Whether a point has tuned and learned tasks; empty if they cannot be read, reported when it is replayed."""
     try:
-        return any(task.tuning is not None for task in _task_set(options, readers).tasks)
+        found = _task_set(options, readers)
     except (BftrainerError, OSError):
-        return None
+        return {}
+    return {"tuned": any(task.tuning is not None for task in found.tasks), "learned": bool(found.learned)}
 
 
 def referenced(options: Mapping[str, Any], readers: Readers) -> list[str]:

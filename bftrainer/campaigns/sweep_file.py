@@ -15,13 +15,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from bftrainer.campaigns.point_tasks import NAMING, TASK_OPTIONS, ChangedTasks, TaskChanges, has_tuned_tasks, referenced
+from bftrainer.campaigns.point_tasks import NAMING, TASK_OPTIONS, ChangedTasks, TaskChanges, kinds_of_tasks, referenced
 from bftrainer.errors import BftrainerError, SolverUnavailableError, SweepError, UnknownSolverError, suggestion
 from bftrainer.files.documents import toml_file
 from bftrainer.model import instant_ns
 from bftrainer.objectives.credits import as_given
 from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.readers import Readers
+from bftrainer.runs.readers import LEARNED, Readers
 from bftrainer.spot.generation import GenerationConfig, HoleOptions, ModelName
 from bftrainer.spot.minute_model import MinuteOptions
 
@@ -40,8 +40,14 @@ _MOST = 2**63
 def merged(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     """Merge options of a point into those of the base, replacing also those that they stand for."""
     over = {name for one, others in _INSTEAD.items() if one in point for name in others}
-    over |= {one for one, others in _INSTEAD.items() if any(name in point for name in others)}
-    return {name: value for name, value in base.items() if name not in over} | dict(point)
+    over |= {one for one, others in _INSTEAD.items() if any(_names(name, point) for name in others)}
+    kept = {name: value for name, value in base.items() if name not in over or (name, value) == ("scaling", LEARNED)}
+    return kept | dict(point)
+
+
+def _names(name: str, point: Mapping[str, Any]) -> bool:
+    """Whether a point has an option that names inputs, as a law of scaling does; that curves are learned does not."""
+    return name in point and (name, point[name]) != ("scaling", LEARNED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,7 @@ class SweepSpec:
         for point in points:
             given, reasons = dict(point.options), {}
             with suppress(UnknownSolverError, SolverUnavailableError):  # reported when the point is replayed
-                reasons = point.config().without_effect(tuned=has_tuned_tasks(given, readers))
+                reasons = point.config().without_effect(**kinds_of_tasks(given, readers))
             useful |= given.keys() - reasons.keys()
             vain |= {name: why for name, why in reasons.items() if name in given}
         unused = [f"{name} ({why})" for name, why in vain.items() if name not in useful]

@@ -126,6 +126,18 @@ def limit_in_words(summary: Mapping[str, Any]) -> str | None:
     return None if limit not in _LIMITS else _LIMITS[limit].format(format_value(ledger.get(limit), "share"))
 
 
+def learned_in_words(summary: Mapping[str, Any]) -> str | None:
+    """What decisions learned of how tasks scale; None if they knew it."""
+    if (tasks := summary.get("learned_tasks")) is None:
+        return None
+    errors = [summary.get("learned_error"), summary.get("learned_error_used")]
+    used, mean = (format_value(each, "share") for each in reversed(errors))
+    return (
+        f"curves of {tasks:,} of {summary['tasks_total']:,} tasks, in {summary['learned_probes']:,} probes; "
+        f"error at the end {used} where tasks ran, {mean} over all counts"
+    )
+
+
 def bounds_in_words(summary: Mapping[str, Any]) -> str | None:
     """How much more work other decisions would do on the same nodes, and what to know of that; None if unknown."""
     found = summary.get("bounds")

@@ -18,7 +18,7 @@ from bftrainer.report.charts import time_charts
 from bftrainer.report.comparison import figures_of, input_files
 from bftrainer.report.explorer import explorer_data, explorer_script
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
-from bftrainer.report.ledger import bounds_in_words, limit_in_words
+from bftrainer.report.ledger import bounds_in_words, learned_in_words, limit_in_words
 from bftrainer.report.metrics import fallen_back, settled_before
 from bftrainer.report.page_drawings import OUTCOMES, page_drawings
 from bftrainer.report.pictures import local_time, machine_in_words, zone_of
@@ -85,7 +85,7 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str, 
         facts={
             "losses": _limits(runs),
             "tasks": list(filter(None, map(_longest_wait, runs))),
-            "decisions": [*_optimality(runs), *_bounds(runs)],
+            "decisions": [*_optimality(runs), *_known(runs)],
             "fragments": _fragment_facts(runs, logs),
         },
         task_tables=[_task_table(run, MOST_ROWS // len(runs)) for run in runs],
@@ -225,10 +225,11 @@ def _limits(runs: Sequence[FinishedRun]) -> list[str]:
     return [f"{names_of(some)}: limited by: {text}." for text, some in found.items()]
 
 
-def _bounds(runs: Sequence[FinishedRun]) -> list[str]:
-    """How much better decisions could be, of the runs that tell."""
-    texts = [(run.name, bounds_in_words(run.summary)) for run in runs]
-    return [f"{name}: bounds {text}." for name, text in texts if text is not None]
+def _known(runs: Sequence[FinishedRun]) -> list[str]:
+    """What decisions learned, and how much better they could be, of the runs that tell."""
+    ways = {"learned": learned_in_words, "bounds": bounds_in_words}
+    texts = [(f"{run.name}: {lead}", tell(run.summary)) for run in runs for lead, tell in ways.items()]
+    return [f"{lead} {text}." for lead, text in texts if text is not None]
 
 
 def _optimality(runs: Sequence[FinishedRun]) -> list[str]:

@@ -98,7 +98,11 @@ class ReplayConfig:
     )
     max_events: int | None = option_field(None, int, "inputs: --max-events", "Stop after this many events.", least=1)
     decide_on: DecideOn = option_field(
-        "all", DecideOn, "start: --decide-on", "Events: also submissions and completions, or rows of the log only."
+        None,
+        DecideOn,
+        "start: --decide-on",
+        "Events: also submissions and completions, or rows of the log only.",
+        unset="all; nodes with --compat published",
     )
     compat: Compat = option_field(
         "none",
@@ -170,7 +174,7 @@ class ReplayConfig:
         unset="the log's NAME.queue.csv",
     )
     max_tasks: int = option_field(10, int, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
-    seed: int = option_field(0, int, "limits: --seed", "For --initial random and for tuned tasks.", least=0)
+    seed: int = option_field(0, int, "limits: --seed", "For --initial random, tuned tasks and learned curves.", least=0)
     prune: bool = option_field(
         True, bool, "limits: --no-prune", "Give solvers all options, also those that no optimum uses.", limit="prune"
     )
@@ -240,6 +244,8 @@ class ReplayConfig:
     )
 
     def __post_init__(self) -> None:
+        if self.decide_on is None:
+            object.__setattr__(self, "decide_on", "nodes" if self.compat == "published" else "all")
         for name, option in OPTIONS.items():
             value = getattr(self, name)
             if option.is_file and isinstance(value, str):
@@ -264,21 +270,23 @@ class ReplayConfig:
         for name in ("foresight", "foresight_use", "policy", "power_policy"):
             if not isinstance(getattr(self, name), str):
                 raise SettingsError(f"Expected {name} to be text, got {getattr(self, name)!r}.")
-        if self.compat == "published":
-            object.__setattr__(self, "decide_on", "nodes")
+        if self.compat == "published" and self.decide_on != "nodes":
+            raise SettingsError(f"Expected decide_on nodes with compat published, got {self.decide_on}.")
         check_solver_option("solver", self.solver)
         if self.fallback is not None:
             check_solver_option("fallback", self.fallback)
         if self.strict_published and self.solver != "equal-share":
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
 
-    def without_effect(self, *, tuned: bool | None = None) -> dict[str, str]:
+    def without_effect(self, *, tuned: bool | None = None, learned: bool = False) -> dict[str, str]:
         """Options that have no effect in this configuration, and why.
 
         Parameters
         ----------
         tuned : bool, optional
             Whether there are tuned tasks; unknown before tasks are read.
+        learned : bool
+            Whether there are tasks whose curves are learned.
         """
         found = {}
         if self.fallback is not None and self.fallback == self.solver:
@@ -288,8 +296,8 @@ class ReplayConfig:
             others = ("foresight_use", "foresight_horizon_s", "foresight_least", "queue")
             found |= dict.fromkeys(others, "decisions foresee nothing without --foresight")
         if tuned is False:
-            if self.initial != "random":
-                found["seed"] = "nothing is drawn without --initial random or tuned tasks"
+            if self.initial != "random" and not learned:
+                found["seed"] = "nothing is drawn without --initial random, tuned tasks or learned curves"
             found |= dict.fromkeys(("power_options", "policy", "power_policy"), "no task is tuned")
             if not self.idle_power_w:
                 unknown = "no power is known without tuned tasks or --idle-power"

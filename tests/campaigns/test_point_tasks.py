@@ -132,3 +132,29 @@ def test_tasks_without_work_or_scaling_of_their_own_are_refused(sample):
     assumed = AssumedScaling(ScalingModel(), tasks=3, total=40, is_default=True)
     with pytest.raises(SettingsError, match="that have a scaling, got linear from 1 work/s on one node for 3 of 40"):
         TaskChanges(cost_scale=2.0).made(replace(sample, assumed_scaling=assumed))
+
+
+def test_changed_tasks_are_learned_all_the_same(tmp_path):
+    """Decisions learn the curves of changed and of generated tasks, with the noise of each seed."""
+    grid = 'scaling = "learned"\n[grid]\nseed = [1, 2]\n{}\n'
+    for name, change in {"changed": "max_nodes = [4]", "generated": 'scenario = ["nas"]\ncount = [5]'}.items():
+        result = swept(tmp_path, grid.format(change), name)
+        summaries = [read_summary(tmp_path / name / "runs" / point.point.key) for point in result.points]
+        assert [each["settings"]["scaling"] for each in summaries] == ["learned", "learned"]
+        assert summaries[0]["learned_error"] != summaries[1]["learned_error"]
+
+
+def test_costs_that_do_not_count_are_not_scaled(sample):
+    """Tasks that save pay for saves and restarts, whatever growing and shrinking would cost."""
+    saving = TaskSet(tuple(replace(task, checkpoint_s=5.0) for task in sample.tasks))
+    with pytest.raises(SettingsError, match="Expected a cost_scale of tasks with grow and shrink costs, got some that"):
+        TaskChanges(cost_scale=5.0).made(saving)
+    assert TaskChanges(max_nodes=4).made(saving)[0].checkpoint_s == saving.tasks[0].checkpoint_s
+
+
+def test_tasks_that_say_themselves_what_is_learned_are_not_changed(tmp_path):
+    """The file of changed tasks could not say it, so that decisions would know what they are to learn."""
+    task = '[[task]]\nname = "a"\nmin_nodes = 1\nmax_nodes = 4\nwork = 1e4\n[task.scaling]\nmodel = "learned"\n'
+    (tmp_path / "tasks.toml").write_text(f"schema = 1\n{task}")
+    with pytest.raises(SweepError, match=r"line 9: Expected given curves where a sweep changes tasks"):
+        swept(tmp_path, 'tasks = "tasks.toml"\nscaling = "linear"\n[grid]\nmax_nodes = [2]\n')

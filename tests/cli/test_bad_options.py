@@ -54,6 +54,7 @@ OPTIONS = {
     "-mip true": "either -mip or --solver",
     "-mip false": "either -mip or --solver",
     "--strict-published": "--strict-published with --solver equal-share, got dp",
+    "--compat published --decide-on all": "Expected decide_on nodes with compat published, got all.",
     "--scaling cubic": "scaling linear or amdahl:F, got 'cubic'",
     "--scaling amdahl:2": "F from 0 to 1",
     "--scaling learned --profile-noise -0.1": "profile_noise of 0 or more, got -0.1",

@@ -102,7 +102,7 @@ tasks = "tasks.toml"
 baseline = false
 """
 OF_SWEEPS = {
-    "[grid]\nseed = [1, 2]\n": (7, "seed (nothing is drawn without --initial random or tuned tasks)"),
+    "[grid]\nseed = [1, 2]\n": (7, "seed (nothing is drawn without --initial random, tuned tasks or learned curves)"),
     'solver = "dp"\nthreads = 4\n': (7, "threads (not heeded by dp)"),
     '[grid]\nsolver = ["dp", "equal-share"]\nthreads = [2, 4]\n': (8, "threads (not heeded by"),
     'prune = false\noptTL = 5\n[[point]]\nsolver = "equal-share"\n': (

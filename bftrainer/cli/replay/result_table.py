@@ -8,7 +8,7 @@ from typing import IO, Any
 from bftrainer.cli._shared.stdio import duration, write_rows
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
-from bftrainer.report.ledger import bounds_in_words, limit_in_words
+from bftrainer.report.ledger import bounds_in_words, learned_in_words, limit_in_words
 
 Summary = dict[str, Any]
 
@@ -136,6 +136,7 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
     ("ledger", "occupancy", _ledger),
     ("  limited by", "limited_by", limit_in_words),
     ("bounds", "", bounds_in_words),
+    ("learned", "", learned_in_words),
     ("return on investment", "return_on_investment", lambda s: format_value(s["return_on_investment"], "share")),
     (
         "tasks",
