@@ -340,12 +340,13 @@ def test_the_queue_keeps_limits(tmp_path):
     asked = {"qtime": MIDNIGHT + 50, "Resource_List.walltime": "01:00:40"}
     lines = (
         entry("S", "1.pbs", 100, start=100, exec_host="c1/0+c2/0", **asked),
-        entry("E", "1.pbs", 900, start=100, end=900, exec_host="c1/0+c2/0"),
+        entry("E", "1.pbs", 900, start=100, end=900, exec_host="c1/0+c2/0", **asked),
         entry("E", "2.pbs", 2000, qtime=MIDNIGHT + 950, start=1000, end=2000, exec_host="c1/0"),
         *run("3.pbs", 3000, 4000),  # does not tell when it was queued
     )
     (tmp_path / "20260901").write_text("".join(lines))
-    queue = import_log("pbs", [tmp_path / "20260901"], ImportSettings()).queue
+    day = ImportSettings(start="2026-09-01", end="2026-09-02", window="asked", zone="UTC")
+    queue = import_log("pbs", [tmp_path / "20260901"], day).queue
     assert [(times - MIDNIGHT).tolist() for times in (queue.submit_s, queue.start_s, queue.end_s)] == [
         [50, 950],
         [100, 1000],

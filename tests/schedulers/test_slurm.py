@@ -352,7 +352,8 @@ def test_the_queue_keeps_limits(tmp_path):
         "4|COMPLETED|80|500|600|Partition_Limit|1|n3",
     )
     path.write_text("\n".join((head, *rows)) + "\n")
-    queue = import_log("slurm", [path], ImportSettings()).queue
+    day = ImportSettings(start="1970-01-01", end="1970-01-02", window="asked", zone="UTC")
+    queue = import_log("slurm", [path], day).queue
     assert [queue.submit_s.tolist(), queue.start_s.tolist()] == [[50, 60, 70, 80], [100, 200, 300, 500]]
     assert [queue.nodes.tolist(), queue.limit_s.tolist()] == [[2, 1, 1, 1], [3600, 86_500, math.inf, math.inf]]
     write_queue(tmp_path / "idle.queue.csv", queue)
