@@ -34,7 +34,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "rows alone": {"solver": "dp", "decide_on": "nodes"},
     "random first": {"solver": "dp", "initial": "random"},
     "constraints": {"solver": "highs", "objective": "fair-share", "max_events": 12},
-    "foreseeing": {"solver": "dp", "foresight": "survival"},
+    "foreseeing": {"solver": "dp", "foresight": "survival", "foresight_use": "cohort,value,forward"},
     "oracle": {"solver": "dp", "foresight": "oracle"},
     "learning": {"solver": "dp", "scaling": "learned"},
     "tuned": {"solver": "dp", "tasks": TUNED},
