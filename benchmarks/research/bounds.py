@@ -42,7 +42,7 @@ def of_window(config: ReplayConfig) -> WorkBounds:
 def row(found: Sequence[WorkBounds]) -> list[str]:
     """Cells of a setting: what blind decisions lose, what others gain, and in how many windows their order holds.
 
-    Gains are paired by window, as shares of the mean work of blind decisions, which in single windows may be next to none.
+    Gains are paired by window, as shares of the mean work of blind decisions, which in a window may be next to none.
     """
     by_name: dict[str, list[WorkBound]] = {}
     for each in found:

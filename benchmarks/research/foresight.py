@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,13 @@ def interval(gains: list[float]) -> str:
 
 
 def rows_of(
-    name: str, log: NodeLog, queue: Path | None, tasks: tuple[TaskSpec, ...], length_s: float, first_s: float
+    name: str,
+    log: NodeLog,
+    queue: Path | None,
+    tasks: tuple[TaskSpec, ...],
+    length_s: float,
+    first_s: float,
+    costs: Sequence[float],
 ) -> None:
     """Print the rows of a log, one for each cost."""
     half_s = (log.window_s - first_s) / 2
@@ -70,7 +76,7 @@ def rows_of(
     def mean(cost: float, how: Options) -> float:
         return float(np.mean([work(log, tasks, cost, float(starts_s[at]), length_s, how) for at in CHOSEN_ON]))
 
-    for cost in (1.0, 5.0, 20.0):
+    for cost in costs:
         fixed = max(FIXED, key=lambda how: mean(cost, how))
         ideas = [fixed | how for how in foresights(queue)]
         trained = [mean(cost, how) for how in ideas]
@@ -95,6 +101,7 @@ def main() -> None:
     parser.add_argument("logs", nargs="+", metavar="NAME=PATH,NODES,HOURS[,ROW]")
     parser.add_argument("--tasks", type=Path, required=True)
     parser.add_argument("--copies", type=int, default=1, help="how often the task set is repeated")
+    parser.add_argument("--costs", type=float, nargs="+", default=(1.0, 5.0, 20.0), help="factors of rescale costs")
     given = parser.parse_args()
     one = Readers().task_set(given.tasks, None, None).tasks
     tasks = tuple(
@@ -110,7 +117,7 @@ def main() -> None:
         path, nodes, hours, *row = rest.split(",")
         log, queue = read_node_log(path).selected(0, int(nodes)), queue_path(Path(path))
         first_s = float(log.row_arrays().time_s[int(row[0])]) if row else 0.0
-        rows_of(name, log, queue if queue.exists() else None, tasks, 3600.0 * float(hours), first_s)
+        rows_of(name, log, queue if queue.exists() else None, tasks, 3600.0 * float(hours), first_s, given.costs)
 
 
 if __name__ == "__main__":

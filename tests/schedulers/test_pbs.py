@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -332,3 +333,23 @@ def test_a_run_without_an_end(tmp_path):
     assert reading.tally.open_ended == 1
     _, runs = read(tmp_path, start, entry("c", at=600, exec_host="c2/0"))
     assert runs == [("c1", 0, 600, BusyKind.JOB), ("c2", 600, 36_000, BusyKind.JOB)]
+
+
+def test_the_queue_keeps_limits(tmp_path):
+    """A job is kept with when it was queued, its nodes and its walltime, if its lines tell them."""
+    asked = {"qtime": MIDNIGHT + 50, "Resource_List.walltime": "01:00:40"}
+    lines = (
+        entry("S", "1.pbs", 100, start=100, exec_host="c1/0+c2/0", **asked),
+        entry("E", "1.pbs", 900, start=100, end=900, exec_host="c1/0+c2/0", **asked),
+        entry("E", "2.pbs", 2000, qtime=MIDNIGHT + 950, start=1000, end=2000, exec_host="c1/0"),
+        *run("3.pbs", 3000, 4000),  # does not tell when it was queued
+    )
+    (tmp_path / "20260901").write_text("".join(lines))
+    day = ImportSettings(start="2026-09-01", end="2026-09-02", window="asked", zone="UTC")
+    queue = import_log("pbs", [tmp_path / "20260901"], day).queue
+    assert [(times - MIDNIGHT).tolist() for times in (queue.submit_s, queue.start_s, queue.end_s)] == [
+        [50, 950],
+        [100, 1000],
+        [900, 2000],
+    ]
+    assert [queue.nodes.tolist(), queue.limit_s.tolist()] == [[2, 1], [3640.0, np.inf]]
