@@ -150,7 +150,7 @@ class ReplayConfig:
         "none",
         str,
         "foresight: --foresight",
-        "Model of how long nodes stay: none, age, survival, oracle, or module:callable.",
+        "Model of how long nodes stay: none, age, survival, backfill, oracle, or module:callable.",
         metavar="NAME",
     )
     foresight_use: str = option_field(
