@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from bftrainer.audit import audit
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
-from bftrainer.nodelogs import write_node_log
+from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.runs import ReplayConfig, RunResult, run_replay, write_run
 from bftrainer.runs.run_tables import STEPS
-from bftrainer.tasksets import write_task_set
+from bftrainer.tasksets import read_task_set, write_task_set
 from tests.examples import examples
 from tests.replay.published_rules import Decide, Job, Row, best, heuristic, replayed
 from tests.worlds import NS, World, worlds
@@ -95,6 +95,25 @@ def test_the_model(world, seed):
 def test_the_node_level_model(world, seed):
     """The same by the node-level model itself."""
     agree(distinct(world, seed), best(FORWARD_S), solver="node-level")
+
+
+@pytest.mark.slow
+def test_a_thousand_rows_of_the_published_log(published):
+    """Row by row the same for real nodes and tasks, by the heuristic; nodes are named in the log's order."""
+    whole = read_node_log(published / "ndstat-10sdn6-evt.tar.gz", 1000).selected(0, 256)
+    end_ns = int(np.unique(whole.time_ns)[1074])
+    rows = whole.time_ns <= end_ns
+    log = NodeLog(
+        tuple(f"n{number:03}" for number in range(256)),
+        0,
+        end_ns - whole.start_ns + 1,
+        whole.time_ns[rows] - whole.start_ns,
+        whole.node[rows],
+        whole.idle[rows],
+    )
+    tasks = read_task_set(published / "ImageNet-imgps-Jbnd-1001J.pkl").tasks[:60]
+    placed = [replace(task, submit_s=task.submitted_after_s(whole.start_ns), submit_ns=None) for task in tasks]
+    agree(World(log, tuple(placed), 10, "nodes"), heuristic, solver="equal-share")
 
 
 def log_of(*changes: tuple[float, int, bool], end_s: int = 100) -> NodeLog:
