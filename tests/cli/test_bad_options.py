@@ -59,7 +59,7 @@ OPTIONS = {
     "--scaling amdahl:2": "F from 0 to 1",
     "--scaling learned --profile-noise -0.1": "profile_noise of 0 or more, got -0.1",
     "--scaling learned --profile-noise nan": "profile_noise of 0 or more, got nan",
-    "--scaling learned --foresight age": "order goes by curves, which are learned here",
+    "--scaling learned --foresight age": "order and cohort go by curves, which are learned here",
     "--fallback cbcc": "Did you mean 'cbc'?",
     "--objective throughputs": "Did you mean 'throughput'?",
     "--objective nonsense": "Expected a known objective or module:callable, got 'nonsense'. Known: ",
