@@ -23,7 +23,7 @@ def answering(where: str, kind: type[BftrainerError]) -> Iterator[None]:
         yield
     except BftrainerError:
         raise
-    except Exception as error:
+    except Exception as error:  # what is not ours may raise anything
         text = textwrap.shorten(str(error), 200, placeholder=" ...").removesuffix(".")
         raise kind(f"{where}: raised {type(error).__name__}: {text}.") from error
 

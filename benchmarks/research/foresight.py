@@ -10,18 +10,18 @@ intervals (t).
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
 
+from benchmarks.research.bounds import scaled
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.nodelogs.job_queue import queue_path
 from bftrainer.nodelogs.node_log_files import read_node_log
+from bftrainer.report.intervals import estimate
 from bftrainer.runs import run_replay
 from bftrainer.runs.readers import Readers
 
@@ -45,17 +45,14 @@ def work(
     log: NodeLog, tasks: tuple[TaskSpec, ...], cost: float, since_s: float, length_s: float, how: Options
 ) -> float:
     """Work done in a window with rescale costs so many times as large."""
-    dear = tuple(
-        replace(task, grow_cost_s=task.grow_cost_s * cost, shrink_cost_s=task.shrink_cost_s * cost) for task in tasks
-    )
-    result = run_replay(log, dear, solver="dp", since=since_s, until=length_s, baseline=False, **how)
+    result = run_replay(log, scaled(tasks, cost), solver="dp", since=since_s, until=length_s, baseline=False, **how)
     return float(result.summary()["work_done"])
 
 
 def interval(gains: list[float]) -> str:
     """Mean and half width of the 95 % interval, in percent."""
-    half = student.ppf(0.975, len(gains) - 1) * np.std(gains, ddof=1) / math.sqrt(len(gains))
-    return f"{100 * np.mean(gains):+.1f} ± {100 * half:.1f} %"
+    found = estimate([100 * gain for gain in gains])
+    return f"{found.mean:+.1f} ± {found.half_width or 0.0:.1f} %"
 
 
 def rows_of(
@@ -104,11 +101,7 @@ def main() -> None:
     parser.add_argument("--costs", type=float, nargs="+", default=(1.0, 5.0, 20.0), help="factors of rescale costs")
     given = parser.parse_args()
     one = Readers().task_set(given.tasks, None, None).tasks
-    tasks = tuple(
-        replace(task, name=f"{task.name}-{copy}", submit_s=0.0, submit_ns=None)
-        for copy in range(given.copies)
-        for task in one
-    )
+    tasks = tuple(replace(task, name=f"{task.name}-{copy}") for copy in range(given.copies) for task in one)
     every = [f"{name} {use}" for name, use in zip(NAMES, USES, strict=True)]
     heads = ("log", "cost", "best fixed", "its work", "chosen", "gain", *every, "clairvoyant")
     print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -89,12 +89,12 @@ def paired_gains(results: Sequence[PointResult], option: str, metrics: Sequence[
         PairedGain(value, against, metric, estimate(ratios) if ratios else None, len(side))
         for metric in metrics
         for value, side in others
-        for ratios in [_ratios(side, base, metric)]
+        for ratios in [ratios_less_one([(each, base[key]) for key, each in side.items() if key in base], metric)]
     ]
 
 
-def _ratios(side: dict[Hashable, PointResult], base: dict[Hashable, PointResult], metric: str) -> list[float]:
-    """Ratio less 1 of each pair in which both have the figure, and the base one is not 0."""
-    pairs = [(found.figures.get(metric), base[key].figures.get(metric)) for key, found in side.items() if key in base]
-    ratios = [left / right - 1.0 for left, right in pairs if left is not None and right]
+def ratios_less_one(pairs: Iterable[tuple[PointResult, PointResult]], metric: str) -> list[float]:
+    """Ratio less 1 of each pair in which both have the figure, and the second one's is not 0."""
+    figures = [(one.figures.get(metric), two.figures.get(metric)) for one, two in pairs]
+    ratios = [one / two - 1.0 for one, two in figures if one is not None and two]
     return [ratio for ratio in ratios if math.isfinite(ratio)]

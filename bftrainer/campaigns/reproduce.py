@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.campaigns.engines import LocalEngine
+from bftrainer.campaigns.paired import ratios_less_one
 from bftrainer.campaigns.reproduce_simulations import reproduce_bamboo, reproduce_zeus
 from bftrainer.campaigns.reproduction_page import COLUMNS, Comparison, Reported, Reproduction, mean_of
 from bftrainer.campaigns.sweep import PointResult, run_sweep
@@ -213,5 +214,4 @@ def _mean(cell: Sequence[PointResult]) -> Estimate:
 
 def _paired(cell: Sequence[PointResult], other: Sequence[PointResult], metric: str) -> Estimate:
     """Mean of the relative differences of runs in the same windows."""
-    pairs = [(one.figures[metric], two.figures[metric]) for one, two in zip(cell, other, strict=True)]
-    return mean_of([None if one is None or not two else one / two - 1.0 for one, two in pairs])
+    return mean_of(ratios_less_one(zip(cell, other, strict=True), metric))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import LifetimeError
 from bftrainer.model import RowArrays
 from bftrainer.model.lifetime import Departures, Floats, IdlePool, LifetimeModel, PoolChange
-from bftrainer.plugins import Plugins
+from bftrainer.plugins import Plugins, answering
 
 # Ages at which hazards may change: about four to a decade, from seconds to months.
 _EDGES_S = np.concatenate(([0.0], 10.0 ** np.arange(0.5, 7.01, 0.25)))
@@ -173,10 +173,8 @@ def get_lifetimes(name: str, rows: RowArrays) -> LifetimeModel:
         If there is none of that name, or it does not make a model.
     """
     make = _LIFETIMES.get(name)
-    try:
+    with answering(f"lifetime model {name}", LifetimeError):
         model = make(rows) if getattr(make, "reads_future", False) else make()
-    except Exception as error:  # a model may be third-party code
-        raise LifetimeError(f"lifetime model {name}: raised {type(error).__name__}: {error}.") from error
     missing = [each for each in ("observe", "survival") if not callable(getattr(model, each, None))]
     if missing:
         raise LifetimeError(f"lifetime model {name}: Expected a method {missing[0]}, got {type(model).__name__}.")

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import BftrainerError, ObjectiveError, suggestion
+from bftrainer.errors import ObjectiveError, suggestion
 from bftrainer.model import Objective, TaskSpec, TaskState, is_static
 from bftrainer.objectives.credits import as_given, scaling_efficiency
-from bftrainer.plugins import Plugins
+from bftrainer.plugins import Plugins, answering
 from solvers import AllocationProblem, Floor, LinearRow
 
 Constraint = LinearRow | Floor
@@ -347,10 +347,6 @@ def get_objective(name: str) -> Callable[..., Any]:
     if name in _OBJECTIVES.names() or head not in _MODIFIERS.names():
         return _OBJECTIVES.get(name, others=_MODIFIERS.names())
     modifier: Any = _MODIFIERS.get(head)
-    try:
+    with answering(f"objective {head}", ObjectiveError):
         modify, inner = modifier.parsed(text)
         return modify(get_objective(inner))  # type: ignore[no-any-return]
-    except BftrainerError:
-        raise
-    except Exception as error:  # a modifier may be third-party code
-        raise ObjectiveError(f"objective {head}: raised {type(error).__name__}: {error}.") from error

@@ -149,7 +149,8 @@ class Foresight:
         known = self._since_s.size
         if owner.size > known:
             self._since_s = np.append(self._since_s, np.full(owner.size - known, np.nan))
-        self._stays.applied(time_s, owner, left)
+        if "forward" in self.uses:
+            self._stays.applied(time_s, owner, left)
         if not (joined.size or left.size):
             return
         before = self._pool(time_s, owner)

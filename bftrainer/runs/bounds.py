@@ -93,9 +93,9 @@ def bounds(
 ) -> WorkBounds:
     """Bound what a replay could do.
 
-    All are replays of the same rules: *cost-free* has no rescale costs and maximises throughput; *clairvoyant order*
-    gives nodes by when they will leave, the last to the tasks that lose most; *clairvoyant pool* also leaves those
-    alone that leave within a horizon, the best of `horizons_s`; *blind* foresees nothing.
+    All are replays of the same rules: *cost-free* has no rescale costs, knows curves and maximises throughput;
+    *clairvoyant order* gives nodes by when they will leave, the last to the tasks that lose most; *clairvoyant pool*
+    also leaves those alone that leave within a horizon, the best of `horizons_s`; *blind* foresees nothing.
 
     Parameters
     ----------
@@ -162,4 +162,4 @@ def _inputs(given: Inputs, name: str, changes: dict[str, Any]) -> Inputs:
         return inputs
     nothing: dict[str, Any] = {"grow_cost_s": 0.0, "shrink_cost_s": 0.0} | dict.fromkeys(SAVING_FIELDS)
     free = tuple(replace(task, **nothing) for task in given.tasks)
-    return replace(inputs, tasks=free, settings=replace(given.settings, objective=throughput))
+    return replace(inputs, tasks=free, learned=(), settings=replace(given.settings, objective=throughput))

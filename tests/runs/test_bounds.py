@@ -72,6 +72,13 @@ def test_settings_that_foresee_stand_beside_blind():
     assert found.bounds[-1].work == bounded(given(), 60.0).bounds[-1].work
 
 
+def test_the_ceiling_knows_curves(found):
+    """Where decisions learn curves, cost-free ones know them: the ceiling is that of known curves."""
+    learning = bounded(given(scaling="learned", objective="throughput"), 60.0)
+    assert learning.bounds[0].work == found.bounds[0].work
+    assert learning.bounds[-1].work != found.bounds[-1].work
+
+
 def test_work_that_is_done_early_is_said():
     """Where all is done in the end, work is compared when the first is done, and a note says how little that tells."""
     found = bounded(given(work=20_000.0), 60.0)
