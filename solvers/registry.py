@@ -1,9 +1,9 @@
 """Solvers by name: found by entry point, described without being imported, called through one wrapper.
 
 A solver registers by an entry point of the group ``bftrainer.solvers`` whose object is a class that fits
-`solvers.problem.Solver`; one that is not registered is called ``module:Class``. Its module must import its solver library
-inside `solve`, not at its top, so that listing solvers imports none of them. A static method ``licence() -> str`` is
-optional.
+`solvers.problem.Solver`; one that is not registered is called ``module:Class``. Its module must import its solver
+library inside `solve`, not at its top, so that listing solvers imports none of them. A static method ``licence() ->
+str`` is optional.
 """
 
 from __future__ import annotations
