@@ -110,9 +110,9 @@ class SweepSpec:
         """Options in which points may differ, in the order of the file."""
         return tuple(dict.fromkeys(name for point in self.points for name in point))
 
-    @property
-    def _reader(self) -> _Reader:
-        return _Reader(self.path, self.text.decode())
+    def at(self, name: str) -> str:
+        """The file, and the line that gives an option."""
+        return _Reader(self.path, self.text.decode()).at(name)
 
     @property
     def trace_seeds(self) -> tuple[int, ...]:
@@ -175,7 +175,7 @@ class SweepSpec:
             vain |= {name: why for name, why in reasons.items() if name in given}
         unused = [f"{name} ({why})" for name, why in vain.items() if name not in useful]
         if unused:
-            first = self._reader.at(unused[0].partition(" ")[0])
+            first = self.at(unused[0].partition(" ")[0])
             raise SweepError(f"{first}: Options that have no effect: {', '.join(unused)}.")
 
     def _resolved(
@@ -203,7 +203,7 @@ class SweepSpec:
         try:
             options = made(changes, options)
         except BftrainerError as error:
-            raise SweepError(f"{self._reader.at(next(iter(changes.given)))}: {error}") from None
+            raise SweepError(f"{self.at(next(iter(changes.given)))}: {error}") from None
         for name, option in OPTIONS.items():
             if option.is_file and isinstance(options.get(name), str):
                 path = Path(options[name])
