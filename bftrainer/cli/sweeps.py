@@ -57,7 +57,9 @@ MOST_ROWS = 50
     "--metric",
     "metrics",
     multiple=True,
-    help="Figure by which the page judges settings; a second one is what they are weighed against. Of --paired: any.",
+    metavar="NAME",
+    help="Figure by which the page judges settings (see `plot --list`); a second one is what they are weighed against."
+    " Also those of --paired.",
 )
 @click.option(
     "--paired",
