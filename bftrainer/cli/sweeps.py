@@ -109,7 +109,7 @@ def sweep(
             tell(f"Finished points are kept; --resume continues in {place}.")
         raise
     if any(
-        not {"tasks", "scenario"} & {*spec.base, *point} and {"node_log", "trace_seed"} & {*spec.base, *point}
+        not {"tasks", "scenario", "sample"} & {*spec.base, *point} and {"node_log", "trace_seed"} & {*spec.base, *point}
         for point in spec.points
     ):
         tell(f"Note: {SAMPLE_TASKS_USED}")
