@@ -111,6 +111,7 @@ plot pool run -o out.svg
 plot losses run {point} -o out.svg
 plot setting run {point} -o out.svg --against foresight --metric work_done
 plot gantt run -o out.svg
+plot paired swept --against forward_time_s -o out.svg
 runs verify run power swept spot
 runs list . | run swept .unfinished.new
 runs clean . | run swept .unfinished.new
