@@ -143,6 +143,13 @@ COSTS_SINCE = (
     .order_by(TRIAL.c.observation)
 )
 
+_OF_TRIAL = REPORT.c.job_id == sa.bindparam("job"), REPORT.c.trial_number == sa.bindparam("number")
+ADD_REPORT = sa.insert(REPORT)
+LAST_REPORT = sa.select(REPORT).where(*_OF_TRIAL).order_by(REPORT.c.epoch.desc()).limit(1)
+REPORTS_AFTER = (
+    sa.select(REPORT).where(*_OF_TRIAL, REPORT.c.epoch > sa.bindparam("after")).order_by(REPORT.c.epoch).limit(_LIMIT)
+)
+
 _EVENTS_OF = EVENT.c.job_id == sa.bindparam("job")
 ADD_EVENT = sa.insert(EVENT)
 LAST_EVENT = sa.select(sa.func.coalesce(sa.func.max(EVENT.c.number), 0)).where(_EVENTS_OF)

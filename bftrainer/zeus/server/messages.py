@@ -210,6 +210,7 @@ class TrainingResult(LenientTrainingResult):
     trial_number: Counted
     time: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
     energy: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
+    current_epoch: Annotated[Whole, Field(ge=0, le=LARGEST)]
 
     @field_validator("metric")
     @classmethod

@@ -3,6 +3,7 @@
 # FastAPI evaluates annotations to read requests, and some depend on local variables: they cannot be strings.
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -28,13 +29,14 @@ from bftrainer.zeus.server.messages import (
     TrialId,
 )
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.state_messages import JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import EpochRow, JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.store import Transaction
 
 __all__ = ["actor_of", "api", "operations", "state"]
 
 _JOBS_A_PAGE, _TRIALS_A_PAGE, _EVENTS_A_PAGE = 100, 1_000, 100
 _SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
-_EVENTS = TypeAdapter(list[JobEvent])
+_EVENTS, _EPOCHS = TypeAdapter(list[JobEvent]), TypeAdapter(list[EpochRow])
 _WHAT = {
     400: "Unknown job or trial, or a trial that is over; or no such body",
     401: "No token, or a wrong one",
@@ -163,6 +165,18 @@ def state() -> APIRouter:
         """Trials of a job by number."""
         found = await _optimizer(request).service.look(lambda transaction: transaction.trials(job_id, after, limit))
         return Response(_ROWS.dump_json(found), media_type="application/json")
+
+    @router.get("/state/reports", response_model=list[EpochRow], responses=_responses())
+    async def reports(
+        request: Request,
+        job_id: JobId,
+        trial_number: Annotated[int, Query(ge=1, le=LARGEST)],
+        after: Annotated[int, Query(description="Epochs beyond this one.", ge=-1, le=LARGEST)] = -1,
+        limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
+    ) -> Response:
+        """What a trial has used and reached, epoch by epoch."""
+        work = partial(Transaction.reports, job_id=job_id, number=trial_number, after=after, limit=limit)
+        return Response(_EPOCHS.dump_json(await _optimizer(request).service.look(work)), media_type="application/json")
 
     @router.get("/state/events", response_model=list[JobEvent], responses=_responses())
     async def events(

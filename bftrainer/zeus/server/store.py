@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -20,8 +21,8 @@ from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.server import job_tables as tables
 from bftrainer.zeus.server.database import Database, open_database
 from bftrainer.zeus.server.job_tables import make_ready
-from bftrainer.zeus.server.messages import LenientJobSpec
-from bftrainer.zeus.server.state_messages import JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.messages import LenientJobSpec, LenientTrainingResult
+from bftrainer.zeus.server.state_messages import EpochRow, JobEvent, JobSummary, TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
 with requiring("The server needs", "server", "sqlalchemy"):
@@ -161,6 +162,23 @@ class Transaction:
     def hear(self, job_id: str, number: int, now: float) -> None:
         """Record that a trial is still running."""
         self._connection.execute(tables.HEARD, {"job": job_id, "number": number, "heard": now})
+
+    def last_report(self, job_id: str, number: int) -> Row[Any] | None:
+        """Find what a trial reported by its latest epoch; return a row of the table."""
+        return self._connection.execute(tables.LAST_REPORT, {"job": job_id, "number": number}).first()
+
+    def add_report(self, result: LenientTrainingResult, now: float) -> None:
+        """Keep what a trial has reported."""
+        values = result.model_dump(include={"job_id", "trial_number", "time", "energy"})
+        metric = None if math.isnan(result.metric) else result.metric
+        self._connection.execute(
+            tables.ADD_REPORT, values | {"epoch": result.current_epoch, "metric": metric, "reported": now}
+        )
+
+    def reports(self, job_id: str, number: int, after: int, limit: int) -> list[EpochRow]:
+        """List what a trial reported by epoch, starting after the epoch `after`."""
+        values = {"job": _name(job_id), "number": number, "after": after, "limit": limit}
+        return [EpochRow.model_validate(row._mapping) for row in self._connection.execute(tables.REPORTS_AFTER, values)]
 
     def end_abandoned(self, silent_since: float, now: float) -> int:
         """End all trials that have not reported since `silent_since`; return how many."""
