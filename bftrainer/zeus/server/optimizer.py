@@ -8,11 +8,13 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from bftrainer.errors import (
     JobMismatchError,
+    LateTrialError,
     TrialEndedError,
     UnknownJobError,
     UnknownTrialError,
@@ -29,7 +31,7 @@ from bftrainer.zeus.server.messages import (
 )
 from bftrainer.zeus.server.published_models import BanditStage, PruningStage
 from bftrainer.zeus.server.reports import is_kept, is_repeated, report_fault
-from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
+from bftrainer.zeus.server.tuned_job import Ended, Stage, TrialStatus, TrialType, TunedJob
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
@@ -190,16 +192,14 @@ class ZeusBatchSizeOptimizer:
         tuned, now = job.tuned, self.clock()
         if self.published and not tuned.spec.num_pruning_rounds:
             raise UnusableRequestError(str(tuned.spec.batch_sizes[0]))
-        waiting = tuned.exploring is not None and self._runs(transaction, job.job_id, tuned.exploring, now)
-        size, kind = tuned.choose(waiting=waiting)
         job.trials += 1
-        if kind is TrialType.EXPLORATION:
-            tuned.exploring = job.trials
+        runs = partial(self._runs, transaction, job.job_id, now)
+        size, kind = tuned.choose(job.trials, runs)
         transaction.add_trial(job, size, kind, now, request_id)
         transaction.save_job(job)
         return TrialId.model_construct(job_id=job.job_id, batch_size=size, trial_number=job.trials)
 
-    def _runs(self, transaction: Transaction, job_id: str, number: int, now: float) -> bool:
+    def _runs(self, transaction: Transaction, job_id: str, now: float, number: int) -> bool:
         """Whether a trial is running; a trial without a report for too long is ended first."""
         trial = transaction.find_trial(job_id, number)
         if trial is None or trial.status != TrialStatus.DISPATCHED:
@@ -253,8 +253,12 @@ class ZeusBatchSizeOptimizer:
             if self.trial_timeout_s is not None and now - trial.heard > _NOTED * self.trial_timeout_s:
                 transaction.hear(job.job_id, number, now)
             return verdict
+        kind = TrialType(trial.type)
+        if self.published and kind is TrialType.CONCURRENT and job.tuned.stage is Stage.MAB:
+            raise LateTrialError("Cannot update an arm since this trial is not issued from MAB stage.")
         transaction.learn(job)
-        job.tuned.learn(TrialType(trial.type), trial.batch_size, cost_j, verdict.converged, published=self.published)
+        ended = Ended(number, kind, trial.batch_size, cost_j, verdict.converged)
+        job.tuned.learn(ended, published=self.published)
         used = {"time": result.time, "energy": result.energy, "cost": cost_j}
         marks = {"converged": verdict.converged, "observation": job.observations}
         if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):

@@ -117,9 +117,12 @@ class Transaction:
             Whether the transaction learns from a result, which needs the rewards.
         """
         row = self._job(job_id, tables.LOCK_JOB)
+        tuned = _tuned(row)
+        kept = None
         # While batch sizes are pruned, the state itself holds the costs of the explorations.
-        kept = self._rewards(row) if learning and row.stage == Stage.MAB else None
-        tuned = _tuned(row, None if kept is None else kept.rewards)
+        if tuned.played or (learning and tuned.stage is Stage.MAB):
+            kept = self._rewards(row)
+            tuned.pruned.rewards = kept.rewards
         return StoredJob(job_id, tuned, row.trials, row.observations, kept, row.owner)
 
     def save_job(self, job: StoredJob) -> None:
@@ -320,8 +323,8 @@ def _name(text: str) -> str | None:
     return None if "\0" in text else text
 
 
-def _tuned(row: Row[Any], rewards: dict[int, RewardLog] | None = None) -> TunedJob:
-    return TunedJob.from_dict(json.loads(row.state), _spec(row.spec), row.min_cost, row.min_cost_batch_size, rewards)
+def _tuned(row: Row[Any]) -> TunedJob:
+    return TunedJob.from_dict(json.loads(row.state), _spec(row.spec), row.min_cost, row.min_cost_batch_size)
 
 
 def _summary(row: Row[Any]) -> JobSummary:
