@@ -124,14 +124,19 @@ ADD_TRIAL = sa.insert(TRIAL)
 FIND_TRIAL = _TRIALS.where(_NUMBERED)
 FIND_REQUEST = _TRIALS.where(TRIAL.c.request_id == sa.bindparam("request"))
 SAVE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED, _RUNNING)
-HEARD = sa.update(TRIAL).where(_OF_JOB, _NUMBERED)
+CHANGE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED)
 ABANDONED = sa.update(TRIAL).where(_RUNNING, TRIAL.c.heard < sa.bindparam("silent_since"))
+COUNTED_TRIALS = _TRIALS.where(TRIAL.c.excluded.is_(None)).order_by(TRIAL.c.trial_number)
 DELETE_TRIALS = sa.delete(TRIAL).where(_OF_JOB)
 TRIALS_AFTER = _TRIALS.where(TRIAL.c.trial_number > sa.bindparam("after")).order_by(TRIAL.c.trial_number).limit(_LIMIT)
 LATEST_TRIALS = (
     _TRIALS.where(TRIAL.c.trial_number < sa.bindparam("before")).order_by(TRIAL.c.trial_number.desc()).limit(_LIMIT)
 )
-LATEST_RESULTS = _TRIALS.where(TRIAL.c.observation.is_not(None)).order_by(TRIAL.c.observation.desc()).limit(_LIMIT)
+LATEST_RESULTS = (
+    _TRIALS.where(TRIAL.c.observation.is_not(None), TRIAL.c.excluded.is_(None))
+    .order_by(TRIAL.c.observation.desc())
+    .limit(_LIMIT)
+)
 EXPLORATIONS = _TRIALS.where(
     TRIAL.c.type == TrialType.EXPLORATION.value,
     TRIAL.c.status == TrialStatus.SUCCEEDED.value,
@@ -257,4 +262,4 @@ def _migrate(connection: sa.Connection) -> None:
             for row in rows
         ]
         if values:
-            connection.execute(HEARD, values)
+            connection.execute(CHANGE_TRIAL, values)

@@ -219,6 +219,19 @@ class TrainingResult(LenientTrainingResult):
         return metric if math.isfinite(metric) else math.nan
 
 
+class TrialVoid(WireModel):
+    """A trial that shall count for nothing, as if it had never been, and why."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "trial_number": 1, "reason": "wrong meter"}]},
+    )
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+    trial_number: Counted
+    reason: str = Field(min_length=1, max_length=1_000)
+
+
 class ReportResponse(WireModel):
     """The server's verdict on a report: whether to stop, whether the target was reached, and why."""
 

@@ -31,7 +31,7 @@ from bftrainer.zeus.server.messages import (
 )
 from bftrainer.zeus.server.published_models import BanditStage, PruningStage
 from bftrainer.zeus.server.reports import is_kept, is_repeated, report_fault
-from bftrainer.zeus.server.tuned_job import Ended, Stage, TrialStatus, TrialType, TunedJob
+from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, TrialType, TunedJob
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
@@ -251,13 +251,13 @@ class ZeusBatchSizeOptimizer:
         self._keep_report(transaction, job, result, now, ended=verdict.stop_train)
         if not verdict.stop_train:
             if self.trial_timeout_s is not None and now - trial.heard > _NOTED * self.trial_timeout_s:
-                transaction.hear(job.job_id, number, now)
+                transaction.change_trials(job.job_id, [number], heard=now)
             return verdict
         kind = TrialType(trial.type)
         if self.published and kind is TrialType.CONCURRENT and job.tuned.stage is Stage.MAB:
             raise LateTrialError("Cannot update an arm since this trial is not issued from MAB stage.")
         transaction.learn(job)
-        ended = Ended(number, kind, trial.batch_size, cost_j, verdict.converged)
+        ended = EndedTrial(number, kind, trial.batch_size, cost_j, verdict.converged)
         job.tuned.learn(ended, published=self.published)
         used = {"time": result.time, "energy": result.energy, "cost": cost_j}
         marks = {"converged": verdict.converged, "observation": job.observations}

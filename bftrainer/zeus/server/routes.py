@@ -15,6 +15,7 @@ with requiring("The server needs", "server", "fastapi"):
 
 from bftrainer.errors import StoreUnavailableError
 from bftrainer.zeus.server.guard import CONTENT_TYPE
+from bftrainer.zeus.server.job_editor import JobEditor
 from bftrainer.zeus.server.messages import (
     LARGEST,
     NAME_LENGTH,
@@ -27,12 +28,13 @@ from bftrainer.zeus.server.messages import (
     ReportResponse,
     TrainingResult,
     TrialId,
+    TrialVoid,
 )
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.state_messages import EpochRow, JobEvent, JobSummary, TrialRow
 from bftrainer.zeus.server.store import Transaction
 
-__all__ = ["actor_of", "api", "operations", "state"]
+__all__ = ["actor_of", "api", "edits", "operations", "state"]
 
 _JOBS_A_PAGE, _TRIALS_A_PAGE, _EVENTS_A_PAGE = 100, 1_000, 100
 _SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
@@ -72,6 +74,11 @@ def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _optimizer(request: Request) -> ZeusBatchSizeOptimizer:
     found: ZeusBatchSizeOptimizer = request.app.state.optimizer
+    return found
+
+
+def _editor(request: Request) -> JobEditor:
+    found: JobEditor = request.app.state.editor
     return found
 
 
@@ -132,6 +139,18 @@ def api(*, published: bool) -> APIRouter:
         """End a trial that has no result; one that has stays as it is."""
         await _optimizer(request).end_trial(trial)
         return Response(**_NULL)
+
+    return router
+
+
+def edits() -> APIRouter:
+    """Make the routes that change jobs which live on."""
+    router = APIRouter(tags=["editing"])
+
+    @router.post("/trials/void", response_model=JobSummary, responses=_responses(404))
+    async def void_trial(request: Request, void: TrialVoid) -> Response:
+        """Have a trial count for nothing: what is known is learned anew from the others."""
+        return _json(await _editor(request).void_trial(void, actor_of(request)))
 
     return router
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import math
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -125,11 +125,16 @@ class Transaction:
             tuned.pruned.rewards = kept.rewards
         return StoredJob(job_id, tuned, row.trials, row.observations, kept, row.owner)
 
-    def save_job(self, job: StoredJob) -> None:
-        """Write the changes of a locked job."""
-        self._connection.execute(
-            tables.SAVE_JOB, {"job": job.job_id} | _values(job.tuned, job.trials, job.observations)
-        )
+    def save_job(self, job: StoredJob, *, anew: bool = False) -> None:
+        """Write the changes of a locked job; `anew`: its settings too, and nobody may go on with rewards in memory."""
+        values = {"job": job.job_id} | _values(job.tuned, job.trials, job.observations)
+        if anew:
+            values |= {"incarnation": uuid4().hex, "spec": job.tuned.spec.model_dump_json()}
+        self._connection.execute(tables.SAVE_JOB, values)
+
+    def counted_trials(self, job_id: str) -> Sequence[Row[Any]]:
+        """List the trials that count, running ones included, by number; rows of the table."""
+        return self._connection.execute(tables.COUNTED_TRIALS, {"job": job_id}).all()
 
     def delete_job(self, job_id: str) -> bool:
         """Delete a job with its trials; return whether it existed."""
@@ -162,9 +167,10 @@ class Transaction:
         values = {"job": _name(job_id), "number": number, "status": status.value, "ended": now, **result}
         return self._connection.execute(tables.SAVE_TRIAL, values).rowcount == 1
 
-    def hear(self, job_id: str, number: int, now: float) -> None:
-        """Record that a trial is still running."""
-        self._connection.execute(tables.HEARD, {"job": job_id, "number": number, "heard": now})
+    def change_trials(self, job_id: str, numbers: Iterable[int], **values: Any) -> None:
+        """Write the same values into trials."""
+        if rows := [{"job": job_id, "number": number, **values} for number in numbers]:
+            self._connection.execute(tables.CHANGE_TRIAL, rows)
 
     def last_report(self, job_id: str, number: int) -> Row[Any] | None:
         """Find what a trial reported by its latest epoch; return a row of the table."""

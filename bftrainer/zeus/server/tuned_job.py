@@ -50,7 +50,7 @@ class TrialStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedTrial:
     """A trial that has a result.
 
     Parameters
@@ -140,13 +140,13 @@ class TunedJob:
         published : bool
             See `learn`.
         """
-        events: list[tuple[tuple[int, int, int], PastTrial, Ended | None]] = []
+        events: list[tuple[tuple[int, int, int], PastTrial, EndedTrial | None]] = []
         for trial in trials:
             before = trial.results_before
             if trial.observation is not None:
                 kind, cost_j = TrialType(trial.type), float(trial.cost)
                 whose = (bool(trial.converged), bool(trial.inherited))
-                ended = Ended(trial.trial_number, kind, trial.batch_size, cost_j, *whose)
+                ended = EndedTrial(trial.trial_number, kind, trial.batch_size, cost_j, *whose)
                 events.append(((trial.observation, 0, 0), trial, ended))
                 # Clocks of several servers may have disagreed, where they tell the order.
                 before = min(before, trial.observation - 1)
@@ -235,7 +235,7 @@ class TunedJob:
             return ReportResponse(stop_train=True, converged=False, message=message), cost
         return ReportResponse(stop_train=False, converged=False, message="Stop condition not met, keep training"), cost
 
-    def learn(self, trial: Ended, *, published: bool) -> None:
+    def learn(self, trial: EndedTrial, *, published: bool) -> None:
         """Learn from a trial that has ended.
 
         An exploration prunes when its turn comes: explorations beside it, or ones that were asked for before what is
@@ -243,7 +243,7 @@ class TunedJob:
 
         Parameters
         ----------
-        trial : Ended
+        trial : EndedTrial
             The trial and its result.
         published : bool
             Like the published server, let failed trials lower the bound too.

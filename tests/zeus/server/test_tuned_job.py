@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bftrainer.errors import NothingConvergedError
 from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.server.messages import JobSpec, LenientTrainingResult
-from bftrainer.zeus.server.tuned_job import Ended, TrialType, TunedJob
+from bftrainer.zeus.server.tuned_job import EndedTrial, TrialType, TunedJob
 from tests.zeus.server.support import SPEC
 
 SIZES = [8, 16, 32, 64]
@@ -73,7 +73,7 @@ def test_what_is_kept_is_all_there_is(steps, rounds, window, many, published):
             if converged is None:
                 continue
             for job in (stays, comes_back):
-                job.learn(Ended(ended, kind, size, cost, converged), published=published)
+                job.learn(EndedTrial(ended, kind, size, cost, converged), published=published)
             if (converged or published) and not (many and kind is TrialType.EXPLORATION):
                 cheapest = min(cheapest, cost)
             assert many or stays.min_cost == (None if cheapest == math.inf else cheapest)
