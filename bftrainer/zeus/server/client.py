@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 from uuid import uuid4
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from bftrainer.errors import OutputError, ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
+from bftrainer.files.documents import disarmed
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.server.messages import JobSpec, JobSummary, ReportResponse, TrainingResult, TrialId, TrialRow
 
@@ -21,7 +22,20 @@ if TYPE_CHECKING:
     import httpx
 
 T = TypeVar("T")
-_SPEC, _TRIAL = TypeAdapter(JobSpec), TypeAdapter(TrialId)
+
+
+def _answer(kind: type[T]) -> TypeAdapter[T]:
+    """Read answers as `kind`, without fields that a later server has added."""
+    names = getattr(kind, "model_fields", {})
+
+    def known(value: object) -> object:
+        """Leave out the others."""
+        return {name: value[name] for name in names if name in value} if isinstance(value, Mapping) else value
+
+    return TypeAdapter(Annotated[kind, BeforeValidator(known)])  # type: ignore[arg-type]
+
+
+_SPEC, _TRIAL = _answer(JobSpec), _answer(TrialId)
 _VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
 _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
@@ -295,7 +309,7 @@ def check_form(path: Path) -> None:
 
 
 def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
-    """Write a job's trials, in JSON with the job; return the number of trials.
+    """Write a job's trials, in JSON with the job; return the number of trials. In CSV, no name is a formula.
 
     Raises
     ------
@@ -313,6 +327,8 @@ def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
         import pyarrow.csv
         import pyarrow.parquet
 
+        if path.suffix.lower() == ".csv":
+            rows = [{name: disarmed(cell) for name, cell in row.items()} for row in rows]
         table = pa.Table.from_pylist(rows, schema=_schema())
         if path.suffix.lower() == ".csv":
             pyarrow.csv.write_csv(table, stream)

@@ -176,6 +176,31 @@ def test_bodies_that_are_none(plain, body, kind, status):
     assert plain.get("/state/jobs").json() == []
 
 
+def test_unknown_fields(tmp_path):
+    """Each is refused with the closest name, whatever it says; the published server ignores them."""
+    trial = {"job_id": "t-1", "batch_size": 16, "trial_number": 1}
+    requests = (
+        ("POST", "/jobs", SPEC, "max_epoch", "max_epochs"),
+        ("POST", "/report", trial | {"time": 1, "energy": 1, "metric": 0.1, "current_epoch": 1}, "epoch", None),
+        ("PATCH", "/trials", trial, "batchsize", "batch_size"),
+        ("PATCH", "/trials", trial, "batch_size\ud800", "batch_size"),
+    )
+    for compat in ("none", "zeus"):
+        with serving(tmp_path / compat, compat=compat) as client:
+            client.post("/jobs", json=SPEC)
+            client.get("/jobs/batch_size", params={"job_id": "t-1"})
+            for method, path, body, name, near in requests:
+                text = json.dumps(body | {name: 7})
+                answer = client.request(method, path, content=text, headers={"Content-Type": "application/json"})
+                if compat == "zeus":
+                    assert answer.status_code == 200
+                    continue
+                (fault,) = answer.json()["detail"]
+                assert (answer.status_code, fault["type"]) == (422, "extra_forbidden")
+                assert fault["msg"].startswith(f"Unknown field {name!r}.")
+                assert near is None or f"Did you mean {near!r}?" in fault["msg"]
+
+
 @pytest.mark.parametrize("name", ["x\0", "x" * 401, "%ud800", "'; DROP TABLE bso_job; --"])
 def test_names_that_no_job_has(plain, name):
     """They are unknown, or refused, on every route that takes one."""
