@@ -16,7 +16,8 @@ from bftrainer.errors import OutputError, ServerRequestError, SettingsError, Tra
 from bftrainer.extras import require_extra
 from bftrainer.files.documents import disarmed
 from bftrainer.files.writing import replacing
-from bftrainer.zeus.server.messages import JobSpec, JobSummary, ReportResponse, TrainingResult, TrialId, TrialRow
+from bftrainer.zeus.server.messages import JobSpec, ReportResponse, TrainingResult, TrialId
+from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 
 if TYPE_CHECKING:
     import httpx
