@@ -178,7 +178,6 @@ def run(
     Everything goes to a new directory below the file's log_base. An interrupted job goes on with `bftrainer master
     resume`.
     """
-    from bftrainer.files.manifest import remove_if_empty
     from bftrainer.zeus.master.journal import named_policy, read_job_file
     from bftrainer.zeus.master.script import RunSettings
     from bftrainer.zeus.master.zeus_master import ZeusMaster
@@ -193,11 +192,9 @@ def run(
     job, file = read_job_file(job_file, given)
     check_size(f"recurrences of {job_file}", file.recurrences, LARGE_RUNS)
     settings = {each.name: getattr(file, each.name) for each in fields(RunSettings)}
-    policy, was_there = named_policy(file.policy, file.seed, file.window_size), Path(file.log_base).exists()
+    policy = named_policy(file.policy, file.seed, file.window_size)
     zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, allow_mixed=file.allow_mixed, **settings)
     with ExitStack() as stack:
-        if not was_there:
-            stack.callback(remove_if_empty, Path(file.log_base))  # after a refusal
         client = None
         if server is not None:
             from bftrainer.zeus.server.client import BatchSizeClient

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bftrainer.errors import UnknownTrialError
+from bftrainer.zeus.server.access import ANYBODY, Actor
 from bftrainer.zeus.server.messages import TrialVoid
 from bftrainer.zeus.server.state_messages import JobSummary
 from bftrainer.zeus.server.tuned_job import TrialStatus, TunedJob
@@ -38,26 +39,29 @@ class JobEditor:
     ------
     UnknownJobError, UnknownTrialError
         By the methods, if there is no such job, or the trial was not handed out.
+    ForbiddenError
+        By the methods, if it is somebody else's job.
     """
 
     def __init__(self, service: JobStore, *, published: bool = False, clock: Callable[[], float] = time.time) -> None:
         self.service, self.published, self.clock = service, published, clock
 
-    async def void_trial(self, void: TrialVoid, actor: str | None = None) -> JobSummary:
+    async def void_trial(self, void: TrialVoid, actor: Actor = ANYBODY) -> JobSummary:
         """Have a trial count for nothing; a running one is ended. Voiding it again changes nothing.
 
         Parameters
         ----------
         void : TrialVoid
             The trial, and why.
-        actor : str, optional
-            Name of the user who voids it.
+        actor : Actor
+            Who voids it.
         """
         job_id, number = void.job_id, void.trial_number
 
         def work(transaction: Transaction) -> JobSummary:
             """Mark the trial, and learn from the others."""
             job, now = transaction.lock_job(job_id), self.clock()
+            actor.check_owner(job_id, job.owner)
             trial = transaction.find_trial(job_id, number)
             if trial is None:
                 raise UnknownTrialError(f"Could not find trial {number} of job {job_id}")
@@ -66,7 +70,7 @@ class JobEditor:
                 transaction.change_trials(job_id, [number], excluded=VOIDED)
                 self._relearn(transaction, job, job.tuned.spec)
                 detail = {"trial_number": number, "batch_size": trial.batch_size, "reason": void.reason}
-                transaction.note(job_id, now, actor, "voided", **detail)
+                transaction.note(job_id, now, actor.name, "voided", **detail)
             return transaction.job(job_id)
 
         return await self.service.change(work, job_id)

@@ -28,13 +28,14 @@ def command(*words):
 
 
 class Server:
-    """A server process, with its address and its log."""
+    """A server process, with its address and its log; without other options, whoever reaches it is let in."""
 
     def __init__(self, folder, database, *options, port=None):
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / f"server-{self.port}.log"
-        words = command("serve", "--port", self.port, "--database", database, *options)
+        known = {"--token-file", "--socket"} & set(options)
+        words = command("serve", "--port", self.port, "--database", database, *options, *([] if known else ["--open"]))
         with self.log.open("ab") as log:
             # A process group of its own, so that its workers can be ended with it.
             self.process = subprocess.Popen(words, stderr=log, stdout=log, start_new_session=True, cwd=folder)
