@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from bftrainer.errors import SettingsError, TuningProtocolError
 from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
 from bftrainer.zeus.master.meters import Meter, open_meter
+from bftrainer.zeus.master.script import RunSettings
 from bftrainer.zeus.master.training import TrialDriver, after
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
 from bftrainer.zeus.server.messages import JobSpec, LenientJobSpec, TuningParams
@@ -122,11 +123,14 @@ def server_run(
     ------
     SettingsError
         If the job has no `job_id`.
+    TuningInputError
+        If power, GPUs or way to measure is out of range.
     ServerRequestError
         If the server is not reached, refuses the job, or has no batch size left for it.
     MeasurementError
         If energy cannot be measured as requested, or the highest power is unknown.
     """
+    RunSettings(max_power_w=max_power_w, gpus=gpus, measure=measure)  # which checks them
     with ExitStack() as stack:
         spec = _registered(client, job, max_power_w, gpus, find)
         if meter is None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from bftrainer.errors import MeasurementError, ServerRequestError, SettingsError, TuningProtocolError
+from bftrainer.errors import MeasurementError, ServerRequestError, SettingsError, TuningInputError, TuningProtocolError
 from bftrainer.zeus.integrations import server_run
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TuningParams
 from bftrainer.zeus.server.app import create_app
@@ -103,10 +103,12 @@ def test_a_machine_without_gpus(tmp_path):
 
 
 def test_what_is_refused(tmp_path):
-    """A job without a name, since each run would be another one; a report before there is anything to report."""
+    """A job without a name, since each run would be another one; unknown meters; a report before any epoch."""
     with client_of(tmp_path) as client:
         with pytest.raises(SettingsError, match="Expected a job with a job_id"):
             train(client, World(), [], job=JobSpec(**SPEC | {"job_id": None}))
+        with pytest.raises(TuningInputError, match=r"Unknown way to measure 'ralp'. Did you mean 'rapl'"):
+            train(client, World(), [], measure="ralp")
         with (
             pytest.raises(TuningProtocolError, match="Expected a report after"),
             server_run(client, JobSpec(**SPEC), meter=World(), find=lambda: None) as run,
