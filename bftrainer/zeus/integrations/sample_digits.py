@@ -20,7 +20,8 @@ from bftrainer.zeus.integrations.served import ServerRun, server_run
 from bftrainer.zeus.master.sample_training import Floats, Labels, batches, perceptron
 from bftrainer.zeus.master.training import TrialDriver
 from bftrainer.zeus.server.client import BatchSizeClient
-from bftrainer.zeus.server.messages import JobSummary, TrialRow, TuningParams
+from bftrainer.zeus.server.messages import TuningParams
+from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 
 JOB = TuningParams.model_validate(
     {
