@@ -162,14 +162,17 @@ class Connection(HttpToolsProtocol):
         if self.kept.tls is None:
             super().connection_made(transport)
         else:
-            transport.pause_reading()
+            transport.pause_reading()  # as uvloop reads all the same, `data_received` keeps what comes
             self._securing = self.loop.create_task(self._secure(transport, self.kept.tls))
 
     async def _secure(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+        shaking = self.loop.create_task(
+            self.loop.start_tls(transport, self, context, server_side=True, ssl_handshake_timeout=HEAD_S)
+        )
+        # Once the task has begun, and what it has called for then is done.
+        self.loop.call_soon(self.loop.call_soon, self._hand_over, transport)
         try:
-            secured = await self.loop.start_tls(
-                transport, self, context, server_side=True, ssl_handshake_timeout=HEAD_S
-            )
+            secured = await shaking
         except (OSError, asyncio.CancelledError):  # the other end does not want, or not in time
             self.kept.forget(self)
             transport.abort()
@@ -180,6 +183,17 @@ class Connection(HttpToolsProtocol):
         super().connection_made(secured)
         if self._early:
             self.data_received(self._early)
+
+    def _hand_over(self, transport: asyncio.Transport) -> None:
+        """Give the handshake what came before it had begun."""
+        early, self._early = memoryview(self._early), b""
+        handshake: Any = transport.get_protocol()
+        while early and handshake is not self:
+            buffer = handshake.get_buffer(len(early))
+            size = min(len(buffer), len(early))
+            buffer[:size] = early[:size]
+            handshake.buffer_updated(size)
+            early = early[size:]
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Make room."""
@@ -216,7 +230,7 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request, unless it has become too long."""
-        if self.flow is None:  # it came with the end of the handshake
+        if self.flow is None:  # it came before the handshake has begun, or with its end
             self._early += data
             return
         if self in self.kept.idle:
