@@ -51,6 +51,9 @@ NEEDED: Mapping[tuple[str, str], Role] = {
     # Trainers make sure that a job is registered; to register one takes an owner.
     ("POST", "/jobs"): Role.TRAINER,
     ("DELETE", "/jobs"): Role.OWNER,
+    ("PATCH", "/jobs"): Role.OWNER,
+    ("POST", "/jobs/clone"): Role.OWNER,
+    ("POST", "/jobs/reset"): Role.OWNER,
     ("POST", "/trials/void"): Role.OWNER,
 }
 # Routes for monitoring, which ask nobody who they are, and tell nothing about jobs.

@@ -169,7 +169,7 @@ def _handlers(*, published: bool) -> dict[type[Exception], Handler]:
             message = "The database cannot be used at the moment; try again."
             return JSONResponse({"message": message}, status, headers={"Retry-After": "1"})
         if isinstance(error, UnusableRequestError) and error.field is not None:
-            fault = {"loc": ["body", error.field], "msg": str(error), "type": "value_error"}
+            fault = {"loc": ["body", *error.field.split(".")], "msg": str(error), "type": "value_error"}
             return JSONResponse({"detail": [fault]}, status)
         return JSONResponse({"message": str(error)}, status)
 
