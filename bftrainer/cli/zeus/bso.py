@@ -20,7 +20,7 @@ from bftrainer.cli._shared.usage import (
     refuse_unused,
     size_option,
 )
-from bftrainer.cli.zeus.zeus_options import FILE, SETTINGS, first_token, with_options
+from bftrainer.cli.zeus.zeus_options import FILE, SETTINGS, given_token, with_options
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 
@@ -81,7 +81,7 @@ def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClie
     """Open a client of the server that the options name."""
     from bftrainer.zeus.server import BatchSizeClient
 
-    with BatchSizeClient(server, first_token(token_file), retries=1) as client:
+    with BatchSizeClient(server, given_token(token_file), retries=1) as client:
         yield client
 
 
@@ -220,9 +220,9 @@ def import_zeus(source: str, database: str | None) -> None:
 
     require_extra("The server needs", "server")
     from bftrainer.zeus.server.database import open_database
+    from bftrainer.zeus.server.published.zeus_database import import_jobs, read_published
     from bftrainer.zeus.server.settings import DEFAULT_URL
     from bftrainer.zeus.server.store import open_store
-    from bftrainer.zeus.server.zeus_database import import_jobs, read_published
 
     async def move() -> int:
         """Read all jobs, then write them."""

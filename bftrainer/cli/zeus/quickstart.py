@@ -11,7 +11,7 @@ import click
 
 from bftrainer.cli._shared.stdio import print_table
 from bftrainer.cli._shared.usage import LARGE_RUNS, large_option, refuse_unused, size_option
-from bftrainer.cli.zeus.zeus_options import SETTINGS, first_token
+from bftrainer.cli.zeus.zeus_options import SETTINGS, given_token
 from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def quickstart(
     from bftrainer.zeus.server.client import BatchSizeClient
 
     opening: AbstractContextManager[BatchSizeClient] = (
-        private_client() if server is None else BatchSizeClient(server, first_token(token_file))
+        private_client() if server is None else BatchSizeClient(server, given_token(token_file))
     )
     job_id = JOB.job_id or ""
     with opening as client:

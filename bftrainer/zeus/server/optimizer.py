@@ -30,7 +30,7 @@ from bftrainer.zeus.server.messages import (
     ReportResponse,
     TrialId,
 )
-from bftrainer.zeus.server.published_models import BanditStage, PruningStage
+from bftrainer.zeus.server.published.published_models import BanditStage, PruningStage
 from bftrainer.zeus.server.reports import is_kept, is_repeated, report_fault
 from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, TrialType, TunedJob
 
