@@ -15,7 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from bftrainer.errors import OutputError, ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
 from bftrainer.files.writing import replacing
-from bftrainer.zeus.server.messages import JobSpec, JobSummary, ReportResponse, TrainingResult, TrialId, TrialRow
+from bftrainer.zeus.server.messages import JobSpec, ReportResponse, TrainingResult, TrialId
+from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 
 if TYPE_CHECKING:
     import httpx

@@ -29,11 +29,13 @@ Counted = Annotated[int, BeforeValidator(_truncated), Field(ge=1, le=LARGEST)]
 _TRIAL_EXAMPLE: dict[str, JsonValue] = {"job_id": "bert-finetuning", "batch_size": 16, "trial_number": 1}
 
 
-class _Model(BaseModel):
+class WireModel(BaseModel):
+    """A message: unknown fields are ignored, names may be numbers."""
+
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, frozen=True)
 
 
-class GpuConfig(_Model):
+class GpuConfig(WireModel):
     """The GPUs that a job runs on.
 
     Parameters
@@ -49,7 +51,7 @@ class GpuConfig(_Model):
     gpu_model: str = Field(min_length=1)
 
 
-class TuningParams(_Model):
+class TuningParams(WireModel):
     """How a job is tuned, whatever it runs on.
 
     Parameters
@@ -151,7 +153,7 @@ class JobSpec(LenientJobSpec):
         return sizes
 
 
-class LenientTrialId(_Model):
+class LenientTrialId(WireModel):
     """A trial of a job: one run that was given a batch size."""
 
     job_id: str
@@ -216,7 +218,7 @@ class TrainingResult(LenientTrainingResult):
         return metric if math.isfinite(metric) else math.nan
 
 
-class ReportResponse(_Model):
+class ReportResponse(WireModel):
     """The server's verdict on a report: whether to stop, whether the target was reached, and why."""
 
     model_config = ConfigDict(
@@ -228,13 +230,13 @@ class ReportResponse(_Model):
     message: str
 
 
-class Message(_Model):
+class Message(WireModel):
     """What went wrong."""
 
     message: str
 
 
-class Fault(_Model):
+class Fault(WireModel):
     """One invalid field of a request."""
 
     loc: list[str | int]
@@ -242,93 +244,11 @@ class Fault(_Model):
     type: str
 
 
-class Invalid(_Model):
+class Invalid(WireModel):
     """Why a request is invalid: field by field, or in one sentence."""
 
     detail: list[Fault] | None = None
     message: str | None = None
-
-
-class Arm(_Model):
-    """A batch size that the bandit plays, and its belief about the mean reward, the negative cost in joules.
-
-    Parameters
-    ----------
-    mean, precision, reward_precision : float or None
-        None where nothing is known (mean) or all is certain (precisions).
-    observations : int
-        Results that the belief rests on.
-    """
-
-    batch_size: int
-    mean: float | None
-    precision: float | None
-    reward_precision: float | None
-    observations: int
-
-
-class TrialRow(_Model):
-    """A trial as the server keeps it.
-
-    Parameters
-    ----------
-    type : str
-        Exploration, Concurrent or MAB.
-    status : str
-        Dispatched, Succeeded (it has a result) or Failed (it was ended without one).
-    time, energy, cost : float or None
-        Seconds, joules and cost in joules of its result.
-    converged : bool or None
-        Whether it reached its target within its bound.
-    observation : int or None
-        Which result of the job this was, from 1.
-    started, ended : float or None
-        Seconds since 1970.
-    """
-
-    job_id: str
-    batch_size: int
-    trial_number: int
-    type: str
-    status: str
-    started: float
-    ended: float | None
-    time: float | None
-    energy: float | None
-    cost: float | None
-    converged: bool | None
-    observation: int | None
-
-
-class JobSummary(_Model):
-    """A job, and the state of its tuning.
-
-    Parameters
-    ----------
-    stage : str
-        Pruning, or MAB once the bandit plays.
-    trials, observations : int
-        Trials handed out, and those with a result.
-    min_cost, min_cost_batch_size : float or None, and int
-        The cheapest run so far.
-    exploring : int or None
-        Batch size that the pruning waits for.
-    remaining : list of int
-        Batch sizes that are not pruned.
-    arms : list of Arm
-        The bandit's; empty while batch sizes are pruned.
-    """
-
-    spec: LenientJobSpec
-    stage: str
-    registered: float
-    trials: int
-    observations: int
-    min_cost: float | None
-    min_cost_batch_size: int
-    exploring: int | None
-    remaining: list[int]
-    arms: list[Arm]
 
 
 # Longer lists of numbers are abbreviated.

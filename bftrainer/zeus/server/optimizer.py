@@ -113,8 +113,15 @@ class ZeusBatchSizeOptimizer:
         self.trial_timeout_s, self.clock = trial_timeout_s, clock
         self.pruning_manager, self.mab = PruningStage(service), BanditStage(service)
 
-    async def register_job(self, job: LenientJobSpec) -> Registration:
+    async def register_job(self, job: LenientJobSpec, actor: str | None = None) -> Registration:
         """Register a job; if it is registered with the same settings already, nothing changes.
+
+        Parameters
+        ----------
+        job : LenientJobSpec
+            The job.
+        actor : str, optional
+            Name of the user who registers it, and whose job it becomes.
 
         Returns
         -------
@@ -135,7 +142,9 @@ class ZeusBatchSizeOptimizer:
             known = transaction.find_spec(job_id)
             if known is None:
                 seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
-                transaction.add_job(job_id, uuid4().hex, TunedJob.new(spec, seed), self.clock())
+                now = self.clock()
+                transaction.add_job(job_id, TunedJob.new(spec, seed), now, actor)
+                transaction.note(job_id, now, actor, "registered", spec=spec.model_dump(mode="json"))
                 return Registration(spec, True)
             if known.model_dump() != spec.model_dump():
                 raise JobMismatchError(
@@ -182,7 +191,7 @@ class ZeusBatchSizeOptimizer:
         job.trials += 1
         if kind is TrialType.EXPLORATION:
             tuned.exploring = job.trials
-        transaction.add_trial(job.job_id, job.trials, size, kind, now, request_id)
+        transaction.add_trial(job, size, kind, now, request_id)
         transaction.save_job(job)
         return TrialId.model_construct(job_id=job.job_id, batch_size=size, trial_number=job.trials)
 
@@ -261,10 +270,16 @@ class ZeusBatchSizeOptimizer:
 
         await self.service.change(work, trial.job_id)
 
-    async def delete_job(self, job_id: str) -> None:
-        """Delete a job with all its trials."""
-        if not await self.service.change(lambda transaction: transaction.delete_job(job_id), job_id):
-            raise UnknownJobError("No job was deleted.")
+    async def delete_job(self, job_id: str, actor: str | None = None) -> None:
+        """Delete a job with all its trials; its history of events stays, and tells by whom."""
+
+        def work(transaction: Transaction) -> None:
+            """Delete the job, if it exists."""
+            if not transaction.delete_job(job_id):
+                raise UnknownJobError("No job was deleted.")
+            transaction.note(job_id, self.clock(), actor, "deleted")
+
+        await self.service.change(work, job_id)
 
     async def end_abandoned(self) -> int:
         """End the trials without a report for longer than the time-out; return how many."""

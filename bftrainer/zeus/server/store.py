@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
+from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from bftrainer.errors import UnknownJobError
@@ -19,7 +20,8 @@ from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.server import job_tables as tables
 from bftrainer.zeus.server.database import Database, open_database
 from bftrainer.zeus.server.job_tables import make_ready
-from bftrainer.zeus.server.messages import JobSummary, LenientJobSpec, TrialRow
+from bftrainer.zeus.server.messages import LenientJobSpec
+from bftrainer.zeus.server.state_messages import JobEvent, JobSummary, TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
 with requiring("The server needs", "server", "sqlalchemy"):
@@ -50,6 +52,7 @@ class StoredJob:
     trials: int
     observations: int
     kept: _Kept | None
+    owner: str | None
 
 
 @lru_cache(maxsize=KEPT_JOBS)
@@ -83,11 +86,24 @@ class Transaction:
         return None if row is None else _spec(row.spec)
 
     def add_job(
-        self, job_id: str, incarnation: str, tuned: TunedJob, now: float, trials: int = 0, observations: int = 0
+        self, job_id: str, tuned: TunedJob, now: float, owner: str | None, trials: int = 0, observations: int = 0
     ) -> None:
         """Insert a job; the transaction fails if a job of that name exists."""
-        values = {"job_id": job_id, "incarnation": incarnation, "spec": tuned.spec.model_dump_json(), "registered": now}
-        self._connection.execute(tables.ADD_JOB, values | _values(tuned, trials, observations))
+        values = {"job_id": job_id, "incarnation": uuid4().hex, "registered": now, "owner": owner}
+        spec = {"spec": tuned.spec.model_dump_json()}
+        self._connection.execute(tables.ADD_JOB, values | spec | _values(tuned, trials, observations))
+
+    def note(self, job_id: str, now: float, actor: str | None, kind: str, **detail: Any) -> None:
+        """Add an event to the history of a job, which is locked, or was just inserted or deleted."""
+        number = self._connection.execute(tables.LAST_EVENT, {"job": job_id}).scalar_one() + 1
+        values = {"job_id": job_id, "number": number, "time": now, "actor": actor, "kind": kind}
+        self._connection.execute(tables.ADD_EVENT, values | {"detail": json.dumps(detail, allow_nan=False)})
+
+    def events(self, job_id: str, after: int, limit: int) -> list[JobEvent]:
+        """List what was done to jobs of a name, deleted ones included, starting after the number `after`."""
+        values = {"job": _name(job_id), "after": after, "limit": limit}
+        rows = self._connection.execute(tables.EVENTS_AFTER, values)
+        return [JobEvent.model_validate({**row._mapping, "detail": json.loads(row.detail)}) for row in rows]
 
     def lock_job(self, job_id: str, *, learning: bool = False) -> StoredJob:
         """Read a job and lock it; other transactions that lock it wait.
@@ -103,7 +119,7 @@ class Transaction:
         # While batch sizes are pruned, the state itself holds the costs of the explorations.
         kept = self._rewards(row) if learning and row.stage == Stage.MAB else None
         tuned = _tuned(row, None if kept is None else kept.rewards)
-        return StoredJob(job_id, tuned, row.trials, row.observations, kept)
+        return StoredJob(job_id, tuned, row.trials, row.observations, kept, row.owner)
 
     def save_job(self, job: StoredJob) -> None:
         """Write the changes of a locked job."""
@@ -127,10 +143,10 @@ class Transaction:
         """Find the trial that was handed out for a request; return a row of the table."""
         return self._connection.execute(tables.FIND_REQUEST, {"job": job_id, "request": _name(request_id)}).first()
 
-    def add_trial(self, job_id: str, number: int, size: int, kind: TrialType, now: float, request: str | None) -> None:
-        """Insert a trial that is being handed out."""
-        values = {"job_id": job_id, "trial_number": number, "batch_size": size, "type": kind.value}
-        times = {"started": now, "heard": now, "request_id": request}
+    def add_trial(self, job: StoredJob, size: int, kind: TrialType, now: float, request: str | None) -> None:
+        """Insert the latest trial of a job, which is being handed out."""
+        values = {"job_id": job.job_id, "trial_number": job.trials, "batch_size": size, "type": kind.value}
+        times = {"started": now, "heard": now, "request_id": request, "results_before": job.observations}
         self._connection.execute(tables.ADD_TRIAL, values | times | {"status": TrialStatus.DISPATCHED.value})
 
     def copy_trial(self, row: Mapping[str, Any]) -> None:

@@ -15,7 +15,8 @@ from bftrainer.errors import AllPrunedError, LateTrialError, NothingConvergedErr
 from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.policies.pruning import BanditSettings, PrunedBandit, PruningExploreManager
-from bftrainer.zeus.server.messages import Arm, LenientJobSpec, LenientTrainingResult, ReportResponse
+from bftrainer.zeus.server.messages import LenientJobSpec, LenientTrainingResult, ReportResponse
+from bftrainer.zeus.server.state_messages import Arm
 
 
 class Stage(StrEnum):
