@@ -57,13 +57,15 @@ _Cell = tuple[str, str, Any]
 
 
 def check_log(paper: str, log: Path | None, *, quick: bool) -> None:
-    """Refuse a whole evaluation without its log.
+    """Refuse a whole evaluation without its log, and a log whose path a sweep's file cannot hold.
 
     Raises
     ------
     SettingsError
         Saying where the log is published.
     """
+    if paper == "bftrainer" and log is not None and any("\ud800" <= sign <= "\udfff" for sign in str(log.absolute())):
+        raise SettingsError(f"{log}: Expected a path in Unicode, as sweep.toml holds it.")
     if log is None and not quick:
         raise SettingsError(f"Expected --log, {PUBLISHED[paper]}; or --quick, with data that ship with bftrainer.")
 

@@ -286,7 +286,8 @@ class _Reader:
                 raise SweepError(f"{self.at(key)}: Expected each option once, got {self.name(key)} again.")
             found[self.name(key)] = (read or self.value)(key, value)
         for one, others in _INSTEAD.items():
-            both = next((name for name in others if one in found and name in found), None)
+            named = (name for name in others if name in found and found[name] not in (LEARNED, [LEARNED]))
+            both = next(named, None) if one in found else None
             if both is not None:
                 raise SweepError(f"{self.at(both)}: Give {one} or {both}, not both.")
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 from statistics import fmean
 
 import pyarrow.parquet as pq
@@ -152,6 +153,12 @@ def test_a_whole_evaluation_needs_its_log(paper, where):
         check_log(paper, None, quick=False)
     assert "\n" not in str(error.value)
     check_log(paper, None, quick=True)
+
+
+def test_the_log_has_a_path_that_sweep_files_can_hold():
+    """Bytes that are no text are refused before anything is made."""
+    with pytest.raises(SettingsError, match=r"idle\.csv: Expected a path in Unicode"):
+        check_log("bftrainer", Path("\udcffidle.csv"), quick=True)
 
 
 def test_what_zeus_saves_is_said_by_job(monkeypatch):

@@ -88,10 +88,12 @@ def test_option(refused, words, said):
 
 def test_unknown_solver(refused):
     """An unknown solver gets a suggestion, also where a fallback would stand in for a missing one."""
-    assert "Unknown solver 'gorubi'. Did you mean 'gurobi'?" in refused("--solver", "gorubi", solver=None)
-    assert "Unknown solver 'zzz'. Known: cbc, dp, " in refused("--solver", "zzz", solver=None)
+    assert "Expected a known solver or module:callable, got 'gorubi'. Did you mean 'gurobi'?" in refused(
+        "--solver", "gorubi", solver=None
+    )
+    assert "got 'zzz'. Known: cbc, dp, " in refused("--solver", "zzz", solver=None)
     words = ("--solver", "zzz", "--fallback", "dp", "--output-dir", "deep/er")
-    assert "Unknown solver 'zzz'." in refused(*words, solver=None)
+    assert "got 'zzz'." in refused(*words, solver=None)
 
 
 def test_options_end_to_end(here):

@@ -217,7 +217,7 @@ def plot(
 
 def _drawing(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Callable[[Sheet], PrintFigure]:
     from bftrainer.report import print_figures as figures
-    from bftrainer.runs.finished import read_runs, tuning_groups
+    from bftrainer.runs.finished import read_runs, tuning_groups, with_all_settings
     from bftrainer.runs.run_pages import fragment_curves
 
     runs = read_runs(paths)
@@ -231,7 +231,7 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> C
         "pool": lambda sheet: figures.plot_pool(runs, sheet),
         "losses": lambda sheet: figures.plot_losses(runs, sheet),
         "gantt": lambda sheet: figures.plot_allocation(runs[0], sheet),
-        "setting": lambda sheet: figures.plot_setting(runs, against, figure, sheet),
+        "setting": lambda sheet: figures.plot_setting(with_all_settings(runs, against), against, figure, sheet),
     }
     return kinds[kind]
 

@@ -20,6 +20,7 @@ from bftrainer.errors import (
     UnknownTrialError,
     UnusableRequestError,
 )
+from bftrainer.zeus.server.books.reports import is_kept, is_repeated, report_fault
 from bftrainer.zeus.server.messages import (
     LARGEST_COST_J,
     LARGEST_MEASURE,
@@ -30,7 +31,6 @@ from bftrainer.zeus.server.messages import (
     TrialId,
 )
 from bftrainer.zeus.server.published_models import BanditStage, PruningStage
-from bftrainer.zeus.server.reports import is_kept, is_repeated, report_fault
 from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, TrialType, TunedJob
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ with requiring("The server needs", "server", "fastapi"):
     from fastapi import APIRouter, Query, Request, Response
 
 from bftrainer.errors import StoreUnavailableError
+from bftrainer.zeus.server.books.job_editor import JobEditor
 from bftrainer.zeus.server.guard import CONTENT_TYPE
-from bftrainer.zeus.server.job_editor import JobEditor
 from bftrainer.zeus.server.messages import (
     LARGEST,
     NAME_LENGTH,
