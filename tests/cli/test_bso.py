@@ -149,3 +149,12 @@ def test_help_names_the_commands(call):
     for name in ("serve", "jobs", "show", "export", "delete", "import"):
         assert_matches(rf"\n  {name} +[A-Z]", done.out)
     check_refusal(call("bso", "serv"))
+
+
+def test_a_trial_is_voided(bso):
+    """The job is what it is without it; trials that are not there are refused."""
+    done = bso("void", "t-1", "10", "--reason", "why not")
+    assert (done.status, done.out) == (0, "Voided trial 10 of t-1, which is in stage MAB now.\n")
+    refused = bso("void", "t-1", "99", "--reason", "why not")
+    check_refusal(refused, 1)
+    assert "Could not find trial 99 of job t-1" in refused.err

@@ -144,6 +144,7 @@ bso jobs --server http://127.0.0.1:1 --token-file tokens
 bso show job --server http://127.0.0.1:1
 bso export job out.csv --server http://127.0.0.1:1
 bso delete job --server http://127.0.0.1:1 --yes
+bso void job 1 --reason why --server http://127.0.0.1:1
 bso import sqlite+aiosqlite:///zeus.db --database sqlite+aiosqlite:///x.db | zeus.db
 master run job.toml --log-base logs --recurrences 1 --measure model --quiet
 master resume logs/m

@@ -34,6 +34,7 @@ _COMMANDS = {
     "jobs": ("bftrainer.cli.zeus.bso", "jobs", "List a server's jobs."),
     "serve": ("bftrainer.cli.zeus.bso", "serve", "Serve batch sizes to recurring training jobs."),
     "show": ("bftrainer.cli.zeus.bso", "show", "Show a job of a server."),
+    "void": ("bftrainer.cli.zeus.bso_edits", "void", "Have a trial count for nothing."),
 }
 
 
@@ -42,7 +43,7 @@ def bso() -> None:
     """Tune the batch sizes of recurring training jobs: a server that they ask, and what it keeps of them."""
 
 
-_server_options = with_options(
+server_options = with_options(
     click.option(
         "--server",
         metavar="URL",
@@ -66,7 +67,7 @@ def _database_option(what: str) -> Callable[[Any], Any]:
 
 
 @contextmanager
-def _asking(server: str, token_file: str | None) -> Iterator[BatchSizeClient]:
+def asking(server: str, token_file: str | None) -> Iterator[BatchSizeClient]:
     """Open a client of the server that the options name."""
     from bftrainer.zeus.server import BatchSizeClient
 
@@ -74,7 +75,7 @@ def _asking(server: str, token_file: str | None) -> Iterator[BatchSizeClient]:
         yield client
 
 
-def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
+def find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
     """Find a job by its name; if there is none, the error names the closest."""
     try:
         return client.job(job_id)
@@ -87,11 +88,11 @@ def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso jobs --server http://127.0.0.1:8000")
-@_server_options
+@server_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def jobs(server: str, token_file: str | None, as_json: bool) -> None:
     """List the jobs of a server: stage, trials, cheapest run."""
-    with _asking(server, token_file) as client:
+    with asking(server, token_file) as client:
         found = client.jobs()
     if as_json:
         click.echo(json.dumps([job.model_dump() for job in found], indent=2, allow_nan=False))
@@ -111,12 +112,12 @@ def _row(job: JobSummary) -> tuple[str, ...]:
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso show my-job")
 @click.argument("job_id", metavar="JOB")
-@_server_options
+@server_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def show(job_id: str, server: str, token_file: str | None, as_json: bool) -> None:
     """Show a job of a server: its settings, and what is believed of each batch size."""
-    with _asking(server, token_file) as client:
-        job = _find_job(client, job_id)
+    with asking(server, token_file) as client:
+        job = find_job(client, job_id)
     if as_json:
         click.echo(job.model_dump_json(indent=2))
         return
@@ -161,14 +162,14 @@ def _print_job(job: JobSummary) -> None:
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso delete my-job")
 @click.argument("job_id", metavar="JOB")
-@_server_options
+@server_options
 @click.option("--yes", is_flag=True, help="Don't ask.")
 def delete(job_id: str, server: str, token_file: str | None, yes: bool) -> None:
     """Have a server forget a job with all its trials."""
     from bftrainer.files.opening import one_line
 
-    with _asking(server, token_file) as client:
-        job = _find_job(client, job_id)
+    with asking(server, token_file) as client:
+        job = find_job(client, job_id)
         if not yes:
             click.confirm(f"Delete {one_line(job_id)} with its {job.trials:,} trials?", abort=True, err=True)
         client.delete_job(job_id)
@@ -179,7 +180,7 @@ def delete(job_id: str, server: str, token_file: str | None, yes: bool) -> None:
 @click.argument("job_id", metavar="JOB")
 @click.argument("place", metavar="[OUTPUT]", type=FILE, required=False)
 @click.option("-o", "--output", type=FILE, help="OUTPUT, as other commands take it.")
-@_server_options
+@server_options
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def export(
     job_id: str, place: Path | None, output: Path | None, server: str, token_file: str | None, force: bool
@@ -192,8 +193,8 @@ def export(
     check_form(output)
     refuse_inputs(output)
     refuse_existing(output, force=force)
-    with _asking(server, token_file) as client:
-        number = write_job(output, _find_job(client, job_id), client.trials(job_id))
+    with asking(server, token_file) as client:
+        number = write_job(output, find_job(client, job_id), client.trials(job_id))
     click.echo(f"Wrote {number:,} trials to {output}.")
 
 

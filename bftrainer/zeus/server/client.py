@@ -115,6 +115,11 @@ class BatchSizeClient:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
         self._send("PATCH", "/trials", json=trial.model_dump(include={"job_id", "batch_size", "trial_number"}))
 
+    def void_trial(self, job_id: str, number: int, reason: str) -> JobSummary:
+        """Have a trial count for nothing; return the job as it is without it."""
+        void = {"job_id": job_id, "trial_number": number, "reason": reason}
+        return self._read(_JOB, self._send("POST", "/trials/void", json=void))
+
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""
         self._send("DELETE", "/jobs", params={"job_id": job_id}, gone_is_done=True)

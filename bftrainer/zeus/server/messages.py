@@ -210,12 +210,26 @@ class TrainingResult(LenientTrainingResult):
     trial_number: Counted
     time: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
     energy: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
+    current_epoch: Annotated[Whole, Field(ge=0, le=LARGEST)]
 
     @field_validator("metric")
     @classmethod
     def _without_infinity(cls, metric: float) -> float:
         # An infinite loss, or the result of a division by 0: no target was reached.
         return metric if math.isfinite(metric) else math.nan
+
+
+class TrialVoid(WireModel):
+    """A trial that shall count for nothing, as if it had never been, and why."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "trial_number": 1, "reason": "wrong meter"}]},
+    )
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+    trial_number: Counted
+    reason: str = Field(min_length=1, max_length=1_000)
 
 
 class ReportResponse(WireModel):

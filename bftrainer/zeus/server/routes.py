@@ -3,6 +3,7 @@
 # FastAPI evaluates annotations to read requests, and some depend on local variables: they cannot be strings.
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -14,6 +15,7 @@ with requiring("The server needs", "server", "fastapi"):
 
 from bftrainer.errors import StoreUnavailableError
 from bftrainer.zeus.server.guard import CONTENT_TYPE
+from bftrainer.zeus.server.job_editor import JobEditor
 from bftrainer.zeus.server.messages import (
     LARGEST,
     NAME_LENGTH,
@@ -26,15 +28,17 @@ from bftrainer.zeus.server.messages import (
     ReportResponse,
     TrainingResult,
     TrialId,
+    TrialVoid,
 )
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.state_messages import JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import EpochRow, JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.store import Transaction
 
-__all__ = ["actor_of", "api", "operations", "state"]
+__all__ = ["actor_of", "api", "edits", "operations", "state"]
 
 _JOBS_A_PAGE, _TRIALS_A_PAGE, _EVENTS_A_PAGE = 100, 1_000, 100
 _SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
-_EVENTS = TypeAdapter(list[JobEvent])
+_EVENTS, _EPOCHS = TypeAdapter(list[JobEvent]), TypeAdapter(list[EpochRow])
 _WHAT = {
     400: "Unknown job or trial, or a trial that is over; or no such body",
     401: "No token, or a wrong one",
@@ -70,6 +74,11 @@ def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _optimizer(request: Request) -> ZeusBatchSizeOptimizer:
     found: ZeusBatchSizeOptimizer = request.app.state.optimizer
+    return found
+
+
+def _editor(request: Request) -> JobEditor:
+    found: JobEditor = request.app.state.editor
     return found
 
 
@@ -134,6 +143,18 @@ def api(*, published: bool) -> APIRouter:
     return router
 
 
+def edits() -> APIRouter:
+    """Make the routes that change jobs which live on."""
+    router = APIRouter(tags=["editing"])
+
+    @router.post("/trials/void", response_model=JobSummary, responses=_responses(404))
+    async def void_trial(request: Request, void: TrialVoid) -> Response:
+        """Have a trial count for nothing: what is known is learned anew from the others."""
+        return _json(await _editor(request).void_trial(void, actor_of(request)))
+
+    return router
+
+
 def state() -> APIRouter:
     """Make the routes that show what the server keeps."""
     router = APIRouter(tags=["state"])
@@ -163,6 +184,18 @@ def state() -> APIRouter:
         """Trials of a job by number."""
         found = await _optimizer(request).service.look(lambda transaction: transaction.trials(job_id, after, limit))
         return Response(_ROWS.dump_json(found), media_type="application/json")
+
+    @router.get("/state/reports", response_model=list[EpochRow], responses=_responses())
+    async def reports(
+        request: Request,
+        job_id: JobId,
+        trial_number: Annotated[int, Query(ge=1, le=LARGEST)],
+        after: Annotated[int, Query(description="Epochs beyond this one.", ge=-1, le=LARGEST)] = -1,
+        limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
+    ) -> Response:
+        """What a trial has used and reached, epoch by epoch."""
+        work = partial(Transaction.reports, job_id=job_id, number=trial_number, after=after, limit=limit)
+        return Response(_EPOCHS.dump_json(await _optimizer(request).service.look(work)), media_type="application/json")
 
     @router.get("/state/events", response_model=list[JobEvent], responses=_responses())
     async def events(

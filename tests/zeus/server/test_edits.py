@@ -1,0 +1,82 @@
+"""Jobs that are changed while they live: what counts afterwards, what is kept of it, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.zeus.server.support import SPEC, run, serving
+
+
+@pytest.fixture
+def client(tmp_path):
+    """A client of a server with the job t-1, which has no bound on costs."""
+    with serving(tmp_path) as client:
+        assert client.post("/jobs", json=SPEC | {"beta_knob": None}).status_code == 201
+        yield client
+
+
+def job(client, job_id="t-1"):
+    """What is known of a job."""
+    return client.get("/state/job", params={"job_id": job_id}).json()
+
+
+def events(client, job_id="t-1"):
+    """What was done to it."""
+    return client.get("/state/events", params={"job_id": job_id}).json()
+
+
+def void(client, number, reason="a broken meter"):
+    """Void a trial."""
+    return client.post("/trials/void", json={"job_id": "t-1", "trial_number": number, "reason": reason})
+
+
+def test_a_voided_trial_has_never_been(client):
+    """Explorations after it count in its place; the reason is kept, and voiding it again changes nothing."""
+    order = [run(client, "t-1", cost)[0]["batch_size"] for cost in (100.0, 5.0, 120.0, 110.0, 7.0)]
+    assert order == [16, 8, 32, 8, 16]
+    assert (job(client)["min_cost"], job(client)["min_cost_batch_size"]) == (5.0, 8)
+    for _ in range(2):
+        answer = void(client, 2)
+        assert (answer.status_code, answer.json()["min_cost"], answer.json()["remaining"]) == (200, 7.0, [8, 16, 32])
+    rows = client.get("/state/trials", params={"job_id": "t-1"}).json()
+    assert [row["excluded"] for row in rows] == [None, "Voided", None, None, None]
+    done = [(event["number"], event["kind"], event["actor"]) for event in events(client)]
+    assert done == [(1, "registered", None), (2, "voided", None)]
+    assert events(client)[1]["detail"] == {"trial_number": 2, "batch_size": 8, "reason": "a broken meter"}
+    # The second exploration of 8 takes the place of the first; the next round then begins at 16, which is there.
+    trial, _ = run(client, "t-1", 90.0)
+    assert (trial["batch_size"], job(client)["stage"]) == (8, "Pruning")
+
+
+def test_a_running_trial_is_voided(client):
+    """It is ended: its reports are refused, and another one explores in its place."""
+    trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
+    assert void(client, 1).status_code == 200
+    used = {"time": 1.0, "energy": 1.0, "metric": 0.9, "current_epoch": 1}
+    assert client.post("/report", json=trial | used).status_code == 400
+    assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).json() == trial | {"trial_number": 2}
+
+
+def test_nonsense_that_was_believed_is_taken_back(tmp_path):
+    """A published server's job that one report has brought to its end goes on without it."""
+    with serving(tmp_path, compat="zeus") as client:
+        client.post("/jobs", json=SPEC)
+        run(client, "t-1", 0.0)
+        while (trial := client.get("/jobs/batch_size", params={"job_id": "t-1"})).status_code == 200:
+            used = {"time": 1.0, "energy": 1.0, "metric": 0.1, "current_epoch": 1}
+            assert client.post("/report", json=trial.json() | used).json()["stop_train"]
+        assert trial.status_code == 500
+        for number in range(1, job(client)["trials"] + 1):
+            assert void(client, number).status_code == 200
+        assert (job(client)["min_cost"], job(client)["remaining"]) == (None, [8, 16, 32])
+        trial, verdict = run(client, "t-1", 100.0)
+        assert (trial["batch_size"], verdict["converged"]) == (16, True)
+
+
+def test_what_cannot_be_voided(client):
+    """Unknown jobs and trials, and voiding without a reason."""
+    assert void(client, 1).status_code == 404
+    assert client.post("/trials/void", json={"job_id": "x", "trial_number": 1, "reason": "y"}).status_code == 404
+    client.get("/jobs/batch_size", params={"job_id": "t-1"})
+    assert void(client, 1, "").status_code == 422
+    assert [event["kind"] for event in events(client)] == ["registered"]
