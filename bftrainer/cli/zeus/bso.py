@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     from bftrainer.zeus.server import BatchSizeClient, JobSummary
 
 _COMMANDS = {
+    "change": ("bftrainer.cli.zeus.bso_edits", "change", "Change the settings of a job."),
+    "clone": ("bftrainer.cli.zeus.bso_edits", "clone", "Make a job like another one."),
     "delete": ("bftrainer.cli.zeus.bso", "delete", "Have a server forget a job."),
     "export": ("bftrainer.cli.zeus.bso", "export", "Write a job's trials to a file."),
     "import": ("bftrainer.cli.zeus.bso", "import_zeus", "Move the jobs of a Zeus database over."),
     "jobs": ("bftrainer.cli.zeus.bso", "jobs", "List a server's jobs."),
+    "reset": ("bftrainer.cli.zeus.bso_edits", "reset", "Have a job begin again."),
     "serve": ("bftrainer.cli.zeus.bso", "serve", "Serve batch sizes to recurring training jobs."),
     "show": ("bftrainer.cli.zeus.bso", "show", "Show a job of a server."),
     "void": ("bftrainer.cli.zeus.bso_edits", "void", "Have a trial count for nothing."),

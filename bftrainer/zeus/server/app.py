@@ -35,8 +35,8 @@ from bftrainer.errors import (
     UnusableValueError,
 )
 from bftrainer.parallel import end_with_parent
+from bftrainer.zeus.server.books.job_editor import JobEditor
 from bftrainer.zeus.server.guard import OPEN, Guard, Metrics
-from bftrainer.zeus.server.job_editor import JobEditor
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import pages
 from bftrainer.zeus.server.routes import api, edits, operations, state
@@ -179,7 +179,7 @@ def _handlers(*, published: bool) -> dict[type[Exception], Handler]:
             message = "The database cannot be used at the moment; try again."
             return JSONResponse({"message": message}, status, headers={"Retry-After": "1"})
         if isinstance(error, UnusableRequestError) and error.field is not None:
-            fault = {"loc": ["body", error.field], "msg": str(error), "type": "value_error"}
+            fault = {"loc": ["body", *error.field.split(".")], "msg": str(error), "type": "value_error"}
             return JSONResponse({"detail": [fault]}, status)
         return JSONResponse({"message": str(error)}, status)
 

@@ -141,6 +141,11 @@ COSTS_SINCE = (
 )
 
 _OF_TRIAL = REPORT.c.job_id == sa.bindparam("job"), REPORT.c.trial_number == sa.bindparam("number")
+LAST_EPOCHS = (
+    sa.select(REPORT.c.trial_number, sa.func.max(REPORT.c.epoch))
+    .where(REPORT.c.job_id == sa.bindparam("job"))
+    .group_by(REPORT.c.trial_number)
+)
 ADD_REPORT = sa.insert(REPORT)
 LAST_REPORT = sa.select(REPORT).where(*_OF_TRIAL).order_by(REPORT.c.epoch.desc()).limit(1)
 REPORTS_AFTER = (

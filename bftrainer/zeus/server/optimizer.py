@@ -20,6 +20,7 @@ from bftrainer.errors import (
     UnknownTrialError,
     UnusableRequestError,
 )
+from bftrainer.zeus.server.books.reports import is_kept, is_repeated, report_fault
 from bftrainer.zeus.server.messages import (
     LARGEST_COST_J,
     LARGEST_MEASURE,
@@ -30,7 +31,6 @@ from bftrainer.zeus.server.messages import (
     TrialId,
 )
 from bftrainer.zeus.server.published_models import BanditStage, PruningStage
-from bftrainer.zeus.server.reports import is_kept, is_repeated, report_fault
 from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, TrialType, TunedJob
 
 if TYPE_CHECKING:
@@ -248,7 +248,8 @@ class ZeusBatchSizeOptimizer:
         verdict, cost_j = job.tuned.judge(result)
         if verdict.stop_train and (result.time < 0 or result.energy < 0 or not cost_j <= LARGEST_COST_J):
             raise UnusableRequestError("Expected a time and energy of 0 or more, and none that is beyond measure.")
-        self._keep_report(transaction, job, result, now, ended=verdict.stop_train)
+        counts = trial.excluded is None
+        self._keep_report(transaction, job, result, now, ended=verdict.stop_train, judged=counts)
         if not verdict.stop_train:
             if self.trial_timeout_s is not None and now - trial.heard > _NOTED * self.trial_timeout_s:
                 transaction.change_trials(job.job_id, [number], heard=now)
@@ -257,8 +258,9 @@ class ZeusBatchSizeOptimizer:
         if self.published and kind is TrialType.CONCURRENT and job.tuned.stage is Stage.MAB:
             raise LateTrialError("Cannot update an arm since this trial is not issued from MAB stage.")
         transaction.learn(job)
-        ended = EndedTrial(number, kind, trial.batch_size, cost_j, verdict.converged)
-        job.tuned.learn(ended, published=self.published)
+        if counts:
+            ended = EndedTrial(number, kind, trial.batch_size, cost_j, verdict.converged)
+            job.tuned.learn(ended, published=self.published)
         used = {"time": result.time, "energy": result.energy, "cost": cost_j}
         marks = {"converged": verdict.converged, "observation": job.observations}
         if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):
@@ -268,13 +270,23 @@ class ZeusBatchSizeOptimizer:
         return verdict
 
     def _keep_report(
-        self, transaction: Transaction, job: StoredJob, result: LenientTrainingResult, now: float, *, ended: bool
+        self,
+        transaction: Transaction,
+        job: StoredJob,
+        result: LenientTrainingResult,
+        now: float,
+        *,
+        ended: bool,
+        judged: bool,
     ) -> None:
-        """Keep a report if it can be true; the published server believes everything."""
+        """Keep a report if it can be true; the published server believes everything.
+
+        Trials of before a change, which count no more, are not judged by what the job is now.
+        """
         before = transaction.last_report(job.job_id, result.trial_number)
         if before is not None and is_repeated(result, before):
             return
-        fault = report_fault(job.tuned.spec, result, before, ended=ended)
+        fault = report_fault(job.tuned.spec, result, before, ended=ended) if judged else None
         if fault is not None and not self.published:
             raise UnusableRequestError(fault[1], fault[0])
         if fault is not None:

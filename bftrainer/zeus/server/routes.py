@@ -14,12 +14,15 @@ with requiring("The server needs", "server", "fastapi"):
     from fastapi import APIRouter, Query, Request, Response
 
 from bftrainer.errors import StoreUnavailableError
+from bftrainer.zeus.server.books.job_editor import JobEditor
 from bftrainer.zeus.server.guard import CONTENT_TYPE
-from bftrainer.zeus.server.job_editor import JobEditor
 from bftrainer.zeus.server.messages import (
     LARGEST,
     NAME_LENGTH,
     Invalid,
+    JobChange,
+    JobClone,
+    JobReset,
     JobSpec,
     LenientJobSpec,
     LenientTrainingResult,
@@ -31,7 +34,7 @@ from bftrainer.zeus.server.messages import (
     TrialVoid,
 )
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.state_messages import EpochRow, JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import EpochRow, JobEdited, JobEvent, JobSummary, TrialRow
 from bftrainer.zeus.server.store import Transaction
 
 __all__ = ["actor_of", "api", "edits", "operations", "state"]
@@ -151,6 +154,27 @@ def edits() -> APIRouter:
     async def void_trial(request: Request, void: TrialVoid) -> Response:
         """Have a trial count for nothing: what is known is learned anew from the others."""
         return _json(await _editor(request).void_trial(void, actor_of(request)))
+
+    @router.patch("/jobs", response_model=JobEdited, responses=_responses(404))
+    async def change_job(request: Request, change: JobChange) -> Response:
+        """Change a job's settings: results that are still true are kept, the others archived."""
+        return _json(await _editor(request).change_job(change, actor_of(request)))
+
+    @router.post("/jobs/reset", response_model=JobEdited, responses=_responses(404))
+    async def reset_job(request: Request, job: JobReset) -> Response:
+        """Have a job begin again, as after none of its batch sizes converged: its results are archived."""
+        return _json(await _editor(request).reset_job(job.job_id, actor_of(request)))
+
+    @router.post(
+        "/jobs/clone",
+        status_code=201,
+        response_model=JobEdited,
+        responses={200: {"model": JobEdited}, **_responses(404, 409)},
+    )
+    async def clone_job(request: Request, clone: JobClone) -> Response:
+        """Register a job made like another one (201, or 200 if it is there), with what that one knows."""
+        edited, created = await _editor(request).clone_job(clone, actor_of(request))
+        return _json(edited, 201 if created else 200)
 
     return router
 

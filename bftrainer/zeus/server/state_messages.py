@@ -143,3 +143,19 @@ class JobSummary(WireModel):
     exploring: int | None
     remaining: list[int]
     arms: list[Arm]
+
+
+class JobEdited(WireModel):
+    """A job after a change.
+
+    Parameters
+    ----------
+    job : JobSummary
+        The job.
+    kept, archived : int
+        Results that still count, and those that the change has archived: they are kept, and count for nothing.
+    """
+
+    job: JobSummary
+    kept: int
+    archived: int

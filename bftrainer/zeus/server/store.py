@@ -162,6 +162,16 @@ class Transaction:
         """Insert a trial that comes from another database."""
         self._connection.execute(tables.ADD_TRIAL, dict(row))
 
+    def change_costs(self, job_id: str, costs: Mapping[int, float]) -> None:
+        """Write the costs of trials, by number."""
+        if rows := [{"job": job_id, "number": number, "cost": cost} for number, cost in costs.items()]:
+            self._connection.execute(tables.CHANGE_TRIAL, rows)
+
+    def last_epochs(self, job_id: str) -> dict[int, int]:
+        """Find the last epoch that each trial of a job has reported, by number."""
+        rows = self._connection.execute(tables.LAST_EPOCHS, {"job": job_id})
+        return {row[0]: row[1] for row in rows}
+
     def end_trial(self, job_id: str, number: int, status: TrialStatus, now: float, **result: Any) -> bool:
         """End a trial if it is running; return whether it was."""
         values = {"job": _name(job_id), "number": number, "status": status.value, "ended": now, **result}
