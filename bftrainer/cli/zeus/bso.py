@@ -34,6 +34,7 @@ _COMMANDS = {
     "export": ("bftrainer.cli.zeus.bso", "export", "Write a job's trials to a file."),
     "import": ("bftrainer.cli.zeus.bso", "import_zeus", "Move the jobs of a Zeus database over."),
     "jobs": ("bftrainer.cli.zeus.bso", "jobs", "List a server's jobs."),
+    "note": ("bftrainer.cli.zeus.bso_edits", "note", "Put a note on a job."),
     "reset": ("bftrainer.cli.zeus.bso_edits", "reset", "Have a job begin again."),
     "serve": ("bftrainer.cli.zeus.bso", "serve", "Serve batch sizes to recurring training jobs."),
     "show": ("bftrainer.cli.zeus.bso", "show", "Show a job of a server."),

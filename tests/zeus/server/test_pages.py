@@ -203,13 +203,39 @@ def test_what_was_done_to_a_job_outlives_it(tmp_path):
         assert client.post("/trials/void", json=void).status_code == 200
         page = page_of(client, job_id="t-1")
         assert "2 8 Exploration Voided yes 15 J" in page
-        assert re.search(r"voided trial_number 2; batch_size 8; the meter &lt;stood&gt; still", page)
+        assert re.search(r"voided trial number 2; batch size 8; the meter &lt;stood&gt; still", page)
         assert re.search(r"By batch size Batch size .* 16 \(default\) 1 1 10 J", page)
         assert "voided: it counts for nothing" in page_of(client, job_id="t-1", trial=2)
         client.delete("/jobs", params={"job_id": "t-1"})
         gone = client.get("/", params={"job_id": "t-1"})
         assert gone.status_code == 404
         assert re.search(r"There is no job t-1\..* 3 .* deleted .* voided .* registered", text_of(gone.text))
+
+
+def test_notes_end_with_the_job_that_they_are_on(tmp_path):
+    """The latest note is on the pages, all are in the history; a job of the same name later has none."""
+    with serving(tmp_path) as client:
+        client.post("/jobs", json=SPEC)
+        for note in ("first", " <b>Ask Ann</b> "):
+            assert client.post("/jobs/note", json={"job_id": "t-1", "note": note}).json() is None
+        assert client.post("/jobs/note", json={"job_id": "t-2", "note": "none"}).status_code == 404
+        assert client.post("/jobs/note", json={"job_id": "t-1", "note": "n" * 501}).status_code == 422
+        assert "&lt;b&gt;Ask Ann&lt;/b&gt; Compare" in page_of(client)
+        assert page_of(client, job_id="t-1").startswith(
+            "t-1 – batch sizes All jobs t-1 &lt;b&gt;Ask Ann&lt;/b&gt; Stage"
+        )
+        assert "noted first" in page_of(client, job_id="t-1")
+        kinds = [event["kind"] for event in client.get("/state/events", params={"job_id": "t-1"}).json()]
+        assert kinds == ["registered", "noted", "noted"]
+        changed = {"job_id": "t-1", "settings": {"max_epochs": 50}, "add_batch_sizes": [64]}
+        assert client.patch("/jobs", json=changed).is_success
+        assert "batch_sizes from [8, 16, 32] to [8, 16, 32, 64]; max_epochs from 100 to 50" in page_of(
+            client, job_id="t-1"
+        )
+        client.delete("/jobs", params={"job_id": "t-1"})
+        client.post("/jobs", json=SPEC)
+        assert 'id="note"' not in client.get("/", params={"job_id": "t-1"}).text
+        assert "Ask Ann" not in page_of(client)
 
 
 BROWSED = [

@@ -77,13 +77,16 @@ def facts(job: JobSummary) -> dict[str, str]:
 
 
 def detail_text(event: JobEvent) -> str:
-    """What exactly was done: a note or a reason as it was written, and names and values of all else."""
-    if event.kind == "registered":
-        return ""
-    detail = {name: value for name, value in event.detail.items() if value is not None}
-    return "; ".join(
-        str(value) if name in ("note", "reason") else f"{name} {json.dumps(value)}" for name, value in detail.items()
-    )
+    """What exactly was done: a note or a reason as it was written, what changed, and names and values of all else."""
+    texts = []
+    for name, value in event.detail.items():
+        if name in ("note", "reason"):
+            texts.append(value)
+        elif name == "settings":
+            texts += [f"{which} from {json.dumps(old)} to {json.dumps(new)}" for which, (old, new) in value.items()]
+        elif name != "spec" and value is not None:
+            texts.append(f"{name.replace('_', ' ')} {value}")
+    return "; ".join(texts)
 
 
 class ComparedFact(NamedTuple):
