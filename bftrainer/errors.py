@@ -257,7 +257,17 @@ class NothingConvergedError(UnusableValueError):
 
 
 class UnusableRequestError(UnusableValueError):
-    """A request that is well-formed and means nothing."""
+    """A request that is well-formed and means nothing.
+
+    Attributes
+    ----------
+    field : str or None
+        Field of the request at fault, if it is one.
+    """
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class StoreUnavailableError(BatchSizeServerError):

@@ -162,3 +162,33 @@ def test_help_names_the_commands(call):
     for name in ("serve", "jobs", "show", "export", "delete", "import"):
         assert_matches(rf"\n  {name} +[A-Z]", done.out)
     check_refusal(call("bso", "serv"))
+
+
+def test_a_trial_is_voided(bso):
+    """The job is what it is without it; trials that are not there are refused."""
+    done = bso("void", "t-1", "10", "--reason", "why not")
+    assert (done.status, done.out) == (0, "Voided trial 10 of t-1, which is in stage MAB now.\n")
+    refused = bso("void", "t-1", "99", "--reason", "why not")
+    check_refusal(refused, 1)
+    assert "Could not find trial 99 of job t-1" in refused.err
+
+
+def test_jobs_are_changed_cloned_and_reset(bso):
+    """Each says how many results are kept, and archived; what means nothing is refused before anything is asked."""
+    done = bso("clone", "t-1", "t-3", "--set", "gpu_model=A100", "--set", "max_power=50.0", "--time-ratio", "2")
+    assert (done.status, done.out) == (0, "Made t-3: 9 results kept; stage Pruning.\n")
+    done = bso("change", "t-3", "--add", "64", "--set", "beta_knob=null")
+    assert (done.status, done.out) == (0, "Changed t-3: 9 results kept; stage Pruning.\n")
+    done = bso("reset", "t-3", "--yes")
+    assert (done.status, done.out) == (0, "Reset t-3: 0 results kept, 9 archived; stage Pruning.\n")
+    for words, message in (
+        (["change", "t-3"], "Expected a change: --set, --add or --remove."),
+        (["change", "t-3", "--set", "x"], "--set: Expected NAME=VALUE, got 'x'."),
+        (["change", "t-3", "--remove", "33"], "--remove: Expected a batch size of 't-3', got 33."),
+        (["clone", "t-3", "t-4", "--energy-ratio", "2"], "--energy-ratio: Expected --time-ratio beside it."),
+        (["reset", "t-33", "--yes"], "Unknown job 't-33'."),
+    ):
+        refused = bso(*words)
+        check_refusal(refused)
+        assert message in refused.err
+    assert bso("delete", "t-3", "--yes").status == 0

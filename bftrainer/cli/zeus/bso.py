@@ -20,7 +20,7 @@ from bftrainer.cli._shared.usage import (
     refuse_unused,
     size_option,
 )
-from bftrainer.cli.zeus.zeus_options import FILE, SETTINGS, first_token, with_options
+from bftrainer.cli.zeus.zeus_options import FILE, SETTINGS, given_token, with_options
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 
@@ -28,13 +28,18 @@ if TYPE_CHECKING:
     from bftrainer.zeus.server import BatchSizeClient, JobSummary
 
 _COMMANDS = {
+    "change": ("bftrainer.cli.zeus.bso_edits", "change", "Change the settings of a job."),
+    "clone": ("bftrainer.cli.zeus.bso_edits", "clone", "Make a job like another one."),
     "delete": ("bftrainer.cli.zeus.bso", "delete", "Have a server forget a job."),
     "export": ("bftrainer.cli.zeus.bso", "export", "Write a job's trials to a file."),
     "import": ("bftrainer.cli.zeus.bso", "import_zeus", "Move the jobs of a Zeus database over."),
     "jobs": ("bftrainer.cli.zeus.bso", "jobs", "List a server's jobs."),
+    "quickstart": ("bftrainer.cli.zeus.quickstart", "quickstart", "Train a sample job, and see a batch size chosen."),
+    "reset": ("bftrainer.cli.zeus.bso_edits", "reset", "Have a job begin again."),
     "serve": ("bftrainer.cli.zeus.bso", "serve", "Serve batch sizes to recurring training jobs."),
     "token": ("bftrainer.cli.zeus.bso_token", "token", "Say who may do what on a server."),
     "show": ("bftrainer.cli.zeus.bso", "show", "Show a job of a server."),
+    "void": ("bftrainer.cli.zeus.bso_edits", "void", "Have a trial count for nothing."),
 }
 
 
@@ -43,7 +48,7 @@ def bso() -> None:
     """Tune the batch sizes of recurring training jobs: a server that they ask, and what it keeps of them."""
 
 
-_server_options = with_options(
+server_options = with_options(
     click.option(
         "--server",
         metavar="URL",
@@ -72,15 +77,15 @@ def _database_option(what: str) -> Callable[[Any], Any]:
 
 
 @contextmanager
-def _asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClient]:
+def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClient]:
     """Open a client of the server that the options name."""
     from bftrainer.zeus.server import BatchSizeClient
 
-    with BatchSizeClient(server, first_token(token_file), retries=1) as client:
+    with BatchSizeClient(server, given_token(token_file), retries=1) as client:
         yield client
 
 
-def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
+def find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
     """Find a job by its name; if there is none, the error names the closest."""
     try:
         return client.job(job_id)
@@ -93,11 +98,11 @@ def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso jobs")
-@_server_options
+@server_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def jobs(server: str | None, token_file: str | None, as_json: bool) -> None:
     """List the jobs of a server: stage, trials, cheapest run."""
-    with _asking(server, token_file) as client:
+    with asking(server, token_file) as client:
         found = client.jobs()
     if as_json:
         click.echo(json.dumps([job.model_dump() for job in found], indent=2, allow_nan=False))
@@ -117,12 +122,12 @@ def _row(job: JobSummary) -> tuple[str, ...]:
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso show my-job")
 @click.argument("job_id", metavar="JOB")
-@_server_options
+@server_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def show(job_id: str, server: str | None, token_file: str | None, as_json: bool) -> None:
     """Show a job of a server: its settings, and what is believed of each batch size."""
-    with _asking(server, token_file) as client:
-        job = _find_job(client, job_id)
+    with asking(server, token_file) as client:
+        job = find_job(client, job_id)
     if as_json:
         click.echo(job.model_dump_json(indent=2))
         return
@@ -167,14 +172,14 @@ def _print_job(job: JobSummary) -> None:
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso delete my-job")
 @click.argument("job_id", metavar="JOB")
-@_server_options
+@server_options
 @click.option("--yes", is_flag=True, help="Don't ask.")
 def delete(job_id: str, server: str | None, token_file: str | None, yes: bool) -> None:
     """Have a server forget a job with all its trials."""
     from bftrainer.files.opening import one_line
 
-    with _asking(server, token_file) as client:
-        job = _find_job(client, job_id)
+    with asking(server, token_file) as client:
+        job = find_job(client, job_id)
         if not yes:
             click.confirm(f"Delete {one_line(job_id)} with its {job.trials:,} trials?", abort=True, err=True)
         client.delete_job(job_id)
@@ -185,7 +190,7 @@ def delete(job_id: str, server: str | None, token_file: str | None, yes: bool) -
 @click.argument("job_id", metavar="JOB")
 @click.argument("place", metavar="[OUTPUT]", type=FILE, required=False)
 @click.option("-o", "--output", type=FILE, help="OUTPUT, as other commands take it.")
-@_server_options
+@server_options
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def export(
     job_id: str, place: Path | None, output: Path | None, server: str | None, token_file: str | None, force: bool
@@ -198,8 +203,8 @@ def export(
     check_form(output)
     refuse_inputs(output)
     refuse_existing(output, force=force)
-    with _asking(server, token_file) as client:
-        number = write_job(output, _find_job(client, job_id), client.trials(job_id))
+    with asking(server, token_file) as client:
+        number = write_job(output, find_job(client, job_id), client.trials(job_id))
     click.echo(f"Wrote {number:,} trials to {output}.")
 
 
@@ -215,9 +220,9 @@ def import_zeus(source: str, database: str | None) -> None:
 
     require_extra("The server needs", "server")
     from bftrainer.zeus.server.database import open_database
+    from bftrainer.zeus.server.published.zeus_database import import_jobs, read_published
     from bftrainer.zeus.server.settings import DEFAULT_URL
     from bftrainer.zeus.server.store import open_store
-    from bftrainer.zeus.server.zeus_database import import_jobs, read_published
 
     async def move() -> int:
         """Read all jobs, then write them."""

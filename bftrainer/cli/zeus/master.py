@@ -23,7 +23,7 @@ from bftrainer.cli._shared.usage import (
     refuse_unused,
     size_option,
 )
-from bftrainer.cli.zeus.zeus_options import ETA, SETTINGS, first_token, with_options
+from bftrainer.cli.zeus.zeus_options import ETA, SETTINGS, given_token, with_options
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.driver import Driver
@@ -127,7 +127,7 @@ def resume(logdir: Path, token_file: str | None, pause_after: int | None, quiet:
     """Go on with the job whose logs are in LOGDIR, from the run that was interrupted, with the same decisions."""
     from bftrainer.zeus.master.driver import Driver
 
-    _drive(Driver.resumed(logdir, token=first_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
+    _drive(Driver.resumed(logdir, token=given_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer master status logs/job+1")
@@ -199,6 +199,6 @@ def run(
         if server is not None:
             from bftrainer.zeus.server.client import BatchSizeClient
 
-            client = stack.enter_context(BatchSizeClient(server, first_token(token_file)))
+            client = stack.enter_context(BatchSizeClient(server, given_token(token_file)))
         driver = zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta, client)
         _drive(driver, pause_after=pause_after, quiet=quiet, as_json=as_json)

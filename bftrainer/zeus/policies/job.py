@@ -245,6 +245,40 @@ def zeus_cost(energy: float, time: float, eta_knob: float, max_power: float) -> 
     return eta_knob * energy + (1.0 - eta_knob) * max_power * time
 
 
+# Meters and limits of power are not exact.
+POWER_TOLERANCE = 1.1
+
+
+def usage_fault(
+    energy_j: float, time_s: float, max_power_w: float, eta_knob: float, *, ended: bool
+) -> tuple[str, str] | None:
+    """Find what is impossible about the energy and time that a run reports.
+
+    Parameters
+    ----------
+    energy_j, time_s : float
+        Joules and seconds since the run began.
+    max_power_w : float
+        Power limit in watts of all GPUs together.
+    eta_knob : float
+        Weight of energy in the run's cost.
+    ended : bool
+        Whether the run has ended; then it must have cost something.
+
+    Returns
+    -------
+    tuple of str, or None
+        The field at fault, ``energy`` or ``time``, and what was expected of it; None if there is no fault.
+    """
+    most_j = POWER_TOLERANCE * max_power_w * time_s
+    if energy_j > most_j:
+        return "energy", f"Expected at most {most_j:g} J in {time_s:g} s at {max_power_w:g} W, got {energy_j:g}."
+    if ended and not zeus_cost(energy_j, time_s, eta_knob, max_power_w) > 0:
+        which = "energy" if eta_knob == 1 else "time"
+        return which, f"Expected more than 0 of a run that has ended, got {energy_j:g} J in {time_s:g} s."
+    return None
+
+
 def check_knobs(eta_knob: float, beta_knob: float) -> None:
     """Check that knobs are in range.
 

@@ -42,6 +42,7 @@ NEEDED: Mapping[tuple[str, str], Role] = {
     ("GET", "/state/job"): Role.READER,
     ("GET", "/state/trials"): Role.READER,
     ("GET", "/state/events"): Role.READER,
+    ("GET", "/state/reports"): Role.READER,
     ("GET", "/metrics"): Role.READER,
     ("GET", "/openapi.json"): Role.READER,
     ("GET", "/jobs/batch_size"): Role.TRAINER,
@@ -50,6 +51,10 @@ NEEDED: Mapping[tuple[str, str], Role] = {
     # Trainers make sure that a job is registered; to register one takes an owner.
     ("POST", "/jobs"): Role.TRAINER,
     ("DELETE", "/jobs"): Role.OWNER,
+    ("PATCH", "/jobs"): Role.OWNER,
+    ("POST", "/jobs/clone"): Role.OWNER,
+    ("POST", "/jobs/reset"): Role.OWNER,
+    ("POST", "/trials/void"): Role.OWNER,
 }
 # Routes for monitoring, which ask nobody who they are, and tell nothing about jobs.
 OPEN = frozenset({"/healthz", "/readyz"})

@@ -35,9 +35,10 @@ from bftrainer.errors import (
 from bftrainer.parallel import end_with_parent
 from bftrainer.zeus.server.access import OPEN
 from bftrainer.zeus.server.guard import Guard, Metrics
+from bftrainer.zeus.server.job_editor import JobEditor
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import pages
-from bftrainer.zeus.server.routes import api, operations, state
+from bftrainer.zeus.server.routes import api, edits, operations, state
 from bftrainer.zeus.server.settings import ServerSettings, settings_from_environment
 from bftrainer.zeus.server.store import open_store
 
@@ -45,7 +46,8 @@ __all__ = ["create_app", "from_environment"]
 
 logger = logging.getLogger(__name__)
 
-# Two HTTP statuses for each error: the usual one, and that of requests to end, delete or show the object itself.
+# Two HTTP statuses for each error: that of registrations, predictions and reports, and that of requests about the
+# object itself.
 _STATUS: Mapping[type[BftrainerError], tuple[int, int]] = {
     UnknownJobError: (400, 404),
     UnknownTrialError: (400, 404),
@@ -57,6 +59,7 @@ _STATUS: Mapping[type[BftrainerError], tuple[int, int]] = {
     UnusableRequestError: (422, 422),
     StoreUnavailableError: (503, 503),
 }
+_PASSING = frozenset({"/jobs", "/jobs/batch_size", "/report"})
 # Error for requests on which the published server fails.
 _BREAKS = UnusableValueError
 # How often to look for abandoned trials: number of times per time-out, and limits of the interval between two times.
@@ -92,6 +95,7 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
     )
     app.state.metrics = metrics
     app.include_router(api(published=settings.published))
+    app.include_router(edits())
     app.include_router(state())
     app.include_router(operations())
     app.include_router(pages(front=not settings.published))
@@ -125,6 +129,7 @@ async def _running(app: FastAPI, settings: ServerSettings, *, migrate: bool) -> 
         timeout_s = settings.trial_timeout_s or None
         optimizer = ZeusBatchSizeOptimizer(store, published=settings.published, trial_timeout_s=timeout_s)
         app.state.optimizer = optimizer
+        app.state.editor = JobEditor(store, published=settings.published)
         sweeping = asyncio.create_task(_sweep(optimizer))
         try:
             yield
@@ -156,13 +161,16 @@ Handler = Callable[[Request, Any], Awaitable[JSONResponse]]
 def _handlers(*, published: bool) -> dict[type[Exception], Handler]:
     async def _failed(request: Request, error: BftrainerError) -> JSONResponse:
         statuses = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), (500, 500))
-        direct = request.method in ("DELETE", "PATCH") or request.url.path.startswith("/state")
+        direct = request.method in ("DELETE", "PATCH") or request.url.path not in _PASSING
         status = 500 if published and isinstance(error, _BREAKS) else statuses[direct]
         if isinstance(error, StoreUnavailableError):
             # Clients must not see the database's message.
             logger.error("database: %s", error)
             message = "The database cannot be used at the moment; try again."
             return JSONResponse({"message": message}, status, headers={"Retry-After": "1"})
+        if isinstance(error, UnusableRequestError) and error.field is not None:
+            fault = {"loc": ["body", *error.field.split(".")], "msg": str(error), "type": "value_error"}
+            return JSONResponse({"detail": [fault]}, status)
         return JSONResponse({"message": str(error)}, status)
 
     async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -18,7 +18,7 @@ from bftrainer.files.documents import disarmed
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.server.local_server import SOCKET_SCHEME, find_address, find_token
 from bftrainer.zeus.server.messages import JobSpec, ReportResponse, TrainingResult, TrialId
-from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import JobEdited, JobSummary, TrialRow
 
 if TYPE_CHECKING:
     import httpx
@@ -39,6 +39,7 @@ def _answer(kind: type[T]) -> TypeAdapter[T]:
 
 _SPEC, _TRIAL = _answer(JobSpec), _answer(TrialId)
 _VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
+_EDITED = TypeAdapter(JobEdited)
 _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
 _PASSING = frozenset({429, 502, 503, 504})
@@ -136,6 +137,47 @@ class BatchSizeClient:
     def end_trial(self, trial: TrialId) -> None:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
         self._send("PATCH", "/trials", json=trial.model_dump(include={"job_id", "batch_size", "trial_number"}))
+
+    def void_trial(self, job_id: str, number: int, reason: str) -> JobSummary:
+        """Have a trial count for nothing; return the job as it is without it."""
+        void = {"job_id": job_id, "trial_number": number, "reason": reason}
+        return self._read(_JOB, self._send("POST", "/trials/void", json=void))
+
+    def change_job(
+        self, job_id: str, *, add: Iterable[int] = (), remove: Iterable[int] = (), **settings: Any
+    ) -> JobEdited:
+        """Change a job's settings, and add or remove batch sizes; what is known and still true is kept."""
+        sizes = {"add_batch_sizes": [*add], "remove_batch_sizes": [*remove]}
+        return self._read(_EDITED, self._send("PATCH", "/jobs", json={"job_id": job_id, "settings": settings} | sizes))
+
+    def clone_job(
+        self,
+        job_id: str,
+        new_job_id: str,
+        *,
+        time_ratio: float | None = None,
+        energy_ratio: float | None = None,
+        **settings: Any,
+    ) -> JobEdited:
+        """Register a job made like another one, which may begin with what that one knows.
+
+        Parameters
+        ----------
+        job_id, new_job_id : str
+            The other job, and the name of the new one.
+        time_ratio, energy_ratio : float, optional
+            Time and energy of an epoch on the new job's GPUs, as multiples of those on the other's; without the first
+            the new job knows nothing, without the second it is taken as the time's times the ratio of the powers.
+        settings
+            What else differs.
+        """
+        ratios = {"time_ratio": time_ratio, "energy_ratio": energy_ratio}
+        clone = {"job_id": job_id, "new_job_id": new_job_id, "settings": settings} | ratios
+        return self._read(_EDITED, self._send("POST", "/jobs/clone", json=clone))
+
+    def reset_job(self, job_id: str) -> JobEdited:
+        """Have a job begin again, knowing nothing."""
+        return self._read(_EDITED, self._send("POST", "/jobs/reset", json={"job_id": job_id}))
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""

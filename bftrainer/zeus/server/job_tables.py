@@ -124,14 +124,19 @@ ADD_TRIAL = sa.insert(TRIAL)
 FIND_TRIAL = _TRIALS.where(_NUMBERED)
 FIND_REQUEST = _TRIALS.where(TRIAL.c.request_id == sa.bindparam("request"))
 SAVE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED, _RUNNING)
-HEARD = sa.update(TRIAL).where(_OF_JOB, _NUMBERED)
+CHANGE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED)
 ABANDONED = sa.update(TRIAL).where(_RUNNING, TRIAL.c.heard < sa.bindparam("silent_since"))
+COUNTED_TRIALS = _TRIALS.where(TRIAL.c.excluded.is_(None)).order_by(TRIAL.c.trial_number)
 DELETE_TRIALS = sa.delete(TRIAL).where(_OF_JOB)
 TRIALS_AFTER = _TRIALS.where(TRIAL.c.trial_number > sa.bindparam("after")).order_by(TRIAL.c.trial_number).limit(_LIMIT)
 LATEST_TRIALS = (
     _TRIALS.where(TRIAL.c.trial_number < sa.bindparam("before")).order_by(TRIAL.c.trial_number.desc()).limit(_LIMIT)
 )
-LATEST_RESULTS = _TRIALS.where(TRIAL.c.observation.is_not(None)).order_by(TRIAL.c.observation.desc()).limit(_LIMIT)
+LATEST_RESULTS = (
+    _TRIALS.where(TRIAL.c.observation.is_not(None), TRIAL.c.excluded.is_(None))
+    .order_by(TRIAL.c.observation.desc())
+    .limit(_LIMIT)
+)
 EXPLORATIONS = _TRIALS.where(
     TRIAL.c.type == TrialType.EXPLORATION.value,
     TRIAL.c.status == TrialStatus.SUCCEEDED.value,
@@ -141,6 +146,18 @@ COSTS_SINCE = (
     sa.select(TRIAL.c.batch_size, TRIAL.c.cost)
     .where(_OF_JOB, TRIAL.c.observation > sa.bindparam("known"), TRIAL.c.excluded.is_(None))
     .order_by(TRIAL.c.observation)
+)
+
+_OF_TRIAL = REPORT.c.job_id == sa.bindparam("job"), REPORT.c.trial_number == sa.bindparam("number")
+LAST_EPOCHS = (
+    sa.select(REPORT.c.trial_number, sa.func.max(REPORT.c.epoch))
+    .where(REPORT.c.job_id == sa.bindparam("job"))
+    .group_by(REPORT.c.trial_number)
+)
+ADD_REPORT = sa.insert(REPORT)
+LAST_REPORT = sa.select(REPORT).where(*_OF_TRIAL).order_by(REPORT.c.epoch.desc()).limit(1)
+REPORTS_AFTER = (
+    sa.select(REPORT).where(*_OF_TRIAL, REPORT.c.epoch > sa.bindparam("after")).order_by(REPORT.c.epoch).limit(_LIMIT)
 )
 
 _EVENTS_OF = EVENT.c.job_id == sa.bindparam("job")
@@ -255,4 +272,4 @@ def _migrate(connection: sa.Connection) -> None:
             for row in rows
         ]
         if values:
-            connection.execute(HEARD, values)
+            connection.execute(CHANGE_TRIAL, values)

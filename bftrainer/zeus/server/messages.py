@@ -230,12 +230,87 @@ class TrainingResult(LenientTrainingResult, _Strict):
     trial_number: Counted
     time: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
     energy: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
+    current_epoch: Annotated[Whole, Field(ge=0, le=LARGEST)]
 
     @field_validator("metric")
     @classmethod
     def _without_infinity(cls, metric: float) -> float:
         # An infinite loss, or the result of a division by 0: no target was reached.
         return metric if math.isfinite(metric) else math.nan
+
+
+class TrialVoid(WireModel):
+    """A trial that shall count for nothing, as if it had never been, and why."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "trial_number": 1, "reason": "wrong meter"}]},
+    )
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+    trial_number: Counted
+    reason: str = Field(min_length=1, max_length=1_000)
+
+
+class JobChange(WireModel):
+    """A change of a job that lives on.
+
+    Parameters
+    ----------
+    settings : dict
+        New values of fields of the job.
+    add_batch_sizes, remove_batch_sizes : list of int
+        Batch sizes to add and to remove.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "settings": {"max_epochs": 30}}]},
+    )
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+    settings: dict[str, Any] = Field(default_factory=dict, max_length=100)
+    add_batch_sizes: list[Counted] = Field(default_factory=list, max_length=10_000)
+    remove_batch_sizes: list[Counted] = Field(default_factory=list, max_length=10_000)
+
+
+class JobClone(JobChange):
+    """A new job that is made like another one, with a change, and may begin with what that one knows.
+
+    Parameters
+    ----------
+    new_job_id : str
+        Name of the new job.
+    time_ratio : float or None
+        Time of an epoch on the new job's GPUs, as a multiple of that on the other's; None: begin with nothing.
+    energy_ratio : float or None
+        Likewise its energy; None: as the time, at the same share of the power limit.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "job_id": "bert-finetuning",
+                    "new_job_id": "bert-finetuning-a100",
+                    "settings": {"gpu_model": "A100", "max_power": 1600.0},
+                    "time_ratio": 0.4,
+                }
+            ]
+        },
+    )
+
+    new_job_id: str = Field(max_length=NAME_LENGTH)
+    time_ratio: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
+    energy_ratio: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
+
+
+class JobReset(WireModel):
+    """A job that shall begin again, knowing nothing."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"job_id": "bert-finetuning"}]})
+
+    job_id: str = Field(max_length=NAME_LENGTH)
 
 
 class ReportResponse(WireModel):

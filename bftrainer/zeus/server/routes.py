@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -19,10 +20,14 @@ with requiring("The server needs", "server", "fastapi"):
 from bftrainer.errors import StoreUnavailableError, legible, suggestion
 from bftrainer.zeus.server.access import ANYBODY, Actor
 from bftrainer.zeus.server.guard import CONTENT_TYPE
+from bftrainer.zeus.server.job_editor import JobEditor
 from bftrainer.zeus.server.messages import (
     LARGEST,
     NAME_LENGTH,
     Invalid,
+    JobChange,
+    JobClone,
+    JobReset,
     JobSpec,
     LenientJobSpec,
     LenientTrainingResult,
@@ -31,17 +36,18 @@ from bftrainer.zeus.server.messages import (
     ReportResponse,
     TrainingResult,
     TrialId,
+    TrialVoid,
 )
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.state_messages import JobEvent, JobSummary, TrialRow
-from bftrainer.zeus.server.store import JobStore
+from bftrainer.zeus.server.state_messages import EpochRow, JobEdited, JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.store import JobStore, Transaction
 
-__all__ = ["actor_of", "api", "operations", "state"]
+__all__ = ["actor_of", "api", "edits", "operations", "state"]
 
 _TRIED_EVERY_S = 1.0
 _JOBS_A_PAGE, _TRIALS_A_PAGE, _EVENTS_A_PAGE = 100, 1_000, 100
 _SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
-_EVENTS = TypeAdapter(list[JobEvent])
+_EVENTS, _EPOCHS = TypeAdapter(list[JobEvent]), TypeAdapter(list[EpochRow])
 _WHAT = {
     400: "Unknown job or trial, or a trial that is over; or no such body",
     401: "No token, or a wrong one",
@@ -78,6 +84,11 @@ def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _optimizer(request: Request) -> ZeusBatchSizeOptimizer:
     found: ZeusBatchSizeOptimizer = request.app.state.optimizer
+    return found
+
+
+def _editor(request: Request) -> JobEditor:
+    found: JobEditor = request.app.state.editor
     return found
 
 
@@ -158,6 +169,39 @@ def api(*, published: bool) -> APIRouter:
     return router
 
 
+def edits() -> APIRouter:
+    """Make the routes that change jobs which live on."""
+    router = APIRouter(tags=["editing"], dependencies=[Depends(_refuse_unknown)])
+
+    @router.post("/trials/void", response_model=JobSummary, responses=_responses(404))
+    async def void_trial(request: Request, void: TrialVoid) -> Response:
+        """Have a trial count for nothing: what is known is learned anew from the others."""
+        return _json(await _editor(request).void_trial(void, actor_of(request, void)))
+
+    @router.patch("/jobs", response_model=JobEdited, responses=_responses(404))
+    async def change_job(request: Request, change: JobChange) -> Response:
+        """Change a job's settings: results that are still true are kept, the others archived."""
+        return _json(await _editor(request).change_job(change, actor_of(request, change)))
+
+    @router.post("/jobs/reset", response_model=JobEdited, responses=_responses(404))
+    async def reset_job(request: Request, job: JobReset) -> Response:
+        """Have a job begin again, as after none of its batch sizes converged: its results are archived."""
+        return _json(await _editor(request).reset_job(job.job_id, actor_of(request, job)))
+
+    @router.post(
+        "/jobs/clone",
+        status_code=201,
+        response_model=JobEdited,
+        responses={200: {"model": JobEdited}, **_responses(404, 409)},
+    )
+    async def clone_job(request: Request, clone: JobClone) -> Response:
+        """Register a job made like another one (201, or 200 if it is there), with what that one knows."""
+        edited, created = await _editor(request).clone_job(clone, actor_of(request, clone))
+        return _json(edited, 201 if created else 200)
+
+    return router
+
+
 def state() -> APIRouter:
     """Make the routes that show what the server keeps."""
     router = APIRouter(tags=["state"], dependencies=[Depends(_refuse_unknown)])
@@ -187,6 +231,18 @@ def state() -> APIRouter:
         """Trials of a job by number."""
         found = await _optimizer(request).service.look(lambda transaction: transaction.trials(job_id, after, limit))
         return Response(_ROWS.dump_json(found), media_type="application/json")
+
+    @router.get("/state/reports", response_model=list[EpochRow], responses=_responses())
+    async def reports(
+        request: Request,
+        job_id: JobId,
+        trial_number: Annotated[int, Query(ge=1, le=LARGEST)],
+        after: Annotated[int, Query(description="Epochs beyond this one.", ge=-1, le=LARGEST)] = -1,
+        limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
+    ) -> Response:
+        """What a trial has used and reached, epoch by epoch."""
+        work = partial(Transaction.reports, job_id=job_id, number=trial_number, after=after, limit=limit)
+        return Response(_EPOCHS.dump_json(await _optimizer(request).service.look(work)), media_type="application/json")
 
     @router.get("/state/events", response_model=list[JobEvent], responses=_responses())
     async def events(

@@ -84,6 +84,12 @@ def test_garbage_ends_the_job_until_it_is_mended(tmp_path):
     assert [each.energy for each in Driver.resumed(driver.logdir).drive()] == [10.0]
 
 
+def test_a_report_that_cannot_be_true(tmp_path):
+    """The server's rule holds for reports of scripts: energy stays below what the power limit allows."""
+    with pytest.raises(TrainingReportError, match=r"json: energy: Expected at most 275 J in 1 s at 250 W, got 276"):
+        master(tmp_path / "logs").run(shell(tmp_path, f"n=276; {WELL}"), 1, [16, 32], 2.0, 0.5)
+
+
 def test_a_report_that_cannot_be_removed(tmp_path):
     """A directory where the report should go is named before the script starts."""
     driver = master(tmp_path / "logs").start(shell(tmp_path, "touch started"), 1, [32], 2.0, 0.5)
