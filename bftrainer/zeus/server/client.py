@@ -101,7 +101,7 @@ class BatchSizeClient:
         require_extra("The client needs", "client")
         import httpx
 
-        self.server_url = find_address() if server_url is None else server_url.rstrip("/")
+        self.server_url = (find_address() if server_url is None else server_url).rstrip("/")
         base, socket = self.server_url, None
         if base.startswith(SOCKET_SCHEME):
             base, socket = "http://localhost", base.removeprefix(SOCKET_SCHEME)
