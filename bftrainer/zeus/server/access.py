@@ -48,6 +48,7 @@ NEEDED: Mapping[tuple[str, str], Role] = {
     ("GET", "/jobs/batch_size"): Role.TRAINER,
     ("POST", "/report"): Role.TRAINER,
     ("PATCH", "/trials"): Role.TRAINER,
+    ("POST", "/trials/heartbeat"): Role.TRAINER,
     # Trainers make sure that a job is registered; to register one takes an owner.
     ("POST", "/jobs"): Role.TRAINER,
     ("DELETE", "/jobs"): Role.OWNER,

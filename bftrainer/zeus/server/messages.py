@@ -28,6 +28,8 @@ LARGEST = 2**31 - 1
 LARGEST_SEED = 2**63 - 1
 # Far beyond any measurement, and small enough that squares of costs do not overflow.
 LARGEST_MEASURE, LARGEST_COST_J = 1e50, 1e100
+# A week.
+LONGEST_LEASE_S = 604_800.0
 
 
 def _truncated(value: Any) -> Any:
@@ -95,6 +97,9 @@ class TuningParams(WireModel):
         A run stops when it costs more than this many times the cheapest one; None: never.
     target_metric, higher_is_better_metric, max_epochs : float, bool and int
         When a run has converged, and when it has failed.
+    parallel_explorations : bool
+        Explore all batch sizes of a round at once, as far as runs are asked for, rather than one after the other; what
+        is pruned is the same, and more may be run than is needed.
     num_pruning_rounds, window_size, mab_prior_mean, mab_prior_precision, mab_num_explorations, mab_seed
         Settings of the pruning, and of the bandit that plays what is left; a window of 0 means all results.
     """
@@ -114,6 +119,7 @@ class TuningParams(WireModel):
     mab_prior_precision: float = 0.0
     mab_num_explorations: Whole = Field(2, ge=0)
     mab_seed: Whole | None = None
+    parallel_explorations: bool = False
 
     @field_validator("batch_sizes")
     @classmethod
@@ -133,8 +139,10 @@ class TuningParams(WireModel):
         return self
 
 
+# Settings that the published server does not know.
+OWN_SETTINGS = frozenset({"parallel_explorations"})
 _SPEC_EXAMPLE: dict[str, JsonValue] = (
-    {name: each.default for name, each in TuningParams.model_fields.items()}
+    {name: each.default for name, each in TuningParams.model_fields.items() if name not in OWN_SETTINGS}
     | {"job_id": "bert-finetuning", "job_id_prefix": "bert", "batch_sizes": [8, 16, 32, 64], "default_batch_size": 16}
     | {"target_metric": 0.84, "max_epochs": 20, "mab_seed": 1}
     | {"max_power": 1200.0, "number_of_gpus": 4, "gpu_model": "V100"}

@@ -36,6 +36,7 @@ TABLE = {
     ("GET", "/jobs/batch_size"): (TRAINER, TRAINER, NAMED),
     ("POST", "/report"): (TRAINER, TRAINER, RESULT),
     ("PATCH", "/trials"): (TRAINER, TRAINER, TRIAL),
+    ("POST", "/trials/heartbeat"): (TRAINER, TRAINER, TRIAL),
     ("POST", "/jobs"): (TRAINER, TRAINER, SPEC),
     ("DELETE", "/jobs"): (OWNER, ADMIN, NAMED),
     ("PATCH", "/jobs"): (OWNER, ADMIN, {"settings": {"max_epochs": 50}}),
