@@ -20,6 +20,7 @@ from bftrainer.errors import (
     UnknownTrialError,
     UnusableRequestError,
 )
+from bftrainer.zeus.server.books.decision_log import choice_lines, result_lines
 from bftrainer.zeus.server.books.reports import is_kept, is_repeated, report_fault
 from bftrainer.zeus.server.messages import (
     LARGEST_COST_J,
@@ -194,7 +195,9 @@ class ZeusBatchSizeOptimizer:
             raise UnusableRequestError(str(tuned.spec.batch_sizes[0]))
         job.trials += 1
         runs = partial(self._runs, transaction, job.job_id, now)
+        stage = tuned.stage
         size, kind = tuned.choose(job.trials, runs)
+        transaction.say(lambda: choice_lines(tuned, size, kind, stage))
         transaction.add_trial(job, size, kind, now, request_id)
         transaction.save_job(job)
         return TrialId.model_construct(job_id=job.job_id, batch_size=size, trial_number=job.trials)
@@ -260,7 +263,9 @@ class ZeusBatchSizeOptimizer:
         transaction.learn(job)
         if counts:
             ended = EndedTrial(number, kind, trial.batch_size, cost_j, verdict.converged)
+            stage = job.tuned.stage
             job.tuned.learn(ended, published=self.published)
+            transaction.say(lambda: result_lines(job.tuned, ended, stage))
         used = {"time": result.time, "energy": result.energy, "cost": cost_j}
         marks = {"converged": verdict.converged, "observation": job.observations}
         if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):
