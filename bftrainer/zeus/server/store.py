@@ -247,9 +247,10 @@ class Transaction:
         self._connection.execute(tables.ADD_PROBE)
         self._connection.execute(tables.DELETE_PROBE)
 
-    def stages(self) -> dict[str, int]:
-        """Count jobs by stage."""
-        return {row[0]: row[1] for row in self._connection.execute(tables.STAGES)}
+    def stages(self) -> dict[str, dict[str, int]]:
+        """Count jobs, their trials and results, by stage."""
+        rows = [dict(row._mapping) for row in self._connection.execute(tables.STAGES)]
+        return {row.pop("stage"): row for row in rows}
 
     def select(self, statement: Select[Any], **values: Any) -> list[Row[Any]]:
         """Run a query."""
