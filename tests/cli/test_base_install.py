@@ -56,6 +56,7 @@ CALLS = (
     ("bso quickstart", "sample"),
     ("bso serve --port 0", "server"),
     ("bso import sqlite:///zeus.db", "server"),
+    ("bso dashboard grafana.json", None),
     ("bso jobs", "client"),
     ("bso show job", "client"),
     ("bso delete job", "client"),

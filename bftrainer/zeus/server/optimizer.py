@@ -31,6 +31,7 @@ from bftrainer.zeus.server.messages import (
     ReportResponse,
     TrialId,
 )
+from bftrainer.zeus.server.published.decision_log import choice_lines, result_lines
 from bftrainer.zeus.server.published.published_models import BanditStage, PruningStage
 from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, TrialType, TunedJob
 
@@ -200,8 +201,9 @@ class ZeusBatchSizeOptimizer:
             raise UnusableRequestError(str(tuned.spec.batch_sizes[0]))
         job.trials += 1
         runs = partial(self._runs, transaction, job.job_id, now)
-        parallel = tuned.spec.parallel_explorations and not self.published
+        stage, parallel = tuned.stage, tuned.spec.parallel_explorations and not self.published
         size, kind = tuned.choose(job.trials, runs, parallel=parallel)
+        transaction.say(lambda: choice_lines(tuned, size, kind, stage))
         transaction.add_trial(job, size, kind, now, request_id, lease_s)
         transaction.save_job(job)
         return TrialId.model_construct(job_id=job.job_id, batch_size=size, trial_number=job.trials)
@@ -302,7 +304,9 @@ class ZeusBatchSizeOptimizer:
         transaction.learn(job)
         if counts:
             ended = EndedTrial(number, kind, trial.batch_size, cost_j, verdict.converged)
+            stage = job.tuned.stage
             job.tuned.learn(ended, published=self.published)
+            transaction.say(lambda: result_lines(job.tuned, ended, stage))
         used = {"time": result.time, "energy": result.energy, "cost": cost_j}
         marks = {"converged": verdict.converged, "observation": job.observations}
         if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):

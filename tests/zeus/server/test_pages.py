@@ -93,12 +93,22 @@ def test_savings_and_what_they_are_worth(filled):
     )
     assert "1 runs that missed the target are counted as used in vain" in page
     assert "Money" not in page
-    priced = page_of(filled, job_id="t-1", price="36000")
+    priced = page_of(filled, job_id="t-1", price_kwh="36000")
     assert re.search(r"Money saved -?\d+\.\d\d ± \d+\.\d\d", priced)
     assert "A kWh costs 36000" in priced
-    assert "Money" not in page_of(filled, job_id="t-1", price="")
-    assert filled.get("/", params={"price": "-1"}).status_code == 422
+    assert "Money" not in page_of(filled, job_id="t-1", price_kwh="")
+    assert filled.get("/", params={"price_kwh": "-1"}).status_code == 422
     assert "Not known yet: 0 of the 2 runs with the default" in page_of(filled, job_id=EVIL)
+
+
+def test_the_server_may_know_a_price(tmp_path):
+    """Its own price is used where the request has none."""
+    with serving(tmp_path, price_kwh=0.25) as client:
+        client.post("/jobs", json=SPEC)
+        for _ in range(6):
+            run(client, "t-1", 10.0)
+        assert "A kWh costs 0.25." in page_of(client, job_id="t-1")
+        assert "A kWh costs 0.5." in page_of(client, job_id="t-1", price_kwh="0.5")
 
 
 def test_the_epochs_of_a_trial(filled):
@@ -286,7 +296,7 @@ def test_pages_in_a_browser(browsed, _):
         assert cell.value_of_css_property("text-align") == "right"
         marks = browser.find_elements("css selector", "#legend use")
         assert len({mark.value_of_css_property("color") for mark in marks}) == 3
-        browser.find_element("css selector", "[name=price]").send_keys("0.3", Keys.ENTER)
+        browser.find_element("css selector", "[name=price_kwh]").send_keys("0.3", Keys.ENTER)
         assert texts(browser, "#savings .name") == ["Energy saved", "Time saved", "Money saved"]
         browser.find_element("css selector", "#trials a").send_keys(Keys.ENTER)
         assert texts(browser, "#epochs tbody td:first-child") == ["1", "2", "3"]
@@ -301,7 +311,7 @@ def test_pages_are_accessible(browsed, _):
     # However long the words are, nothing is wider than the window.
     long = {"job_id": f"t-{'W' * 390}", "gpu_model": "G" * 390, "batch_sizes": list(range(1, 1001))}
     assert httpx.post(f"{running.url}/jobs", json=SPEC | long).is_success
-    paths = ("/", "/?prefix=no", "/?job_id=t-1&price=0.3", "/?job_id=t-1&trial=121", "/?job_id=none")
+    paths = ("/", "/?prefix=no", "/?job_id=t-1&price_kwh=0.3", "/?job_id=t-1&trial=121", "/?job_id=none")
     paths += (f"/?job_id={long['job_id']}", f"/?compare=t-1&compare={long['job_id']}")
     for scheme, width, path in product(SCHEMES, WIDTHS[:2], paths):
         shown(browser, running.url + path, (width, 900), scheme)

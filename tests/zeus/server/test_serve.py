@@ -140,8 +140,8 @@ def test_workers_end_with_their_parent(tmp_path):
 COUNTED = """
 from bftrainer.zeus.server.guard import Metrics
 metrics = Metrics()
-metrics.page({"Pruning": 1})
-print(metrics.page({"Pruning": 2}).decode())
+metrics.page({"Pruning": {"jobs": 1, "trials": 0, "results": 0}})
+print(metrics.page({"Pruning": {"jobs": 2, "trials": 0, "results": 0}}).decode())
 """
 
 

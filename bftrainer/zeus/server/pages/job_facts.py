@@ -26,14 +26,14 @@ def interval_text(mean: Estimate, unit: str) -> str:
     return f"{si(mean.mean, mean.half_width)}{unit}".rstrip()
 
 
-def saved_texts(saved: Savings, price_per_kwh: float | None) -> dict[str, str]:
+def saved_texts(saved: Savings, price_kwh: float | None) -> dict[str, str]:
     """Energy, time and, where energy has a price, money that was saved, with their intervals.
 
     Parameters
     ----------
     saved : Savings
         What was saved.
-    price_per_kwh : float or None
+    price_kwh : float or None
         Price of energy; None: unknown.
     """
 
@@ -50,9 +50,9 @@ def saved_texts(saved: Savings, price_per_kwh: float | None) -> dict[str, str]:
         "energy saved": text(energy, f"{si(energy.amount, energy.half_width)}J"),
         "time saved": text(time, f"{time.amount:,.4g} ± {time.half_width:,.2g} h"),
     }
-    if price_per_kwh is None:
+    if price_kwh is None:
         return texts
-    money = energy.times(price_per_kwh / J_PER_KWH)
+    money = energy.times(price_kwh / J_PER_KWH)
     return texts | {"money saved": text(money, f"{money.amount:,.2f} ± {money.half_width:,.2f}")}
 
 

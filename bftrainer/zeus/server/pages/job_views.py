@@ -58,7 +58,7 @@ class JobView:
     events: list[JobEvent]
 
 
-def job_view(transaction: Transaction, job_id: str, before: int, price_per_kwh: float | None) -> JobView:
+def job_view(transaction: Transaction, job_id: str, before: int, price_kwh: float | None) -> JobView:
     """Read a job and compute its figures.
 
     Parameters
@@ -69,7 +69,7 @@ def job_view(transaction: Transaction, job_id: str, before: int, price_per_kwh: 
         Name of the job.
     before : int
         Trials below this number are listed.
-    price_per_kwh : float or None
+    price_kwh : float or None
         Price of energy; None: unknown.
 
     Raises
@@ -90,7 +90,7 @@ def job_view(transaction: Transaction, job_id: str, before: int, price_per_kwh: 
         figures,
         metrics,
         saved,
-        saved_texts(saved, price_per_kwh),
+        saved_texts(saved, price_kwh),
         _charts_by_size(figures, metrics, series, job.spec),
         _charts_by_result(latest, series, job.spec),
         series,
@@ -201,7 +201,7 @@ def trial_view(transaction: Transaction, job_id: str, number: int) -> TrialView 
 
 
 def compared(
-    transaction: Transaction, job_ids: Sequence[str], price_per_kwh: float | None
+    transaction: Transaction, job_ids: Sequence[str], price_kwh: float | None
 ) -> dict[str, list[ComparedFact]]:
     """Read several jobs, and put what is known of them side by side.
 
@@ -222,6 +222,6 @@ def compared(
             means = None if best is None else best.means.get(name)
             text = "–" if means is None else interval_text(means, UNITS[name])
             found[f"{name.capitalize()} of a run with the cheapest"] = text
-        found |= {name.capitalize(): text for name, text in saved_texts(saved, price_per_kwh).items()}
+        found |= {name.capitalize(): text for name, text in saved_texts(saved, price_kwh).items()}
         known.append(found | {"Note": notes.get(job_id, "–")})
     return sorted_facts(known)

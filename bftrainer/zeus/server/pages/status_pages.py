@@ -105,14 +105,14 @@ def _sought(work: Callable[[Transaction], _Page], job_id: str | None, transactio
         return _Page("missing.html", {"missing": missing, "events": known}, 404)
 
 
-def pages(*, front: bool, price_per_kwh: float | None = None) -> APIRouter:
+def pages(*, front: bool, usual_price_kwh: float | None = None) -> APIRouter:
     """Make the routes of the status pages.
 
     Parameters
     ----------
     front : bool
         Whether the status page is also the front page, which the published server lacks.
-    price_per_kwh : float, optional
+    usual_price_kwh : float, optional
         Price of energy, where a request names none.
     """
     router, environment = APIRouter(), _environment()
@@ -134,10 +134,10 @@ def pages(*, front: bool, price_per_kwh: float | None = None) -> APIRouter:
         stage: Name = "",
         owner: Name = "",
         gpu: Name = "",
-        price: Price = None,
+        price_kwh: Price = None,
     ) -> HTMLResponse:
         """Jobs, some of them side by side, one of them, or a trial of it."""
-        price = price_per_kwh if price is None else price
+        price = usual_price_kwh if price_kwh is None else price_kwh
         work: Callable[[Transaction], _Page]
         if job_id is not None:
             work = partial(_job_page, job_id=job_id, trial=trial, before=before, price=price)
