@@ -20,7 +20,8 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
     from markupsafe import Markup
 
 from bftrainer.errors import UnknownJobError
-from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, TrialRow, few
+from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, few
+from bftrainer.zeus.server.state_messages import TrialRow
 from bftrainer.zeus.server.store import Transaction
 
 JOBS, TRIALS, RESULTS = 100, 100, 500

@@ -11,8 +11,8 @@ from itertools import product
 import httpx
 import pytest
 
-from bftrainer.zeus.server.messages import TrialRow
 from bftrainer.zeus.server.pages import SERIES, chart
+from bftrainer.zeus.server.state_messages import TrialRow
 from tests.browser import SCHEMES, WIDTHS, asked_for, chromium, shown, violations
 from tests.waiting import until
 from tests.zeus.server.processes import free_port, server

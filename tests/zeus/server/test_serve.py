@@ -13,12 +13,11 @@ import sys
 
 import httpx
 import pytest
-from sqlalchemy import text
 
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server.database import connect, open_database
-from bftrainer.zeus.server.job_tables import make_ready
+from bftrainer.zeus.server.job_tables import METADATA, make_ready
 from bftrainer.zeus.server.serve import check_exposure
 from tests.waiting import until
 from tests.zeus.server.processes import server
@@ -261,9 +260,7 @@ def test_servers_that_start_at_once_share_the_migration(database_url):
     async def forget():
         database = open_database(database_url)
         try:
-            for table in ("bso_trial", "bso_job", "bso_schema_version"):
-                drop = text(f"DROP TABLE IF EXISTS {table}")
-                await database.write(lambda connection, drop=drop: connection.execute(drop) and None)
+            await database.write(METADATA.drop_all)
         finally:
             await database.close()
 
