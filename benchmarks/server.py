@@ -91,7 +91,7 @@ class _Server:
         with socket.socket() as trial:
             trial.bind(("127.0.0.1", 0))
             port: int = trial.getsockname()[1]
-        words = ["bso", "serve", "--port", str(port), "--database", self._url]
+        words = ["bso", "serve", "--open", "--port", str(port), "--database", self._url]
         log = (self.plan.scratch / "server.log").open("wb")
         process = subprocess.Popen([sys.executable, "-c", _SERVE, *words], stderr=log, cwd=self.plan.scratch)
         atexit.register(process.wait)

@@ -35,6 +35,7 @@
     │   │   │   └── UnknownTrialError   no such trial was handed out
     │   │   ├── TrialEndedError         a result of a trial that was ended without one
     │   │   └── LateTrialError          a result that counts no more, in the manner of the published server
+    │   ├── ForbiddenError              what a user may not do, or not with this job
     │   ├── JobMismatchError            a job that is registered with other settings
     │   ├── UnusableValueError          values that no batch size follows from
     │   │   ├── NothingConvergedError   no batch size of a job reached its target
@@ -237,6 +238,10 @@ class TrialEndedError(BadOperationError):
 
 class LateTrialError(BadOperationError):
     """A trial of the pruning was reported after it, which the published server does not take."""
+
+
+class ForbiddenError(BatchSizeServerError):
+    """A user may not do this, or not with this job."""
 
 
 class JobMismatchError(BatchSizeServerError):

@@ -76,7 +76,7 @@ def reproduce_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproducti
             if row.job is not None:
                 lines[row.job.dataset][eta] = _less_one(getattr(row.relative, what))
         reading = f"The {what} of all recurrences with Zeus, exploring included, against the default's."
-        over_eta.append(Comparison(f"eta-{what}", reading, f"change in {what}", "eta", lines))
+        over_eta.append(Comparison(f"eta-{what}", reading, f"change in {what}", "eta", lines, even=0.0))
     saved = [-over_eta[0].lines[job.dataset][_USUAL].mean for job in jobs]
     why = "Not comparable: the traces are synthetic."
     if log is not None:
@@ -114,8 +114,8 @@ def _regret(results: Sequence[SimulationResult], jobs: Sequence[Job], trace: Tra
         }
         for policy, by_seed in paths.items()
     }
-    reading = "What tuning has cost so far beyond the optimum, in costs of a recurrence there: mean of the jobs."
-    return Comparison("regret", reading, "cumulative regret", "recurrences", lines, "number")
+    reading = "What tuning has cost so far beyond the optimum, in costs of one run there: mean of the jobs."
+    return Comparison("regret", reading, "regret (runs at optimum)", "recurrences", lines, "number")
 
 
 def _groups(jobs: Sequence[Job], trace: TrainingTrace, seeds: int, workers: int) -> Comparison:
@@ -139,7 +139,7 @@ def _groups(jobs: Sequence[Job], trace: TrainingTrace, seeds: int, workers: int)
                 [one / two - 1.0 for one, two in zip(sums[:seeds], sums[seeds:], strict=True)]
             )
     reading = "All recurrences of groups whose jobs overlap, tuned by Zeus, against the default."
-    return Comparison("groups", reading, "change in groups", "dataset", lines)
+    return Comparison("groups", reading, "change in groups", "dataset", lines, even=0.0)
 
 
 def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduction:
@@ -179,9 +179,9 @@ def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduc
     done = "Iterations done, as a share of those without preemption."
     paid = "Work for money against that of on-demand nodes; above 1 spot instances pay."
     figures = (
-        Comparison("throughput", done, "throughput kept", axis, {spot: kept}),
-        Comparison("value", paid, "value against on demand", axis, {spot: worth}, "number"),
-        Comparison("time", "What a run does with its time.", "share of the time", axis, times),
+        Comparison("throughput", done, "throughput kept", axis, {spot: kept}, within=(0.0, 1.0)),
+        Comparison("value", paid, "value against on demand", axis, {spot: worth}, "number", (0.0, math.inf), 1.0),
+        Comparison("time", "What a run does with its time.", "share of the time", axis, times, within=(0.0, 1.0)),
     )
     why = "Not comparable: checkpointing alone is simulated, not Bamboo's redundant pipelines"
     room = f"x {1 / kept[1.0].mean:.1f} at most" if kept[1.0].mean > 0 else "all, as checkpointing gets nothing done"

@@ -72,9 +72,10 @@ def refuse_unfit(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec], 
     foreseen(config, log)
     tuned = next((task.name for task in tasks if task.name in learned and task.tuning is not None), None)
     if tuned is not None:
-        raise SettingsError(f"Expected a curve of a tuned task, which its settings scale, got none (task {tuned}).")
+        why = "its batch size and power limit scale a curve that decisions know"
+        raise SettingsError(f"Expected no tuned task among those whose curves are learned, got {tuned}: {why}.")
     if learned and config.foresight != "none" and {"order", "cohort"} & set(config.foresight_use.split(",")):
-        why = "order and cohort go by curves, which are learned here"
-        raise SettingsError(f"Expected --foresight-use value, forward or pool: {why}.")
+        why = "order, the default, and cohort go by curves, which are learned here"
+        raise SettingsError(f"Expected --foresight-use value, forward or pool (add one): {why}.")
     if not learned and config.profile_noise != OPTIONS["profile_noise"].default:
         raise UnusedOptionsError({"--profile-noise": "no curve is learned"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import solvers
 from bftrainer.errors import SettingsError, SolverError, UnusedOptionsError, legible
 from bftrainer.files.budgets import budget
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
+from bftrainer.lifetimes import reads_queue
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.nodelogs.offers import offered_log, read_departures
@@ -26,11 +27,21 @@ from bftrainer.runs.kept import keep_problem
 from bftrainer.runs.power import PowerPlan, Tuning, power_plan, refuse_unused_power
 from bftrainer.runs.readers import LEARNED, Readers
 from bftrainer.tasksets import AssumedScaling
+from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
 from solvers.isolation import BOUNDS, isolated
 from solvers.reference_solvers import EqualShare
-from solvers.registry import get_solver, solve
+from solvers.registry import declaration, get_solver, solve
 
 SAMPLE_TASKS_USED = "no task set is given (-bdfn, --tasks): the 40 tasks of the embedded sample are used."
+
+CODE: dict[str, Callable[[str], Any]] = {
+    "objective": get_objective,
+    **dict.fromkeys(("solver", "fallback"), declaration),
+    "foresight": lambda name: name == "none" or reads_queue(name),
+    "policy": BATCH_SIZES.get,
+    "power_policy": POWER_LIMITS.get,
+}
+"""Options whose values are names of code, perhaps as ``module:callable``, and what looks them up."""
 
 # Longer than any log.
 _LONGEST_S = 1e9

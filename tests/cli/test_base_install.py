@@ -52,6 +52,7 @@ CALLS = (
     ("sweep sweep.toml -o paged --report page.html", "report"),
     ("sweep sweep.toml -o dask --scheduler tcp://127.0.0.1:9", "dask"),
     ("sweep sweep.toml -o dask --dask-jobqueue slurm.toml", "dask"),
+    ("bso quickstart", "sample"),
     ("bso serve --port 0", "server"),
     ("bso import sqlite:///zeus.db", "server"),
     ("bso jobs", "client"),

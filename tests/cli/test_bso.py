@@ -10,11 +10,14 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from bftrainer.zeus.server import TrialRow
 from bftrainer.zeus.server.app import create_app
+from bftrainer.zeus.server.books.export import write_job
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import DATA, SPEC, in_folder, listening, run
 
 TOKEN = "0123456789abcdef"
+NUMBERS = {"batch_size": 8, "trial_number": 1, "started": -1.0}
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +88,16 @@ def test_trials_are_exported(bso, here):
     assert bso("export", "t-1", "t.json", "--force").status == 0
     check_refusal(bso("export", "t-1", "t.xlsx"))
     assert bso("export", "t-2", "none.parquet").out == "Wrote 0 trials to none.parquet.\n"
+
+
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r"])
+def test_names_are_no_formulas(tmp_path, sign):
+    """A spreadsheet that opens an export computes nothing that a job's name says; other forms keep the name."""
+    name = f"{sign}HYPERLINK(A1)"
+    row = TrialRow.model_construct(**dict.fromkeys(TrialRow.model_fields) | {"job_id": name} | NUMBERS)
+    for suffix, read in ((".csv", pyarrow.csv.read_csv), (".parquet", pyarrow.parquet.read_table)):
+        assert write_job(tmp_path / f"t{suffix}", None, [row]) == 1
+        assert read(tmp_path / f"t{suffix}")["job_id"].to_pylist() == [f"'{name}" if suffix == ".csv" else name]
 
 
 def test_a_job_is_deleted(bso, running):

@@ -111,6 +111,7 @@ plot pool run -o out.svg
 plot losses run {point} -o out.svg
 plot setting run {point} -o out.svg --against foresight --metric work_done
 plot gantt run -o out.svg
+plot paired swept --against forward_time_s -o out.svg
 runs verify run power swept spot
 runs list . | run swept .unfinished.new
 runs clean . | run swept .unfinished.new
@@ -140,6 +141,7 @@ completion bash
 """,
     "servers": """
 bso serve --host 127.0.0.1 --port 0 --database sqlite+aiosqlite:///x.db
+bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1 --max-power 45 --measure model --seed 1
 bso jobs --server http://127.0.0.1:1 --token-file tokens
 bso show job --server http://127.0.0.1:1
 bso export job out.csv --server http://127.0.0.1:1

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bftrainer.errors import JournalError, NotConvergedError, OutputError, TrainingReportError
 from bftrainer.files.manifest import list_written
+from bftrainer.files.permissions import refuse_foreign
 from bftrainer.files.writing import leftovers
 from bftrainer.zeus.master.hardware import LIMITS, Gpus, found_gpus, restoring_limits
 from bftrainer.zeus.master.journal import JOURNAL, locked, read_journal, runs_booked, write_journal
@@ -69,8 +70,11 @@ class Driver:
         Raises
         ------
         JournalError
-            If there is no journal to resume from.
+            If there is no journal to resume from, or others have made its directory or may change it: its command
+            would be run.
         """
+        if logdir.is_dir():
+            refuse_foreign(logdir, JournalError)
         driver = cls(logdir, read_journal(logdir, token), observers)
         driver._resumed, driver._token = True, token
         return driver

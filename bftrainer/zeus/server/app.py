@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
-
-from pydantic import TypeAdapter
 
 from bftrainer.extras import requiring
 
@@ -24,6 +21,7 @@ with requiring("The server needs", "server", "fastapi"):
 from bftrainer._version import __version__
 from bftrainer.errors import (
     BftrainerError,
+    ForbiddenError,
     JobMismatchError,
     LateTrialError,
     NothingConvergedError,
@@ -35,20 +33,18 @@ from bftrainer.errors import (
     UnusableValueError,
 )
 from bftrainer.parallel import end_with_parent
+from bftrainer.zeus.server.access import OPEN
 from bftrainer.zeus.server.books.job_editor import JobEditor
-from bftrainer.zeus.server.guard import OPEN, Guard, Metrics
+from bftrainer.zeus.server.guard import Guard, Metrics
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import pages
 from bftrainer.zeus.server.routes import api, edits, operations, state
-from bftrainer.zeus.server.settings import ServerSettings, read_tokens
+from bftrainer.zeus.server.settings import ServerSettings, settings_from_environment
 from bftrainer.zeus.server.store import open_store
 
-__all__ = ["ENVIRONMENT", "create_app", "from_environment"]
+__all__ = ["create_app", "from_environment"]
 
 logger = logging.getLogger(__name__)
-
-# Environment variable that holds the workers' settings.
-ENVIRONMENT = "BFTRAINER_BSO_SETTINGS"
 
 # Two HTTP statuses for each error: that of registrations, predictions and reports, and that of requests about the
 # object itself.
@@ -57,6 +53,7 @@ _STATUS: Mapping[type[BftrainerError], tuple[int, int]] = {
     UnknownTrialError: (400, 404),
     TrialEndedError: (400, 400),
     LateTrialError: (400, 400),
+    ForbiddenError: (403, 403),
     JobMismatchError: (409, 409),
     NothingConvergedError: (409, 409),
     UnusableRequestError: (422, 422),
@@ -82,7 +79,7 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
     Raises
     ------
     SettingsError
-        If the tokens cannot be read; at the start, if the database cannot be used.
+        At the start, if the tokens cannot be read, or the database cannot be used.
     """
     settings = settings or ServerSettings()
     metrics = Metrics()
@@ -104,20 +101,13 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
     app.include_router(pages(front=not settings.published))
     for kind, handler in _handlers(published=settings.published).items():
         app.add_exception_handler(kind, handler)
-    tokens = read_tokens(settings.token_file)
-    if tokens:  # the OpenAPI document, which is cached, says that a token is required
+    if settings.token_file is not None:  # the OpenAPI document, which is cached, says that a token is required
         document = app.openapi()
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]
         for path in OPEN:
             document["paths"][path]["get"]["security"] = []
-    app.add_middleware(
-        Guard,
-        tokens=tokens,
-        max_body_bytes=settings.max_body_bytes,
-        hosts=settings.hosts,
-        metrics=metrics,
-    )
+    app.add_middleware(Guard, settings=settings, metrics=metrics)
     return app
 
 
@@ -125,7 +115,7 @@ def from_environment() -> FastAPI:
     """Make the application of a worker from settings in the environment; its database is ready."""
     from bftrainer.zeus.server.serve import configure
 
-    settings = TypeAdapter(ServerSettings).validate_json(os.environ[ENVIRONMENT])
+    settings = settings_from_environment()
     configure(settings.log_level)
     # End like after a signal: the port stays in use as long as a worker is left.
     end_with_parent(signal.SIGTERM)

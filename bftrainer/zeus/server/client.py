@@ -6,14 +6,15 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import uuid4
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
 from bftrainer.zeus.lease import LEASE_S, Lease
+from bftrainer.zeus.server.local_server import SOCKET_SCHEME, find_address, find_token
 from bftrainer.zeus.server.messages import JobSpec, ReportResponse, TrainingResult, TrialId
 from bftrainer.zeus.server.state_messages import JobEdited, JobSummary, TrialRow
 
@@ -21,13 +22,26 @@ if TYPE_CHECKING:
     import httpx
 
 T = TypeVar("T")
-_SPEC, _TRIAL = TypeAdapter(JobSpec), TypeAdapter(TrialId)
+
+
+def _answer(kind: type[T]) -> TypeAdapter[T]:
+    """Read answers as `kind`, without fields that a later server has added."""
+    names = getattr(kind, "model_fields", {})
+
+    def known(value: object) -> object:
+        """Leave out the others."""
+        return {name: value[name] for name in names if name in value} if isinstance(value, Mapping) else value
+
+    return TypeAdapter(Annotated[kind, BeforeValidator(known)])  # type: ignore[arg-type]
+
+
+_SPEC, _TRIAL = _answer(JobSpec), _answer(TrialId)
 _VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
 _EDITED = TypeAdapter(JobEdited)
 _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 _TRIAL_FIELDS = set(TrialId.model_fields)
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
-_PASSING = frozenset({502, 503, 504})
+_PASSING = frozenset({429, 502, 503, 504})
 
 
 class BatchSizeClient:
@@ -35,10 +49,12 @@ class BatchSizeClient:
 
     Parameters
     ----------
-    server_url : str
-        Address of the server, such as ``http://127.0.0.1:8000``.
+    server_url : str, optional
+        Address of the server, such as ``http://127.0.0.1:8000`` or ``unix:/run/bso.sock``; by default that of the
+        variable ``BFTRAINER_BSO_SERVER``, else this user's own server on this machine.
     token : str, optional
-        Bearer token, if the server requires one.
+        Bearer token; by default the first one in the file that ``BFTRAINER_BSO_TOKEN_FILE`` names, else, for a server
+        that this user runs on this machine, the one that it has made.
     timeout_s : float
         Seconds to wait for an answer.
     retries : int
@@ -61,7 +77,7 @@ class BatchSizeClient:
     --------
     A run of a recurring job::
 
-        with BatchSizeClient("http://127.0.0.1:8000") as client:
+        with BatchSizeClient() as client:
             client.register_job(spec)
             with client.trial("bert-finetuning") as trial:
                 for epoch in range(1, 101):
@@ -72,7 +88,7 @@ class BatchSizeClient:
 
     def __init__(
         self,
-        server_url: str,
+        server_url: str | None = None,
         token: str | None = None,
         *,
         timeout_s: float = 30.0,
@@ -84,16 +100,21 @@ class BatchSizeClient:
         require_extra("The client needs", "client")
         import httpx
 
+        self.server_url = find_address() if server_url is None else server_url.rstrip("/")
+        base, socket = self.server_url, None
+        if base.startswith(SOCKET_SCHEME):
+            base, socket = "http://localhost", base.removeprefix(SOCKET_SCHEME)
         try:
-            address = httpx.URL(server_url)
+            address = httpx.URL(base)
         except (httpx.InvalidURL, UnicodeEncodeError):
             address = httpx.URL("")
-        if address.scheme not in ("http", "https") or not address.host:
+        if address.scheme not in ("http", "https") or not address.host or socket == "":
             raise SettingsError(f"Expected an address such as http://127.0.0.1:8000, got {server_url!r}.")
+        token = token or find_token(self.server_url)
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self.server_url = server_url.rstrip("/")
         self.retries, self.backoff_s, self._sleep = retries, backoff_s, sleep
-        self._http = httpx.Client(base_url=self.server_url, headers=headers, timeout=timeout_s, transport=transport)
+        carrier = transport or (httpx.HTTPTransport(uds=socket) if socket else None)
+        self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout_s, transport=carrier)
 
     def register_job(self, spec: JobSpec) -> JobSpec:
         """Register a job, or check that it is registered with the same settings; return it with its name."""

@@ -168,6 +168,11 @@ EVENTS_AFTER = (
     sa.select(EVENT).where(_EVENTS_OF, EVENT.c.number > sa.bindparam("after")).order_by(EVENT.c.number).limit(_LIMIT)
 )
 
+# A row that is written and deleted again; no revision has its name.
+_PROBE = "probe"
+ADD_PROBE = sa.insert(VERSION).values(version_num=_PROBE)
+DELETE_PROBE = sa.delete(VERSION).where(VERSION.c.version_num == _PROBE)
+
 # Key of the lock under which tables are changed; any number that no other application uses.
 LOCK_KEY = 7_305_148_021
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from bftrainer.errors import legible, suggestion
 
 # Names are keys of a database: MySQL's longest index takes 768 characters of four bytes.
 NAME_LENGTH = 400
@@ -35,6 +38,23 @@ class WireModel(BaseModel):
     """A message: unknown fields are ignored, names may be numbers."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, frozen=True)
+
+
+class _Strict(BaseModel):
+    """Refuses fields that it does not know, and says which is meant."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, value: Any) -> Any:
+        for name in value if isinstance(value, Mapping) else ():
+            if name not in cls.model_fields:
+                near = suggestion(str(name), cls.model_fields)
+                raise PydanticCustomError(
+                    "extra_forbidden", "{why}", {"why": legible(f"Unknown field {name!r}.{near}")}
+                )
+        return value
 
 
 class GpuConfig(WireModel):
@@ -124,7 +144,7 @@ class LenientJobSpec(TuningParams, GpuConfig):
     """A recurring job, its GPUs and how it is tuned, checked as little as by the published server."""
 
 
-class JobSpec(LenientJobSpec):
+class JobSpec(LenientJobSpec, _Strict):
     """A recurring job, with the fields of `GpuConfig` and `TuningParams`; senseless values are refused."""
 
     model_config = ConfigDict(allow_inf_nan=False, json_schema_extra={"examples": [_SPEC_EXAMPLE]})
@@ -169,7 +189,7 @@ class LenientTrialId(WireModel):
     trial_number: Whole
 
 
-class TrialId(LenientTrialId):
+class TrialId(LenientTrialId, _Strict):
     """A trial of a job: one run that was given a batch size."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_TRIAL_EXAMPLE]})
@@ -203,7 +223,7 @@ class LenientTrainingResult(LenientTrialId):
         return LenientTrialId(job_id=self.job_id, batch_size=self.batch_size, trial_number=self.trial_number)
 
 
-class TrainingResult(LenientTrainingResult):
+class TrainingResult(LenientTrainingResult, _Strict):
     """What a run has used and reached by the end of an epoch."""
 
     __doc__ = f"{LenientTrainingResult.__doc__}"

@@ -20,6 +20,7 @@ from bftrainer.errors import (
     UnknownTrialError,
     UnusableRequestError,
 )
+from bftrainer.zeus.server.access import ANYBODY, Actor, Role
 from bftrainer.zeus.server.books.reports import is_kept, is_repeated, report_fault
 from bftrainer.zeus.server.messages import (
     LARGEST_COST_J,
@@ -30,7 +31,7 @@ from bftrainer.zeus.server.messages import (
     ReportResponse,
     TrialId,
 )
-from bftrainer.zeus.server.published_models import BanditStage, PruningStage
+from bftrainer.zeus.server.published.published_models import BanditStage, PruningStage
 from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, TrialType, TunedJob
 
 if TYPE_CHECKING:
@@ -119,15 +120,15 @@ class ZeusBatchSizeOptimizer:
         self.trial_timeout_s, self.clock = trial_timeout_s, clock
         self.pruning_manager, self.mab = PruningStage(service), BanditStage(service)
 
-    async def register_job(self, job: LenientJobSpec, actor: str | None = None) -> Registration:
+    async def register_job(self, job: LenientJobSpec, actor: Actor = ANYBODY) -> Registration:
         """Register a job; if it is registered with the same settings already, nothing changes.
 
         Parameters
         ----------
         job : LenientJobSpec
             The job.
-        actor : str, optional
-            Name of the user who registers it, and whose job it becomes.
+        actor : Actor
+            Who registers it, and whose job it becomes.
 
         Returns
         -------
@@ -149,8 +150,9 @@ class ZeusBatchSizeOptimizer:
             if known is None:
                 seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
                 now = self.clock()
-                transaction.add_job(job_id, TunedJob.new(spec, seed), now, actor)
-                transaction.note(job_id, now, actor, "registered", spec=spec.model_dump(mode="json"))
+                actor.check_role(Role.OWNER)
+                transaction.add_job(job_id, TunedJob.new(spec, seed), now, actor.name)
+                transaction.note(job_id, now, actor.name, "registered", spec=spec.model_dump(mode="json"))
                 return Registration(spec, True)
             if known.model_dump() != spec.model_dump():
                 raise JobMismatchError(
@@ -345,14 +347,14 @@ class ZeusBatchSizeOptimizer:
 
         await self.service.change(work, trial.job_id)
 
-    async def delete_job(self, job_id: str, actor: str | None = None) -> None:
+    async def delete_job(self, job_id: str, actor: Actor = ANYBODY) -> None:
         """Delete a job with all its trials; its history of events stays, and tells by whom."""
 
         def work(transaction: Transaction) -> None:
             """Delete the job, if it exists."""
-            if not transaction.delete_job(job_id):
+            if not transaction.delete_job(job_id, actor):
                 raise UnknownJobError("No job was deleted.")
-            transaction.note(job_id, self.clock(), actor, "deleted")
+            transaction.note(job_id, self.clock(), actor.name, "deleted")
 
         await self.service.change(work, job_id)
 

@@ -19,6 +19,7 @@ from bftrainer.errors import UnknownJobError
 from bftrainer.extras import requiring
 from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.server import job_tables as tables
+from bftrainer.zeus.server.access import Actor
 from bftrainer.zeus.server.database import Database, open_database
 from bftrainer.zeus.server.job_tables import make_ready
 from bftrainer.zeus.server.messages import LenientJobSpec, LenientTrainingResult
@@ -136,10 +137,12 @@ class Transaction:
         """List the trials that count, running ones included, by number; rows of the table."""
         return self._connection.execute(tables.COUNTED_TRIALS, {"job": job_id}).all()
 
-    def delete_job(self, job_id: str) -> bool:
-        """Delete a job with its trials; return whether it existed."""
-        if self._connection.execute(tables.LOCK_JOB, {"job": _name(job_id)}).first() is None:
+    def delete_job(self, job_id: str, actor: Actor) -> bool:
+        """Delete a job with its trials, if the actor may; return whether it existed."""
+        row = self._connection.execute(tables.LOCK_JOB, {"job": _name(job_id)}).first()
+        if row is None:
             return False
+        actor.check_owner(job_id, row.owner)
         self._connection.execute(tables.DELETE_TRIALS, {"job": job_id})
         self._connection.execute(tables.DELETE_JOB, {"job": job_id})
         return True
@@ -244,6 +247,11 @@ class Transaction:
 
     def _rows(self, statement: Select[Any], values: Mapping[str, Any]) -> list[TrialRow]:
         return [TrialRow.model_validate(row._mapping) for row in self._connection.execute(statement, values)]
+
+    def probe(self) -> None:
+        """Write something that is gone when the transaction ends."""
+        self._connection.execute(tables.ADD_PROBE)
+        self._connection.execute(tables.DELETE_PROBE)
 
     def stages(self) -> dict[str, int]:
         """Count jobs by stage."""

@@ -105,12 +105,12 @@ def serving(folder, **settings):
 
 
 @contextmanager
-def listening(app):
-    """The address of a server in a thread of this process."""
+def listening(app, **options):
+    """The address of a server in a thread of this process, with options of uvicorn."""
     import uvicorn
 
     port = free_port()
-    running = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False))
+    running = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False, **options))
     thread = threading.Thread(target=running.run)
     thread.start()
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bftrainer.errors import OutputError
+from bftrainer.files.documents import disarmed
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 
@@ -27,7 +28,7 @@ def check_form(path: Path) -> None:
 
 
 def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
-    """Write a job's trials, in JSON with the job; return the number of trials.
+    """Write a job's trials, in JSON with the job; return the number of trials. In CSV, no name is a formula.
 
     Raises
     ------
@@ -45,6 +46,8 @@ def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
         import pyarrow.csv
         import pyarrow.parquet
 
+        if path.suffix.lower() == ".csv":
+            rows = [{name: disarmed(cell) for name, cell in row.items()} for row in rows]
         table = pa.Table.from_pylist(rows, schema=_schema())
         if path.suffix.lower() == ".csv":
             pyarrow.csv.write_csv(table, stream)

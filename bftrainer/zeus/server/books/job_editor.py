@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import JobMismatchError, UnknownTrialError
 from bftrainer.zeus.policies.job import zeus_cost
+from bftrainer.zeus.server.access import ANYBODY, Actor
 from bftrainer.zeus.server.books.job_changes import Evidence, changed_spec, on_gpus_of, still_counts
 from bftrainer.zeus.server.messages import NAME_LENGTH, JobChange, JobClone, LenientJobSpec, TrialVoid
 from bftrainer.zeus.server.state_messages import JobEdited, JobSummary
@@ -42,26 +43,29 @@ class JobEditor:
     ------
     UnknownJobError, UnknownTrialError
         By the methods, if there is no such job, or the trial was not handed out.
+    ForbiddenError
+        By the methods, if it is somebody else's job.
     """
 
     def __init__(self, service: JobStore, *, published: bool = False, clock: Callable[[], float] = time.time) -> None:
         self.service, self.published, self.clock = service, published, clock
 
-    async def void_trial(self, void: TrialVoid, actor: str | None = None) -> JobSummary:
+    async def void_trial(self, void: TrialVoid, actor: Actor = ANYBODY) -> JobSummary:
         """Have a trial count for nothing; a running one is ended. Voiding it again changes nothing.
 
         Parameters
         ----------
         void : TrialVoid
             The trial, and why.
-        actor : str, optional
-            Name of the user who voids it.
+        actor : Actor
+            Who voids it.
         """
         job_id, number = void.job_id, void.trial_number
 
         def work(transaction: Transaction) -> JobSummary:
             """Mark the trial, and learn from the others."""
             job, now = transaction.lock_job(job_id), self.clock()
+            actor.check_owner(job_id, job.owner)
             trial = transaction.find_trial(job_id, number)
             if trial is None:
                 raise UnknownTrialError(f"Could not find trial {number} of job {job_id}")
@@ -70,12 +74,12 @@ class JobEditor:
                 transaction.change_trials(job_id, [number], excluded=VOIDED)
                 self._relearn(transaction, job, job.tuned.spec)
                 detail = {"trial_number": number, "batch_size": trial.batch_size, "reason": void.reason}
-                transaction.note(job_id, now, actor, "voided", **detail)
+                transaction.note(job_id, now, actor.name, "voided", **detail)
             return transaction.job(job_id)
 
         return await self.service.change(work, job_id)
 
-    async def change_job(self, change: JobChange, actor: str | None = None) -> JobEdited:
+    async def change_job(self, change: JobChange, actor: Actor = ANYBODY) -> JobEdited:
         """Change a job's settings; what is known and still true is kept, the rest is archived.
 
         A trial that is running goes on. If it is archived, its result will be kept, and count for nothing.
@@ -84,8 +88,8 @@ class JobEditor:
         ----------
         change : JobChange
             The job, and what changes.
-        actor : str, optional
-            Name of the user who changes it.
+        actor : Actor
+            Who changes it.
 
         Raises
         ------
@@ -97,6 +101,7 @@ class JobEditor:
         def work(transaction: Transaction) -> JobEdited:
             """Mark the trials that are not true any more, and learn from the others."""
             job, now = transaction.lock_job(job_id), self.clock()
+            actor.check_owner(job_id, job.owner)
             old = job.tuned.spec
             new = changed_spec(old, change.settings, change.add_batch_sizes, change.remove_batch_sizes)
             before, after = (spec.model_dump(mode="json") for spec in (old, new))
@@ -116,27 +121,28 @@ class JobEditor:
                 transaction.change_costs(job_id, costs)
             self._relearn(transaction, job, new)
             told = {name: [before.get(name), after[name]] for name in differ}
-            transaction.note(job_id, now, actor, "changed", settings=told, archived=archived)
+            transaction.note(job_id, now, actor.name, "changed", settings=told, archived=archived)
             return JobEdited(job=transaction.job(job_id), kept=_results(kept), archived=archived)
 
         return await self.service.change(work, job_id)
 
-    async def reset_job(self, job_id: str, actor: str | None = None) -> JobEdited:
+    async def reset_job(self, job_id: str, actor: Actor = ANYBODY) -> JobEdited:
         """Have a job begin again, knowing nothing: all its trials are archived."""
 
         def work(transaction: Transaction) -> JobEdited:
             """Mark all trials that count."""
             job, now = transaction.lock_job(job_id), self.clock()
+            actor.check_owner(job_id, job.owner)
             trials = transaction.counted_trials(job_id)
             archived = self._archive(transaction, job_id, trials, ())
             if trials:
                 self._relearn(transaction, job, job.tuned.spec)
-                transaction.note(job_id, now, actor, "reset", archived=archived)
+                transaction.note(job_id, now, actor.name, "reset", archived=archived)
             return JobEdited(job=transaction.job(job_id), kept=0, archived=archived)
 
         return await self.service.change(work, job_id)
 
-    async def clone_job(self, clone: JobClone, actor: str | None = None) -> tuple[JobEdited, bool]:
+    async def clone_job(self, clone: JobClone, actor: Actor = ANYBODY) -> tuple[JobEdited, bool]:
         """Register a job that is made like another one, with what that one knows translated to its GPUs.
 
         How many epochs a batch size takes does not depend on the GPUs; time and energy of an epoch do. So the other
@@ -147,8 +153,8 @@ class JobEditor:
         ----------
         clone : JobClone
             The jobs, what changes, and the ratios.
-        actor : str, optional
-            Name of the user whose job it becomes.
+        actor : Actor
+            Whose job it becomes.
 
         Returns
         -------
@@ -182,12 +188,12 @@ class JobEditor:
                 return JobEdited(job=transaction.job(name), kept=0, archived=0), False
             trials = self._translated(transaction, clone, old, new)
             seed = secrets.randbits(63) if new.mab_seed is None else new.mab_seed
-            transaction.add_job(name, TunedJob.new(new, seed), now, actor, len(trials), len(trials))
+            transaction.add_job(name, TunedJob.new(new, seed), now, actor.name, len(trials), len(trials))
             for trial in trials:
                 transaction.copy_trial(trial)
             self._relearn(transaction, transaction.lock_job(name), new)
             told = {"source": clone.job_id, "time_ratio": clone.time_ratio, "energy_ratio": clone.energy_ratio}
-            transaction.note(name, now, actor, "cloned", **told, spec=new.model_dump(mode="json"))
+            transaction.note(name, now, actor.name, "cloned", **told, spec=new.model_dump(mode="json"))
             return JobEdited(job=transaction.job(name), kept=len(trials), archived=0), True
 
         return await self.service.change(work, name)
