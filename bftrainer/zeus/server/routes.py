@@ -189,7 +189,7 @@ def api(*, published: bool) -> APIRouter:
 
 
 def edits() -> APIRouter:
-    """Make the routes that change jobs which live on."""
+    """Make the routes that change jobs which live on, and the one that says that a trial does."""
     router = APIRouter(tags=["editing"], dependencies=[Depends(_refuse_unknown)])
 
     @router.post("/trials/heartbeat", response_model=None, responses={200: {"model": None}, **_responses(404)})
