@@ -10,7 +10,7 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -70,7 +70,15 @@ def check_exposure(host: str, token_file: str | None, *, insecure: bool) -> None
         )
 
 
-def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migrate: bool) -> None:
+def serve(
+    host: str,
+    port: int,
+    settings: ServerSettings,
+    *,
+    workers: int,
+    migrate: bool,
+    ready: Callable[[str], None] = lambda _: None,
+) -> None:
     """Serve until a signal ends it.
 
     Parameters
@@ -85,6 +93,8 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
         Number of processes that answer requests.
     migrate : bool
         Whether the database's tables may be created and changed.
+    ready : callable
+        Called with the address, once nothing is in the way of listening there.
 
     Raises
     ------
@@ -111,6 +121,7 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
         os.environ[ENVIRONMENT] = json.dumps(asdict(settings))
         configure(settings.log_level)
         _announce(where, settings)
+        ready(where)
         # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
         stack.enter_context(suppress(KeyboardInterrupt))
         if workers > 1:
