@@ -19,8 +19,8 @@ with requiring("The server needs", "server", "fastapi"):
 
 from bftrainer.errors import StoreUnavailableError, legible, suggestion
 from bftrainer.zeus.server.access import ANYBODY, Actor
+from bftrainer.zeus.server.books.job_editor import JobEditor
 from bftrainer.zeus.server.guard import CONTENT_TYPE
-from bftrainer.zeus.server.job_editor import JobEditor
 from bftrainer.zeus.server.messages import (
     LARGEST,
     NAME_LENGTH,

@@ -54,6 +54,7 @@ def configure(level: str) -> None:
 
 # Time for open requests to end at a shutdown, and connections that the kernel keeps until they are taken.
 SHUTDOWN_S, _WAITING = 10, 2048
+_STDERR = 2
 
 
 def check_exposure(host: str, token_file: str | None, *, insecure: bool) -> None:
@@ -105,15 +106,9 @@ def serve(
     tls_context(settings)
     with ExitStack() as stack:
         stack.callback(os.umask, os.umask(0o077))  # nobody else reads what is made from here on
-        place: dict[str, Any]
-        if settings.socket is None:
-            place = {"host": host, "port": _free_port(host, port)}
-            name = f"[{host}]" if ":" in host else host
-            where = f"{'http' if settings.tls_cert is None else 'https'}://{name}:{place['port']}"
-        else:
-            # Where others are let in, it is by their number that the socket knows who they are.
-            mode = 0o666 if any(key.startswith("uid:") for key in grants) else 0o600
-            place, where = {"fd": stack.enter_context(_listening(settings.socket, mode))}, f"unix:{settings.socket}"
+        # Where others are let in, it is by their number that a socket knows who they are.
+        mode = 0o666 if any(key.startswith("uid:") for key in grants) else 0o600
+        place, where = _place(stack, host, port, settings, mode)
         asyncio.run(_prepare(settings, migrate=migrate))
 
         import uvicorn
@@ -141,6 +136,15 @@ def serve(
         )
 
 
+def _place(stack: ExitStack, host: str, port: int, settings: ServerSettings, mode: int) -> tuple[dict[str, Any], str]:
+    """Where to listen, as uvicorn takes it and as clients do; a socket is made with this mode, until the stack ends."""
+    if settings.socket is not None:
+        return {"fd": stack.enter_context(_listening(settings.socket, mode))}, f"unix:{settings.socket}"
+    place = {"host": host, "port": _free_port(host, port)}
+    name = f"[{host}]" if ":" in host else host
+    return place, f"{'http' if settings.tls_cert is None else 'https'}://{name}:{place['port']}"
+
+
 def _announce(where: str, settings: ServerSettings) -> None:
     """Log where the server is, who is let in, and what more people could read than should."""
     fields = {"address": where, "token_file": settings.token_file}
@@ -150,9 +154,10 @@ def _announce(where: str, settings: ServerSettings) -> None:
     files = [*database_files(settings.database_url), *filter(None, (settings.token_file, settings.tls_key))]
     for each in readable_by_others(map(Path, files)):
         logger.warning("other users may read or write %s; chmod 600 keeps them out", each)
-    about = os.fstat(sys.stderr.fileno())
-    if stat.S_ISREG(about.st_mode) and about.st_mode & 0o077:
-        logger.warning("other users may read or write this log (mode %04o)", stat.S_IMODE(about.st_mode))
+    with suppress(OSError):  # nobody reads a log that is closed
+        mode = os.fstat(_STDERR).st_mode
+        if stat.S_ISREG(mode) and mode & 0o077:
+            logger.warning("other users may read or write this log (mode %04o)", stat.S_IMODE(mode))
 
 
 @contextmanager
