@@ -295,6 +295,9 @@ def import_zeus(source: str, database: str | None) -> None:
 @click.option("--max-body", type=int, default=1 << 20, help="Longest request in bytes.")
 @click.option("--max-connections", type=int, default=1_000, help="Connections of a process at a time.")
 @click.option("--max-per-peer", type=int, default=250, help="Connections of an address at a time.")
+@click.option(
+    "--background", metavar="LOG", type=FILE, help="Serve in a process of its own, which logs to a file; say where."
+)
 @click.option("--price-kwh", type=float, help="Price of a kWh, in any currency, for the status pages.")
 @click.option(
     "--log-level",
@@ -310,6 +313,7 @@ def serve(host: str, port: int, workers: int, no_migrate: bool, trial_timeout: f
     --open. Logs go to standard error, a JSON object a line.
     """
     require_extra("The server needs", "server")
+    from bftrainer.cli.zeus.background import in_background
     from bftrainer.zeus.server import serve as serving
     from bftrainer.zeus.server.settings import DEFAULT_URL, LOOPBACK_NAMES, TRIAL_TIMEOUT_S, ServerSettings, is_loopback
 
@@ -334,7 +338,8 @@ def serve(host: str, port: int, workers: int, no_migrate: bool, trial_timeout: f
         price_kwh=rest["price_kwh"],
         log_level=rest["log_level"],
     )
-    serving.serve(host, port, settings, workers=workers, migrate=not no_migrate)
+    ready = in_background(rest["background"]) if rest["background"] else lambda _: None
+    serving.serve(host, port, settings, workers=workers, migrate=not no_migrate, ready=ready)
 
 
 def _listener(host: str, options: dict[str, Any]) -> tuple[str | None, str | None]:

@@ -40,7 +40,6 @@ TABLE = {
     ("POST", "/jobs"): (TRAINER, TRAINER, SPEC),
     ("DELETE", "/jobs"): (OWNER, ADMIN, NAMED),
     ("PATCH", "/jobs"): (OWNER, ADMIN, {"settings": {"max_epochs": 50}}),
-    ("POST", "/jobs/note"): (OWNER, ADMIN, {"note": "Ask Ann."}),
     ("POST", "/jobs/reset"): (OWNER, ADMIN, {}),
     # The new job is one's own, whosever the other one is.
     ("POST", "/jobs/clone"): (OWNER, OWNER, {"new_job_id": "t-new"}),
