@@ -63,6 +63,7 @@ CALLS = (
     ("bso void job 1 --reason why", "client"),
     ("bso change job --add 64", "client"),
     ("bso clone job other", "client"),
+    ("bso note job text", "client"),
     ("bso reset job", "client"),
     ("import swf log.swf --window asked -o swf.parquet", None),
     ("master run job.toml --quiet", None),

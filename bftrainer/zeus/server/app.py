@@ -34,8 +34,8 @@ from bftrainer.errors import (
 )
 from bftrainer.parallel import end_with_parent
 from bftrainer.zeus.server.access import OPEN
+from bftrainer.zeus.server.books.job_editor import JobEditor
 from bftrainer.zeus.server.guard import Guard, Metrics
-from bftrainer.zeus.server.job_editor import JobEditor
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import pages
 from bftrainer.zeus.server.routes import api, edits, operations, state

@@ -1,21 +1,18 @@
-"""Client of the batch-size server, for training scripts and `bftrainer bso`; export of a job's trials to a file."""
+"""Client of the batch-size server, for training scripts and `bftrainer bso`."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import uuid4
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from bftrainer.errors import OutputError, ServerRequestError, SettingsError, TrainingStoppedError
+from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
-from bftrainer.files.documents import disarmed
-from bftrainer.files.writing import replacing
 from bftrainer.zeus.server.local_server import SOCKET_SCHEME, find_address, find_token
 from bftrainer.zeus.server.messages import JobSpec, ReportResponse, TrainingResult, TrialId
 from bftrainer.zeus.server.state_messages import JobEdited, JobSummary, TrialRow
@@ -101,7 +98,7 @@ class BatchSizeClient:
         require_extra("The client needs", "client")
         import httpx
 
-        self.server_url = find_address() if server_url is None else server_url.rstrip("/")
+        self.server_url = (find_address() if server_url is None else server_url).rstrip("/")
         base, socket = self.server_url, None
         if base.startswith(SOCKET_SCHEME):
             base, socket = "http://localhost", base.removeprefix(SOCKET_SCHEME)
@@ -178,6 +175,10 @@ class BatchSizeClient:
     def reset_job(self, job_id: str) -> JobEdited:
         """Have a job begin again, knowing nothing."""
         return self._read(_EDITED, self._send("POST", "/jobs/reset", json={"job_id": job_id}))
+
+    def note_job(self, job_id: str, note: str) -> None:
+        """Put a note on a job, in place of the one before; an empty one removes it."""
+        self._send("POST", "/jobs/note", json={"job_id": job_id, "note": note})
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""
@@ -342,56 +343,3 @@ def _fault(detail: object) -> str:
         return str(detail)
     place = detail.get("loc")
     return f"{'.'.join(map(str, place)) if isinstance(place, list) else place}: {detail.get('msg')}"
-
-
-FORMS = (".json", ".csv", ".parquet")
-
-
-def check_form(path: Path) -> None:
-    """Check that a file name's ending says how to write it.
-
-    Raises
-    ------
-    OutputError
-        If the name ends in none of `FORMS`.
-    """
-    if path.suffix.lower() not in FORMS:
-        raise OutputError(f"{path}: Expected a name that ends in {', '.join(FORMS)}.")
-
-
-def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
-    """Write a job's trials, in JSON with the job; return the number of trials. In CSV, no name is a formula.
-
-    Raises
-    ------
-    OutputError
-        If the name's ending is unknown, or the file cannot be written.
-    """
-    check_form(path)
-    rows = [trial.model_dump() for trial in trials]
-    with replacing(path) as stream:
-        if path.suffix.lower() == ".json":
-            document = {"job": job.model_dump(), "trials": rows}
-            stream.write(json.dumps(document, indent=2, allow_nan=False).encode() + b"\n")
-            return len(rows)
-        import pyarrow as pa
-        import pyarrow.csv
-        import pyarrow.parquet
-
-        if path.suffix.lower() == ".csv":
-            rows = [{name: disarmed(cell) for name, cell in row.items()} for row in rows]
-        table = pa.Table.from_pylist(rows, schema=_schema())
-        if path.suffix.lower() == ".csv":
-            pyarrow.csv.write_csv(table, stream)
-        else:
-            pyarrow.parquet.write_table(table, stream)
-    return len(rows)
-
-
-def _schema() -> Any:
-    """Return the types of the columns, which also hold if all rows lack a value."""
-    import pyarrow
-
-    kinds = {str: pyarrow.string(), int: pyarrow.int64(), bool: pyarrow.bool_(), float: pyarrow.float64()}
-    hints = {name: field.annotation for name, field in TrialRow.model_fields.items()}
-    return pyarrow.schema([(name, kinds[(get_args(hint) or (hint,))[0]]) for name, hint in hints.items()])

@@ -21,6 +21,7 @@ from bftrainer.errors import (
     UnusableRequestError,
 )
 from bftrainer.zeus.server.access import ANYBODY, Actor, Role
+from bftrainer.zeus.server.books.reports import is_kept, is_repeated, report_fault
 from bftrainer.zeus.server.messages import (
     LARGEST_COST_J,
     LARGEST_MEASURE,
@@ -31,7 +32,6 @@ from bftrainer.zeus.server.messages import (
     TrialId,
 )
 from bftrainer.zeus.server.published.published_models import BanditStage, PruningStage
-from bftrainer.zeus.server.reports import is_kept, is_repeated, report_fault
 from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, TrialType, TunedJob
 
 if TYPE_CHECKING:

@@ -19,14 +19,15 @@ with requiring("The server needs", "server", "fastapi"):
 
 from bftrainer.errors import StoreUnavailableError, legible, suggestion
 from bftrainer.zeus.server.access import ANYBODY, Actor
+from bftrainer.zeus.server.books.job_editor import JobEditor
 from bftrainer.zeus.server.guard import CONTENT_TYPE
-from bftrainer.zeus.server.job_editor import JobEditor
 from bftrainer.zeus.server.messages import (
     LARGEST,
     NAME_LENGTH,
     Invalid,
     JobChange,
     JobClone,
+    JobNote,
     JobReset,
     JobSpec,
     LenientJobSpec,
@@ -187,6 +188,12 @@ def edits() -> APIRouter:
     async def reset_job(request: Request, job: JobReset) -> Response:
         """Have a job begin again, as after none of its batch sizes converged: its results are archived."""
         return _json(await _editor(request).reset_job(job.job_id, actor_of(request, job)))
+
+    @router.post("/jobs/note", response_model=None, responses={200: {"model": None}, **_responses(404)})
+    async def note_job(request: Request, note: JobNote) -> Response:
+        """Put a note on a job, in place of the one before."""
+        await _editor(request).note_job(note, actor_of(request, note))
+        return Response(**_NULL)
 
     @router.post(
         "/jobs/clone",

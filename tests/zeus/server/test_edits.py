@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrainer.zeus.server.job_changes import Evidence, changed_spec, still_counts
+from bftrainer.zeus.server.books.job_changes import Evidence, changed_spec, still_counts
 from bftrainer.zeus.server.messages import JobSpec
 from tests.zeus.server.books import check_books
 from tests.zeus.server.support import SPEC, run, serving

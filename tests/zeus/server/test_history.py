@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import NothingConvergedError
+from bftrainer.zeus.server.books.job_editor import JobEditor
 from bftrainer.zeus.server.database import open_database
-from bftrainer.zeus.server.job_editor import JobEditor
 from bftrainer.zeus.server.job_tables import make_ready
 from bftrainer.zeus.server.messages import JobSpec, TrainingResult, TrialVoid
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
