@@ -12,7 +12,7 @@ import pytest
 
 from bftrainer.zeus.server import TrialRow
 from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.client import write_job
+from bftrainer.zeus.server.books.export import write_job
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import DATA, SPEC, in_folder, listening, run
 

@@ -1,21 +1,19 @@
-"""Client of the batch-size server, for training scripts and `bftrainer bso`; export of a job's trials to a file."""
+"""Client of the batch-size server, for training scripts and `bftrainer bso`."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import uuid4
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from bftrainer.errors import OutputError, ServerRequestError, SettingsError, TrainingStoppedError
+from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
-from bftrainer.files.documents import disarmed
-from bftrainer.files.writing import replacing
+from bftrainer.zeus.lease import LEASE_S, Lease
 from bftrainer.zeus.server.local_server import SOCKET_SCHEME, find_address, find_token
 from bftrainer.zeus.server.messages import JobSpec, ReportResponse, TrainingResult, TrialId
 from bftrainer.zeus.server.state_messages import JobEdited, JobSummary, TrialRow
@@ -41,6 +39,7 @@ _SPEC, _TRIAL = _answer(JobSpec), _answer(TrialId)
 _VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
 _EDITED = TypeAdapter(JobEdited)
 _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
+_TRIAL_FIELDS = set(TrialId.model_fields)
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
 _PASSING = frozenset({429, 502, 503, 504})
 
@@ -124,9 +123,18 @@ class BatchSizeClient:
             spec = spec.model_copy(update={"job_id": f"{spec.job_id_prefix}-{uuid4().hex[:8]}"})
         return self._read(_SPEC, self._send("POST", "/jobs", json=spec.model_dump()))
 
-    def predict(self, job_id: str) -> TrialId:
-        """Start a trial: the batch size to run with, and the number to report under."""
-        params = {"job_id": job_id, "request_id": uuid4().hex}
+    def predict(self, job_id: str, lease_s: float | None = None) -> TrialId:
+        """Start a trial: the batch size to run with, and the number to report under.
+
+        Parameters
+        ----------
+        job_id : str
+            The job.
+        lease_s : float, optional
+            Seconds without a report or `heartbeat` after which an exploration is handed out again; by default a day.
+        """
+        lease = {} if lease_s is None else {"lease_s": lease_s}
+        params = {"job_id": job_id, "request_id": uuid4().hex} | lease
         return self._read(_TRIAL, self._send("GET", "/jobs/batch_size", params=params))
 
     def report(self, result: TrainingResult) -> ReportResponse:
@@ -134,9 +142,13 @@ class BatchSizeClient:
         # JSON has no NaN, the metric of a run that diverged; it is sent as text, which the server reads.
         return self._read(_VERDICT, self._send("POST", "/report", json=result.model_dump()))
 
+    def heartbeat(self, trial: TrialId) -> None:
+        """Say that a trial is running, which renews its lease; status 400 if it was ended."""
+        self._send("POST", "/trials/heartbeat", json=trial.model_dump(include=_TRIAL_FIELDS))
+
     def end_trial(self, trial: TrialId) -> None:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
-        self._send("PATCH", "/trials", json=trial.model_dump(include={"job_id", "batch_size", "trial_number"}))
+        self._send("PATCH", "/trials", json=trial.model_dump(include=_TRIAL_FIELDS))
 
     def void_trial(self, job_id: str, number: int, reason: str) -> JobSummary:
         """Have a trial count for nothing; return the job as it is without it."""
@@ -204,9 +216,18 @@ class BatchSizeClient:
             yield from page
             after = page[-1].trial_number
 
-    def trial(self, job_id: str) -> Trial:
-        """Start a trial that is ended at the end of the `with` block."""
-        return Trial(self, self.predict(job_id))
+    def trial(self, job_id: str, lease_s: float | None = LEASE_S) -> Trial:
+        """Start a trial that is ended at the end of the `with` block.
+
+        Parameters
+        ----------
+        job_id : str
+            The job.
+        lease_s : float or None
+            Seconds after which an exploration is handed out again if its process has died; a thread renews this lease
+            while the process lives. None: a day, and no thread.
+        """
+        return Trial(self, self.predict(job_id, lease_s), lease_s)
 
     def close(self) -> None:
         """Close the connections."""
@@ -280,9 +301,10 @@ class Trial:
         Whether the target was reached.
     """
 
-    def __init__(self, client: BatchSizeClient, trial: TrialId) -> None:
+    def __init__(self, client: BatchSizeClient, trial: TrialId, lease_s: float | None = None) -> None:
         self.client, self.id = client, trial
         self.finished = self.converged = False
+        self._lease = None if lease_s is None else Lease(lambda: client.heartbeat(trial), lease_s)
 
     @property
     def batch_size(self) -> int:
@@ -311,12 +333,21 @@ class Trial:
             raise TrainingStoppedError(f"{self.id.job_id}, trial {self.id.trial_number}: {verdict.message}")
         return verdict.converged
 
+    @property
+    def lost(self) -> bool:
+        """Whether the server has ended the trial meanwhile, so that its result will not count."""
+        return self._lease is not None and self._lease.lost
+
     def __enter__(self) -> Trial:
+        if self._lease is not None:
+            self._lease.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        if self._lease is not None:
+            self._lease.stop()
         if self.finished:
             return
         try:
@@ -342,56 +373,3 @@ def _fault(detail: object) -> str:
         return str(detail)
     place = detail.get("loc")
     return f"{'.'.join(map(str, place)) if isinstance(place, list) else place}: {detail.get('msg')}"
-
-
-FORMS = (".json", ".csv", ".parquet")
-
-
-def check_form(path: Path) -> None:
-    """Check that a file name's ending says how to write it.
-
-    Raises
-    ------
-    OutputError
-        If the name ends in none of `FORMS`.
-    """
-    if path.suffix.lower() not in FORMS:
-        raise OutputError(f"{path}: Expected a name that ends in {', '.join(FORMS)}.")
-
-
-def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
-    """Write a job's trials, in JSON with the job; return the number of trials. In CSV, no name is a formula.
-
-    Raises
-    ------
-    OutputError
-        If the name's ending is unknown, or the file cannot be written.
-    """
-    check_form(path)
-    rows = [trial.model_dump() for trial in trials]
-    with replacing(path) as stream:
-        if path.suffix.lower() == ".json":
-            document = {"job": job.model_dump(), "trials": rows}
-            stream.write(json.dumps(document, indent=2, allow_nan=False).encode() + b"\n")
-            return len(rows)
-        import pyarrow as pa
-        import pyarrow.csv
-        import pyarrow.parquet
-
-        if path.suffix.lower() == ".csv":
-            rows = [{name: disarmed(cell) for name, cell in row.items()} for row in rows]
-        table = pa.Table.from_pylist(rows, schema=_schema())
-        if path.suffix.lower() == ".csv":
-            pyarrow.csv.write_csv(table, stream)
-        else:
-            pyarrow.parquet.write_table(table, stream)
-    return len(rows)
-
-
-def _schema() -> Any:
-    """Return the types of the columns, which also hold if all rows lack a value."""
-    import pyarrow
-
-    kinds = {str: pyarrow.string(), int: pyarrow.int64(), bool: pyarrow.bool_(), float: pyarrow.float64()}
-    hints = {name: field.annotation for name, field in TrialRow.model_fields.items()}
-    return pyarrow.schema([(name, kinds[(get_args(hint) or (hint,))[0]]) for name, hint in hints.items()])

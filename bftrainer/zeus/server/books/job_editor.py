@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import JobMismatchError, UnknownTrialError
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.server.access import ANYBODY, Actor
-from bftrainer.zeus.server.job_changes import Evidence, changed_spec, on_gpus_of, still_counts
+from bftrainer.zeus.server.books.job_changes import Evidence, changed_spec, on_gpus_of, still_counts
 from bftrainer.zeus.server.messages import NAME_LENGTH, JobChange, JobClone, LenientJobSpec, TrialVoid
 from bftrainer.zeus.server.state_messages import JobEdited, JobSummary
 from bftrainer.zeus.server.tuned_job import TrialStatus, TunedJob
