@@ -164,6 +164,14 @@ def test_help_names_the_commands(call):
     check_refusal(call("bso", "serv"))
 
 
+def test_a_note_is_put_on_a_job(bso):
+    """And removed by an empty one."""
+    done = bso("note", "t-2", "Ask Ann.")
+    assert (done.status, done.out) == (0, "Noted on t-2.\n")
+    assert bso("note", "t-2", "").out == "Removed the note on t-2.\n"
+    check_refusal(bso("note", "t-9", "Ask Ann."))
+
+
 def test_a_trial_is_voided(bso):
     """The job is what it is without it; trials that are not there are refused."""
     done = bso("void", "t-1", "10", "--reason", "why not")

@@ -191,6 +191,10 @@ class BatchSizeClient:
         """Have a job begin again, knowing nothing."""
         return self._read(_EDITED, self._send("POST", "/jobs/reset", json={"job_id": job_id}))
 
+    def note_job(self, job_id: str, note: str) -> None:
+        """Put a note on a job, in place of the one before; an empty one removes it."""
+        self._send("POST", "/jobs/note", json={"job_id": job_id, "note": note})
+
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""
         self._send("DELETE", "/jobs", params={"job_id": job_id}, gone_is_done=True)

@@ -143,7 +143,7 @@ class Connection(HttpToolsProtocol):
         self.due, self.peer = _NEVER, ""
         self.uid: int | None = None
         self._received, self._early = 0, b""
-        self._reading = self._in_body = self._stalled = False
+        self._reading = self._in_body = self._unread = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take in a connection, if there is room, or one that can be closed for it."""
@@ -207,7 +207,7 @@ class Connection(HttpToolsProtocol):
         self.kept.forget(self)
         # What is in a body's place belongs to the latest request, else to the next one.
         begun = self._in_body and self.cycle is not None and self.cycle.response_started
-        if begun or self._stalled or (self.flow is None and self.kept.tls is not None) or self.transport.is_closing():
+        if begun or self._unread or (self.flow is None and self.kept.tls is not None) or self.transport.is_closing():
             self.transport.abort()
         else:
             body = b'{"message": "%s"}' % message
@@ -272,14 +272,12 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         """An answer has so long to be read."""
-        self._stalled = True
-        self.due = self.loop.time() + ANSWER_S
+        self.due, self._unread = self.loop.time() + ANSWER_S, True
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """It is being read."""
-        self._stalled = False
-        self.due = _NEVER
+        self.due, self._unread = _NEVER, False
         super().resume_writing()
 
 

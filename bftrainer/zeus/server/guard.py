@@ -119,7 +119,7 @@ _NEEDED: Mapping[tuple[str, str], Role] = {
     # Trainers make sure that a job is registered; to register one takes an owner.
     ("POST", "/jobs"): _TRAIN,
     # Of own jobs.
-    **{("POST", path): _OWN for path in ("/jobs/clone", "/jobs/reset", "/trials/void")},
+    **{("POST", path): _OWN for path in ("/jobs/clone", "/jobs/note", "/jobs/reset", "/trials/void")},
     ("PATCH", "/jobs"): _OWN,
     ("DELETE", "/jobs"): _OWN,
 }

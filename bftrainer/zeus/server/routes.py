@@ -29,6 +29,7 @@ from bftrainer.zeus.server.messages import (
     Invalid,
     JobChange,
     JobClone,
+    JobNote,
     JobReset,
     JobSpec,
     LenientJobSpec,
@@ -128,13 +129,7 @@ _NULL: Mapping[str, Any] = {"content": b"null", "media_type": "application/json"
 
 
 def api(*, published: bool) -> APIRouter:
-    """Make the published routes.
-
-    Parameters
-    ----------
-    published : bool
-        Read requests as leniently as the published server.
-    """
+    """Make the published routes; `published`: read requests as leniently as the published server."""
     router = APIRouter(tags=["tuning"], dependencies=[] if published else [Depends(_refuse_unknown)])
     Spec = LenientJobSpec if published else JobSpec  # noqa: N806
     Result = LenientTrainingResult if published else TrainingResult  # noqa: N806
@@ -212,6 +207,12 @@ def edits() -> APIRouter:
     async def reset_job(request: Request, job: JobReset) -> Response:
         """Have a job begin again, as after none of its batch sizes converged: its results are archived."""
         return _json(await _editor(request).reset_job(job.job_id, actor_of(request, job)))
+
+    @router.post("/jobs/note", response_model=None, responses={200: {"model": None}, **_responses(404)})
+    async def note_job(request: Request, note: JobNote) -> Response:
+        """Put a note on a job, in place of the one before."""
+        await _editor(request).note_job(note, actor_of(request, note))
+        return Response(**_NULL)
 
     @router.post(
         "/jobs/clone",
