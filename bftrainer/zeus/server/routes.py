@@ -129,13 +129,7 @@ _NULL: Mapping[str, Any] = {"content": b"null", "media_type": "application/json"
 
 
 def api(*, published: bool) -> APIRouter:
-    """Make the published routes.
-
-    Parameters
-    ----------
-    published : bool
-        Read requests as leniently as the published server.
-    """
+    """Make the published routes; `published`: read requests as leniently as the published server."""
     router = APIRouter(tags=["tuning"], dependencies=[] if published else [Depends(_refuse_unknown)])
     Spec = LenientJobSpec if published else JobSpec  # noqa: N806
     Result = LenientTrainingResult if published else TrainingResult  # noqa: N806
