@@ -327,7 +327,7 @@ class JobReset(WireModel, _Strict):
     job_id: str = Field(max_length=NAME_LENGTH)
 
 
-class JobNote(WireModel):
+class JobNote(WireModel, _Strict):
     """A note on a job, for whoever looks at it, in place of the one before; an empty one removes it."""
 
     model_config = ConfigDict(
