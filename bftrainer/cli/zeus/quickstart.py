@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,11 @@ import click
 
 from bftrainer.cli._shared.stdio import print_table
 from bftrainer.cli._shared.usage import LARGE_RUNS, large_option, refuse_unused, size_option
-from bftrainer.cli.zeus.zeus_options import SETTINGS, given_token
+from bftrainer.cli.zeus.bso import asking
+from bftrainer.cli.zeus.zeus_options import SETTINGS
 from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.server.client import BatchSizeClient
     from bftrainer.zeus.server.pages.savings import SizeFigures
 
 _QUANTITIES = ("time", "energy", "cost")
@@ -54,13 +53,9 @@ def quickstart(
     require_extra("The sample training needs", "sample")
     require_extra("The server needs", "server")
     from bftrainer.zeus.integrations.sample_digits import JOB, chosen, figures, private_client, recurrences
-    from bftrainer.zeus.server.client import BatchSizeClient
 
-    opening: AbstractContextManager[BatchSizeClient] = (
-        private_client() if server is None else BatchSizeClient(server, given_token(token_file))
-    )
     job_id = JOB.job_id or ""
-    with opening as client:
+    with private_client() if server is None else asking(server, token_file) as client:
         training = recurrences(client, runs, max_power_w=max_power_w, measure=measure, seed=seed)
         for number, run in enumerate(training, start=1):
             missed = "missed the target" if run.epochs_done == run.max_epochs else "stopped, as it cost too much"
