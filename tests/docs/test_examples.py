@@ -36,6 +36,7 @@ LONG = (
         "gallery.md",
         "import.md",
         "index.md",
+        "integrations.md",
         "master.md",
         "objectives.md",
         "preemption-costs.md",
