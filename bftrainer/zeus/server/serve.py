@@ -10,7 +10,7 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -90,10 +90,8 @@ def serve(
         Port to listen on; 0: any free port.
     settings : ServerSettings
         Settings of the server.
-    workers : int
-        Number of processes that answer requests.
-    migrate : bool
-        Whether the database's tables may be created and changed.
+    workers, migrate : int and bool
+        Number of processes that answer requests; whether the database's tables may be created and changed.
     ready : callable
         Called with the address, once nothing is in the way of listening there.
 
@@ -106,9 +104,7 @@ def serve(
     tls_context(settings)
     with ExitStack() as stack:
         stack.callback(os.umask, os.umask(0o077))  # nobody else reads what is made from here on
-        # Where others are let in, it is by their number that a socket knows who they are.
-        mode = 0o666 if any(key.startswith("uid:") for key in grants) else 0o600
-        place, where = _place(stack, host, port, settings, mode)
+        place, where = _place(stack, host, port, settings, grants)
         asyncio.run(_prepare(settings, migrate=migrate))
 
         import uvicorn
@@ -136,9 +132,13 @@ def serve(
         )
 
 
-def _place(stack: ExitStack, host: str, port: int, settings: ServerSettings, mode: int) -> tuple[dict[str, Any], str]:
-    """Where to listen, as uvicorn takes it and as clients do; a socket is made with this mode, until the stack ends."""
+def _place(
+    stack: ExitStack, host: str, port: int, settings: ServerSettings, keys: Iterable[str]
+) -> tuple[dict[str, Any], str]:
+    """Where to listen, as uvicorn takes it and as clients do; a socket is removed as the stack ends."""
     if settings.socket is not None:
+        # Where others are let in, it is by their number that the socket knows who they are.
+        mode = 0o666 if any(key.startswith("uid:") for key in keys) else 0o600
         return {"fd": stack.enter_context(_listening(settings.socket, mode))}, f"unix:{settings.socket}"
     place = {"host": host, "port": _free_port(host, port)}
     name = f"[{host}]" if ":" in host else host

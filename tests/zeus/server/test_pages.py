@@ -248,6 +248,29 @@ def test_notes_end_with_the_job_that_they_are_on(tmp_path):
         assert "Ask Ann" not in page_of(client)
 
 
+def test_pages_on_every_database(tmp_path, database_url):
+    """Figures, filters, notes and events are the same whatever keeps the jobs."""
+    with serving(tmp_path, database_url=database_url) as client:
+        client.delete("/jobs", params={"job_id": "pages-1"})
+        client.post("/jobs", json=SPEC | {"job_id": "pages-1", "job_id_prefix": "pages", "beta_knob": None})
+        for number in range(9):
+            run(client, "pages-1", lambda size, number=number: 64.0 * size + number, converged=number != 1)
+        client.post("/jobs/note", json={"job_id": "pages-1", "note": "Ask Ann."})
+        assert listed(client.get("/", params={"prefix": "pages-", "gpu": "V100", "stage": "MAB"}).text) == ["pages-1"]
+        assert listed(client.get("/", params={"prefix": "Pages-"}).text) == []
+        page = page_of(client, job_id="pages-1")
+        assert "All jobs pages-1 Ask Ann. Stage MAB" in page
+        (figures,) = re.findall(r"Time Metric (8 .*?) Means of the runs", page)
+        assert figures == (
+            "8 1 0 – – – – 16 (default) 6 6 1.029 ± 0.0031 kJ 450.1 ± 1.3 J 16.08 ± 0.048 s 0.6 ± 0 "
+            "32 2 2 2.051 ± 0.013 kJ 897.3 ± 5.6 J 32.05 ± 0.2 s 0.6 ± 0"
+        )
+        assert "Energy saved" in page
+        assert "Reported (UTC) 100 0.6 448 J 16 s" in page_of(client, job_id="pages-1", trial=1)
+        assert "Jobs side by side" in page_of(client, compare=["pages-1"])
+        client.delete("/jobs", params={"job_id": "pages-1"})
+
+
 BROWSED = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("chromedriver") is None, reason="Chromium is not installed"),
