@@ -199,7 +199,7 @@ def export(
 ) -> None:
     """Write the trials of a job to OUTPUT: .json (with the job), .csv or .parquet."""
     from bftrainer.files.writing import refuse_existing
-    from bftrainer.zeus.server.job_export import check_form, write_job
+    from bftrainer.zeus.server.books.export import check_form, write_job
 
     output = chosen_output(place, output)
     check_form(output)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from bftrainer.errors import ForbiddenError, SettingsError
 from bftrainer.extras import requiring
 from bftrainer.files.permissions import login_name
-from bftrainer.zeus.server.access import ANYBODY, OPEN, AccessFile, Actor, Role, needed, token_key
+from bftrainer.zeus.server.access import ANYBODY, AccessFile, Actor, Role, token_key
 from bftrainer.zeus.server.settings import PEER_UID, ServerSettings, network_of
 
 with requiring("The server needs", "server", "fastapi"):
@@ -96,6 +96,9 @@ logger = logging.getLogger(__name__)
 # Who changed what: logged whatever the level.
 audit_logger = logging.getLogger(f"{__name__}.audit")
 
+# Routes for monitoring, which ask nobody who they are, and tell nothing about jobs.
+OPEN = frozenset({"/healthz", "/readyz"})
+
 # Pages that other sites may link to, because they change nothing.
 _PAGES = frozenset({"/", "/status"})
 
@@ -104,6 +107,28 @@ _DIGITS = 18
 
 # Requests without a valid token that an address may send at once, and each second from then on; addresses remembered.
 _FAILURES, _FAILURES_PER_S, _ADDRESSES = 50, 1.0, 10_000
+
+
+_LOOK, _TRAIN, _OWN = Role.READER, Role.TRAINER, Role.OWNER
+_NEEDED: Mapping[tuple[str, str], Role] = {
+    **{("GET", path): _LOOK for path in ("/", "/status", "/metrics", "/openapi.json")},
+    **{("GET", f"/state/{what}"): _LOOK for what in ("jobs", "job", "trials", "reports", "events")},
+    ("GET", "/jobs/batch_size"): _TRAIN,
+    ("POST", "/report"): _TRAIN,
+    ("POST", "/trials/heartbeat"): _TRAIN,
+    ("PATCH", "/trials"): _TRAIN,
+    # Trainers make sure that a job is registered; to register one takes an owner.
+    ("POST", "/jobs"): _TRAIN,
+    # Of own jobs.
+    **{("POST", path): _OWN for path in ("/jobs/clone", "/jobs/note", "/jobs/reset", "/trials/void")},
+    ("PATCH", "/jobs"): _OWN,
+    ("DELETE", "/jobs"): _OWN,
+}
+
+
+def needed(method: str, path: str) -> Role:
+    """The least role that a request takes: an administrator's of a route that the table has not."""
+    return _NEEDED.get(("GET" if method == "HEAD" else method, path), Role.ADMIN)
 
 
 class _Failures:

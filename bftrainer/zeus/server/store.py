@@ -160,11 +160,14 @@ class Transaction:
         """Find the trial that was handed out for a request; return a row of the table."""
         return self._connection.execute(tables.FIND_REQUEST, {"job": job_id, "request": _name(request_id)}).first()
 
-    def add_trial(self, job: StoredJob, size: int, kind: TrialType, now: float, request: str | None) -> None:
+    def add_trial(
+        self, job: StoredJob, size: int, kind: TrialType, now: float, request: str | None, lease_s: float | None
+    ) -> None:
         """Insert the latest trial of a job, which is being handed out."""
         values = {"job_id": job.job_id, "trial_number": job.trials, "batch_size": size, "type": kind.value}
-        times = {"started": now, "heard": now, "request_id": request, "results_before": job.observations}
-        self._connection.execute(tables.ADD_TRIAL, values | times | {"status": TrialStatus.DISPATCHED.value})
+        times = {"started": now, "heard": now, "results_before": job.observations}
+        asked = {"request_id": request, "lease_s": lease_s, "status": TrialStatus.DISPATCHED.value}
+        self._connection.execute(tables.ADD_TRIAL, values | times | asked)
 
     def copy_trial(self, row: Mapping[str, Any]) -> None:
         """Insert a trial that comes from another database."""
@@ -209,7 +212,7 @@ class Transaction:
 
     def end_abandoned(self, silent_since: float, now: float) -> int:
         """End all trials that have not reported since `silent_since`; return how many."""
-        values = {"status": TrialStatus.FAILED.value, "ended": now, "silent_since": silent_since}
+        values = {"status": TrialStatus.FAILED.value, "ended": now, "silent_since": silent_since, "now": now}
         return self._connection.execute(tables.ABANDONED, values).rowcount
 
     def jobs(self, after: str | None, limit: int) -> list[JobSummary]:

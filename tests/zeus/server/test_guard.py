@@ -12,7 +12,7 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
-from bftrainer.errors import ServerRequestError, SettingsError
+from bftrainer.errors import ServerRequestError, SettingsError, escaped
 from bftrainer.zeus.server import BatchSizeClient
 from bftrainer.zeus.server.app import create_app
 from bftrainer.zeus.server.settings import ServerSettings
@@ -180,6 +180,7 @@ def test_unknown_fields(tmp_path):
                     continue
                 (fault,) = answer.json()["detail"]
                 assert (answer.status_code, fault["type"]) == (422, "extra_forbidden")
+                assert fault["loc"] == ["body", escaped(name)]
                 assert fault["msg"].startswith(f"Unknown field {name!r}.")
                 assert near is None or f"Did you mean {near!r}?" in fault["msg"]
             answer = client.get("/jobs/batch_size", params={"job_id": "t-1", "requestid": "a"})

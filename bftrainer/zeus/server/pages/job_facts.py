@@ -69,6 +69,7 @@ def facts(job: JobSummary) -> dict[str, str]:
         "Target": f"{side} {spec.target_metric} within {spec.max_epochs} epochs",
         "Weight of energy": f"{spec.eta_knob}",
         "Stops at": "never" if spec.beta_knob is None else f"{spec.beta_knob} times the cheapest run",
+        "Explores": "a round at once" if spec.parallel_explorations else "one batch size at a time",
         "Cheapest run": "none yet" if job.min_cost is None else cheapest,
         "Trials": f"{job.trials:,}, {job.observations:,} with a result",
         "Runs on": f"{spec.number_of_gpus} × {spec.gpu_model}, {si(spec.max_power)}W in all",
@@ -97,7 +98,7 @@ class ComparedFact(NamedTuple):
 
 
 # Facts that say how a job came to be what it is; the others say how far it came.
-_SETTINGS = ("Owner", "Batch sizes", "Target", "Weight of energy", "Stops at", "Runs on")
+_SETTINGS = ("Owner", "Batch sizes", "Target", "Weight of energy", "Stops at", "Explores", "Runs on")
 
 
 def sorted_facts(known: Sequence[dict[str, str]]) -> dict[str, list[ComparedFact]]:
