@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bftrainer.report.intervals import Estimate
 from bftrainer.zeus.server.messages import few
 from bftrainer.zeus.server.pages.savings import J_PER_KWH, Saved, Savings
-from bftrainer.zeus.server.pages.trial_charts import si
+from bftrainer.zeus.server.pages.trial_charts import si, two_digits
 from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
 
 
@@ -48,7 +48,7 @@ def saved_texts(saved: Savings, price_kwh: float | None) -> dict[str, str]:
     energy, time = saved.energy, saved.time.times(1 / 3600)
     texts = {
         "energy saved": text(energy, f"{si(energy.amount, energy.half_width)}J"),
-        "time saved": text(time, f"{time.amount:,.4g} ± {time.half_width:,.2g} h"),
+        "time saved": text(time, f"{time.amount:,.4g} ± {two_digits(time.half_width)} h"),
     }
     if price_kwh is None:
         return texts
@@ -103,7 +103,8 @@ _SETTINGS = ("Owner", "Batch sizes", "Target", "Weight of energy", "Stops at", "
 
 def sorted_facts(known: Sequence[dict[str, str]]) -> dict[str, list[ComparedFact]]:
     """Sort facts about several jobs: those that say how far they came, settings that differ, and settings alike."""
-    rows = [ComparedFact(name, [each[name] for each in known]) for name in known[0]]
+    names = dict.fromkeys(name for each in known for name in each)
+    rows = [ComparedFact(name, [each.get(name, "–") for each in known]) for name in names]
     settings = [row for row in rows if row.name in _SETTINGS]
     return {
         "How far they came": [row for row in rows if row.name not in _SETTINGS],
