@@ -56,7 +56,8 @@ def in_background(log: Path) -> Callable[[str], None]:
         _, status = os.waitpid(process, 0)
         with log.open(encoding="utf-8", errors="replace") as said:
             said.seek(before)
-            click.echo(f"Error: {said.read().rpartition('Error: ')[2].strip()}", err=True)
+            last = (said.read().strip().splitlines() or ["The server has ended."])[-1]
+        click.echo(f"Error: {last.removeprefix('Error: ')}", err=True)
         raise click.exceptions.Exit(os.waitstatus_to_exitcode(status))
     os.close(reading)
     os.setsid()
