@@ -103,20 +103,20 @@ class Controller:
                 self._happened(event)
             return self._effects
         pool, self._effects, self._completed, self._submitted = self.pool, [], [], []
-        events, pool.later, pool.joined, pool.left = [*pool.later, *events], [], [], []
+        events, pool.later, pool.left = [*pool.later, *events], [], []
         for event in events:
             self._happened(event)
         self._admit_due()
         if self.ending is None and self.tasks and not self.stays and all(life.is_over for life in self.tasks.values()):
             self._stop("finished")
-        self._decide()
+        told = self._decide()
         for life in self.tasks.values():
             self._reconcile(life)
         self._balance()
         drained = self.pool.closed and not self.pool.requested
         if not self.pool.carriers and (self.ending is not None or drained):
             self._effects.append(Ended(self.ending or "drained"))
-        self.changed = bool(self._effects or events)
+        self.changed = bool(self._effects or events or told)
         return self._effects
 
     def finish(self, reason: str) -> None:
@@ -132,7 +132,7 @@ class Controller:
             case PoolChanged():
                 self.pool.change(event, self.time_s)
             case CarrierUp():
-                sent_away = self.pool.came(event)
+                sent_away = self.pool.came(event, self.time_s)
                 self._effects += [] if sent_away is None else [sent_away]
             case CarrierLeaving() | CarrierLost():
                 self._carrier_went(event)
@@ -266,13 +266,14 @@ class Controller:
             if life.status is TaskStatus.ACTIVE:
                 self.allocator.respecify({life.name: life.task.spec})
 
-    def _decide(self) -> None:
-        """Tell the allocator, and take over what it decided."""
+    def _decide(self) -> bool:
+        """Tell the allocator, and take over what it decided; whether there was anything to tell."""
         events = [Event.submission(self.time_s, life.task.spec) for life in self._submitted]
-        told = (Event.completion, self._completed), (Event.leave, self.pool.left), (Event.join, self.pool.joined)
+        joined = self.pool.joined(self.time_s)
+        told = (Event.completion, self._completed), (Event.leave, self.pool.left), (Event.join, joined)
         events += [make(self.time_s, *names) for make, names in told if names]
         if not events:
-            return
+            return False
         self._measure()
         decision = self.allocator.on_event(*events)
         for life in self._submitted:
@@ -282,6 +283,7 @@ class Controller:
         for name, nodes in decision.added.items():
             self.tasks[name].nodes.update(nodes)
         self.pool.forget_demand()
+        return True
 
     def _reconcile(self, life: TaskLife) -> None:
         """Bring the ranks of a task to the nodes that it is to have."""

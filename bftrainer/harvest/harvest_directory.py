@@ -20,7 +20,16 @@ from bftrainer.files.manifest import list_written
 from bftrainer.files.signed_journal import SignedJournal
 from bftrainer.files.writing import file_source, replacing, versions
 from bftrainer.harvest.controller import Controller
-from bftrainer.harvest.harvest_events import Asked, HarvestEvent, Removed, Submitted, event_of, event_table
+from bftrainer.harvest.harvest_events import (
+    Asked,
+    Effect,
+    HarvestEvent,
+    Removed,
+    Request,
+    Submitted,
+    event_of,
+    event_table,
+)
 from bftrainer.harvest.live_allocator import result_of, result_table
 from bftrainer.harvest.task_life import TaskLife
 from bftrainer.model import NS_PER_S, NodeLog, ScalingCurve, TaskSpec
@@ -63,13 +72,15 @@ class EventJournal:
         self.header = {"version": _VERSION, **header}
         self._append(self.header)
 
-    def add(self, controller: Controller, events: Sequence[HarvestEvent]) -> None:
-        """Write a step of the controller: the events, and what was decided."""
+    def add(self, controller: Controller, events: Sequence[HarvestEvent], effects: Sequence[Effect] = ()) -> None:
+        """Write a step of the controller: the events, what was decided, and which carriers were asked for."""
         answer = controller.allocator.result
+        asked = [node for effect in effects if isinstance(effect, Request) for node in effect.nodes]
         self._append(
             {
                 "time_s": controller.time_s,
                 "events": [event_table(event) for event in events],
+                "asked": asked,
                 "answer": None if answer is None else result_table(answer),
             }
         )
@@ -88,6 +99,7 @@ class EventJournal:
                 if frame["answer"] is not None:
                     controller.allocator.answers.append(result_of(frame["answer"]))
                 controller.step(frame["time_s"], [event_of(table) for table in frame["events"]])
+                controller.pool.expect(frame["asked"], controller.time_s)
                 controller.allocator.result = None
         controller.replaying = False
         return reason

@@ -115,7 +115,8 @@ class HarvestSession:
 
     def finish(self, reason: str) -> RunResult:
         """Close the books, and write the files of the run."""
-        self.controller.finish(reason)
+        is_over = all(life.is_over for life in self.controller.tasks.values())
+        self.controller.finish("finished" if is_over else "interrupted")
         result = harvest_result(self.controller, self.config, self.directory, self.command)
         write_harvest(result, self.directory)
         self._write_status(reason)
@@ -139,7 +140,7 @@ class HarvestSession:
         if controller.changed or (self._reports and self._is_due("flush", _FLUSH_S)):
             earlier = [report for reports in self._reports.values() for report in reports]
             self._reports.clear()
-            self.journal.add(controller, [*earlier, *events])
+            self.journal.add(controller, [*earlier, *events], effects)
         else:
             for event in events:
                 if isinstance(event, Progressed):
