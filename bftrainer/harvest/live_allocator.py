@@ -183,6 +183,4 @@ def result_of(table: Mapping[str, Any]) -> solvers.SolveResult:
     numbers = {name: float(table[name]) for name in ("objective", "bound")}
     lists = {name: None if table[name] is None else tuple(table[name]) for name in ("counts", "choices")}
     marks: dict[str, Any] = {"stop_reason": StopReason(table["stop_reason"]), "held": Held(table["held"])}
-    return solvers.SolveResult(
-        **{**table, **numbers, **lists, **marks, "decided_by": DecidedBy(table["decided_by"])}
-    )
+    return solvers.SolveResult(**{**table, **numbers, **lists, **marks, "decided_by": DecidedBy(table["decided_by"])})
