@@ -117,7 +117,7 @@ class _Rank:
         if not found or found == self.told:
             return None
         self.told = found
-        return found[:3] if len(found) > 2 else [found[0], -1.0, time.time()]  # noqa: PLR2004
+        return found[:3] if len(found) > 2 else [found[0], -1.0, time.time()]
 
     def tail(self) -> str:
         """The last lines of its log, if it failed."""
