@@ -1,4 +1,4 @@
-"""The controller of a harvest: a state machine that takes in what happens, lets the allocator decide, and says what to do.
+"""The controller of a harvest: a state machine that takes in what happens, and says what is to be done.
 
 It reads no clock and no file and starts nothing: events in, effects out. The same events lead to the same state, from
 which a harvest goes on whose controller was killed.

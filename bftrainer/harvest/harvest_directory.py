@@ -170,7 +170,7 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
     curves = allocator.curves
     seen = sum(bool(learner.seen) for learner in curves.learners.values())
     learned = {"learned_tasks": seen, "learned_probes": curves.probes, "learned_error": None}
-    paths = {"node_log": directory / NODE_LOG, "tasks": directory / TASKS}
+    paths: dict[str, Any] = {"node_log": directory / NODE_LOG, "tasks": directory / TASKS}
     return RunResult(
         config=replace(config, **paths),
         command=command,

@@ -31,7 +31,7 @@ _NODES, _HOUR = (488, 8), 48
 
 
 def sample_inputs(directory: Path) -> tuple[Path, NodeLog]:
-    """Inputs of the sample: two hours of eight nodes, and three tasks that differ in pace, and do not say how they scale.
+    """Inputs of the sample: two hours of eight nodes, and three tasks that do not say how they scale.
 
     Returns
     -------

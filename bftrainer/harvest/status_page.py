@@ -9,7 +9,8 @@ from typing import Any
 _HEADINGS = ("task", "status", "nodes", "work", "done", "work/s", "generation", "failures")
 _EVERY_S = 2
 _STYLE = """body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em }
-table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: .3em .6em; border-bottom: 1px solid #8884 }
+table { border-collapse: collapse; width: 100% }
+td, th { text-align: left; padding: .3em .6em; border-bottom: 1px solid #8884 }
 progress { width: 8em } @media (prefers-color-scheme: dark) { body { background: #111; color: #ddd } }"""
 
 
@@ -22,7 +23,7 @@ def status_text(status: Mapping[str, Any], *, runs: bool) -> str:
 
 def status_rows(status: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headings and rows: a task each."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for each in status["tasks"]:
         done = f"{100 * min(1.0, each['work'] / each['total']):.1f} %"
         figures = str(each["nodes"]), f"{each['work']:,.0f}", done, f"{each['rate']:,.4g}"

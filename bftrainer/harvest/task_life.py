@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -228,7 +229,7 @@ class TaskLife:
         measured = replace(spec, scaling=curve)
         return replace(measured, **self._costs(measured))
 
-    def _costs(self, spec: TaskSpec) -> dict[str, float]:
+    def _costs(self, spec: TaskSpec) -> dict[str, Any]:
         """Costs of growing and shrinking by which a replay, that deducts them, comes nearest to what was measured."""
         kinds = [
             kind for kind in ("grow", "shrink") if any(each[0] == kind for c in self.changes for each in c.charges)

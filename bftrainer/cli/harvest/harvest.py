@@ -41,7 +41,7 @@ DEFAULTS: dict[str, Any] = {
     "forward_time_s": 120.0,
     "startup_cost": "full",
 }
-"""Options of a replay that a harvest has with other defaults: real starts cost time, and tasks differ in their units."""
+"""Options of a replay with other defaults: real starts cost time, and tasks count work in units of their own."""
 _SETTINGS = ("solver", "fallback", "objective", "forward_time_s", "max_tasks", "time_limit_s", "startup_cost")
 _DIRECTORY = click.argument("directory", metavar="DIR", type=FILE)
 
@@ -155,6 +155,7 @@ def _inputs(
     from bftrainer.harvest.sample_classifier import sample_inputs
     from bftrainer.nodelogs import read_node_log
 
+    log: NodeLog | None
     if file is None:
         file, log = sample_inputs(directory)
     else:

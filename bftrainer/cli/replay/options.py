@@ -173,7 +173,7 @@ _OUTPUT: tuple[_Decorator, ...] = (
         "--from-harvest",
         type=FILE,
         metavar="DIR",
-        help="Replay what happened in the harvest in DIR, with measured curves and costs, and say how far apart they are.",
+        help="Replay the events of the harvest in DIR, with what was measured, and say how far apart the two are.",
     ),
     click.option("--dry-run", is_flag=True, help="Validate the inputs, print what is in them, and stop."),
 )
