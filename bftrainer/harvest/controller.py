@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.harvest.carrier_pool import CarrierPool, Limits
+from bftrainer.harvest.carrier_pool import CarrierPool, HarvestLimits
 from bftrainer.harvest.harvest_events import (
     Asked,
     CarrierLeaving,
     CarrierLost,
     CarrierUp,
     Effect,
-    Ended,
+    HarvestEnded,
     HarvestEvent,
     Note,
     PoolChanged,
@@ -52,7 +52,7 @@ class Controller:
         Of the allocator.
     start_ns : int
         The instant that times count from, nanoseconds since the Unix epoch.
-    limits : Limits
+    limits : HarvestLimits
     noise : float
         Relative standard deviation of throughput measured in a minute.
 
@@ -68,7 +68,7 @@ class Controller:
         Whether steps are those of an earlier process: no carriers are asked for.
     """
 
-    def __init__(self, settings: Settings, start_ns: int, limits: Limits, noise: float = 0.02) -> None:
+    def __init__(self, settings: Settings, start_ns: int, limits: HarvestLimits, noise: float = 0.02) -> None:
         self.allocator = LiveAllocator(settings, start_ns, noise)
         self.start_ns, self.stays, self._first_port = start_ns, limits.stays, limits.first_port
         self.tasks: dict[str, TaskLife] = {}
@@ -115,7 +115,7 @@ class Controller:
         self._balance()
         drained = self.pool.closed and not self.pool.requested
         if not self.pool.carriers and (self.ending is not None or drained):
-            self._effects.append(Ended(self.ending or "drained"))
+            self._effects.append(HarvestEnded(self.ending or "drained"))
         self.changed = bool(self._effects or events or told)
         return self._effects
 

@@ -175,10 +175,10 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class HarvestEnded:
     """The harvest is over: all nodes are given back."""
 
     reason: str
 
 
-Effect = Request | Release | StartRank | StopRank | Note | Ended
+Effect = Request | Release | StartRank | StopRank | Note | HarvestEnded

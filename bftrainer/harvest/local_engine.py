@@ -84,7 +84,7 @@ class _Agent:
     until_s: float = 1e18
 
 
-class LocalEngine:
+class LocalCarriers:
     """A `CarrierEngine` of agents on this machine.
 
     Parameters
@@ -145,7 +145,7 @@ class LocalEngine:
             alive, held = os.pipe()
             where = "127.0.0.1", str(self._hub.port), node, carrier, str(self._hold_s), str(self._lock), str(held)
             process = subprocess.Popen(
-                [sys.executable, "-m", "bftrainer.harvest.agent", *where],
+                [sys.executable, "-P", "-m", "bftrainer.harvest.agent", *where],
                 env=os.environ | {KEY: self._hub.key},
                 stdin=subprocess.DEVNULL,
                 pass_fds=(self._lock, held),

@@ -14,7 +14,7 @@ from typing import Any
 from bftrainer.errors import InvalidTaskError, ResumeError
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.carrier_hub import CarrierEngine
-from bftrainer.harvest.carrier_pool import Limits
+from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import (
     PAGE,
@@ -26,7 +26,7 @@ from bftrainer.harvest.harvest_directory import (
 )
 from bftrainer.harvest.harvest_events import (
     Asked,
-    Ended,
+    HarvestEnded,
     HarvestEvent,
     Note,
     Progressed,
@@ -38,7 +38,7 @@ from bftrainer.harvest.harvest_events import (
     Submitted,
 )
 from bftrainer.harvest.live_tasks import LiveTask
-from bftrainer.harvest.status_page import status_page
+from bftrainer.harvest.status_page import status_of, status_page
 from bftrainer.objectives import get_objective
 from bftrainer.runs import ReplayConfig, RunResult
 
@@ -161,7 +161,7 @@ class HarvestSession:
                     engine.stop(effect)
                 case Note():
                     self._tell(effect.text)
-                case Ended():
+                case HarvestEnded():
                     reason = effect.reason
         return reason
 
@@ -177,42 +177,13 @@ class HarvestSession:
                 stream.write(text.encode(errors="backslashreplace"))
 
 
-def status_of(controller: Controller) -> dict[str, Any]:
-    """Where a harvest stands, as plain values."""
-    pool, lives = controller.pool, controller.tasks.values()
-    return {
-        "start_ns": controller.start_ns,
-        "time_s": controller.time_s,
-        "idle": len(pool.idle),
-        "held": sum(not carrier.leaving for carrier in pool.carriers.values()),
-        "leaving": sum(carrier.leaving for carrier in pool.carriers.values()),
-        "requested": len(pool.requested),
-        "closed": pool.closed,
-        "tasks": [
-            {
-                "task": life.name,
-                "status": str(life.status),
-                "nodes": len(life.nodes),
-                "work": life.work,
-                "total": life.task.spec.work,
-                "saved": life.saved,
-                "rate": life.rate if life.current is not None else 0.0,
-                "generation": life.generations,
-                "failures": life.failures,
-                "why": life.why,
-            }
-            for life in lives
-        ],
-    }
-
-
 def opened_session(
     directory: Path,
     journal: EventJournal,
     tasks: Sequence[LiveTask],
     file: Path,
     config: ReplayConfig,
-    limits: Limits,
+    limits: HarvestLimits,
     **more: Any,
 ) -> tuple[HarvestSession, list[HarvestEvent], str | None]:
     """A session of a new harvest, or of the one that a directory holds.

@@ -19,7 +19,7 @@ from bftrainer.harvest.harvest_events import (
 from bftrainer.harvest.local_engine import LogPool
 
 
-class ShadowEngine:
+class ShadowCarriers:
     """A `CarrierEngine` that starts nothing: carriers come at once, and ranks do nothing until they are ended.
 
     Parameters

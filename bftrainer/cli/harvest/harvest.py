@@ -15,7 +15,7 @@ from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.signals import KILLED_BY, interruptible
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_unused, show_page
-from bftrainer.cli.replay.options import DURATION, declared
+from bftrainer.cli.replay.options import DURATION, declared_option
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.runs.config import OPTIONS
 
@@ -78,8 +78,9 @@ def harvest() -> None:
 @click.option("--for", "for_s", type=DURATION, metavar="TIME", help="Stop after so long.")
 @click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
 @click.option("--measured", type=FILE, help="Curves and costs from this task set: measured.toml of an earlier harvest.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("--dry-run", is_flag=True, help="Decide and say what would be done, and start nothing.")
-@with_options(*(declared(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise", "seed")))
+@with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise", "seed")))
 @click.pass_context
 def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     """Run TASKS on idle nodes; with a directory that holds a harvest, go on with it.
@@ -109,17 +110,24 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
 
 
 def _harvested(
-    directory: Path, journal: EventJournal, file: Path | None, received: list[int], dry_run: bool, **options: Any
+    directory: Path,
+    journal: EventJournal,
+    file: Path | None,
+    received: list[int],
+    *,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
 ) -> int:
     """Harvest, and say what came of it; the exit status."""
-    from bftrainer.harvest.carrier_pool import Limits
+    from bftrainer.harvest.carrier_pool import HarvestLimits
     from bftrainer.harvest.session import SETTINGS, opened_session
     from bftrainer.runs import ReplayConfig
 
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     file, tasks, log = _inputs(directory, file, options)
     most = options["max_nodes"] or (1_000_000 if log is not None else _processors())
-    limits = Limits(most, options["offer_after_s"], stays=options["stays"])
+    limits = HarvestLimits(most, options["offer_after_s"], stays=options["stays"])
     said = {
         "say": tell,
         "interrupted": lambda: bool(received),
@@ -137,7 +145,8 @@ def _harvested(
     for life in parked:
         tell(f"Error: {life.name} is parked: {life.why}")
     summary = result.summary()
-    click.echo(f"{directory}: {summary['tasks_completed']} of {summary['tasks_total']} tasks done")
+    done = f"{directory}: {summary['tasks_completed']} of {summary['tasks_total']} tasks done"
+    click.echo(json.dumps(summary, indent=2) if as_json else done)
     return bool(parked)
 
 
@@ -168,13 +177,13 @@ def _inputs(
 def _engine(
     directory: Path, log: NodeLog | None, since_s: float, nodes: int, options: dict[str, Any], *, dry_run: bool
 ) -> CarrierEngine:
-    from bftrainer.harvest.local_engine import LocalEngine, LogPool
-    from bftrainer.harvest.shadow_engine import ShadowEngine
+    from bftrainer.harvest.local_engine import LocalCarriers, LogPool
+    from bftrainer.harvest.shadow_engine import ShadowCarriers
 
     pool = LogPool(log, options["speed"], nodes, since_s)
     if dry_run:
-        return ShadowEngine(pool, tell)
-    return LocalEngine(directory, pool, options["grace_s"], options["max_hold_s"])
+        return ShadowCarriers(pool, tell)
+    return LocalCarriers(directory, pool, options["grace_s"], options["max_hold_s"])
 
 
 @click.command(epilog="Example: bftrainer harvest status my-harvest")
@@ -246,5 +255,5 @@ def remove(directory: Path, names: tuple[str, ...]) -> None:
 def _said(directory: Path) -> None:
     from bftrainer.files.claims import writer_of
 
-    if not writer_of(directory):
-        tell(f"Note: {directory}: No harvest runs there now; it is told when it goes on.")
+    runs = bool(writer_of(directory))
+    click.echo(f"{directory}: {'told' if runs else 'no harvest runs there now; it is told when it goes on'}.")
