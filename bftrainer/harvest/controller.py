@@ -260,12 +260,8 @@ class Controller:
             return
         count, work, seconds = life.measure()
         self.allocator.measured[life.name] = life.work, life.rate
-        number, curves = self.allocator.number_of(life.name), self.allocator.curves
-        if work > 0 and curves.measured(number, life.task.spec, count, work, seconds):
-            curve = curves.learners[number].curve(probing=False)
-            life.task = replace(life.task, spec=replace(life.task.spec, scaling=curve))
-            if life.status is TaskStatus.ACTIVE:
-                self.allocator.respecify({life.name: life.task.spec})
+        if work > 0:
+            self.allocator.curves.measured(self.allocator.number_of(life.name), life.task.spec, count, work, seconds)
 
     def _decide(self) -> bool:
         """Tell the allocator, and take over what it decided; whether there was anything to tell."""

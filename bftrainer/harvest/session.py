@@ -90,7 +90,7 @@ class HarvestSession:
         SolverError
             If no solver can decide.
         """
-        reason, stopping = self._step(engine, first), False
+        reason, stopping = self.take_in(engine, self.now_s, first), False
         while reason is None:
             events = engine.poll(0.0 if self.controller.pool.later else _TICK_S)
             asked = []
@@ -104,7 +104,7 @@ class HarvestSession:
                 stopping = True
                 events.append(Asked("stop"))
             if events or self._is_due("tick", _TICK_S):
-                reason = self._step(engine, events)
+                reason = self.take_in(engine, self.now_s, events)
             for path in asked:
                 path.unlink()
             if self._is_due("status", _STATUS_S):
@@ -136,10 +136,10 @@ class HarvestSession:
         self._due_s[what] = now_s + every_s
         return True
 
-    def _step(self, engine: CarrierEngine, events: Sequence[HarvestEvent]) -> str | None:
+    def take_in(self, engine: CarrierEngine, time_s: float, events: Sequence[HarvestEvent]) -> str | None:
         """Let the controller take a step, and do what it says; why the harvest is over, None if it is not."""
         controller, reason = self.controller, None
-        effects = controller.step(self.now_s, events)
+        effects = controller.step(time_s, events)
         if controller.changed or (self._reports and self._is_due("flush", _FLUSH_S)):
             earlier = [report for reports in self._reports.values() for report in reports]
             self._reports.clear()
