@@ -34,7 +34,7 @@ from bftrainer.harvest.harvest_events import (
 from bftrainer.harvest.live_allocator import LiveAllocator
 from bftrainer.harvest.live_tasks import live_task
 from bftrainer.harvest.task_life import Generation, TaskLife, TaskStatus
-from bftrainer.model import NS_PER_S, Event
+from bftrainer.model import NS_PER_S, Event, TaskSpec
 from bftrainer.replay import Settings
 
 _STEP_S = 1e-6
@@ -71,6 +71,7 @@ class Controller:
     def __init__(self, settings: Settings, start_ns: int, limits: HarvestLimits, noise: float = 0.02) -> None:
         self.allocator = LiveAllocator(settings, start_ns, noise)
         self.start_ns, self.stays, self._first_port = start_ns, limits.stays, limits.first_port
+        self._noise = noise
         self.tasks: dict[str, TaskLife] = {}
         self.pool = CarrierPool(limits)
         self.time_s = 0.0
@@ -120,10 +121,17 @@ class Controller:
         return self._effects
 
     def finish(self, reason: str) -> None:
-        """Close the books, after the last step."""
+        """Close the books, after the last step; tasks whose curves were learnt have them from now on."""
         self.time_s += _STEP_S
         self._measure()
+        learned = [name for name, life in self.tasks.items() if life.task.learned]
+        found = self.measured()
+        self.allocator.respecify({name: found[name].scaling for name in learned})
         self.allocator.end(self.time_s, reason)
+
+    def measured(self) -> dict[str, TaskSpec]:
+        """Tasks with the curves and costs that were measured."""
+        return {name: life.measured_spec(self._noise) for name, life in self.tasks.items()}
 
     # --- what happens ------------------------------------------------------------------------------------------------
 

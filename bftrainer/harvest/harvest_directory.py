@@ -149,9 +149,7 @@ def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:
 
 def harvest_result(controller: Controller, config: ReplayConfig, directory: Path, command: str) -> RunResult:
     """The harvest as a run: what was recorded while it went on, after writing the inputs that it stands for."""
-    allocator, lives = controller.allocator, controller.tasks.values()
-    measured = {life.name: life.measured_spec(config.profile_noise) for life in lives}
-    allocator.respecify({life.name: measured[life.name].scaling for life in lives if life.task.learned})
+    allocator = controller.allocator
     recording = allocator.recorder.recording
     end_ns = controller.start_ns + round(recording.end_s * NS_PER_S)
     times, nodes, idle = zip(*allocator.transitions, strict=True) if allocator.transitions else ((), (), ())
@@ -166,7 +164,7 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
     )
     write_node_log(directory / NODE_LOG, log)
     write_task_set(directory / TASKS, allocator.state.specs)
-    write_task_set(directory / MEASURED, [*measured.values()])
+    write_task_set(directory / MEASURED, [*controller.measured().values()])
     curves = allocator.curves
     seen = sum(bool(learner.seen) for learner in curves.learners.values())
     learned = {"learned_tasks": seen, "learned_probes": curves.probes, "learned_error": None}

@@ -162,7 +162,7 @@ class LiveAllocator(Allocator):
             speed = speed if speed > 0 and state.counts[slot] else rate.item(slot)
             if elapsed_s > 0:
                 rate[slot] = max(speed, gained / elapsed_s)
-                pending[slot] = rate[slot] * elapsed_s - gained
+                pending[slot] = max(0.0, rate[slot] * elapsed_s - gained)  # rounding aside it is
         return replace(state, rate=rate, pending=pending)
 
     def respecify(self, curves: Mapping[str, ScalingCurve]) -> None:

@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,13 @@ class HarvestSession:
         SolverError
             If no solver can decide.
         """
+        with closing(engine):  # whatever happens, carriers end, after their ranks have saved
+            reason = self._harvest(engine, first)
+        self.journal.end(reason)
+        return self.finish(reason)
+
+    def _harvest(self, engine: CarrierEngine, first: Sequence[HarvestEvent]) -> str:
+        """Wait, decide and act until it is over; why it is."""
         reason, stopping = self.take_in(engine, self.now_s, first), False
         while reason is None:
             events = engine.poll(0.0 if self.controller.pool.later else _TICK_S)
@@ -109,9 +117,7 @@ class HarvestSession:
                 path.unlink()
             if self._is_due("status", _STATUS_S):
                 self._write_status(None)
-        engine.close()
-        self.journal.end(reason)
-        return self.finish(reason)
+        return reason
 
     def finish(self, reason: str) -> RunResult:
         """Close the books, and write the files of the run."""
@@ -205,7 +211,7 @@ def opened_session(
     asked = {name: getattr(config, name) for name in SETTINGS}
     header = journal.header
     if header and header["settings"] != json.loads(json.dumps(asked)):
-        odd = sorted(name for name, value in asked.items() if header["settings"].get(name) != value)
+        odd = ", ".join(sorted(name for name, value in asked.items() if header["settings"].get(name) != value))
         raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {odd}.")
     start_ns = header["start_ns"] if header else time.time_ns()
     controller = Controller(settings, start_ns, limits, config.profile_noise)

@@ -16,6 +16,7 @@ from bftrainer.cli._shared.signals import KILLED_BY, interruptible
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_unused, show_page
 from bftrainer.cli.replay.options import DURATION, declared_option
+from bftrainer.cli.replay.replay import check_page
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.runs.config import OPTIONS
 
@@ -78,6 +79,7 @@ def harvest() -> None:
 @click.option("--for", "for_s", type=DURATION, metavar="TIME", help="Stop after so long.")
 @click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
 @click.option("--measured", type=FILE, help="Curves and costs from this task set: measured.toml of an earlier harvest.")
+@click.option("--force", is_flag=True, help="Replace an existing page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("--dry-run", is_flag=True, help="Decide and say what would be done, and start nothing.")
 @with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise", "seed")))
@@ -97,14 +99,18 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     report, directory = options.pop("report"), options.pop("output_dir") or Path("harvest")
     no_log = "the sample has its own" if sample else options["pool"] is None and "no node log is played"
     refuse_unused({"speed": no_log, "pool": sample and no_log, "open": report is None and "there is no --report"})
+    refuse_unused({"force": report is None and "there is no --report"})
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
+    if report is not None:
+        check_page(report, force=options["force"])
+    inputs = _inputs(directory, tasks, options)
     directory.mkdir(parents=True, exist_ok=True)
     with claimed(directory), closing(EventJournal(directory)) as journal, interruptible() as received:
-        status = _harvested(directory, journal, tasks, received, **options)
+        status = _harvested(directory, journal, inputs, received, **options)
     if report is not None:
         from bftrainer.runs.run_pages import write_page
 
-        write_page([directory], report, force=True)
+        write_page([directory], report, force=options["force"])
         show_page(report)
     ctx.exit(KILLED_BY + received[0] if received else status)
 
@@ -112,7 +118,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
 def _harvested(
     directory: Path,
     journal: EventJournal,
-    file: Path | None,
+    inputs: tuple[Path, tuple[LiveTask, ...], NodeLog | None],
     received: list[int],
     *,
     dry_run: bool,
@@ -125,7 +131,7 @@ def _harvested(
     from bftrainer.runs import ReplayConfig
 
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
-    file, tasks, log = _inputs(directory, file, options)
+    file, tasks, log = inputs
     most = options["max_nodes"] or (1_000_000 if log is not None else _processors())
     limits = HarvestLimits(most, options["offer_after_s"], stays=options["stays"])
     said = {
@@ -166,6 +172,7 @@ def _inputs(
 
     log: NodeLog | None
     if file is None:
+        directory.mkdir(parents=True, exist_ok=True)
         file, log = sample_inputs(directory)
     else:
         pool = options["pool"]
