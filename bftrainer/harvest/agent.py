@@ -273,7 +273,10 @@ def proof(key: str, challenge: str, carrier: str) -> str:
 def main(arguments: Sequence[str]) -> None:
     """Connect to the controller, and hold the node."""
     host, port, node, carrier, hold_s, *held = arguments
-    link = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
+    try:
+        link = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
+    except OSError as fault:  # such as a controller that is gone again
+        sys.exit(f"{carrier}: No controller at {host}:{port}: {fault.strerror}.")
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     challenge = link.makefile("r").readline().strip()
     hello = ["hello", node, carrier, proof(os.environ[KEY], challenge, carrier)]

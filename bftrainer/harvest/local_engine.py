@@ -107,6 +107,7 @@ class LocalCarriers:
         self._pool, self._grace_s, self._hold_s = pool, grace_s, hold_s
         self._lock = _locked(directory / _HELD, grace_s + _LAST_S)
         self._hub = CarrierHub(directory)
+        self._log = (directory / "carriers.log").open("ab")
         self._carriers: dict[str, _Agent] = {}
         self._gone: list[str] = []
         self._number = count(1)
@@ -148,6 +149,8 @@ class LocalCarriers:
                 [sys.executable, "-P", "-m", "bftrainer.harvest.agent", *where],
                 env=os.environ | {KEY: self._hub.key},
                 stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
                 pass_fds=(self._lock, held),
                 start_new_session=True,
             )
@@ -171,6 +174,7 @@ class LocalCarriers:
                 agent.process.wait(max(0.0, deadline - time.monotonic()))
             agent.process.kill()
             agent.process.wait()
+        self._log.close()
         os.close(self._lock)
 
 

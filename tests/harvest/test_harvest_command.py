@@ -108,9 +108,8 @@ def test_one_controller_a_directory(call, here, tasks):
     assert_matches("is writing there", refused.err)
 
 
-def test_a_full_disk_ends_it(call, here, tasks, monkeypatch):
+def test_a_full_disk_ends_it(call, tasks, monkeypatch):
     """In one line, with status 1; with room it goes on from what is in the journal."""
-
     real, calls = os.fsync, count(1)
 
     def full(file):
@@ -127,7 +126,7 @@ def test_a_full_disk_ends_it(call, here, tasks, monkeypatch):
     assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h").status == 0
 
 
-def test_a_harvest_goes_on_with_its_own_options_only(call, here, tasks):
+def test_a_harvest_goes_on_with_its_own_options_only(call, tasks):
     """Others are refused by name; added tasks wait for it."""
     file = tasks(("a", 1e6))
     assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--dry-run", "--for", "0.5s").status == 0

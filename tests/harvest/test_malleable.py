@@ -32,13 +32,19 @@ def made(environ, state, **more):
     return MalleableTraining(lambda path: path.write_text(" ".join(map(str, state))), load, environ=environ, **more)
 
 
-def test_it_trains_until_the_work_is_done(environ, tmp_path):
-    """Ten units of work in steps of two; the last checkpoint alone stays; progress says what is done and saved."""
-    state = []
+def trained(environ, state, then=lambda _: None):
+    """Train in steps of two units of work; after each, something happens."""
     with made(environ, state) as run:
         for step in run:
             state.append(step)
             run.report(2)
+            then(step)
+
+
+def test_it_trains_until_the_work_is_done(environ, tmp_path):
+    """Ten units of work in steps of two; the last checkpoint alone stays; progress says what is done and saved."""
+    state = []
+    trained(environ, state)
     assert state == [0, 1, 2, 3, 4]
     assert [path.name for path in (tmp_path / "place").iterdir()] == ["save-000000000005"]
     assert [float(word) for word in (tmp_path / "progress").read_text().split()[:2]] == [10.0, 10.0]
@@ -46,27 +52,22 @@ def test_it_trains_until_the_work_is_done(environ, tmp_path):
 
 def test_asked_to_end_it_saves_and_goes_on_from_there(environ):
     """SIGTERM in a step: the step is done, the script ends with status 0, the next one begins with the step after."""
-    state = []
-    with pytest.raises(SystemExit) as ended, made(environ, state) as run:
-        for step in run:
-            state.append(step)
-            run.report(2)
-            if step == 1:
-                os.kill(os.getpid(), signal.SIGTERM)
+    state, again = [], []
+    with pytest.raises(SystemExit) as ended:
+        trained(environ, state, lambda step: step == 1 and os.kill(os.getpid(), signal.SIGTERM))
     assert ended.value.code == 0
-    again = []
-    with made(environ, again) as run:
-        for step in run:
-            again.append(step)
-            run.report(2)
+    trained(environ, again)
     assert (state, again) == ([0, 1], [0, 1, 2, 3, 4])
 
 
 def test_a_script_that_fails_saves_nothing(environ, tmp_path):
     """Its error is not hidden."""
-    with pytest.raises(ValueError, match="mine"), made(environ, []) as run:
-        for _ in run:
-            raise ValueError("mine")
+
+    def fail(_):
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        trained(environ, [], fail)
     assert [*(tmp_path / "place").glob("save-*")] == []
 
 
@@ -106,7 +107,7 @@ def test_ranks_have_the_same_mean_and_end_together(environ, tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == dict.fromkeys(range(3), [[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    assert found == {number: [[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]] for number in range(3)}
     assert codes == dict.fromkeys(range(3), 0)
 
 
@@ -114,7 +115,7 @@ def test_alone_it_needs_no_harvest(tmp_path, monkeypatch):
     """A script run by hand: one rank, checkpoints beside it, means of one."""
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
-    with training(lambda path: path.touch(), lambda path: None, total=2) as run:
+    with training(lambda path: path.touch(), lambda _: None, total=2) as run:
         for _ in run:
             assert run.mean([1.0, 2.0]) == [1.0, 2.0]
             run.report(1)
