@@ -35,6 +35,7 @@
     │   │   │   └── UnknownTrialError   no such trial was handed out
     │   │   ├── TrialEndedError         a result of a trial that was ended without one
     │   │   └── LateTrialError          a result that counts no more, in the manner of the published server
+    │   ├── ForbiddenError              what a user may not do, or not with this job
     │   ├── JobMismatchError            a job that is registered with other settings
     │   ├── UnusableValueError          values that no batch size follows from
     │   │   ├── NothingConvergedError   no batch size of a job reached its target
@@ -42,6 +43,7 @@
     │   ├── StoreUnavailableError       the database cannot be reached, read or written now
     │   ├── ServerRequestError          what a client was answered instead of a result; `status` holds the HTTP status
     │   └── TrainingStoppedError        a trial was told to stop before it converged
+    ├── PollError                       exit status 1: a scheduler did not answer, or answered nonsense
     └── SolverError                     exit status 1: a solver failed on a valid problem
         ├── SolverUnavailableError      exit status 2: not installed, or no licence for this model
         └── UnsupportedProblemError     exit status 2: the solver cannot take this kind of problem
@@ -239,6 +241,10 @@ class LateTrialError(BadOperationError):
     """A trial of the pruning was reported after it, which the published server does not take."""
 
 
+class ForbiddenError(BatchSizeServerError):
+    """A user may not do this, or not with this job."""
+
+
 class JobMismatchError(BatchSizeServerError):
     """A job of that name is registered with other settings."""
 
@@ -252,7 +258,17 @@ class NothingConvergedError(UnusableValueError):
 
 
 class UnusableRequestError(UnusableValueError):
-    """A request that is well-formed and means nothing."""
+    """A request that is well-formed and means nothing.
+
+    Attributes
+    ----------
+    field : str or None
+        Field of the request at fault, if it is one.
+    """
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class StoreUnavailableError(BatchSizeServerError):
@@ -275,6 +291,10 @@ class ServerRequestError(BatchSizeServerError):
 
 class TrainingStoppedError(BatchSizeServerError):
     """The server had a trial stop before its target was reached."""
+
+
+class PollError(BftrainerError):
+    """A scheduler did not say how its nodes are, or what it said is nonsense."""
 
 
 class SolverError(BftrainerError):

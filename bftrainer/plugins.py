@@ -76,20 +76,22 @@ class Plugins:
             with self._importing(name):
                 found = entries[name][0].load()
         elif ":" in name:
-            found = self._import(name, {*entries, *others})
+            found = self.imported(name, {*entries, *others})
         else:
-            raise self._unknown(name, name, {*entries, *others})
+            raise self.unknown(name, name, {*entries, *others})
         if not callable(found):
             raise self.error(f"{self.noun} {name}: Expected a callable, got {type(found).__name__}.")
         return found  # type: ignore[no-any-return]
 
-    def _unknown(self, name: str, word: str, known: Iterable[str]) -> InputError:
+    def unknown(self, name: str, word: str, known: Iterable[str]) -> InputError:
+        """The error that says that there is no `name`, and which of the `known` ones is like `word`."""
         return self.error(f"Expected a known {self.noun} or module:callable, got {name!r}.{suggestion(word, known)}")
 
-    def _import(self, name: str, known: Iterable[str]) -> Any:
+    def imported(self, name: str, known: Iterable[str] = ()) -> Any:
+        """What ``module:attribute`` names; see `get`."""
         module_name, _, attribute = name.partition(":")
         if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
-            raise self._unknown(name, module_name, known)
+            raise self.unknown(name, module_name, known)
         here = os.getcwd()
         added = here not in sys.path
         if added:

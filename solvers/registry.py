@@ -1,8 +1,9 @@
 """Solvers by name: found by entry point, described without being imported, called through one wrapper.
 
 A solver registers by an entry point of the group ``bftrainer.solvers`` whose object is a class that fits
-`solvers.problem.Solver`. Its module must import its solver library inside `solve`, not at its top, so that listing
-solvers imports none of them. A static method ``licence() -> str`` is optional.
+`solvers.problem.Solver`; one that is not registered is called ``module:Class``. Its module must import its solver
+library inside `solve`, not at its top, so that listing solvers imports none of them. A static method ``licence() ->
+str`` is optional.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from bftrainer.errors import (
     SolverUnavailableError,
     UnknownSolverError,
     UnsupportedProblemError,
-    suggestion,
 )
 from bftrainer.extras import EXTRAS, absent, installing, pip_install
-from bftrainer.plugins import clash, entries_of
+from bftrainer.plugins import Plugins, clash, entries_of
 from solvers.evaluation import verified
 from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult
 
 GROUP = "bftrainer.solvers"
+_SOLVERS = Plugins(GROUP, "solver", UnknownSolverError)
 ALL_LIMITS = frozenset({"time", "gap", "threads", "prune", "effort"})
 
 
@@ -66,8 +67,10 @@ def names() -> tuple[str, ...]:
 
 def _entry(name: str) -> EntryPoint:
     entries = entries_of(GROUP)
+    if ":" in name:
+        return EntryPoint(name, name, GROUP)
     if name not in entries:
-        raise UnknownSolverError(f"Unknown solver {name!r}.{suggestion(name, entries)}")
+        raise _SOLVERS.unknown(name, name, entries)
     fault = clash(entries[name])
     if fault:
         raise UnknownSolverError(f"{name}: {fault}; uninstall the other.")
@@ -100,8 +103,9 @@ def solver_class(name: str) -> type[Solver]:
 
 
 def _loaded(entry: EntryPoint) -> type[Solver]:
-    with _loading(f"{entry.name}: {entry.value} cannot be loaded"):
-        registered: type[Solver] = entry.load()
+    named = entry.name == entry.value  # as module:Class
+    with _loading(f"{entry.value if named else f'{entry.name}: {entry.value}'} cannot be loaded"):
+        registered: type[Solver] = _SOLVERS.imported(entry.name, names()) if named else entry.load()
         # Each attribute is read once here, so that a missing or failing one is found.
         _ = registered.name, registered.exact, registered.extra_rows, tuple(registered.requires)
     return registered
@@ -164,7 +168,7 @@ def declaration(name: str) -> Declaration:
     Raises
     ------
     UnknownSolverError
-        If it is not registered, or several packages register different ones.
+        If there is none of that name, or several packages register different ones.
     """
     entry = _entry(name)
     return _asked(entry.name, entry.value, is_ours(name))
@@ -175,6 +179,8 @@ def _asked(name: str, place: str, here: bool) -> Declaration:
     try:
         found: Declaration = _declared(name, place) if here else _apart(name, _declared, name, place)
         return found
+    except UnknownSolverError:
+        raise
     except BftrainerError as error:
         # Whoever asks it for an answer hears why there is none.
         return Declaration(name, False, True, True, True, (), ALL_LIMITS, False, is_loaded=False, fault=str(error))

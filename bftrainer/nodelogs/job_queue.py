@@ -16,7 +16,7 @@ _COLUMNS = ("submit", "start", "end", "nodes", "limit_s")
 
 def queue_path(log: Path) -> Path:
     """Where an import writes the queue of a node log: its name up to the first dot, and ``.queue.csv``."""
-    return log.with_name(f"{log.name.split('.')[0]}.queue.csv")
+    return log.parent / f"{log.name.split('.')[0]}.queue.csv"
 
 
 def write_queue(path: Path, queue: JobQueue) -> None:

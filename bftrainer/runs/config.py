@@ -122,7 +122,9 @@ class ReplayConfig:
         "Registered name or module:callable, perhaps after priority:, fair-share: or quota:LIMITS:",
         metavar="NAME",
     )
-    solver: str | Solver = option_field("cbc", str, "solver: --solver", "See `bftrainer solvers`.", metavar="NAME")
+    solver: str | Solver = option_field(
+        "cbc", str, "solver: --solver", "See `bftrainer solvers`; or module:callable.", metavar="NAME"
+    )
     fallback: str | Solver | None = option_field(
         None, str, "solver: --fallback", "Solver to ask when that one fails.", metavar="NAME"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from bftrainer.files.opening import open_file, translated, whole_bytes
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Holdings, NodeMoves
 from bftrainer.report.comparison import shortest_tails
+from bftrainer.runs.config import OPTIONS
 from bftrainer.runs.consistency import check_one_run, check_summary
 from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, DECISIONS, POWER, STEPS, TASKS, Holds, RunTable
 
@@ -105,6 +107,21 @@ def read_runs(paths: Sequence[Path]) -> tuple[FinishedRun, ...]:
         If one of them cannot be read.
     """
     return tuple(read_run(path, name) for path, name in zip(paths, run_names(paths), strict=True))
+
+
+def with_all_settings(runs: Sequence[FinishedRun], apart: str) -> list[FinishedRun]:
+    """Runs whose summaries have the settings that they left out, as these are the defaults.
+
+    Where foresight is off, ``foresight_use`` and its like have no effect: of runs that are compared by `apart`,
+    ``foresight``, such settings are what the others have, if these agree.
+    """
+    settings: list[dict[str, Any]] = [run.summary["settings"] for run in runs]
+    known = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
+    for name in known:
+        given = [each[name] for each in settings if name in each]
+        if name.startswith(f"{apart}_") and given and all(each == given[0] for each in given):
+            known[name] = given[0]
+    return [replace(run, summary={**run.summary, "settings": {**known, **run.summary["settings"]}}) for run in runs]
 
 
 def read_run(path: Path, name: str | None = None) -> FinishedRun:

@@ -136,9 +136,14 @@ def test_tasks_without_work_or_scaling_of_their_own_are_refused(sample):
 
 def test_changed_tasks_are_learned_all_the_same(tmp_path):
     """Decisions learn the curves of changed and of generated tasks, with the noise of each seed."""
-    grid = 'scaling = "learned"\n[grid]\nseed = [1, 2]\n{}\n'
-    for name, change in {"changed": "max_nodes = [4]", "generated": 'scenario = ["nas"]\ncount = [5]'}.items():
-        result = swept(tmp_path, grid.format(change), name)
+    base, grid = 'scaling = "learned"\n', "[grid]\nseed = [1, 2]\n"
+    texts = {
+        "changed": f"{base}{grid}max_nodes = [4]\n",
+        "generated": f'{base}{grid}scenario = ["nas"]\ncount = [5]\n',
+        "both in the grid": f'{grid}scenario = ["nas"]\ncount = [5]\nscaling = ["learned"]\n',
+    }
+    for name, text in texts.items():
+        result = swept(tmp_path, text, name)
         summaries = [read_summary(tmp_path / name / "runs" / point.point.key) for point in result.points]
         assert [each["settings"]["scaling"] for each in summaries] == ["learned", "learned"]
         assert summaries[0]["learned_error"] != summaries[1]["learned_error"]

@@ -55,11 +55,11 @@ OPTIONS = {
     "-mip false": "either -mip or --solver",
     "--strict-published": "--strict-published with --solver equal-share, got dp",
     "--compat published --decide-on all": "Expected decide_on nodes with compat published, got all.",
-    "--scaling cubic": "scaling linear or amdahl:F, got 'cubic'",
+    "--scaling cubic": "scaling linear, amdahl:F or, in replays, learned, got 'cubic'",
     "--scaling amdahl:2": "F from 0 to 1",
     "--scaling learned --profile-noise -0.1": "profile_noise of 0 or more, got -0.1",
     "--scaling learned --profile-noise nan": "profile_noise of 0 or more, got nan",
-    "--scaling learned --foresight age": "order and cohort go by curves, which are learned here",
+    "--scaling learned --foresight age": "forward or pool (add one): order, the default, and cohort go by curves",
     "--fallback cbcc": "Did you mean 'cbc'?",
     "--objective throughputs": "Did you mean 'throughput'?",
     "--objective nonsense": "Expected a known objective or module:callable, got 'nonsense'. Known: ",
@@ -88,10 +88,12 @@ def test_option(refused, words, said):
 
 def test_unknown_solver(refused):
     """An unknown solver gets a suggestion, also where a fallback would stand in for a missing one."""
-    assert "Unknown solver 'gorubi'. Did you mean 'gurobi'?" in refused("--solver", "gorubi", solver=None)
-    assert "Unknown solver 'zzz'. Known: cbc, dp, " in refused("--solver", "zzz", solver=None)
+    assert "Expected a known solver or module:callable, got 'gorubi'. Did you mean 'gurobi'?" in refused(
+        "--solver", "gorubi", solver=None
+    )
+    assert "got 'zzz'. Known: cbc, dp, " in refused("--solver", "zzz", solver=None)
     words = ("--solver", "zzz", "--fallback", "dp", "--output-dir", "deep/er")
-    assert "Unknown solver 'zzz'." in refused(*words, solver=None)
+    assert "got 'zzz'." in refused(*words, solver=None)
 
 
 def test_options_end_to_end(here):

@@ -166,10 +166,13 @@ def test_bad_input(call, files, words, message):
 
 
 @pytest.mark.usefixtures("files")
-def test_output_must_promise_a_form(call):
-    """The output's name is looked at before the log is read."""
-    refused = call("import", "swf", "absent.swf", "-o", "idle.txt")
-    assert refused.err == "Error: idle.txt: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.\n"
+@pytest.mark.parametrize("flags", [(), ("--queue",)])
+@pytest.mark.parametrize("place", ["", ".", "/", "..", "idle.txt"])
+def test_output_must_promise_a_form(call, place, flags):
+    """The output's name is looked at before the log is read, with and without files beside it."""
+    refused = call("import", "swf", "absent.swf", *flags, "-o", place)
+    assert refused.status == 2
+    assert refused.err == f"Error: {place or '.'}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.\n"
 
 
 def test_every_format_has_a_command(call):

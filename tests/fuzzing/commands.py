@@ -36,6 +36,11 @@ replay -ndmap {log} -bdfn tasks.toml --dry-run
 replay -ndmap {log} -bdfn tasks.toml --solver dp --since 5 --until 20 --skip-events 1 --report page.html
 trace filter busy.csv --nodes inventory.txt --exclude-nodes n[2-3] -o out.csv
 spot simulate --trace {log} -o out
+replay -ndmap {log} -bdfn tasks.toml --solver dp --json --bounds --foresight survival --foresight-use cohort,forward
+replay -ndmap {log} -bdfn tasks.toml --solver dp --foresight backfill --foresight-use value,pool --queue queue.csv
+replay -ndmap {log} -bdfn tasks.toml --solver equal-share --compat published --json
+bound -ndmap {world} -bdfn tasks.toml --solver dp --horizons 5,20 --json
+reproduce bftrainer --quick --workers 1 --log {world} -o out
 advise -ndmap {log} -bdfn tasks.toml --solver dp --trials 2
 forecast --deadline 20s --horizon 30 -ndmap {log} -bdfn tasks.toml --solver dp --stretches 2 --workers 1
 """,
@@ -47,6 +52,13 @@ replay -ndmap idle.csv -bdfn {bounds} -scfn {scaling} --solver dp --json
 replay -ndmap idle.csv -bdfn {bounds} --scaling amdahl:0.1 --solver dp --dry-run
 replay -ndmap idle.csv -bdfn sample-tasks.toml --max-events 2 --solver dp --dry-run
 replay -ndmap idle.csv -bdfn tuned.toml --solver dp --power-cap cap.csv --carbon carbon.csv | train.csv power.csv
+replay -ndmap idle.csv -bdfn tuned.toml --solver dp --policy ucb --power-policy oracle --json | train.csv power.csv
+replay -ndmap idle.csv -bdfn saving.toml --solver dp --foresight oracle --foresight-use order,value --json
+replay -ndmap idle.csv -bdfn saving.csv --solver dp --foresight none --json
+replay -ndmap idle.csv -bdfn tasks.toml --solver dp --scaling learned --profile-noise 0.1 --bounds --json
+replay -ndmap idle.csv -bdfn native.csv --solver dp --foresight age --foresight-use pool --foresight-horizon 9 --json
+bound -ndmap idle.csv -bdfn saving.toml --solver dp --horizons 5,20
+convert saving.toml out.csv
 convert {bounds} out.toml -scfn {scaling}
 convert {bounds} out.csv
 convert tasks.toml out.csv
@@ -76,11 +88,14 @@ spot sweep --like spot.csv --repeats 1 --days 0.05 --jobs 1 --profile profile.to
 trace stats spot.csv
 trace generate --like spot.csv --days 0.02 --seed 1 -o out.csv
 import spot spot.csv -o out.csv
+reproduce bamboo --quick --workers 1 --log spot.csv -o out
 """,
     "sweeps": """
 sweep sweep.toml -o out --workers 1 | idle.csv tasks.toml
 sweep generated.toml -o out --workers 1 --json
 sweep sweep.toml --resume -o swept --workers 1 | idle.csv tasks.toml
+sweep axes.toml -o out --workers 1 --paired max_nodes --metric work_done | idle.csv tasks.toml
+sweep axes.toml -o out --workers 1 --json --paired window | idle.csv tasks.toml
 """,
     "runs": """
 audit run | idle.csv tasks.toml
@@ -94,7 +109,9 @@ report power -o out.html
 report {point} -o out.html
 plot pool run -o out.svg
 plot losses run {point} -o out.svg
+plot setting run {point} -o out.svg --against foresight --metric work_done
 plot gantt run -o out.svg
+plot paired swept --against forward_time_s -o out.svg
 runs verify run power swept spot
 runs list . | run swept .unfinished.new
 runs clean . | run swept .unfinished.new
@@ -105,11 +122,12 @@ sweep sweep.toml --resume -o swept --workers 1 | idle.csv tasks.toml
 """,
     "inventories": """
 import slurm sacct.txt --nodes inventory.txt --max-bad 1 {window} -o out.csv
+import slurm sacct.txt --nodes n[1-4] --queue {window} -o out.csv
 import slurm sacct.txt --nodes scontrol.txt --partition batch --unseen idle -o out.csv {window}
 import slurm sacct.txt --nodes n[1-4] --reservations reservations.csv --downtimes downtimes.csv -o out.csv {window}
 import slurm sacct-2026-09-01.txt --downtimes sacctmgr-events.txt --nodes seen -o out.csv {window}
 import slurm sacct-spring.txt sacct-autumn.txt --tz Europe/Berlin -o out.csv --start 2026-01-01 --window asked
-import pbs 20260901 --nodes seen -o out.csv --window asked
+import pbs 20260901 --nodes seen -o out.csv --window asked --queue
 import auto sacct.txt --exclude-nodes n[1-2] -o out.csv {window}
 trace anonymise sacct.txt --key-file key -o out.txt
 """,
@@ -117,14 +135,22 @@ trace anonymise sacct.txt --key-file key -o out.txt
 trace generate --days 0.2 --nodes 6 --seed 1 -o out.csv
 tasks generate --scenario hpo --count 2 --seed 1 -o out.toml
 replay --sample tuned --max-events 2 --dry-run
+reproduce zeus --quick --workers 1 -o out
+tasks generate --scenario nas --count 2 --seed 1 --checkpoint-s 5 --restart-s 9 -o out.csv
 completion bash
 """,
     "servers": """
 bso serve --host 127.0.0.1 --port 0 --database sqlite+aiosqlite:///x.db
+bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1 --max-power 45 --measure model --seed 1
 bso jobs --server http://127.0.0.1:1 --token-file tokens
 bso show job --server http://127.0.0.1:1
 bso export job out.csv --server http://127.0.0.1:1
 bso delete job --server http://127.0.0.1:1 --yes
+bso change job --set max_epochs=50 --add 64 --remove 8 --server http://127.0.0.1:1
+bso clone job other --set gpu_model=A100 --time-ratio 0.5 --energy-ratio 0.4 --server http://127.0.0.1:1
+bso note job text --server http://127.0.0.1:1
+bso reset job --yes --server http://127.0.0.1:1
+bso void job 1 --reason why --server http://127.0.0.1:1
 bso import sqlite+aiosqlite:///zeus.db --database sqlite+aiosqlite:///x.db | zeus.db
 master run job.toml --log-base logs --recurrences 1 --measure model --quiet
 master resume logs/m
@@ -145,7 +171,10 @@ OUTPUTS = frozenset(
 _PLACES = [*"out2.csv out . fifo folder link no/such/out.csv idle.csv -".split(), "", "x" * 300, "\udcff.csv"]
 _COUNTS = {"workers", "jobs", "gpus"}
 _FILES = [*"idle.csv tasks.toml fifo folder link /dev/null /dev/zero . absent run".split(), "x" * 300]
-_WORDS = "dp cbc highs exhaustive equal-share energy deadline fair-share 1h 10 a,b zeus".split()
+_WORDS = (
+    "dp cbc highs exhaustive equal-share energy deadline fair-share 1h 10 a,b zeus ucb grid age survival backfill "
+    "oracle order,value cohort,forward pool learned amdahl:0.1 work_done max_nodes foresight json:loads os:path re:x"
+).split()
 
 
 def lines(family: str) -> list[str]:

@@ -68,6 +68,7 @@ _MADE = (
     "replay -ndmap idle.csv -bdfn tasks.toml --solver dp --output-dir run",
     "replay -ndmap idle.csv -bdfn tuned.toml --solver dp --idle-power 50 --power-cap cap.csv --carbon 300 "
     "--output-dir power",
+    "convert saving.toml saving.csv",
     *("sweep sweep.toml -o swept --workers 1", "spot simulate --trace spot.csv -o spot"),
     " ".join(("zeus simulate --train train.csv --power power.csv --recurrences 3 --output zeus.json", *JOB)),
     "master run job.toml --log-base logs --measure model --quiet",

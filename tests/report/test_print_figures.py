@@ -19,7 +19,7 @@ from bftrainer.report.print_figures import (
     plot_pool,
     plot_setting,
 )
-from bftrainer.runs.finished import read_run, tuning_groups
+from bftrainer.runs.finished import read_run, tuning_groups, with_all_settings
 from tests.finished import write_sample_run, write_tuned_run
 
 CURVE = ("a log", np.array([60.0, 600.0, 6000.0]), np.array([0.5, 0.25, 0.0]))
@@ -156,6 +156,21 @@ def test_unlike_runs_are_not_joined(run):
     figure = drawn(lambda sheet: plot_setting(more, "max_tasks", "occupancy", sheet)).figure
     assert [line.get_xdata().tolist() for line in figure.axes[0].lines] == [[5, 20], [5, 20]]
     assert [text.get_text() for text in figure.legends[0].texts] == ["solver dp", "solver cbc"]
+
+
+def test_settings_left_out_are_their_defaults(run):
+    """Runs without foresight stand beside those with it, in one line unless those differ in how they use it."""
+    use = {"foresight_use": "pool"}
+    more = [run, *(changed(run, name, {"foresight": name, **use}) for name in ("age", "survival"))]
+
+    def places(runs, setting):
+        full = with_all_settings(runs, setting)
+        return [row[:2] for row in drawn(lambda sheet: plot_setting(full, setting, "occupancy", sheet)).rows]
+
+    assert places(more, "foresight") == [("", "none"), ("", "age"), ("", "survival")]
+    assert places([run, changed(run, "other", {"policy": "ucb"})], "policy") == [("", "zeus"), ("", "ucb")]
+    unlike = [*more, changed(run, "also", {"foresight": "age", "foresight_use": "order"})]
+    assert ("foresight use order", "none") in places(unlike, "foresight")
 
 
 def test_bars_begin_at_zero(run):

@@ -160,10 +160,44 @@ def test_describing_imports_no_solver_library():
 
 def test_an_unknown_solver_is_suggested_a_known_one():
     """A slip of the finger is answered by the nearest name, nonsense by all of them."""
-    with pytest.raises(UnknownSolverError, match=r"Unknown solver 'gurobbi'\. Did you mean 'gurobi'\?"):
+    with pytest.raises(UnknownSolverError, match=r"got 'gurobbi'\. Did you mean 'gurobi'\?"):
         registry.get_solver("gurobbi")
     with pytest.raises(UnknownSolverError, match="Known: cbc, dp"):
         registry.get_solver("zzzzzz")
+
+
+OWN = """
+from solvers.reference_solvers import EqualShare
+
+class Mine(EqualShare):
+    name = "mine"
+"""
+
+
+def test_a_solver_need_not_be_registered(tmp_path, monkeypatch):
+    """It is called module:Class; its module is found in the current directory, and its code runs in another process."""
+    (tmp_path / "unregistered.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    says = registry.declaration("unregistered:Mine")
+    assert (says.name, says.exact, says.fault) == ("mine", False, "")
+    assert "unregistered" not in sys.modules
+    assert registry.get_solver("unregistered:Mine").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("json:Loads", UnknownSolverError, r"Expected json to define 'Loads'\. Did you mean 'loads'\?"),
+        ("no_such_module:X", UnknownSolverError, "solver no_such_module:X: Cannot import the module"),
+        (":x", UnknownSolverError, r"module:callable, got ':x'\. Known: cbc"),
+        ("json:loads", SolverUnavailableError, "^json:loads cannot be loaded: .*'name'"),
+    ],
+)
+def test_what_is_no_solver_is_refused(name, error, said):
+    """One line says what is wrong with a name, a module or a class."""
+    with pytest.raises(error, match=said) as caught:
+        registry.get_solver(name)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch):

@@ -191,8 +191,7 @@ def _inputs(
 def _engine(
     directory: Path, log: NodeLog | None, since_s: float, nodes: int, options: dict[str, Any], *, dry_run: bool
 ) -> CarrierEngine:
-    from bftrainer.harvest.local_engine import LocalCarriers, LogPool
-    from bftrainer.harvest.shadow_engine import ShadowCarriers
+    from bftrainer.harvest.local_engine import LocalCarriers, LogPool, ShadowCarriers
 
     pool = LogPool(log, options["speed"], nodes, since_s)
     if dry_run:

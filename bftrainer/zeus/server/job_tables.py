@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,6 +36,8 @@ JOB = sa.Table(
     sa.Column("min_cost", sa.Double),
     sa.Column("min_cost_batch_size", sa.Integer, nullable=False),
     sa.Column("registered", sa.Double, nullable=False),
+    # Name of the user whose job it is; NULL: nobody's.
+    sa.Column("owner", NAME),
 )
 TRIAL = sa.Table(
     "bso_trial",
@@ -53,14 +56,49 @@ TRIAL = sa.Table(
     sa.Column("converged", sa.Boolean),
     sa.Column("observation", sa.Integer),
     sa.Column("request_id", sa.String(64)),
+    # Results that the job had when the trial was handed out: the order of all that happened to it.
+    sa.Column("results_before", sa.Integer, nullable=False, server_default=sa.text("0")),
+    # Seconds without a sign of life after which an exploration is handed out again; NULL: the server's time-out.
+    sa.Column("lease_s", sa.Double),
+    # Why it counts for nothing, however it ended: Voided or Archived; NULL: it counts.
+    sa.Column("excluded", sa.String(8)),
+    # Whether it was taken over from another job, with its costs translated.
+    sa.Column("inherited", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index("bso_trial_observation", "job_id", "observation", unique=True),
     sa.Index("bso_trial_request", "job_id", "request_id", unique=True),
 )
 _RUNS = TRIAL.c.status == "Dispatched"
 sa.Index("bso_trial_silent", TRIAL.c.heard, sqlite_where=_RUNS, postgresql_where=_RUNS)
+# What a trial had used and reached by the end of each epoch.
+REPORT = sa.Table(
+    "bso_report",
+    METADATA,
+    sa.Column("job_id", NAME, primary_key=True),
+    sa.Column("trial_number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("epoch", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("time", sa.Double, nullable=False),
+    sa.Column("energy", sa.Double, nullable=False),
+    # NULL: not a number.
+    sa.Column("metric", sa.Double),
+    sa.Column("reported", sa.Double, nullable=False),
+    sa.ForeignKeyConstraint(
+        ["job_id", "trial_number"], ["bso_trial.job_id", "bso_trial.trial_number"], ondelete="CASCADE"
+    ),
+)
+# What was done to jobs, by whom: it outlives them.
+EVENT = sa.Table(
+    "bso_event",
+    METADATA,
+    sa.Column("job_id", NAME, primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("time", sa.Double, nullable=False),
+    sa.Column("actor", NAME),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("detail", TEXT, nullable=False),
+)
 
-# Revision of the tables above. If you change them, count it up and extend `_upgrade` from the previous revision.
-REVISION = "0001"
+# Revision of the tables above. If you change them, count it up and extend `_migrate` from the previous revision.
+REVISION = "0002"
 VERSION = sa.Table(
     "bso_schema_version",
     METADATA,
@@ -86,22 +124,45 @@ ADD_TRIAL = sa.insert(TRIAL)
 FIND_TRIAL = _TRIALS.where(_NUMBERED)
 FIND_REQUEST = _TRIALS.where(TRIAL.c.request_id == sa.bindparam("request"))
 SAVE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED, _RUNNING)
-HEARD = sa.update(TRIAL).where(_OF_JOB, _NUMBERED)
+CHANGE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED)
 ABANDONED = sa.update(TRIAL).where(_RUNNING, TRIAL.c.heard < sa.bindparam("silent_since"))
+COUNTED_TRIALS = _TRIALS.where(TRIAL.c.excluded.is_(None)).order_by(TRIAL.c.trial_number)
 DELETE_TRIALS = sa.delete(TRIAL).where(_OF_JOB)
 TRIALS_AFTER = _TRIALS.where(TRIAL.c.trial_number > sa.bindparam("after")).order_by(TRIAL.c.trial_number).limit(_LIMIT)
-LATEST_TRIALS = (
-    _TRIALS.where(TRIAL.c.trial_number < sa.bindparam("before")).order_by(TRIAL.c.trial_number.desc()).limit(_LIMIT)
-)
-LATEST_RESULTS = _TRIALS.where(TRIAL.c.observation.is_not(None)).order_by(TRIAL.c.observation.desc()).limit(_LIMIT)
 EXPLORATIONS = _TRIALS.where(
-    TRIAL.c.type == TrialType.EXPLORATION.value, TRIAL.c.status == TrialStatus.SUCCEEDED.value
+    TRIAL.c.type == TrialType.EXPLORATION.value,
+    TRIAL.c.status == TrialStatus.SUCCEEDED.value,
+    TRIAL.c.excluded.is_(None),
 ).order_by(TRIAL.c.trial_number)
 COSTS_SINCE = (
     sa.select(TRIAL.c.batch_size, TRIAL.c.cost)
-    .where(_OF_JOB, TRIAL.c.observation > sa.bindparam("known"))
+    .where(_OF_JOB, TRIAL.c.observation > sa.bindparam("known"), TRIAL.c.excluded.is_(None))
     .order_by(TRIAL.c.observation)
 )
+
+_OF_TRIAL = REPORT.c.job_id == sa.bindparam("job"), REPORT.c.trial_number == sa.bindparam("number")
+LAST_EPOCHS = (
+    sa.select(REPORT.c.trial_number, sa.func.max(REPORT.c.epoch))
+    .where(REPORT.c.job_id == sa.bindparam("job"))
+    .group_by(REPORT.c.trial_number)
+)
+ADD_REPORT = sa.insert(REPORT)
+LAST_REPORT = sa.select(REPORT).where(*_OF_TRIAL).order_by(REPORT.c.epoch.desc()).limit(1)
+REPORTS_AFTER = (
+    sa.select(REPORT).where(*_OF_TRIAL, REPORT.c.epoch > sa.bindparam("after")).order_by(REPORT.c.epoch).limit(_LIMIT)
+)
+
+_EVENTS_OF = EVENT.c.job_id == sa.bindparam("job")
+ADD_EVENT = sa.insert(EVENT)
+LAST_EVENT = sa.select(sa.func.coalesce(sa.func.max(EVENT.c.number), 0)).where(_EVENTS_OF)
+EVENTS_AFTER = (
+    sa.select(EVENT).where(_EVENTS_OF, EVENT.c.number > sa.bindparam("after")).order_by(EVENT.c.number).limit(_LIMIT)
+)
+
+# A row that is written and deleted again; no revision has its name.
+_PROBE = "probe"
+ADD_PROBE = sa.insert(VERSION).values(version_num=_PROBE)
+DELETE_PROBE = sa.delete(VERSION).where(VERSION.c.version_num == _PROBE)
 
 # Key of the lock under which tables are changed; any number that no other application uses.
 LOCK_KEY = 7_305_148_021
@@ -163,7 +224,7 @@ def _upgrade(connection: sa.Connection, name: str, *, migrate: bool) -> None:
         current = _revision(connection)
         if current == REVISION:
             return
-        if current is not None:
+        if current not in (None, *_EARLIER):
             raise SettingsError(
                 f"{name}: Expected schema {REVISION} or an earlier one, found {current}; "
                 "a later version of bftrainer made it."
@@ -173,6 +234,34 @@ def _upgrade(connection: sa.Connection, name: str, *, migrate: bool) -> None:
                 f"{name}: This is a database of Zeus's server; `bftrainer bso import` moves its jobs to another one."
             )
         if not migrate:
-            raise SettingsError(f"{name}: Expected schema {REVISION}, found none; run without --no-migrate.")
+            raise SettingsError(
+                f"{name}: Expected schema {REVISION}, found {current or 'none'}; run without --no-migrate."
+            )
         METADATA.create_all(connection)
-        connection.execute(sa.insert(VERSION), {"version_num": REVISION})
+        if current is None:
+            connection.execute(sa.insert(VERSION), {"version_num": REVISION})
+        else:
+            _migrate(connection)
+            connection.execute(sa.update(VERSION), {"version_num": REVISION})
+
+
+_EARLIER = ("0001",)
+
+
+def _migrate(connection: sa.Connection) -> None:
+    """Bring revision 0001 up to date; MySQL may have been interrupted on the way, as it commits each change."""
+    for table in (JOB, TRIAL):
+        known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in known:
+                definition = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
+    for (job_id,) in connection.execute(sa.select(JOB.c.job_id)).all():
+        rows = connection.execute(sa.select(TRIAL).where(_OF_JOB), {"job": job_id}).all()
+        ended = sorted(row.ended for row in rows if row.observation is not None)
+        values = [
+            {"job": job_id, "number": row.trial_number, "results_before": bisect_right(ended, row.started)}
+            for row in rows
+        ]
+        if values:
+            connection.execute(CHANGE_TRIAL, values)

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from bftrainer.errors import legible, suggestion
 
 # Names are keys of a database: MySQL's longest index takes 768 characters of four bytes.
 NAME_LENGTH = 400
@@ -29,11 +41,30 @@ Counted = Annotated[int, BeforeValidator(_truncated), Field(ge=1, le=LARGEST)]
 _TRIAL_EXAMPLE: dict[str, JsonValue] = {"job_id": "bert-finetuning", "batch_size": 16, "trial_number": 1}
 
 
-class _Model(BaseModel):
+class WireModel(BaseModel):
+    """A message: unknown fields are ignored, names may be numbers."""
+
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, frozen=True)
 
 
-class GpuConfig(_Model):
+class _Strict(BaseModel):
+    """Refuses fields that it does not know, and says which is meant."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, value: Any) -> Any:
+        for name in value if isinstance(value, Mapping) else ():
+            if name not in cls.model_fields:
+                near = suggestion(str(name), cls.model_fields)
+                raise PydanticCustomError(
+                    "extra_forbidden", "{why}", {"why": legible(f"Unknown field {name!r}.{near}")}
+                )
+        return value
+
+
+class GpuConfig(WireModel):
     """The GPUs that a job runs on.
 
     Parameters
@@ -49,7 +80,7 @@ class GpuConfig(_Model):
     gpu_model: str = Field(min_length=1)
 
 
-class TuningParams(_Model):
+class TuningParams(WireModel):
     """How a job is tuned, whatever it runs on.
 
     Parameters
@@ -114,7 +145,7 @@ class LenientJobSpec(TuningParams, GpuConfig):
     """A recurring job, its GPUs and how it is tuned, checked as little as by the published server."""
 
 
-class JobSpec(LenientJobSpec):
+class JobSpec(LenientJobSpec, _Strict):
     """A recurring job, with the fields of `GpuConfig` and `TuningParams`; senseless values are refused."""
 
     model_config = ConfigDict(allow_inf_nan=False, json_schema_extra={"examples": [_SPEC_EXAMPLE]})
@@ -151,7 +182,7 @@ class JobSpec(LenientJobSpec):
         return sizes
 
 
-class LenientTrialId(_Model):
+class LenientTrialId(WireModel):
     """A trial of a job: one run that was given a batch size."""
 
     job_id: str
@@ -159,7 +190,7 @@ class LenientTrialId(_Model):
     trial_number: Whole
 
 
-class TrialId(LenientTrialId):
+class TrialId(LenientTrialId, _Strict):
     """A trial of a job: one run that was given a batch size."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_TRIAL_EXAMPLE]})
@@ -193,7 +224,7 @@ class LenientTrainingResult(LenientTrialId):
         return LenientTrialId(job_id=self.job_id, batch_size=self.batch_size, trial_number=self.trial_number)
 
 
-class TrainingResult(LenientTrainingResult):
+class TrainingResult(LenientTrainingResult, _Strict):
     """What a run has used and reached by the end of an epoch."""
 
     __doc__ = f"{LenientTrainingResult.__doc__}"
@@ -208,6 +239,7 @@ class TrainingResult(LenientTrainingResult):
     trial_number: Counted
     time: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
     energy: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
+    current_epoch: Annotated[Whole, Field(ge=0, le=LARGEST)]
 
     @field_validator("metric")
     @classmethod
@@ -216,7 +248,93 @@ class TrainingResult(LenientTrainingResult):
         return metric if math.isfinite(metric) else math.nan
 
 
-class ReportResponse(_Model):
+class TrialVoid(WireModel):
+    """A trial that shall count for nothing, as if it had never been, and why."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "trial_number": 1, "reason": "wrong meter"}]},
+    )
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+    trial_number: Counted
+    reason: str = Field(min_length=1, max_length=1_000)
+
+
+class JobChange(WireModel):
+    """A change of a job that lives on.
+
+    Parameters
+    ----------
+    settings : dict
+        New values of fields of the job.
+    add_batch_sizes, remove_batch_sizes : list of int
+        Batch sizes to add and to remove.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "settings": {"max_epochs": 30}}]},
+    )
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+    settings: dict[str, Any] = Field(default_factory=dict, max_length=100)
+    add_batch_sizes: list[Counted] = Field(default_factory=list, max_length=10_000)
+    remove_batch_sizes: list[Counted] = Field(default_factory=list, max_length=10_000)
+
+
+class JobClone(JobChange):
+    """A new job that is made like another one, with a change, and may begin with what that one knows.
+
+    Parameters
+    ----------
+    new_job_id : str
+        Name of the new job.
+    time_ratio : float or None
+        Time of an epoch on the new job's GPUs, as a multiple of that on the other's; None: begin with nothing.
+    energy_ratio : float or None
+        Likewise its energy; None: as the time, at the same share of the power limit.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "job_id": "bert-finetuning",
+                    "new_job_id": "bert-finetuning-a100",
+                    "settings": {"gpu_model": "A100", "max_power": 1600.0},
+                    "time_ratio": 0.4,
+                }
+            ]
+        },
+    )
+
+    new_job_id: str = Field(max_length=NAME_LENGTH)
+    time_ratio: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
+    energy_ratio: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
+
+
+class JobReset(WireModel):
+    """A job that shall begin again, knowing nothing."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"job_id": "bert-finetuning"}]})
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+
+
+class JobNote(WireModel):
+    """A note on a job, for whoever looks at it, in place of the one before; an empty one removes it."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "note": "Ask Ann before changing the target."}]},
+    )
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+    note: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)]
+
+
+class ReportResponse(WireModel):
     """The server's verdict on a report: whether to stop, whether the target was reached, and why."""
 
     model_config = ConfigDict(
@@ -228,13 +346,13 @@ class ReportResponse(_Model):
     message: str
 
 
-class Message(_Model):
+class Message(WireModel):
     """What went wrong."""
 
     message: str
 
 
-class Fault(_Model):
+class Fault(WireModel):
     """One invalid field of a request."""
 
     loc: list[str | int]
@@ -242,93 +360,11 @@ class Fault(_Model):
     type: str
 
 
-class Invalid(_Model):
+class Invalid(WireModel):
     """Why a request is invalid: field by field, or in one sentence."""
 
     detail: list[Fault] | None = None
     message: str | None = None
-
-
-class Arm(_Model):
-    """A batch size that the bandit plays, and its belief about the mean reward, the negative cost in joules.
-
-    Parameters
-    ----------
-    mean, precision, reward_precision : float or None
-        None where nothing is known (mean) or all is certain (precisions).
-    observations : int
-        Results that the belief rests on.
-    """
-
-    batch_size: int
-    mean: float | None
-    precision: float | None
-    reward_precision: float | None
-    observations: int
-
-
-class TrialRow(_Model):
-    """A trial as the server keeps it.
-
-    Parameters
-    ----------
-    type : str
-        Exploration, Concurrent or MAB.
-    status : str
-        Dispatched, Succeeded (it has a result) or Failed (it was ended without one).
-    time, energy, cost : float or None
-        Seconds, joules and cost in joules of its result.
-    converged : bool or None
-        Whether it reached its target within its bound.
-    observation : int or None
-        Which result of the job this was, from 1.
-    started, ended : float or None
-        Seconds since 1970.
-    """
-
-    job_id: str
-    batch_size: int
-    trial_number: int
-    type: str
-    status: str
-    started: float
-    ended: float | None
-    time: float | None
-    energy: float | None
-    cost: float | None
-    converged: bool | None
-    observation: int | None
-
-
-class JobSummary(_Model):
-    """A job, and the state of its tuning.
-
-    Parameters
-    ----------
-    stage : str
-        Pruning, or MAB once the bandit plays.
-    trials, observations : int
-        Trials handed out, and those with a result.
-    min_cost, min_cost_batch_size : float or None, and int
-        The cheapest run so far.
-    exploring : int or None
-        Batch size that the pruning waits for.
-    remaining : list of int
-        Batch sizes that are not pruned.
-    arms : list of Arm
-        The bandit's; empty while batch sizes are pruned.
-    """
-
-    spec: LenientJobSpec
-    stage: str
-    registered: float
-    trials: int
-    observations: int
-    min_cost: float | None
-    min_cost_batch_size: int
-    exploring: int | None
-    remaining: list[int]
-    arms: list[Arm]
 
 
 # Longer lists of numbers are abbreviated.

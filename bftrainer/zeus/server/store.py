@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
+from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from bftrainer.errors import UnknownJobError
 from bftrainer.extras import requiring
 from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.server import job_tables as tables
+from bftrainer.zeus.server.access import Actor
 from bftrainer.zeus.server.database import Database, open_database
 from bftrainer.zeus.server.job_tables import make_ready
-from bftrainer.zeus.server.messages import JobSummary, LenientJobSpec, TrialRow
+from bftrainer.zeus.server.messages import LenientJobSpec, LenientTrainingResult
+from bftrainer.zeus.server.state_messages import EpochRow, JobEvent, JobSummary, TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
 with requiring("The server needs", "server", "sqlalchemy"):
@@ -50,6 +54,7 @@ class StoredJob:
     trials: int
     observations: int
     kept: _Kept | None
+    owner: str | None
 
 
 @lru_cache(maxsize=KEPT_JOBS)
@@ -83,11 +88,24 @@ class Transaction:
         return None if row is None else _spec(row.spec)
 
     def add_job(
-        self, job_id: str, incarnation: str, tuned: TunedJob, now: float, trials: int = 0, observations: int = 0
+        self, job_id: str, tuned: TunedJob, now: float, owner: str | None, trials: int = 0, observations: int = 0
     ) -> None:
         """Insert a job; the transaction fails if a job of that name exists."""
-        values = {"job_id": job_id, "incarnation": incarnation, "spec": tuned.spec.model_dump_json(), "registered": now}
-        self._connection.execute(tables.ADD_JOB, values | _values(tuned, trials, observations))
+        values = {"job_id": job_id, "incarnation": uuid4().hex, "registered": now, "owner": owner}
+        spec = {"spec": tuned.spec.model_dump_json()}
+        self._connection.execute(tables.ADD_JOB, values | spec | _values(tuned, trials, observations))
+
+    def note(self, job_id: str, now: float, actor: str | None, kind: str, **detail: Any) -> None:
+        """Add an event to the history of a job, which is locked, or was just inserted or deleted."""
+        number = self._connection.execute(tables.LAST_EVENT, {"job": job_id}).scalar_one() + 1
+        values = {"job_id": job_id, "number": number, "time": now, "actor": actor, "kind": kind}
+        self._connection.execute(tables.ADD_EVENT, values | {"detail": json.dumps(detail, allow_nan=False)})
+
+    def events(self, job_id: str, after: int, limit: int) -> list[JobEvent]:
+        """List what was done to jobs of a name, deleted ones included, starting after the number `after`."""
+        values = {"job": _name(job_id), "after": after, "limit": limit}
+        rows = self._connection.execute(tables.EVENTS_AFTER, values)
+        return [JobEvent.model_validate({**row._mapping, "detail": json.loads(row.detail)}) for row in rows]
 
     def lock_job(self, job_id: str, *, learning: bool = False) -> StoredJob:
         """Read a job and lock it; other transactions that lock it wait.
@@ -100,21 +118,31 @@ class Transaction:
             Whether the transaction learns from a result, which needs the rewards.
         """
         row = self._job(job_id, tables.LOCK_JOB)
+        tuned = _tuned(row)
+        kept = None
         # While batch sizes are pruned, the state itself holds the costs of the explorations.
-        kept = self._rewards(row) if learning and row.stage == Stage.MAB else None
-        tuned = _tuned(row, None if kept is None else kept.rewards)
-        return StoredJob(job_id, tuned, row.trials, row.observations, kept)
+        if tuned.played or (learning and tuned.stage is Stage.MAB):
+            kept = self._rewards(row)
+            tuned.pruned.rewards = kept.rewards
+        return StoredJob(job_id, tuned, row.trials, row.observations, kept, row.owner)
 
-    def save_job(self, job: StoredJob) -> None:
-        """Write the changes of a locked job."""
-        self._connection.execute(
-            tables.SAVE_JOB, {"job": job.job_id} | _values(job.tuned, job.trials, job.observations)
-        )
+    def save_job(self, job: StoredJob, *, anew: bool = False) -> None:
+        """Write the changes of a locked job; `anew`: its settings too, and nobody may go on with rewards in memory."""
+        values = {"job": job.job_id} | _values(job.tuned, job.trials, job.observations)
+        if anew:
+            values |= {"incarnation": uuid4().hex, "spec": job.tuned.spec.model_dump_json()}
+        self._connection.execute(tables.SAVE_JOB, values)
 
-    def delete_job(self, job_id: str) -> bool:
-        """Delete a job with its trials; return whether it existed."""
-        if self._connection.execute(tables.LOCK_JOB, {"job": _name(job_id)}).first() is None:
+    def counted_trials(self, job_id: str) -> Sequence[Row[Any]]:
+        """List the trials that count, running ones included, by number; rows of the table."""
+        return self._connection.execute(tables.COUNTED_TRIALS, {"job": job_id}).all()
+
+    def delete_job(self, job_id: str, actor: Actor) -> bool:
+        """Delete a job with its trials, if the actor may; return whether it existed."""
+        row = self._connection.execute(tables.LOCK_JOB, {"job": _name(job_id)}).first()
+        if row is None:
             return False
+        actor.check_owner(job_id, row.owner)
         self._connection.execute(tables.DELETE_TRIALS, {"job": job_id})
         self._connection.execute(tables.DELETE_JOB, {"job": job_id})
         return True
@@ -127,24 +155,52 @@ class Transaction:
         """Find the trial that was handed out for a request; return a row of the table."""
         return self._connection.execute(tables.FIND_REQUEST, {"job": job_id, "request": _name(request_id)}).first()
 
-    def add_trial(self, job_id: str, number: int, size: int, kind: TrialType, now: float, request: str | None) -> None:
-        """Insert a trial that is being handed out."""
-        values = {"job_id": job_id, "trial_number": number, "batch_size": size, "type": kind.value}
-        times = {"started": now, "heard": now, "request_id": request}
+    def add_trial(self, job: StoredJob, size: int, kind: TrialType, now: float, request: str | None) -> None:
+        """Insert the latest trial of a job, which is being handed out."""
+        values = {"job_id": job.job_id, "trial_number": job.trials, "batch_size": size, "type": kind.value}
+        times = {"started": now, "heard": now, "request_id": request, "results_before": job.observations}
         self._connection.execute(tables.ADD_TRIAL, values | times | {"status": TrialStatus.DISPATCHED.value})
 
     def copy_trial(self, row: Mapping[str, Any]) -> None:
         """Insert a trial that comes from another database."""
         self._connection.execute(tables.ADD_TRIAL, dict(row))
 
+    def change_costs(self, job_id: str, costs: Mapping[int, float]) -> None:
+        """Write the costs of trials, by number."""
+        if rows := [{"job": job_id, "number": number, "cost": cost} for number, cost in costs.items()]:
+            self._connection.execute(tables.CHANGE_TRIAL, rows)
+
+    def last_epochs(self, job_id: str) -> dict[int, int]:
+        """Find the last epoch that each trial of a job has reported, by number."""
+        rows = self._connection.execute(tables.LAST_EPOCHS, {"job": job_id})
+        return {row[0]: row[1] for row in rows}
+
     def end_trial(self, job_id: str, number: int, status: TrialStatus, now: float, **result: Any) -> bool:
         """End a trial if it is running; return whether it was."""
         values = {"job": _name(job_id), "number": number, "status": status.value, "ended": now, **result}
         return self._connection.execute(tables.SAVE_TRIAL, values).rowcount == 1
 
-    def hear(self, job_id: str, number: int, now: float) -> None:
-        """Record that a trial is still running."""
-        self._connection.execute(tables.HEARD, {"job": job_id, "number": number, "heard": now})
+    def change_trials(self, job_id: str, numbers: Iterable[int], **values: Any) -> None:
+        """Write the same values into trials."""
+        if rows := [{"job": job_id, "number": number, **values} for number in numbers]:
+            self._connection.execute(tables.CHANGE_TRIAL, rows)
+
+    def last_report(self, job_id: str, number: int) -> Row[Any] | None:
+        """Find what a trial reported by its latest epoch; return a row of the table."""
+        return self._connection.execute(tables.LAST_REPORT, {"job": job_id, "number": number}).first()
+
+    def add_report(self, result: LenientTrainingResult, now: float) -> None:
+        """Keep what a trial has reported."""
+        values = result.model_dump(include={"job_id", "trial_number", "time", "energy"})
+        metric = None if math.isnan(result.metric) else result.metric
+        self._connection.execute(
+            tables.ADD_REPORT, values | {"epoch": result.current_epoch, "metric": metric, "reported": now}
+        )
+
+    def reports(self, job_id: str, number: int, after: int, limit: int) -> list[EpochRow]:
+        """List what a trial reported by epoch, starting after the epoch `after`."""
+        values = {"job": _name(job_id), "number": number, "after": after, "limit": limit}
+        return [EpochRow.model_validate(row._mapping) for row in self._connection.execute(tables.REPORTS_AFTER, values)]
 
     def end_abandoned(self, silent_since: float, now: float) -> int:
         """End all trials that have not reported since `silent_since`; return how many."""
@@ -178,20 +234,25 @@ class Transaction:
         """List trials of a job by number, starting after the number `after`."""
         return self._rows(tables.TRIALS_AFTER, {"job": _name(job_id), "after": after, "limit": limit})
 
-    def latest_trials(self, job_id: str, before: int, limit: int) -> list[TrialRow]:
-        """List trials of a job, latest first, starting at the number `before`."""
-        return self._rows(tables.LATEST_TRIALS, {"job": _name(job_id), "before": before, "limit": limit})
-
-    def latest_results(self, job_id: str, limit: int) -> list[TrialRow]:
-        """List trials of a job that have a result, latest result first."""
-        return self._rows(tables.LATEST_RESULTS, {"job": _name(job_id), "limit": limit})
-
     def _rows(self, statement: Select[Any], values: Mapping[str, Any]) -> list[TrialRow]:
         return [TrialRow.model_validate(row._mapping) for row in self._connection.execute(statement, values)]
+
+    def probe(self) -> None:
+        """Write something that is gone when the transaction ends."""
+        self._connection.execute(tables.ADD_PROBE)
+        self._connection.execute(tables.DELETE_PROBE)
 
     def stages(self) -> dict[str, int]:
         """Count jobs by stage."""
         return {row[0]: row[1] for row in self._connection.execute(tables.STAGES)}
+
+    def select(self, statement: Select[Any], **values: Any) -> list[Row[Any]]:
+        """Run a query."""
+        return list(self._connection.execute(statement, values))
+
+    def summaries(self, statement: Select[Any]) -> list[JobSummary]:
+        """Summarise the jobs that a query finds."""
+        return [_summary(row) for row in self._connection.execute(statement)]
 
     def learn(self, job: StoredJob) -> None:
         """Prepare to add a reward to a locked job; call this before adding it."""
@@ -286,8 +347,8 @@ def _name(text: str) -> str | None:
     return None if "\0" in text else text
 
 
-def _tuned(row: Row[Any], rewards: dict[int, RewardLog] | None = None) -> TunedJob:
-    return TunedJob.from_dict(json.loads(row.state), _spec(row.spec), row.min_cost, row.min_cost_batch_size, rewards)
+def _tuned(row: Row[Any]) -> TunedJob:
+    return TunedJob.from_dict(json.loads(row.state), _spec(row.spec), row.min_cost, row.min_cost_batch_size)
 
 
 def _summary(row: Row[Any]) -> JobSummary:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import secrets
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 from bftrainer.extras import requiring
 
@@ -126,7 +126,8 @@ def _add(transaction: Transaction, job: PublishedJob) -> None:
     places = {trial.trial_number: place for place, trial in enumerate(results, start=1)}
     registered = min((trial.start_timestamp.timestamp() for trial in job.trials), default=0.0)
     highest = max((trial.trial_number for trial in job.trials), default=0)
-    transaction.add_job(name, uuid4().hex, tuned, registered, highest, len(results))
+    transaction.add_job(name, tuned, registered, None, highest, len(results))
+    ended = [trial.end_timestamp for trial in results]
     for trial in job.trials:
         place, started = places.get(trial.trial_number), trial.start_timestamp.timestamp()
         transaction.copy_trial(
@@ -138,6 +139,7 @@ def _add(transaction: Transaction, job: PublishedJob) -> None:
                 "cost": None if place is None else _cost(spec, trial),
                 "converged": None if trial.converged is None else bool(trial.converged),
                 "observation": place,
+                "results_before": bisect_right(ended, trial.start_timestamp),
             }
         )
 
@@ -160,7 +162,7 @@ def _tuned(spec: LenientJobSpec, job: PublishedJob) -> TunedJob:
         if manager.expecting != trial.batch_size:
             raise TuningError(f"trial {trial.trial_number} explored {trial.batch_size}, not {manager.expecting}.")
         if trial.status == TrialStatus.DISPATCHED:
-            tuned.exploring = trial.trial_number
+            tuned.exploring[trial.batch_size] = trial.trial_number
         else:
             tuned.pruned.observe(trial.batch_size, _cost(spec, trial), bool(trial.converged), exploration=True)
     if job.row.stage == "MAB":

@@ -14,15 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from numpy.random import default_rng
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from bftrainer.zeus.server.messages import (
-    Counted,
-    JobSpec,
-    LenientJobSpec,
-    LenientTrialId,
-    TrialId,
-    TrialRow,
-    TuningParams,
-)
+from bftrainer.zeus.server.messages import Counted, JobSpec, LenientJobSpec, LenientTrialId, TrialId, TuningParams
+from bftrainer.zeus.server.state_messages import TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType
 
 if TYPE_CHECKING:

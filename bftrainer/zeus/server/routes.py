@@ -1,0 +1,318 @@
+"""The server's routes: what requests are read as, what is done with them, and what their documentation promises."""
+
+# FastAPI evaluates annotations to read requests, and some depend on local variables: they cannot be strings.
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "fastapi"):
+    from fastapi import APIRouter, Depends, Query, Request, Response
+    from fastapi.exceptions import RequestValidationError
+
+from bftrainer.errors import StoreUnavailableError, legible, suggestion
+from bftrainer.zeus.server.access import ANYBODY, Actor
+from bftrainer.zeus.server.books.job_editor import JobEditor
+from bftrainer.zeus.server.guard import CONTENT_TYPE
+from bftrainer.zeus.server.messages import (
+    LARGEST,
+    NAME_LENGTH,
+    Invalid,
+    JobChange,
+    JobClone,
+    JobNote,
+    JobReset,
+    JobSpec,
+    LenientJobSpec,
+    LenientTrainingResult,
+    LenientTrialId,
+    Message,
+    ReportResponse,
+    TrainingResult,
+    TrialId,
+    TrialVoid,
+)
+from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.state_messages import EpochRow, JobEdited, JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.store import JobStore, Transaction
+
+__all__ = ["actor_of", "api", "edits", "operations", "state"]
+
+_TRIED_EVERY_S = 1.0
+_JOBS_A_PAGE, _TRIALS_A_PAGE, _EVENTS_A_PAGE = 100, 1_000, 100
+_SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
+_EVENTS, _EPOCHS = TypeAdapter(list[JobEvent]), TypeAdapter(list[EpochRow])
+_WHAT = {
+    400: "Unknown job or trial, or a trial that is over; or no such body",
+    401: "No token, or a wrong one",
+    403: "Not with this role, of others' jobs, or asked for by another site",
+    404: "Unknown job or trial",
+    409: "Not with these settings",
+    413: "Too long",
+    429: "Too many requests without a valid token",
+    500: "Failed",
+    503: "The database cannot be used at the moment",
+}
+
+JobId = Annotated[str, Query(description="Name of the job.", max_length=NAME_LENGTH, examples=["bert-finetuning"])]
+AnyJobId = Annotated[str, Query(description="Name of the job.")]
+RequestId = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=64,
+        pattern="^[!-~]+$",
+        description="The same trial is handed out again on the same request.",
+    ),
+]
+
+
+def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe the errors that a route may return, for its documentation."""
+    every = (400, 401, 403, 413, 429, 503)
+    listed: dict[int | str, dict[str, Any]] = {
+        status: {"model": Message, "description": _WHAT[status]} for status in sorted({*every, *statuses})
+    }
+    return listed | {422: {"model": Invalid, "description": "A request that means nothing"}}
+
+
+def _optimizer(request: Request) -> ZeusBatchSizeOptimizer:
+    found: ZeusBatchSizeOptimizer = request.app.state.optimizer
+    return found
+
+
+def _editor(request: Request) -> JobEditor:
+    found: JobEditor = request.app.state.editor
+    return found
+
+
+def actor_of(request: Request, about: Any) -> Actor:
+    """Who sends a request, as the guard has put into its state; which job, or job and trial, it is about is logged."""
+    job_id, number = getattr(about, "job_id", about), getattr(about, "trial_number", None)
+    request.state.about = {"job_id": job_id} if number is None else {"job_id": job_id, "trial": number}
+    found: Actor = getattr(request.state, "actor", ANYBODY)
+    return found
+
+
+def _refuse_unknown(request: Request) -> None:
+    """Refuse parameters that a route does not know, and say which is meant."""
+    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            message = legible(f"Unknown parameter {name!r}.{suggestion(name, known)}")
+            raise RequestValidationError([{"loc": ("query", name), "msg": message, "type": "extra_forbidden"}])
+
+
+def _json(model: BaseModel, status: int = 200) -> Response:
+    return Response(model.model_dump_json(), status, media_type="application/json")
+
+
+_NULL: Mapping[str, Any] = {"content": b"null", "media_type": "application/json"}
+
+
+def api(*, published: bool) -> APIRouter:
+    """Make the published routes.
+
+    Parameters
+    ----------
+    published : bool
+        Read requests as leniently as the published server.
+    """
+    router = APIRouter(tags=["tuning"], dependencies=[] if published else [Depends(_refuse_unknown)])
+    Spec = LenientJobSpec if published else JobSpec  # noqa: N806
+    Result = LenientTrainingResult if published else TrainingResult  # noqa: N806
+    Trial = LenientTrialId if published else TrialId  # noqa: N806
+    Name = AnyJobId if published else JobId  # noqa: N806
+    breaks = (500,) if published else ()
+
+    @router.post(
+        "/jobs", status_code=201, response_model=Spec, responses={200: {"model": Spec}, **_responses(409, *breaks)}
+    )
+    async def register_job(request: Request, job: Spec) -> Response:  # type: ignore[valid-type]
+        """Register a job (201), or make sure that it is registered with the same settings (200)."""
+        registered = await _optimizer(request).register_job(job, actor_of(request, job))
+        return _json(registered.spec, 201 if registered.created else 200)
+
+    @router.delete("/jobs", response_model=None, responses={200: {"model": None}, **_responses(404, *breaks)})
+    async def delete_job(request: Request, job_id: Name) -> Response:  # type: ignore[valid-type]
+        """Forget a job with all its trials."""
+        await _optimizer(request).delete_job(job_id, actor_of(request, job_id))
+        return Response(**_NULL)
+
+    @router.get("/jobs/batch_size", response_model=TrialId, responses=_responses(409, *breaks))
+    async def predict(request: Request, job_id: Name, request_id: RequestId = None) -> Response:  # type: ignore[valid-type]
+        """Start a trial: the batch size to run with, and the number to report under."""
+        actor_of(request, job_id)
+        trial = await _optimizer(request).predict(job_id, request_id)
+        actor_of(request, trial)
+        return _json(trial)
+
+    @router.post("/report", response_model=ReportResponse, responses=_responses(*breaks))
+    async def report(request: Request, result: Result) -> Response:  # type: ignore[valid-type]
+        """Say what a trial has used and reached by the end of an epoch, and hear whether it goes on."""
+        actor_of(request, result)
+        return _json(await _optimizer(request).report(result))
+
+    @router.patch("/trials", response_model=None, responses={200: {"model": None}, **_responses(404, *breaks)})
+    async def end_trial(request: Request, trial: Trial) -> Response:  # type: ignore[valid-type]
+        """End a trial that has no result; one that has stays as it is."""
+        actor_of(request, trial)
+        await _optimizer(request).end_trial(trial)
+        return Response(**_NULL)
+
+    return router
+
+
+def edits() -> APIRouter:
+    """Make the routes that change jobs which live on."""
+    router = APIRouter(tags=["editing"], dependencies=[Depends(_refuse_unknown)])
+
+    @router.post("/trials/void", response_model=JobSummary, responses=_responses(404))
+    async def void_trial(request: Request, void: TrialVoid) -> Response:
+        """Have a trial count for nothing: what is known is learned anew from the others."""
+        return _json(await _editor(request).void_trial(void, actor_of(request, void)))
+
+    @router.patch("/jobs", response_model=JobEdited, responses=_responses(404))
+    async def change_job(request: Request, change: JobChange) -> Response:
+        """Change a job's settings: results that are still true are kept, the others archived."""
+        return _json(await _editor(request).change_job(change, actor_of(request, change)))
+
+    @router.post("/jobs/reset", response_model=JobEdited, responses=_responses(404))
+    async def reset_job(request: Request, job: JobReset) -> Response:
+        """Have a job begin again, as after none of its batch sizes converged: its results are archived."""
+        return _json(await _editor(request).reset_job(job.job_id, actor_of(request, job)))
+
+    @router.post("/jobs/note", response_model=None, responses={200: {"model": None}, **_responses(404)})
+    async def note_job(request: Request, note: JobNote) -> Response:
+        """Put a note on a job, in place of the one before."""
+        await _editor(request).note_job(note, actor_of(request, note))
+        return Response(**_NULL)
+
+    @router.post(
+        "/jobs/clone",
+        status_code=201,
+        response_model=JobEdited,
+        responses={200: {"model": JobEdited}, **_responses(404, 409)},
+    )
+    async def clone_job(request: Request, clone: JobClone) -> Response:
+        """Register a job made like another one (201, or 200 if it is there), with what that one knows."""
+        edited, created = await _editor(request).clone_job(clone, actor_of(request, clone))
+        return _json(edited, 201 if created else 200)
+
+    return router
+
+
+def state() -> APIRouter:
+    """Make the routes that show what the server keeps."""
+    router = APIRouter(tags=["state"], dependencies=[Depends(_refuse_unknown)])
+
+    @router.get("/state/jobs", response_model=list[JobSummary], responses=_responses())
+    async def jobs(
+        request: Request,
+        after: Annotated[str | None, Query(description="Jobs beyond this name.", max_length=NAME_LENGTH)] = None,
+        limit: Annotated[int, Query(ge=1, le=_JOBS_A_PAGE)] = _JOBS_A_PAGE,
+    ) -> Response:
+        """Jobs by name, and how far their tuning is."""
+        found = await _optimizer(request).service.look(lambda transaction: transaction.jobs(after, limit))
+        return Response(_SUMMARIES.dump_json(found), media_type="application/json")
+
+    @router.get("/state/job", response_model=JobSummary, responses=_responses(404))
+    async def job(request: Request, job_id: JobId) -> Response:
+        """One job, and how far its tuning is."""
+        return _json(await _optimizer(request).service.look(lambda transaction: transaction.job(job_id)))
+
+    @router.get("/state/trials", response_model=list[TrialRow], responses=_responses(404))
+    async def trials(
+        request: Request,
+        job_id: JobId,
+        after: Annotated[int, Query(description="Trials beyond this number.", ge=0, le=LARGEST)] = 0,
+        limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
+    ) -> Response:
+        """Trials of a job by number."""
+        found = await _optimizer(request).service.look(lambda transaction: transaction.trials(job_id, after, limit))
+        return Response(_ROWS.dump_json(found), media_type="application/json")
+
+    @router.get("/state/reports", response_model=list[EpochRow], responses=_responses())
+    async def reports(
+        request: Request,
+        job_id: JobId,
+        trial_number: Annotated[int, Query(ge=1, le=LARGEST)],
+        after: Annotated[int, Query(description="Epochs beyond this one.", ge=-1, le=LARGEST)] = -1,
+        limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
+    ) -> Response:
+        """What a trial has used and reached, epoch by epoch."""
+        work = partial(Transaction.reports, job_id=job_id, number=trial_number, after=after, limit=limit)
+        return Response(_EPOCHS.dump_json(await _optimizer(request).service.look(work)), media_type="application/json")
+
+    @router.get("/state/events", response_model=list[JobEvent], responses=_responses())
+    async def events(
+        request: Request,
+        job_id: JobId,
+        after: Annotated[int, Query(description="Events beyond this number.", ge=0, le=LARGEST)] = 0,
+        limit: Annotated[int, Query(ge=1, le=_EVENTS_A_PAGE)] = _EVENTS_A_PAGE,
+    ) -> Response:
+        """What was done to jobs of a name, and by whom; deleted ones included."""
+        found = await _optimizer(request).service.look(lambda transaction: transaction.events(job_id, after, limit))
+        return Response(_EVENTS.dump_json(found), media_type="application/json")
+
+    return router
+
+
+class _Readiness:
+    """Whether the database can be written to; it is tried once a second at most, as everybody may ask."""
+
+    def __init__(self) -> None:
+        self._lock, self._tried_s = asyncio.Lock(), -math.inf
+        self._fault: StoreUnavailableError | None = None
+
+    async def check(self, store: JobStore) -> None:
+        """Try, or remember.
+
+        Raises
+        ------
+        StoreUnavailableError
+            If it cannot.
+        """
+        async with self._lock:
+            if time.monotonic() - self._tried_s > _TRIED_EVERY_S:
+                try:
+                    self._fault = await store.change(lambda transaction: transaction.probe())
+                except StoreUnavailableError as error:
+                    self._fault = error
+                self._tried_s = time.monotonic()
+        if self._fault is not None:
+            raise self._fault
+
+
+def operations() -> APIRouter:
+    """Make the routes for operators of the server: its health and its figures."""
+    router, readiness = APIRouter(tags=["health"]), _Readiness()
+
+    @router.get("/healthz", response_model=Message)
+    async def healthz() -> Response:
+        """Whether the server runs."""
+        return _json(Message(message="ok"))
+
+    @router.get("/readyz", response_model=Message, responses=_responses())
+    async def readyz(request: Request) -> Response:
+        """Whether the server can work: its database takes what is written."""
+        await readiness.check(_optimizer(request).service)
+        return _json(Message(message="ready"))
+
+    @router.get("/metrics", response_class=Response, responses=_responses())
+    async def metrics(request: Request) -> Response:
+        """Figures for Prometheus."""
+        try:
+            counted = await _optimizer(request).service.look(lambda transaction: transaction.stages())
+        except StoreUnavailableError:
+            counted = {}
+        return Response(request.app.state.metrics.page(counted), media_type=CONTENT_TYPE)
+
+    return router

@@ -1,0 +1,161 @@
+"""What the server shows of what it keeps: jobs, arms, trials, and what was done to jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bftrainer.zeus.server.messages import LenientJobSpec, WireModel
+
+
+class Arm(WireModel):
+    """A batch size that the bandit plays, and its belief about the mean reward, the negative cost in joules.
+
+    Parameters
+    ----------
+    mean, precision, reward_precision : float or None
+        None where nothing is known (mean) or all is certain (precisions).
+    observations : int
+        Results that the belief rests on.
+    """
+
+    batch_size: int
+    mean: float | None
+    precision: float | None
+    reward_precision: float | None
+    observations: int
+
+
+class TrialRow(WireModel):
+    """A trial as the server keeps it.
+
+    Parameters
+    ----------
+    type : str
+        Exploration, Concurrent or MAB.
+    status : str
+        Dispatched, Succeeded (it has a result) or Failed (it was ended without one).
+    time, energy, cost : float or None
+        Seconds, joules and cost in joules of its result.
+    converged : bool or None
+        Whether it reached its target within its bound.
+    observation : int or None
+        Which result of the job this was, from 1.
+    excluded : str or None
+        Why it counts for nothing, however it ended: Voided or Archived.
+    inherited : bool
+        Whether it was taken over from another job, with its costs translated.
+    started, ended : float or None
+        Seconds since 1970.
+    """
+
+    job_id: str
+    batch_size: int
+    trial_number: int
+    type: str
+    status: str
+    started: float
+    ended: float | None
+    time: float | None
+    energy: float | None
+    cost: float | None
+    converged: bool | None
+    observation: int | None
+    excluded: str | None = None
+    inherited: bool = False
+
+
+class EpochRow(WireModel):
+    """What a trial had used and reached by the end of an epoch.
+
+    Parameters
+    ----------
+    time, energy : float
+        Seconds and joules since the run began.
+    metric : float or None
+        Validation metric; None: not a number.
+    reported : float
+        When it was reported, in seconds since 1970.
+    """
+
+    job_id: str
+    trial_number: int
+    epoch: int
+    time: float
+    energy: float
+    metric: float | None
+    reported: float
+
+
+class JobEvent(WireModel):
+    """What was done to a job.
+
+    Parameters
+    ----------
+    job_id, number : str and int
+        Name of the job, and which event of that name it was, from 1; events outlive the job.
+    time : float
+        Seconds since 1970.
+    actor : str or None
+        Name of the user who did it; None if nobody was asked for a name.
+    kind : str
+        ``registered``, ``noted``, ``changed``, ``cloned``, ``reset``, ``voided``, ``deleted``.
+    detail : dict
+        What exactly.
+    """
+
+    job_id: str
+    number: int
+    time: float
+    actor: str | None
+    kind: str
+    detail: dict[str, Any]
+
+
+class JobSummary(WireModel):
+    """A job, and the state of its tuning.
+
+    Parameters
+    ----------
+    owner : str or None
+        Name of the user whose job it is; None: nobody's.
+    stage : str
+        Pruning, or MAB once the bandit plays.
+    trials, observations : int
+        Trials handed out, and those with a result.
+    min_cost, min_cost_batch_size : float or None, and int
+        The cheapest run so far.
+    exploring : int or None
+        Batch size that the pruning waits for.
+    remaining : list of int
+        Batch sizes that are not pruned.
+    arms : list of Arm
+        The bandit's; empty while batch sizes are pruned.
+    """
+
+    spec: LenientJobSpec
+    owner: str | None = None
+    stage: str
+    registered: float
+    trials: int
+    observations: int
+    min_cost: float | None
+    min_cost_batch_size: int
+    exploring: int | None
+    remaining: list[int]
+    arms: list[Arm]
+
+
+class JobEdited(WireModel):
+    """A job after a change.
+
+    Parameters
+    ----------
+    job : JobSummary
+        The job.
+    kept, archived : int
+        Results that still count, and those that the change has archived: they are kept, and count for nothing.
+    """
+
+    job: JobSummary
+    kept: int
+    archived: int
