@@ -43,6 +43,7 @@
     │   ├── StoreUnavailableError       the database cannot be reached, read or written now
     │   ├── ServerRequestError          what a client was answered instead of a result; `status` holds the HTTP status
     │   └── TrainingStoppedError        a trial was told to stop before it converged
+    ├── PollError                       exit status 1: a scheduler did not answer, or answered nonsense
     └── SolverError                     exit status 1: a solver failed on a valid problem
         ├── SolverUnavailableError      exit status 2: not installed, or no licence for this model
         └── UnsupportedProblemError     exit status 2: the solver cannot take this kind of problem
@@ -290,6 +291,10 @@ class ServerRequestError(BatchSizeServerError):
 
 class TrainingStoppedError(BatchSizeServerError):
     """The server had a trial stop before its target was reached."""
+
+
+class PollError(BftrainerError):
+    """A scheduler did not say how its nodes are, or what it said is nonsense."""
 
 
 class SolverError(BftrainerError):

@@ -22,23 +22,11 @@ from bftrainer.spot.sweep import SpotSweep
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import SEED, Simulation, SimulationResult, group_seed, simulate_all
-from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, load_groups, load_traces
+from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, load_groups, load_traces
 from bftrainer.zeus.simulation.optimum import configurations, optimum, regrets
 from bftrainer.zeus.simulation.policy_comparison import BASELINE, PolicyPair, compare_policies, simulations_of
 from bftrainer.zeus.simulation.recurring import usage
 
-# Dataset, network, optimizer, target, epochs, default batch size of the published jobs.
-_JOBS = tuple(
-    Job(dataset, network, optimizer, target, max_epochs=epochs, default_bs=size)
-    for dataset, network, optimizer, target, epochs, size in (
-        ("cifar100", "shufflenetv2", "adadelta", 0.6, 100, 1024),
-        ("imagenet", "resnet50", "adadelta", 0.65, 100, 256),
-        ("squad", "bert_base_uncased", "adamw", 84.0, 6, 32),
-        ("librispeech", "deepspeech2", "adamw", 40.0, 16, 192),
-        ("movielens-1m", "ncf", "adam", 0.41, 100, 1024),
-        ("sentiment140", "bert_base_uncased", "adamw", 0.84, 10, 128),
-    )
-)
 _ETAS, _USUAL = (0.0, 0.25, 0.5, 0.75, 1.0), 0.5
 _TUNED, _OTHERS = PolicyPair("zeus", "jit"), (PolicyPair("grid", "jit"), PolicyPair("ucb", "jit"))
 _RECURRENCES = (10, 20, 40, 60, 80, 100)
@@ -61,7 +49,7 @@ def reproduce_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproducti
         If the traces cannot be used.
     """
     trace = load_traces(*(log and log / f"summary_{name}.csv" for name in ("train", "power_v100"))).trace
-    jobs, seeds = SAMPLE_JOBS if log is None else _JOBS, 5 if quick else 20
+    jobs, seeds = SAMPLE_JOBS if log is None else PUBLISHED_JOBS, 5 if quick else 20
     asked = {
         eta: simulations_of(jobs, (_TUNED, *(_OTHERS if eta == _USUAL else ())), seeds, eta_knob=eta) for eta in _ETAS
     }

@@ -16,6 +16,8 @@ from bftrainer.files.budgets import budget
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
 from bftrainer.lifetimes import reads_queue
 from bftrainer.model import NodeLog, TaskSpec
+from bftrainer.model.lifetime import JobQueue
+from bftrainer.nodelogs.job_queue import read_queue
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.nodelogs.offers import offered_log, read_departures
 from bftrainer.objectives import get_objective
@@ -75,6 +77,8 @@ class Inputs:
         The log before some of its idle time was withheld; None if all of it is offered.
     learned : tuple of str
         Names of the tasks whose curves decisions do not know.
+    queue : JobQueue or None
+        The scheduler's jobs, if the model of lifetimes reads them.
     """
 
     config: ReplayConfig
@@ -89,6 +93,7 @@ class Inputs:
     load_s: float
     idle_log: NodeLog | None = None
     learned: tuple[str, ...] = ()
+    queue: JobQueue | None = None
 
 
 def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
@@ -143,10 +148,14 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_power_cap_w())
     refuse_unfit(config, log, tasks, learned)
+    queue = queue_file(config)
+    if queue is not None:
+        sources["queue"] = readers.source(queue)
+    jobs = None if queue is None else read_queue(queue)
     load_s = time.perf_counter() - began
     said = tuple(map(legible, notes))
     of_tasks = tasks, said, sources, assumed_scaling, settings, power, tuning
-    return Inputs(config, log, *of_tasks, load_s, idle_log, learned)
+    return Inputs(config, log, *of_tasks, load_s, idle_log, learned, jobs)
 
 
 def _read_log(
@@ -176,8 +185,6 @@ def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Reade
         given = getattr(config, name)
         if (option.units or name == "planned_departures") and isinstance(given, Path):
             found[name] = readers.source(given)
-    if (queue := queue_file(config)) is not None:
-        found["queue"] = readers.source(queue)
     if tuning is not None:
         files = dict.fromkeys(file for pair in tuning.traces for file in pair)
         found["traces"] = [readers.source(Path(file)) for file in files]

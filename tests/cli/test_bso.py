@@ -12,7 +12,7 @@ import pytest
 
 from bftrainer.zeus.server import TrialRow
 from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.books.export import write_job
+from bftrainer.zeus.server.job_export import write_job
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import DATA, SPEC, in_folder, listening, run
 
@@ -162,6 +162,14 @@ def test_help_names_the_commands(call):
     for name in ("serve", "jobs", "show", "export", "delete", "import"):
         assert_matches(rf"\n  {name} +[A-Z]", done.out)
     check_refusal(call("bso", "serv"))
+
+
+def test_a_note_is_put_on_a_job(bso):
+    """And removed by an empty one."""
+    done = bso("note", "t-2", "Ask Ann.")
+    assert (done.status, done.out) == (0, "Noted on t-2.\n")
+    assert bso("note", "t-2", "").out == "Removed the note on t-2.\n"
+    check_refusal(bso("note", "t-9", "Ask Ann."))
 
 
 def test_a_trial_is_voided(bso):

@@ -35,6 +35,7 @@ _COMMANDS = {
     "import": ("bftrainer.cli.zeus.bso", "import_zeus", "Move the jobs of a Zeus database over."),
     "jobs": ("bftrainer.cli.zeus.bso", "jobs", "List a server's jobs."),
     "quickstart": ("bftrainer.cli.zeus.quickstart", "quickstart", "Train a sample job, and see a batch size chosen."),
+    "note": ("bftrainer.cli.zeus.bso_edits", "note", "Put a note on a job."),
     "reset": ("bftrainer.cli.zeus.bso_edits", "reset", "Have a job begin again."),
     "serve": ("bftrainer.cli.zeus.bso", "serve", "Serve batch sizes to recurring training jobs."),
     "token": ("bftrainer.cli.zeus.bso_token", "token", "Say who may do what on a server."),
@@ -197,7 +198,7 @@ def export(
 ) -> None:
     """Write the trials of a job to OUTPUT: .json (with the job), .csv or .parquet."""
     from bftrainer.files.writing import refuse_existing
-    from bftrainer.zeus.server.books.export import check_form, write_job
+    from bftrainer.zeus.server.job_export import check_form, write_job
 
     output = chosen_output(place, output)
     check_form(output)

@@ -1,4 +1,4 @@
-"""`bftrainer bso change`, `clone`, `reset` and `void`: change jobs of a server that live on."""
+"""`bftrainer bso change`, `clone`, `note`, `reset` and `void`: change jobs of a server that live on."""
 
 from __future__ import annotations
 
@@ -148,3 +148,19 @@ def void(job_id: str, trial: int, reason: str, server: str, token_file: str | No
         find_job(client, job_id)
         job = client.void_trial(job_id, trial, reason)
     click.echo(f"Voided trial {trial} of {one_line(job_id)}, which is in stage {job.stage} now.")
+
+
+@click.command(
+    context_settings=SETTINGS, epilog="Example: bftrainer bso note my-job 'Ask Ann before changing the target.'"
+)
+@click.argument("job_id", metavar="JOB")
+@click.argument("text", metavar="TEXT")
+@server_options
+def note(job_id: str, text: str, server: str, token_file: str | None) -> None:
+    """Put a note on a job, which its page shows, in place of the one before; an empty one removes it."""
+    from bftrainer.files.opening import one_line
+
+    with asking(server, token_file) as client:
+        find_job(client, job_id)
+        client.note_job(job_id, text)
+    click.echo(f"{'Noted on' if text.strip() else 'Removed the note on'} {one_line(job_id)}.")

@@ -54,6 +54,7 @@ NEEDED: Mapping[tuple[str, str], Role] = {
     ("DELETE", "/jobs"): Role.OWNER,
     ("PATCH", "/jobs"): Role.OWNER,
     ("POST", "/jobs/clone"): Role.OWNER,
+    ("POST", "/jobs/note"): Role.OWNER,
     ("POST", "/jobs/reset"): Role.OWNER,
     ("POST", "/trials/void"): Role.OWNER,
 }

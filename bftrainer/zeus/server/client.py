@@ -100,7 +100,7 @@ class BatchSizeClient:
         require_extra("The client needs", "client")
         import httpx
 
-        self.server_url = find_address() if server_url is None else server_url.rstrip("/")
+        self.server_url = (find_address() if server_url is None else server_url).rstrip("/")
         base, socket = self.server_url, None
         if base.startswith(SOCKET_SCHEME):
             base, socket = "http://localhost", base.removeprefix(SOCKET_SCHEME)
@@ -190,6 +190,10 @@ class BatchSizeClient:
     def reset_job(self, job_id: str) -> JobEdited:
         """Have a job begin again, knowing nothing."""
         return self._read(_EDITED, self._send("POST", "/jobs/reset", json={"job_id": job_id}))
+
+    def note_job(self, job_id: str, note: str) -> None:
+        """Put a note on a job, in place of the one before; an empty one removes it."""
+        self._send("POST", "/jobs/note", json={"job_id": job_id, "note": note})
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""

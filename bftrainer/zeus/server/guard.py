@@ -182,7 +182,7 @@ class Guard:
         try:
             refusal = self._refusal(scope)
             if refusal is not None:
-                await _answer(noted, refusal)
+                await self._refuse(scope, receive, noted, refusal)
             else:
                 await self.app(scope, self._limited(receive), noted)
         finally:
@@ -234,6 +234,18 @@ class Guard:
             return None
         known = self._access.find(f"uid:{uid}") if uid is not None else None
         return known or self._access.find(token_key(_token(headers.get(b"authorization", b""))))
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, refusal: _Refusal) -> None:
+        """Answer a request that is refused; one that is short enough is read, as who still sends may miss an answer."""
+        short = refusal.status != 413 and not any(name == b"expect" for name, _ in scope["headers"])
+        part: Message = {"more_body": short}
+        limited = self._limited(receive)
+        try:
+            while part.get("more_body"):
+                part = await limited()
+        except HTTPException:
+            short = False
+        await _answer(send, refusal, close=not short)
 
     @property
     def _too_long(self) -> str:
@@ -300,10 +312,10 @@ def _host(header: bytes) -> str:
     return text.partition("]")[0].lstrip("[") if text.startswith("[") else text.partition(":")[0]
 
 
-async def _answer(send: Send, refusal: _Refusal) -> None:
+async def _answer(send: Send, refusal: _Refusal, *, close: bool) -> None:
     body = json.dumps({"message": refusal.message}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *refusal.headers]
-    # Closes the connection, because the rest of the request is not read.
-    headers.append((b"connection", b"close"))
+    if close:  # the rest of the request is not read
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

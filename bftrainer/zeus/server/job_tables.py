@@ -130,14 +130,6 @@ ABANDONED = sa.update(TRIAL).where(_RUNNING, TRIAL.c.heard < sa.bindparam("silen
 COUNTED_TRIALS = _TRIALS.where(TRIAL.c.excluded.is_(None)).order_by(TRIAL.c.trial_number)
 DELETE_TRIALS = sa.delete(TRIAL).where(_OF_JOB)
 TRIALS_AFTER = _TRIALS.where(TRIAL.c.trial_number > sa.bindparam("after")).order_by(TRIAL.c.trial_number).limit(_LIMIT)
-LATEST_TRIALS = (
-    _TRIALS.where(TRIAL.c.trial_number < sa.bindparam("before")).order_by(TRIAL.c.trial_number.desc()).limit(_LIMIT)
-)
-LATEST_RESULTS = (
-    _TRIALS.where(TRIAL.c.observation.is_not(None), TRIAL.c.excluded.is_(None))
-    .order_by(TRIAL.c.observation.desc())
-    .limit(_LIMIT)
-)
 EXPLORATIONS = _TRIALS.where(
     TRIAL.c.type == TrialType.EXPLORATION.value,
     TRIAL.c.status == TrialStatus.SUCCEEDED.value,

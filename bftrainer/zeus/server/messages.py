@@ -7,7 +7,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from bftrainer.errors import legible, suggestion
@@ -319,6 +328,18 @@ class JobReset(WireModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"job_id": "bert-finetuning"}]})
 
     job_id: str = Field(max_length=NAME_LENGTH)
+
+
+class JobNote(WireModel):
+    """A note on a job, for whoever looks at it, in place of the one before; an empty one removes it."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "note": "Ask Ann before changing the target."}]},
+    )
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+    note: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)]
 
 
 class ReportResponse(WireModel):

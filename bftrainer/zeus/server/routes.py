@@ -29,6 +29,7 @@ from bftrainer.zeus.server.messages import (
     Invalid,
     JobChange,
     JobClone,
+    JobNote,
     JobReset,
     JobSpec,
     LenientJobSpec,
@@ -212,6 +213,12 @@ def edits() -> APIRouter:
     async def reset_job(request: Request, job: JobReset) -> Response:
         """Have a job begin again, as after none of its batch sizes converged: its results are archived."""
         return _json(await _editor(request).reset_job(job.job_id, actor_of(request, job)))
+
+    @router.post("/jobs/note", response_model=None, responses={200: {"model": None}, **_responses(404)})
+    async def note_job(request: Request, note: JobNote) -> Response:
+        """Put a note on a job, in place of the one before."""
+        await _editor(request).note_job(note, actor_of(request, note))
+        return Response(**_NULL)
 
     @router.post(
         "/jobs/clone",

@@ -54,6 +54,7 @@ def configure(level: str) -> None:
 
 # Time for open requests to end at a shutdown, and connections that the kernel keeps until they are taken.
 SHUTDOWN_S, _WAITING = 10, 2048
+_STDERR = 2
 
 
 def check_exposure(host: str, token_file: str | None, *, insecure: bool) -> None:
@@ -139,9 +140,10 @@ def _announce(where: str, settings: ServerSettings) -> None:
     files = [*database_files(settings.database_url), *filter(None, (settings.token_file, settings.tls_key))]
     for each in readable_by_others(map(Path, files)):
         logger.warning("other users may read or write %s; chmod 600 keeps them out", each)
-    about = os.fstat(sys.stderr.fileno())
-    if stat.S_ISREG(about.st_mode) and about.st_mode & 0o077:
-        logger.warning("other users may read or write this log (mode %04o)", stat.S_IMODE(about.st_mode))
+    with suppress(OSError):  # nobody reads a log that is closed
+        mode = os.fstat(_STDERR).st_mode
+        if stat.S_ISREG(mode) and mode & 0o077:
+            logger.warning("other users may read or write this log (mode %04o)", stat.S_IMODE(mode))
 
 
 @contextmanager

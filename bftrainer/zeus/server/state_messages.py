@@ -104,7 +104,7 @@ class JobEvent(WireModel):
     actor : str or None
         Name of the user who did it; None if nobody was asked for a name.
     kind : str
-        ``registered``, ``changed``, ``cloned``, ``reset``, ``voided``, ``deleted``.
+        ``registered``, ``noted``, ``changed``, ``cloned``, ``reset``, ``voided``, ``deleted``.
     detail : dict
         What exactly.
     """

@@ -237,14 +237,6 @@ class Transaction:
         """List trials of a job by number, starting after the number `after`."""
         return self._rows(tables.TRIALS_AFTER, {"job": _name(job_id), "after": after, "limit": limit})
 
-    def latest_trials(self, job_id: str, before: int, limit: int) -> list[TrialRow]:
-        """List trials of a job, latest first, starting at the number `before`."""
-        return self._rows(tables.LATEST_TRIALS, {"job": _name(job_id), "before": before, "limit": limit})
-
-    def latest_results(self, job_id: str, limit: int) -> list[TrialRow]:
-        """List trials of a job that have a result, latest result first."""
-        return self._rows(tables.LATEST_RESULTS, {"job": _name(job_id), "limit": limit})
-
     def _rows(self, statement: Select[Any], values: Mapping[str, Any]) -> list[TrialRow]:
         return [TrialRow.model_validate(row._mapping) for row in self._connection.execute(statement, values)]
 
@@ -256,6 +248,14 @@ class Transaction:
     def stages(self) -> dict[str, int]:
         """Count jobs by stage."""
         return {row[0]: row[1] for row in self._connection.execute(tables.STAGES)}
+
+    def select(self, statement: Select[Any], **values: Any) -> list[Row[Any]]:
+        """Run a query."""
+        return list(self._connection.execute(statement, values))
+
+    def summaries(self, statement: Select[Any]) -> list[JobSummary]:
+        """Summarise the jobs that a query finds."""
+        return [_summary(row) for row in self._connection.execute(statement)]
 
     def learn(self, job: StoredJob) -> None:
         """Prepare to add a reward to a locked job; call this before adding it."""

@@ -41,6 +41,7 @@ TABLE = {
     ("DELETE", "/jobs"): (OWNER, ADMIN, NAMED),
     ("PATCH", "/jobs"): (OWNER, ADMIN, {"settings": {"max_epochs": 50}}),
     ("POST", "/jobs/reset"): (OWNER, ADMIN, {}),
+    ("POST", "/jobs/note"): (OWNER, ADMIN, {"note": "ran hot"}),
     # The new job is one's own, whosever the other one is.
     ("POST", "/jobs/clone"): (OWNER, OWNER, {"new_job_id": "t-new"}),
     ("POST", "/trials/void"): (OWNER, ADMIN, {"trial_number": 1, "reason": "noise"}),

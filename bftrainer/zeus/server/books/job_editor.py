@@ -11,7 +11,7 @@ from bftrainer.errors import JobMismatchError, UnknownTrialError
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.server.access import ANYBODY, Actor
 from bftrainer.zeus.server.books.job_changes import Evidence, changed_spec, on_gpus_of, still_counts
-from bftrainer.zeus.server.messages import NAME_LENGTH, JobChange, JobClone, LenientJobSpec, TrialVoid
+from bftrainer.zeus.server.messages import NAME_LENGTH, JobChange, JobClone, JobNote, LenientJobSpec, TrialVoid
 from bftrainer.zeus.server.state_messages import JobEdited, JobSummary
 from bftrainer.zeus.server.tuned_job import TrialStatus, TunedJob
 
@@ -78,6 +78,16 @@ class JobEditor:
             return transaction.job(job_id)
 
         return await self.service.change(work, job_id)
+
+    async def note_job(self, note: JobNote, actor: Actor = ANYBODY) -> None:
+        """Put a note on a job, in place of the one before."""
+
+        def work(transaction: Transaction) -> None:
+            """Add the note to what was done to the job."""
+            actor.check_owner(note.job_id, transaction.lock_job(note.job_id).owner)
+            transaction.note(note.job_id, self.clock(), actor.name, "noted", note=note.note)
+
+        await self.service.change(work, note.job_id)
 
     async def change_job(self, change: JobChange, actor: Actor = ANYBODY) -> JobEdited:
         """Change a job's settings; what is known and still true is kept, the rest is archived.

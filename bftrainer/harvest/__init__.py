@@ -1,0 +1,1 @@
+"""Watch a scheduler, to tell when its nodes are idle."""
