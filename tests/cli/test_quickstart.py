@@ -6,7 +6,7 @@ import pytest
 
 from bftrainer.zeus.integrations.sample_digits import JOB, chosen, digits, used
 from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.messages import JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import in_folder, listening
 
