@@ -164,6 +164,15 @@ def test_help_names_the_commands(call):
     check_refusal(call("bso", "serv"))
 
 
+def test_a_dashboard_is_written(call, here):
+    """A file for Grafana, which is not replaced by mistake."""
+    done = call("bso", "dashboard", "grafana.json")
+    assert (done.status, done.err) == (0, "")
+    assert json.loads((here / "grafana.json").read_text())["title"] == "Batch-size server"
+    check_refusal(call("bso", "dashboard", "-o", "grafana.json"))
+    assert call("bso", "dashboard", "-o", "grafana.json", "--force").status == 0
+
+
 def test_a_note_is_put_on_a_job(bso):
     """And removed by an empty one."""
     done = bso("note", "t-2", "Ask Ann.")

@@ -379,9 +379,8 @@ def _reason(body: object) -> str:
     """Read the message of an error from its body."""
     if not isinstance(body, Mapping):
         return ""
-    if isinstance(detail := body.get("detail"), list):
-        return "; ".join(map(_fault, detail))
-    return str(body.get("message") or detail or "")
+    detail = body.get("detail")
+    return "; ".join(map(_fault, detail)) if isinstance(detail, list) else str(body.get("message") or detail or "")
 
 
 def _fault(detail: object) -> str:

@@ -35,15 +35,16 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 class _Jobs(Collector):
     """Counts jobs by stage from the database, separately from the counters of workers."""
 
-    def __init__(self, jobs: dict[str, int]) -> None:
-        self._jobs = jobs
+    def __init__(self, stages: Mapping[str, Mapping[str, int]]) -> None:
+        self._stages = stages
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The gauge."""
-        gauge = GaugeMetricFamily("bftrainer_bso_jobs", "Jobs registered.", labels=("stage",))
-        for stage, number in self._jobs.items():
-            gauge.add_metric((stage,), number)
-        yield gauge
+        """The gauges."""
+        for name, what in (("jobs", "Jobs"), ("trials", "Trials of jobs"), ("results", "Results of trials of jobs")):
+            gauge = GaugeMetricFamily(f"bftrainer_bso_{name}", f"{what} registered.", labels=("stage",))
+            for stage, counts in self._stages.items():
+                gauge.add_metric((stage,), counts[name])
+            yield gauge
 
 
 class Metrics:
@@ -74,16 +75,16 @@ class Metrics:
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(duration_s)
 
-    def page(self, jobs: dict[str, int]) -> bytes:
+    def page(self, stages: Mapping[str, Mapping[str, int]]) -> bytes:
         """Render all figures in Prometheus's text format.
 
         Parameters
         ----------
-        jobs : dict of str to int
-            Number of jobs by stage.
+        stages : mapping of str to mapping of str to int
+            Number of jobs, trials and results by stage.
         """
         now = CollectorRegistry()
-        now.register(_Jobs(jobs))
+        now.register(_Jobs(stages))
         counted = self._registry
         if self._together:
             counted = CollectorRegistry()
