@@ -175,7 +175,18 @@ def test_commands_that_report_do_so_in_json():
     }
     assert {name for name, known in flags.items() if "--json" not in known} == {
         *("bso delete", "bso export", "bso import", "bso serve", "bso token add", "bso token revoke"),
-        *("bso change", "bso clone", "bso note", "bso reset", "bso void", "completion", "convert", "plot", "report"),
+        *(
+            "bso change",
+            "bso clone",
+            "bso dashboard",
+            "bso note",
+            "bso reset",
+            "bso void",
+            "completion",
+            "convert",
+            "plot",
+            "report",
+        ),
         *("tasks generate", "trace anonymise", "trace cut", "trace export", "trace filter", "trace merge"),
     }
 

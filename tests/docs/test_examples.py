@@ -38,6 +38,7 @@ LONG = (
         "gallery.md",
         "import.md",
         "index.md",
+        "integrations.md",
         "master.md",
         "objectives.md",
         "preemption-costs.md",

@@ -166,13 +166,6 @@ def api(*, published: bool) -> APIRouter:
         actor_of(request, trial)
         return _json(trial)
 
-    @router.post("/trials/heartbeat", response_model=None, responses={200: {"model": None}, **_responses(404)})
-    async def heartbeat(request: Request, trial: TrialId) -> Response:
-        """Say that a trial is running, which renews its lease."""
-        actor_of(request, trial)
-        await _optimizer(request).hear(trial)
-        return Response(**_NULL)
-
     @router.post("/report", response_model=ReportResponse, responses=_responses(*breaks))
     async def report(request: Request, result: Result) -> Response:  # type: ignore[valid-type]
         """Say what a trial has used and reached by the end of an epoch, and hear whether it goes on."""
@@ -190,8 +183,15 @@ def api(*, published: bool) -> APIRouter:
 
 
 def edits() -> APIRouter:
-    """Make the routes that change jobs which live on."""
+    """Make the routes that change jobs which live on, and the one that says that a trial does."""
     router = APIRouter(tags=["editing"], dependencies=[Depends(_refuse_unknown)])
+
+    @router.post("/trials/heartbeat", response_model=None, responses={200: {"model": None}, **_responses(404)})
+    async def heartbeat(request: Request, trial: TrialId) -> Response:
+        """Say that a trial is running, which renews its lease."""
+        actor_of(request, trial)
+        await _optimizer(request).hear(trial)
+        return Response(**_NULL)
 
     @router.post("/trials/void", response_model=JobSummary, responses=_responses(404))
     async def void_trial(request: Request, void: TrialVoid) -> Response:

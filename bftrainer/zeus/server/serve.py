@@ -20,7 +20,7 @@ from typing import Any
 from bftrainer.errors import SettingsError
 from bftrainer.files.permissions import readable_by_others
 from bftrainer.zeus.server.access import AccessFile
-from bftrainer.zeus.server.connections import tls_context
+from bftrainer.zeus.server.connections import Connection, tls_context
 from bftrainer.zeus.server.database import database_files
 from bftrainer.zeus.server.settings import ENVIRONMENT, ServerSettings, is_loopback
 
@@ -121,7 +121,7 @@ def serve(
             "bftrainer.zeus.server.app:from_environment",
             factory=True,
             **place,
-            http="bftrainer.zeus.server.connections:Connection",
+            http=Connection,
             workers=workers,
             log_config=None,
             access_log=False,

@@ -221,7 +221,7 @@ def test_wrong_tokens_are_throttled(tmp_path, token_file, caplog):
             within.inner.client = (f"2001:db8::{number:x}", 1)
             assert client.get("/state/jobs", headers=wrong).status_code == status
     told = [record.fields["client"] for record in caplog.records if record.message.startswith("too many requests")]
-    assert told == ["127.0.0.1", "2001:db8::/64"]
+    assert [*dict.fromkeys(told)] == ["127.0.0.1", "2001:db8::/64"]
 
 
 def test_readiness_is_written(tmp_path):

@@ -12,7 +12,7 @@ from bftrainer.files.documents import disarmed
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 
-FORMS = (".json", ".csv", ".parquet")
+_FORMS = (".json", ".csv", ".parquet")
 
 
 def check_form(path: Path) -> None:
@@ -21,10 +21,10 @@ def check_form(path: Path) -> None:
     Raises
     ------
     OutputError
-        If the name ends in none of `FORMS`.
+        If the name ends in none of .json, .csv and .parquet.
     """
-    if path.suffix.lower() not in FORMS:
-        raise OutputError(f"{path}: Expected a name that ends in {', '.join(FORMS)}.")
+    if path.suffix.lower() not in _FORMS:
+        raise OutputError(f"{path}: Expected a name that ends in {', '.join(_FORMS)}.")
 
 
 def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
