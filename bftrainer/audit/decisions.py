@@ -49,6 +49,7 @@ class Rules:
     pue: float = 1.0
     cap: Series | None = None
     published: bool = False  # what the published replayer does otherwise is done
+    live: bool = False  # a harvest, whose tasks are real
     foreseen: bool = False  # tasks get nodes by how long these are expected to stay
 
     def cap_w(self, time_ns: int) -> float | None:

@@ -78,16 +78,18 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 USUAL = {"tasks": LARGE_SIZE, "processes": LARGE_PROCESSES}
 """Largest sizes without `--large`, by what is counted."""
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+NO_DEFAULTS: Mapping[str, Any] = {}
 
 
-def _declared(name: str, option: Option) -> _Decorator:
-    """The option of a field."""
+def declared(name: str, option: Option, defaults: Mapping[str, Any] = NO_DEFAULTS) -> _Decorator:
+    """The option of a field, for a command that may have other `defaults`."""
     text = option.text + (f"  [default: {option.unset}]" if option.unset else "")
     if option.kind is bool:
         turns = (lambda _, __, value: not value) if option.default else None
         return click.option(*option.flags, name, is_flag=True, callback=turns, help=text)
-    known: dict[str, Any] = {"help": text, "default": option.default, "metavar": option.metavar}
-    known["show_default"] = option.default is not None
+    default = defaults.get(name, option.default)
+    known: dict[str, Any] = {"help": text, "default": default, "metavar": option.metavar}
+    known["show_default"] = default is not None
     if option.sized:
         return size_option(*option.flags, name, usual=USUAL[option.sized], **known)
     if option.metavar == "NAME":
@@ -123,7 +125,7 @@ def _of_sections(*sections: str) -> Iterator[_Decorator]:
     for section in sections:
         for name, option in OPTIONS.items():
             if option.section == section:
-                yield _declared(name, option)
+                yield declared(name, option)
                 if name in _SHORTCUTS:
                     yield _SHORTCUTS[name]
 
@@ -179,7 +181,7 @@ HELP_SECTIONS = {
     for section, question in SECTIONS.items()
 }
 """Names of the options that answer each question."""
-cache_option = _declared("cache", OPTIONS["cache"])
+cache_option = declared("cache", OPTIONS["cache"])
 """Whether commands of finished runs and of sweeps, too, keep parsed node logs."""
 setting_options = with_options(large_option, *_SETTINGS)
 """The options of a replay that say what is replayed and how, not where results go."""

@@ -1,0 +1,1 @@
+"""Commands of live use: watching a scheduler, and harvesting its idle nodes."""

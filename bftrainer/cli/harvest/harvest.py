@@ -1,0 +1,159 @@
+"""`bftrainer harvest`: run real tasks on idle nodes, see how they do, and tell a harvest what to do."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrainer.cli._shared.group import LazyGroup
+from bftrainer.cli._shared.signals import KILLED_BY, interruptible
+from bftrainer.cli._shared.stdio import print_table, tell
+from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_unused, show_page
+from bftrainer.cli.replay.options import DURATION, declared
+from bftrainer.cli.zeus.zeus_options import FILE, with_options
+from bftrainer.runs.config import OPTIONS
+
+if TYPE_CHECKING:
+    from bftrainer.harvest.carrier_hub import CarrierEngine
+    from bftrainer.harvest.harvest_directory import EventJournal
+    from bftrainer.harvest.live_tasks import LiveTask
+    from bftrainer.runs import ReplayConfig
+
+_HERE = "bftrainer.cli.harvest.harvest"
+_COMMANDS = {
+    "add": (_HERE, "add", "Add the tasks of a file to a harvest."),
+    "drain": (_HERE, "drain", "Have a harvest take no more nodes, and end when it has none."),
+    "remove": (_HERE, "remove", "Take tasks back from a harvest."),
+    "run": (_HERE, "run", "Run tasks on idle nodes, or go on with that."),
+    "status": (_HERE, "status", "Tell where a harvest stands."),
+    "stop": (_HERE, "stop", "Have a harvest save its tasks, give its nodes back, and end."),
+}
+DEFAULTS: dict[str, Any] = {
+    "solver": "dp",
+    "objective": "scaling-efficiency",
+    "forward_time_s": 120.0,
+    "startup_cost": "full",
+}
+"""Options of a replay that a harvest has with other defaults: real starts cost time, and tasks differ in their units."""
+_SETTINGS = ("solver", "fallback", "objective", "forward_time_s", "max_tasks", "time_limit_s", "startup_cost")
+_DIRECTORY = click.argument("directory", metavar="DIR", type=FILE)
+
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer harvest run --sample")
+def harvest() -> None:
+    """Train on nodes that nobody uses, and give them back when somebody does."""
+
+
+@click.command(
+    cls=Sectioned,
+    context_settings=WIDE,
+    sections={
+        "Common options": ("sample", "engine", "pool", "speed", "output_dir", "report"),
+        "How much is taken": ("max_nodes", "offer_after_s", "max_hold_s", "grace_s", "for_s", "stays"),
+        "How it is decided": (*_SETTINGS, "profile_noise", "seed", "measured"),
+    },
+    epilog="Example: bftrainer harvest run tasks.toml --pool idle.parquet --speed 60 -o my-harvest",
+)
+@click.argument("tasks", required=False, type=FILE)
+@click.option("--sample", is_flag=True, help="Show it in two minutes: three small tasks on the nodes of a sample log.")
+@click.option("--engine", type=click.Choice(["local"]), default="local", show_default=True, help="Where nodes are from.")
+@click.option("--pool", type=FILE, help="Node log whose idle nodes are played.  [default: all nodes are idle always]")
+@click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="X")
+@click.option("-o", "--output-dir", type=FILE, help="Directory of the harvest.  [default: harvest]")
+@click.option("--report", type=FILE, help="Make a page of it at the end.")
+@open_option
+@click.option("--max-nodes", type=click.IntRange(min=1), help="At once.  [default: all; processors without --pool]")
+@click.option("--offer-after", "offer_after_s", type=DURATION, default="0s", show_default=True, metavar="TIME")
+@click.option("--max-hold", "max_hold_s", type=DURATION, default="30min", show_default=True, metavar="TIME")
+@click.option("--grace", "grace_s", type=DURATION, default="10s", show_default=True, metavar="TIME")
+@click.option("--for", "for_s", type=DURATION, metavar="TIME", help="Stop after so long.")
+@click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
+@click.option("--measured", type=FILE, help="Curves and costs from this task set: measured.toml of an earlier harvest.")
+@click.option("--dry-run", is_flag=True, help="Decide and say what would be done, and start nothing.")
+@with_options(*(declared(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise", "seed")))
+@click.pass_context
+def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
+    """Run TASKS on idle nodes; with a directory that holds a harvest, go on with it.
+
+    TASKS is a task set as a replay reads it, with a command for each task. The directory has the journal, logs and
+    checkpoints, and at the end the files of a run, which report, compare and audit read.
+    """
+    from bftrainer.files.claims import claimed
+    from bftrainer.harvest.harvest_directory import EventJournal
+
+    sample = options.pop("sample")
+    if sample == (tasks is not None):
+        raise click.UsageError("Expected either TASKS or --sample.")
+    report, directory = options.pop("report"), options.pop("output_dir") or Path("harvest")
+    refuse_unused({"open": report is None and "there is no --report", "speed": not options["pool"] and "no --pool"})
+    directory.mkdir(parents=True, exist_ok=True)
+    with claimed(directory), closing(EventJournal(directory)) as journal, interruptible() as received:
+        status = _harvested(directory, journal, tasks, received, **options)
+    if report is not None:
+        from bftrainer.runs.run_pages import write_page
+
+        write_page([directory], report, force=True)
+        show_page(report)
+    ctx.exit(KILLED_BY + received[0] if received else status)
+
+
+def _harvested(
+    directory: Path, journal: EventJournal, file: Path | None, received: list[int], dry_run: bool, **options: Any
+) -> int:
+    """Harvest, and say what came of it; the exit status."""
+    from bftrainer.harvest.carrier_pool import Limits
+    from bftrainer.harvest.session import SETTINGS, opened_session
+    from bftrainer.runs import ReplayConfig
+
+    config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
+    file, tasks, log = _inputs(file, options)
+    most = options["max_nodes"] or (1_000_000 if log is not None else _processors())
+    limits = Limits(most, options["offer_after_s"], stays=options["stays"])
+    said = {
+        "say": tell,
+        "interrupted": lambda: bool(received),
+        "until_s": options["for_s"] or float("inf"),
+        "command": shlex.join(["bftrainer", *sys.argv[1:]]),
+    }
+    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, **said)
+    if reason is None:
+        engine = _engine(directory, log, session.controller.time_s, most, options)
+        result = session.run(engine, first)
+    else:
+        tell(f"Note: The harvest in {directory} is over ({reason}); its results are written again.")
+        result = session.finish(reason)
+    parked = [life for life in session.controller.tasks.values() if life.status == "parked"]
+    for life in parked:
+        tell(f"Error: {life.name} is parked: {life.why}")
+    summary = result.summary()
+    click.echo(f"{directory}: {summary['tasks_completed']} of {summary['tasks_total']} tasks done")
+    return bool(parked)
+
+
+def _processors() -> int:
+    from bftrainer.parallel import usable_processors
+
+    return usable_processors()
+
+
+def _inputs(file: Path | None, options: dict[str, Any]) -> tuple[Path, tuple[LiveTask, ...], Any]:
+    """The task file and its tasks, and the node log that is played, if any."""
+    from bftrainer.harvest.live_tasks import read_live_tasks
+    from bftrainer.nodelogs import read_node_log
+
+    assert file is not None
+    tasks = read_live_tasks(file)
+    log = None if options["pool"] is None else read_node_log(options["pool"], 0, lambda text: tell(f"Note: {text}"))
+    return file, tasks, log
+
+
+def _engine(directory: Path, log: Any, since_s: float, nodes: int, options: dict[str, Any]) -> CarrierEngine:
+    from bftrainer.harvest.local_engine import LocalEngine, LogPool
+
+    pool = LogPool(log, options["speed"], nodes, since_s)
+    return LocalEngine(directory, pool, options["grace_s"], options["max_hold_s"])

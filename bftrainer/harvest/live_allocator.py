@@ -1,0 +1,180 @@
+"""An allocator of real tasks: decides as in a replay, while books follow what tasks are measured to do."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import solvers
+from bftrainer.model import Decision, Event, EventKind, TaskSpec
+from bftrainer.replay import Allocator, Moves, Recorder, ReplayState, Settings
+from bftrainer.replay.allocator_settings import Effects, Indices, Status
+from bftrainer.replay.learned_curves import LearnedCurves
+from bftrainer.replay.state import NO_NODES
+from solvers.problem import DecidedBy, Held, StopReason
+
+_LEAST_WORK = 1e-9
+
+
+class MeasuredCurves(LearnedCurves):
+    """Learns curves from what tasks report, where a replay measures in its simulator."""
+
+    def __init__(self, noise: float) -> None:
+        super().__init__(noise, names=())
+
+    def applied(self, before: ReplayState, effects: Effects) -> None:
+        """Measure nothing: the controller does, generation by generation."""
+
+    def learn(self, name: str) -> None:
+        """Learn the curve of a task, too."""
+        self._names = (self._names or frozenset()) | {name}
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Have the next decision tell again what it believes of these tasks: what was asked before was none."""
+        for number in numbers:
+            self._believed.pop(number, None)
+
+
+class LiveAllocator(Allocator):
+    """An `Allocator` whose tasks are real, and a record of what happened as a replay makes it.
+
+    What a task has done is what `measured` says when an event is applied. Costs of losing nodes are booked with those
+    of rescaling, when the task has lost the time.
+
+    Parameters
+    ----------
+    settings : Settings
+    start_ns : int
+        The instant that times count from, nanoseconds since the Unix epoch.
+    noise : float
+        Relative standard deviation of throughput measured in a minute, of tasks whose curves are learnt.
+
+    Attributes
+    ----------
+    measured : dict of str to (float, float)
+        By task, the work that it has done, and its work per second while it trains.
+    transitions : list of (float, int, bool)
+        When which node became idle, or busy: a node log.
+    result : SolveResult or None
+        Of the last decision.
+    answers : deque of SolveResult
+        Results of decisions that were made before, which come first: a journal is replayed.
+    """
+
+    def __init__(self, settings: Settings, start_ns: int, noise: float = 0.02) -> None:
+        self.curves = MeasuredCurves(noise)
+        super().__init__([], settings, start_ns=start_ns, learning=self.curves)
+        self.recorder = Recorder()
+        self.measured: dict[str, tuple[float, float]] = {}
+        self.answers: deque[solvers.SolveResult] = deque()
+        self.result: solvers.SolveResult | None = None
+        self.transitions: list[tuple[float, int, bool]] = []
+        self._applied: tuple[Effects, ReplayState] | None = None
+        self._moves: Moves | None = None
+
+    def on_event(self, *events: Event) -> Decision:
+        """Apply events of one instant and decide, as an `Allocator`, and record both."""
+        self._moves = self.result = None
+        decision = super().on_event(*events)
+        assert self._applied is not None
+        for event in sorted(events):
+            is_idle = event.kind is EventKind.JOIN
+            self.transitions += [(event.time_s, self._node_number[node], is_idle) for node in event.nodes]
+        self.recorder.applied(self._applied[1], self._applied[0], is_event=True)
+        if self._moves is not None:
+            self.recorder.decided(self.state, decision, self._moves)
+            self.result = decision.result
+        return decision
+
+    def end(self, time_s: float, reason: str) -> None:
+        """Book the time until the end, and close the record."""
+        effects = self.apply(time_s)
+        self.recorder.applied(self.state, effects, is_event=False)
+        self.recorder.ended(self.state, reason)
+
+    def apply(
+        self, time_s: float, joined: Indices = NO_NODES, left: Indices = NO_NODES, completed: Any = ()
+    ) -> Effects:
+        """Book what was measured; a node that leaves costs what the task is seen to lose, and nothing at once."""
+        self.state = self._as_measured(time_s)
+        effects = super().apply(time_s, joined, left, completed)
+        costs = dict(zip(effects.tasks.tolist(), effects.preemption_cost.tolist(), strict=True))
+        back = np.array([costs.get(task, 0.0) for task in self.state.active.tolist()])
+        self.state = replace(self.state, progress=self.state.progress + back)
+        effects = replace(effects, preemption_cost=np.zeros(effects.tasks.size))
+        self._applied = effects, self.state
+        return effects
+
+    def decide(self) -> tuple[Decision, Moves | None]:
+        """Decide, and remember the moves."""
+        decision, self._moves = super().decide()
+        return decision, self._moves
+
+    def _as_measured(self, time_s: float) -> ReplayState:
+        """The state with rates and costs by which tasks will have done at a time what was measured."""
+        state, elapsed_s = self.state, time_s - self.state.time_s
+        rate, pending = state.rate.copy(), np.zeros(state.active.size)
+        for slot, number in enumerate(state.active.tolist()):
+            done, speed = self.measured.get(state.specs[number].name, (0.0, 0.0))
+            gained = done - state.progress.item(slot)
+            speed = speed if speed > 0 and state.counts[slot] else rate.item(slot)
+            if elapsed_s > 0:
+                rate[slot] = max(speed, gained / elapsed_s)
+                pending[slot] = rate[slot] * elapsed_s - gained
+        return replace(state, rate=rate, pending=pending)
+
+    def respecify(self, specs: Mapping[str, TaskSpec]) -> None:
+        """Change tasks that are known, such as the curve of one that is learnt."""
+        self.state = self.state.respecified({self._task_number[name]: spec for name, spec in specs.items()})
+
+    def number_of(self, name: str) -> int:
+        """Number of a task."""
+        return self._task_number[name]
+
+    def withdraw(self, name: str, done: float) -> bool:
+        """Let a task's work end with what it has done; whether it is active, and is now to be reported complete."""
+        number = self._task_number[name]
+        if self.state.status[number] == Status.ACTIVE:
+            spec = replace(self.state.specs[number], work=max(done, _LEAST_WORK))
+            self.respecify({name: spec})
+            return True
+        if self.state.status[number] == Status.WAITING:
+            self.state = self.state.given_up((number,))[0]
+        return False
+
+    def wanted(self, more: int) -> int:
+        """Number of nodes that tasks would hold if the pool had more of them."""
+        if not self.state.active.size or not self.state.pool + more:
+            return 0
+        state = replace(self.state, pool=self.state.pool + more)
+        believed, beliefs = self.curves.believed(state)
+        for number in beliefs:
+            self._tables.forget(number)
+        self.curves.forget(beliefs)
+        result = self.solve(self._problem(believed, None)[0])
+        return sum(state.kept if result.counts is None else result.counts)
+
+    def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
+        """Ask the solver, unless the answer is known."""
+        return self.answers.popleft() if self.answers else super().solve(problem)
+
+
+def result_table(result: solvers.SolveResult) -> dict[str, Any]:
+    """A result as plain values for JSON; infinities as texts."""
+    table = {name: getattr(result, name) for name in result.__slots__}
+    table |= {name: str(table[name]) for name in ("objective", "bound")}
+    return table | {name: table[name].value for name in ("stop_reason", "held", "decided_by")}
+
+
+def result_of(table: Mapping[str, Any]) -> solvers.SolveResult:
+    """A result from its plain values."""
+    numbers = {name: float(table[name]) for name in ("objective", "bound")}
+    lists = {name: None if table[name] is None else tuple(table[name]) for name in ("counts", "choices")}
+    marks: dict[str, Any] = {"stop_reason": StopReason(table["stop_reason"]), "held": Held(table["held"])}
+    return solvers.SolveResult(
+        **{**table, **numbers, **lists, **marks, "decided_by": DecidedBy(table["decided_by"])}
+    )
