@@ -30,7 +30,7 @@ class BusyKind(IntEnum):
     DOWN = 1
     RESERVED = 2
     UNKNOWN = 3
-    """It may have run a job whose list of nodes is unreliable."""
+    """It may have run a job: a list of nodes is unreliable, or nobody looked."""
     AWAY = 4
     """It was not part of the machine: in traces of spot instances and counts of live nodes."""
     MAINTENANCE = 5

@@ -144,7 +144,7 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     if rare := jobs.rare_nodes():
         reading.note(f"{len(rare):,} nodes are in under 0.1 % of the records: {listed(rare)}. Are they this machine's?")
     records, outside = _cleaned(whole, is_job, repeated, window, reading)
-    if not importer.is_availability and not np.isin(records.kind, OUT_OF_SERVICE).any():
+    if not reading.is_exact and not np.isin(records.kind, OUT_OF_SERVICE).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     # Jobs outside the window still show which nodes belong to a partition.
     chosen = selected_nodes(whole, seen, reading, is_availability=importer.is_availability)

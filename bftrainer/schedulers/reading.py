@@ -175,7 +175,7 @@ class Reading:
     last_changes : mapping of str to bool
         Nodes that join (True) or leave (False) in the last instant of the log.
     is_exact : bool
-        Whether the log says when nodes were idle, so that no gap counts as clean-up between jobs.
+        Whether the log says when nodes were idle, so that no gap counts as clean-up between jobs, and of what else.
     placement : str, optional
         How nodes were assigned, if the log has no node names.
     """
@@ -320,6 +320,7 @@ class Importer(Protocol):
 
 # In the order in which they are tried on a log: Cobalt's lines would also pass as PBS's.
 _HOMES = {
+    "watch": ("watch_journal", "WatchImporter"),
     "alcf": ("tables", "AlcfImporter"),
     "slurm": ("slurm", "SlurmImporter"),
     "swf": ("swf", "SwfImporter"),

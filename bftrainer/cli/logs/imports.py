@@ -188,6 +188,7 @@ FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
     "spot": ("Traces of spot instances that come and go.", ()),
     "swf": ("Standard Workload Format.", ("procs_per_node", "max_overcommit")),
     "table": ("Tables of jobs: CSV, TSV, JSON lines, Parquet.", ("cluster", "map", "preset", "max_overcommit")),
+    "watch": ("Journals of bftrainer watch.", ()),
 }
 
 COUNTING = ("counts", "swf")

@@ -1,7 +1,4 @@
-"""One machine's history in every format of log.
-
-Times are whole seconds from midnight UTC of `DAY`; jobs hold whole nodes; a node may be down while a job runs.
-"""
+"""One machine's history in every format of log; times are whole seconds from midnight UTC of `DAY`."""
 
 from __future__ import annotations
 
@@ -17,7 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
+from bftrainer.files.line_journal import sealed
 from bftrainer.nodelogs.hostlist import folded
+from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.formats.watch_journal import KIND, Cause, poll_line, session_line
 
 DAY = 1788220800  # 2026-09-01
 START, END = 100, 400
@@ -310,6 +310,20 @@ def spot(folder: Path, history: History) -> Written:
     return Written((folder / "spot.csv",), {})
 
 
+def watch(folder: Path, history: History) -> Written:
+    """A journal of polls, one whenever something changes; jobs come before downtimes."""
+    spans = [(node, job.start, job.end, BusyKind.JOB) for job in history.jobs for node in job.nodes]
+    spans += [(*down, BusyKind.DOWN) for down in history.downtimes]
+    lines, before = [f"{KIND}: sinfo", session_line(DAY, 1000.0)], dict[str, Cause]()
+    for time in sorted({0, END + 500, *(time for _, *times, _ in spans for time in times)}):
+        causes = [(node, cause) for node, start, end, cause in spans if start <= time < end]
+        now = {node: min((cause for name, cause in causes if name == node), default=None) for node in NODES}
+        lines.append(poll_line(DAY + time, dict(now.items() - before.items())))
+        before = now
+    (folder / "idle.watch").write_bytes(b"".join(map(sealed, lines)))
+    return Written((folder / "idle.watch",), {})
+
+
 def swf_with_ids(folder: Path, history: History) -> Written:
     """Lines with node ids, two cores a node."""
     return _named(folder, history, "ids.swf", _swf(history, lambda job: f" {{{','.join((*job.nodes, *job.nodes))}}}"))
@@ -371,6 +385,7 @@ NAMED = {
     "table (CSV)": table_csv,
     "table (JSON lines)": table_json,
     "table (Parquet)": table_parquet,
+    "watch": watch,
 }
 """Formats that name nodes, some in several forms: the same history gives the same node log."""
 

@@ -118,7 +118,7 @@ def test_packing_makes_no_difference(tmp_path, name):
     assert np.array_equal(plain.node, packed.node)
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if importer_of(name) not in ("counts", "flux", "spot")])
+@pytest.mark.parametrize("name", [name for name in ALL if importer_of(name) not in ("counts", "flux", "spot", "watch")])
 def test_copies_make_no_difference(tmp_path, name):
     """A log that overlaps another one, as exports of two months do, gives the same node log and overlap."""
     written = ALL[name](tmp_path, PLAIN)

@@ -394,5 +394,6 @@ FORMS: dict[str, Form] = {
         head=0,
         retimed=None,
     ),
+    "watch": Form(NAMED["watch"], "lines", 1, " ", "(?!)", "nodes", is_event=True, refuses=("duplicated", "reordered")),
 }
 """By importer and, in brackets, what of it."""

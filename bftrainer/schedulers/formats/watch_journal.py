@@ -1,0 +1,231 @@
+"""Import the journals of `bftrainer watch`: what a scheduler said of its nodes, poll by poll; and write their lines."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+from bftrainer.errors import LogError, at_place
+from bftrainer.files.line_journal import unsealed
+from bftrainer.files.log_files import head, line_blocks
+from bftrainer.files.opening import one_line
+from bftrainer.model import NS_PER_S
+from bftrainer.nodelogs.hostlist import expanded, folded
+from bftrainer.nodelogs.inventory import natural_order
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, nanoseconds
+from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.clock import exact_ns
+from bftrainer.schedulers.reading import Importer, Reading
+
+KIND = "bftrainer watch 1"
+"""How the first line of a journal begins."""
+Cause = BusyKind | None
+"""Why a node is not idle; None if it is idle."""
+CAUSES: dict[str, Cause] = {"idle": None, **{kind.name.lower(): kind for kind in BusyKind}}
+"""Causes by their names in journals."""
+_NAMES = {cause: name for name, cause in CAUSES.items()}
+_SESSION, _POLL, _MISSED = "=", "+", "?"
+_LATE = 1.5
+"""So many intervals after a poll the next one is late, and what came between was not seen."""
+_listed = lru_cache(maxsize=1 << 16)(expanded)
+
+
+def session_line(time_s: float, every_s: float) -> str:
+    """Polls begin, or begin again: the next one tells of all nodes."""
+    return f"{time_s:.3f} {_SESSION} {every_s:g}"
+
+
+def poll_line(time_s: float, changed: Mapping[str, Cause]) -> str:
+    """Nodes are in other states than they were.
+
+    Examples
+    --------
+    >>> poll_line(1788220800.0, {"n1": None, "n2": None, "n3": BusyKind.DRAIN})
+    '1788220800.000 + drain n3 idle n[1-2]'
+    """
+    groups = defaultdict(list)
+    for name, cause in changed.items():
+        groups[_NAMES[cause]].append(name)
+    return " ".join([f"{time_s:.3f} {_POLL}", *(f"{name} {folded(some)}" for name, some in sorted(groups.items()))])
+
+
+def missed_line(time_s: float, reason: str) -> str:
+    """The scheduler did not say how its nodes are."""
+    return f"{time_s:.3f} {_MISSED} {reason}"
+
+
+def time_of(line: str) -> float:
+    """When a line was written, in seconds since 1970; before all times for the first one."""
+    time_ns = exact_ns(line.partition(" ")[0])
+    return -math.inf if time_ns is None else time_ns / NS_PER_S
+
+
+class WatchImporter(Importer):
+    """Journals of `bftrainer watch`: sessions, polls with the nodes that changed, and polls that were missed.
+
+    A node is in the state that a poll told until the next poll, at most for the interval between polls. Of the time
+    until then nothing is known, which counts as busy; so does all from a damaged line on until all nodes are told anew.
+    """
+
+    name: ClassVar[str] = "watch"
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """The first line says so."""
+        return bool(lines) and lines[0].startswith(f"{KIND}:")
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the journals, one after the other."""
+        history = _History(reading)
+        for path in paths:
+            if not self.recognises([line for line in head(path) if line.strip()]):
+                raise LogError(f"{path}: Expected a journal of bftrainer watch, got something else.")
+            for block in line_blocks(path):
+                for at, line in enumerate(block.data.split(b"\n")):
+                    text = unsealed(line.rstrip(b"\r"))
+                    if text is not None:
+                        with at_place(f"{path}:{block.first + at}", LogError):
+                            history.take(text)
+                    elif line.strip():
+                        history.is_lost = True
+                        reading.tally.records += 1
+                        shown = one_line(line[:60].decode(errors="replace"))
+                        reading.refuse("damaged line", block, at, f"Expected a line and its checksum, got {shown!r}")
+        history.end(paths[-1])
+
+
+@dataclass(slots=True)
+class _History:
+    """States of nodes while a journal is read.
+
+    Parameters
+    ----------
+    reading : Reading
+        Takes the busy spans.
+    states : dict of str to (cause, int)
+        State of each node that was ever there, and since when.
+    every_ns : int
+        Interval between polls.
+    first_ns, last_ns : int
+        The first poll, 0 before it, and the last one.
+    told_ns : int
+        When the last line was written.
+    known_ns, late_ns : int
+        Until when states are known if the next poll is missed, or comes later than this.
+    is_restated, is_missed, is_lost : bool
+        Whether the next poll tells of all nodes; whether one was missed since the last; whether lines were lost.
+    missed, unseen_ns : int
+        How many polls were missed, and for how long nothing was known.
+    """
+
+    reading: Reading
+    states: dict[str, tuple[Cause, int]] = field(default_factory=dict)
+    every_ns: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    told_ns: int = OPEN_START_NS
+    known_ns: int = 0
+    late_ns: int = 0
+    is_restated: bool = False
+    is_missed: bool = False
+    is_lost: bool = False
+    missed: int = 0
+    unseen_ns: int = 0
+
+    def take(self, text: str) -> None:
+        """Take in what a line says.
+
+        Raises
+        ------
+        LogError
+            If it does not follow from those before.
+        """
+        if text.startswith(KIND):
+            return
+        time, _, said = text.partition(" ")
+        sign, _, said = said.partition(" ")
+        time_ns = exact_ns(time)
+        if time_ns is None or time_ns < self.told_ns + (not self.is_restated):
+            raise LogError(f"Expected a time after those above, got {one_line(time)!r}.")
+        self.told_ns = time_ns
+        self.reading.tally.records += 1
+        try:
+            if sign == _SESSION:
+                self.every_ns, self.is_restated = nanoseconds(float(said)), True
+            elif sign == _POLL and self.is_lost and not self.is_restated:
+                self.is_missed = True
+            elif sign == _POLL:
+                words = said.split()
+                lists = zip(words[::2], words[1::2], strict=True)
+                self._poll(time_ns, {name: CAUSES[cause] for cause, nodes in lists for name in _listed(nodes)})
+            elif sign == _MISSED:
+                self.is_missed = True
+                self.missed += 1
+            else:
+                raise ValueError(sign)
+        except (KeyError, ValueError):
+            raise LogError(f"Expected states of nodes, got {one_line(text[:80])!r}.") from None
+
+    def _poll(self, time_ns: int, changed: dict[str, Cause]) -> None:
+        """Nodes are in new states from now on."""
+        self.first_ns = self.first_ns or time_ns
+        if self.last_ns and (self.is_missed or self.is_lost or time_ns > self.late_ns):
+            self._lose_sight(min(self.known_ns, time_ns), time_ns)
+        if self.is_restated:
+            changed = dict.fromkeys(self.states, BusyKind.AWAY) | changed
+        for name in changed.keys() - self.states.keys():
+            self.states[name] = BusyKind.AWAY, self.first_ns
+        self._close(changed, time_ns)
+        self.states |= {name: (cause, time_ns) for name, cause in changed.items()}
+        self.is_restated = self.is_missed = self.is_lost = False
+        self.last_ns, self.known_ns = time_ns, time_ns + self.every_ns
+        self.late_ns = time_ns + int(_LATE * self.every_ns)
+
+    def _lose_sight(self, start_ns: int, end_ns: int) -> None:
+        """Of the nodes that were there nothing is known for a while."""
+        there = [name for name, (cause, _) in self.states.items() if cause is not BusyKind.AWAY]
+        self._close(there, start_ns)
+        self.states |= {name: (self.states[name][0], end_ns) for name in there}
+        self._add(there, start_ns, end_ns, BusyKind.UNKNOWN)
+        self.unseen_ns += end_ns - start_ns
+
+    def _close(self, names: Iterable[str], end_ns: int) -> None:
+        """Nodes were in their states until now."""
+        groups = defaultdict(list)
+        for name in names:
+            groups[self.states[name]].append(name)
+        for (cause, since_ns), some in groups.items():
+            if cause is not None:
+                self._add(some, since_ns, end_ns, cause)
+
+    def _add(self, names: Sequence[str], start_ns: int, end_ns: int, kind: BusyKind) -> None:
+        if start_ns < end_ns and names:
+            self.reading.book.add(start_ns, end_ns, self.reading.book.node_set(names), hash((*names, kind)), kind)
+
+    def end(self, path: Path) -> None:
+        """Hand over what the journals tell; `path` is the last one.
+
+        Raises
+        ------
+        LogError
+            If they hold less than two polls.
+        """
+        reading, names = self.reading, tuple(self.states)
+        if not self.first_ns < self.last_ns:
+            raise LogError(f"{path}: Expected two polls or more, got {'one' if self.last_ns else 'none'}.")
+        self._close(names, self.last_ns)
+        if (reading.settings.start, reading.settings.end) != (None, None):
+            self._add(names, OPEN_START_NS, self.first_ns, BusyKind.UNKNOWN)
+            self._add(names, self.last_ns, OPEN_END_NS, BusyKind.UNKNOWN)
+        reading.nodes, reading.is_exact = natural_order(names), True
+        reading.window_ns = self.first_ns, self.last_ns
+        every_s, unseen_h = self.every_ns / NS_PER_S, self.unseen_ns / NS_PER_S / 3600
+        reading.note(f"nodes were looked at every {every_s:g} s: what was idle for less may be missing.")
+        if self.missed or unseen_h:
+            reading.note(
+                f"{self.missed:,} polls were missed: of {unseen_h:,.2f} h in all nothing is known, so no node is idle."
+            )
