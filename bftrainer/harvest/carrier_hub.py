@@ -172,8 +172,9 @@ class CarrierHub:
     def _greeted(self, link: _Link, line: bytes) -> bool:
         """Whether a stranger is a carrier of ours."""
         with suppress(ValueError):
-            _, node, carrier, shown = map(str, json.loads(line))
-            if hmac.compare_digest(shown.encode(), proof(self.key, link.challenge, carrier).encode()):
+            _, node, carrier, shown, challenge = map(str, json.loads(line))
+            if hmac.compare_digest(shown.encode(), proof(self.key, "carrier", link.challenge, carrier).encode()):
+                self._send(link, proof(self.key, "hub", challenge, carrier).encode() + b"\n")
                 link.node, link.carrier = node, carrier
                 self._strangers.discard(link)
                 self._links[carrier] = link

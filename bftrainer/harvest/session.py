@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,13 @@ class HarvestSession:
         SolverError
             If no solver can decide.
         """
+        with closing(engine):
+            reason = self._until_over(engine, first)
+        self.journal.end(reason)
+        return self.finish(reason)
+
+    def _until_over(self, engine: CarrierEngine, first: Sequence[HarvestEvent]) -> str:
+        """Take step after step; why the harvest is over."""
         self._origin_s = time.monotonic() - max(time.time() - self.controller.epoch_s, self.controller.time_s)
         reason, stopping = self._step(engine, first), False
         while reason is None:
@@ -109,9 +117,7 @@ class HarvestSession:
                 path.unlink()
             if self._is_due("status", _STATUS_S):
                 self._write_status(None)
-        engine.close()
-        self.journal.end(reason)
-        return self.finish(reason)
+        return reason
 
     def finish(self, reason: str) -> RunResult:
         """Close the books, and write the files of the run."""

@@ -14,6 +14,7 @@ from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.signals import KILLED_BY, interruptible
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_unused, show_page
+from bftrainer.cli.harvest.slurm_options import SLURM, slurm_engine, slurm_options
 from bftrainer.cli.replay.options import DURATION, declared
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.runs.config import OPTIONS
@@ -55,13 +56,14 @@ def harvest() -> None:
     sections={
         "Common options": ("sample", "engine", "pool", "speed", "output_dir", "report"),
         "How much is taken": ("max_nodes", "offer_after_s", "max_hold_s", "grace_s", "for_s", "stays"),
+        "With --engine slurm": SLURM,
         "How it is decided": (*_SETTINGS, "profile_noise", "seed", "measured"),
     },
     epilog="Example: bftrainer harvest run tasks.toml --pool idle.parquet --speed 60 -o my-harvest",
 )
 @click.argument("tasks", required=False, type=FILE)
 @click.option("--sample", is_flag=True, help="Show it in two minutes: three small tasks on the nodes of a sample log.")
-@click.option("--engine", type=click.Choice(["local"]), default="local", show_default=True, help="Where nodes are from.")
+@click.option("--engine", type=click.Choice(["local", "slurm"]), default="local", show_default=True, help="Where nodes are from.")
 @click.option("--pool", type=FILE, help="Node log whose idle nodes are played.  [default: all nodes are idle always]")
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="X")
 @click.option("-o", "--output-dir", type=FILE, help="Directory of the harvest.  [default: harvest]")
@@ -71,6 +73,7 @@ def harvest() -> None:
 @click.option("--offer-after", "offer_after_s", type=DURATION, default="0s", show_default=True, metavar="TIME")
 @click.option("--max-hold", "max_hold_s", type=DURATION, default="30min", show_default=True, metavar="TIME")
 @click.option("--grace", "grace_s", type=DURATION, default="10s", show_default=True, metavar="TIME")
+@slurm_options
 @click.option("--for", "for_s", type=DURATION, metavar="TIME", help="Stop after so long.")
 @click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
 @click.option("--measured", type=FILE, help="Curves and costs from this task set: measured.toml of an earlier harvest.")
@@ -112,7 +115,7 @@ def _harvested(
 
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     file, tasks, log = _inputs(file, options)
-    most = options["max_nodes"] or (1_000_000 if log is not None else _processors())
+    most = options["max_nodes"] or (1_000_000 if log is not None or options["engine"] == "slurm" else _processors())
     limits = Limits(most, options["offer_after_s"], stays=options["stays"])
     said = {
         "say": tell,
@@ -155,5 +158,7 @@ def _inputs(file: Path | None, options: dict[str, Any]) -> tuple[Path, tuple[Liv
 def _engine(directory: Path, log: Any, since_s: float, nodes: int, options: dict[str, Any]) -> CarrierEngine:
     from bftrainer.harvest.local_engine import LocalEngine, LogPool
 
+    if options["engine"] == "slurm":
+        return slurm_engine(directory, options)
     pool = LogPool(log, options["speed"], nodes, since_s)
     return LocalEngine(directory, pool, options["grace_s"], options["max_hold_s"])

@@ -1,0 +1,151 @@
+"""Ask a scheduler how its nodes are: one cheap call that any user may make, with a limit of time and of size."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from bftrainer.errors import PollError, SettingsError, at_place
+from bftrainer.files.opening import one_line
+from bftrainer.harvest.pool_states import (
+    SINFO_FIELDS,
+    SQUEUE_FIELDS,
+    Pool,
+    listed_pool,
+    nodes_of_carriers,
+    slurm_pool,
+)
+
+LIMIT_S = 30.0
+_MOST_BYTES = 1 << 26
+# They would change what is printed.
+_SETTINGS_OF_USERS = ("SINFO_", "SQUEUE_")
+
+
+def answer(command: Sequence[str], limit_s: float = LIMIT_S) -> str:
+    """What a command prints; it is killed, and all of its process group, if it takes too long or when a signal comes.
+
+    Raises
+    ------
+    PollError
+        If it cannot be run, fails, takes longer, or prints more than 64 MiB.
+    """
+    with open(os.memfd_create("answer"), "w+b") as out, open(os.memfd_create("fault"), "w+b") as err:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                process_group=0,
+                env={name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS_OF_USERS)},
+                preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (_MOST_BYTES, _MOST_BYTES)),
+            )
+        except (OSError, ValueError) as fault:
+            raise PollError(f"{command[0]}: {getattr(fault, 'strerror', None) or fault}.") from None
+        try:
+            status = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise PollError(f"{command[0]}: No answer within {limit_s:g} s.") from None
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        out.seek(0)
+        err.seek(0)
+        said = err.read().decode(errors="replace").strip().splitlines()
+        if status:
+            raise PollError(f"{command[0]}: {one_line(said[0]) if said else _ending(status)}.")
+        return out.read().decode(errors="replace")
+
+
+def _ending(status: int) -> str:
+    if status == -signal.SIGXFSZ:
+        return f"Expected an answer of at most {_MOST_BYTES >> 20} MiB, got more"
+    return f"Ended by signal {-status}" if status < 0 else f"Failed with status {status}"
+
+
+def _found(command: str) -> None:
+    """Refuse a command that is not there: `SettingsError`."""
+    if shutil.which(command) is None:
+        raise SettingsError(f"{command}: No such command.")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmPoll:
+    """Asks Slurm: `sinfo` once, and `squeue` if there may be carriers.
+
+    Parameters
+    ----------
+    partition : str, optional
+        Only nodes of this partition, or of several between commas.
+    is_carrier : callable, optional
+        Takes the number and the partition of a job, and says whether it makes room for others: its nodes are idle.
+
+    Raises
+    ------
+    SettingsError
+        If these commands are not on PATH.
+    """
+
+    partition: str | None = None
+    is_carrier: Callable[[str, str], bool] | None = None
+
+    def __post_init__(self) -> None:
+        _found("sinfo")
+
+    @property
+    def source(self) -> str:
+        """What is watched, in a few words."""
+        return f"sinfo -p {self.partition}" if self.partition else "sinfo"
+
+    def __call__(self) -> Pool:
+        """States of the nodes now; a `PollError` if they are not known."""
+        # With -p, -a is an error.
+        where = ["-p", self.partition] if self.partition else ["-a"]
+        said, ours = answer(["sinfo", "-h", "-N", *where, "-O", SINFO_FIELDS]), frozenset[str]()
+        if self.is_carrier is not None:
+            running = answer(["squeue", "-h", "-a", "-t", "R,CG", "-o", SQUEUE_FIELDS])
+            ours = nodes_of_carriers(running, self.is_carrier)
+        with at_place(self.source, PollError):
+            return slurm_pool(said, ours)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandPoll:
+    """Asks a command that prints nodes and their states, see `listed_pool`.
+
+    Parameters
+    ----------
+    command : tuple of str
+
+    Raises
+    ------
+    SettingsError
+        If it is not there.
+    """
+
+    command: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _found(self.command[0])
+
+    @property
+    def source(self) -> str:
+        """The command."""
+        return shlex.join(self.command)
+
+    def __call__(self) -> Pool:
+        """States of the nodes now; a `PollError` if they are not known."""
+        said = answer(self.command)
+        with at_place(self.command[0], PollError):
+            return listed_pool(said)

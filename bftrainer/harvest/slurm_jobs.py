@@ -1,0 +1,159 @@
+"""Jobs of Slurm that carry a harvest: whether a partition may be used, and how they are submitted, seen and ended.
+
+All is asked of Slurm by its own commands, with the rights of the user.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bftrainer.errors import PollError, SettingsError
+from bftrainer.harvest.scheduler_polls import answer
+from bftrainer.schedulers.clock import duration_s
+
+MINUTE_S = 60
+LONGEST_WAIT_S = 120
+"""A carrier that has not begun after so long is taken back."""
+_FIELD = re.compile(r"(\w+)\s*=\s*(\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierPartition:
+    """What a harvest has to know of a partition.
+
+    Parameters
+    ----------
+    name : str
+    grace_s : int
+        Seconds between SIGTERM and SIGKILL for a job that makes room.
+    objection : str
+        Why its jobs may not make room for others; empty if they do.
+    """
+
+    name: str
+    grace_s: int
+    objection: str
+
+
+def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> CarrierPartition:
+    """Look at a partition, and refuse what could get in the way of other people.
+
+    Parameters
+    ----------
+    name : str
+    hold_s : float
+        For how long carriers hold a node at most.
+    knows : bool
+        Whether the user knows what is wrong with it, and means it.
+
+    Raises
+    ------
+    SettingsError
+        If there is no such partition, its jobs do not make room for others, tasks would run as root, or a carrier's
+        time is one that Slurm does not have.
+    PollError
+        If Slurm does not answer.
+    """
+    partitions = [
+        dict(_FIELD.findall(line)) for line in answer(["scontrol", "-a", "-o", "show", "partition"]).splitlines()
+    ]
+    names = [str(each.get("PartitionName")) for each in partitions]
+    if name not in names:
+        raise SettingsError(f"Expected --partition to be one of {', '.join(names)}, got {name!r}.")
+    mine = partitions[names.index(name)]
+    if hold_s < MINUTE_S:
+        raise SettingsError(f"Expected --max-hold of a minute at least, as Slurm counts in minutes, got {hold_s:g} s.")
+    most_s = duration_s(mine.get("MaxTime", "UNLIMITED"))
+    if most_s is not None and hold_s > most_s:
+        raise SettingsError(f"Expected --max-hold of at most {most_s} s, as partition {name} has it, got {hold_s:g} s.")
+    objection = _objection(mine, partitions)
+    if objection and not knows:
+        raise SettingsError(f"partition {name}: Expected one whose jobs make room, but {objection} (see --i-know).")
+    if os.geteuid() == 0 and not knows:
+        raise SettingsError("Expected a user other than root, as all tasks would run as root (see --i-know).")
+    return CarrierPartition(name, int(mine.get("GraceTime", "0")), objection)
+
+
+def _objection(mine: dict[str, str], partitions: Iterable[dict[str, str]]) -> str:
+    """Why jobs of a partition may not make room for others."""
+    config = dict(_FIELD.findall(answer(["scontrol", "show", "config"])))
+    kind, mode, tier = config.get("PreemptType", ""), mine.get("PreemptMode", ""), int(mine.get("PriorityTier", "1"))
+    if kind.endswith("qos"):
+        return "Slurm goes by QOS here, which is not checked: ask for one by SBATCH_QOS"
+    if not kind.endswith("partition_prio"):
+        return f"Slurm preempts no jobs (PreemptType={kind})"
+    if not mode.startswith(("CANCEL", "REQUEUE")):
+        return f"its PreemptMode is {mode}"
+    if all(int(each.get("PriorityTier", "1")) <= tier for each in partitions):
+        return f"no partition has a PriorityTier above its {tier}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierJobs:
+    """The jobs of one harvest.
+
+    Parameters
+    ----------
+    partition : str
+    name : str
+        Of each of them, and of no other job.
+    log : Path
+        Takes what they print.
+    """
+
+    partition: str
+    name: str
+    log: Path
+
+    def submit(self, node: str, script: Path, hold_s: float) -> str:
+        """Submit a carrier for a node; its job's number.
+
+        It is a step of the job, as Slurm tells steps at the start of the grace time to end, and scripts at its end.
+
+        Raises
+        ------
+        PollError
+            If Slurm refuses.
+        """
+        minutes = int(hold_s // MINUTE_S)
+        options = {
+            "partition": self.partition,
+            "job-name": self.name,
+            "nodelist": node,
+            "nodes": "1",
+            "mem": "0",
+            "time": str(minutes),
+            "deadline": f"now+{minutes * MINUTE_S + LONGEST_WAIT_S}",
+            "chdir": self.log.parent,
+            "output": self.log,
+            "open-mode": "append",
+        }
+        step = shlex.join(["srun", "--ntasks=1", "--mem=0", "--cpu-bind=none", "sh", str(script), node])
+        said = answer(
+            ["sbatch", "--parsable", "--exclusive", "--no-requeue"]
+            + [f"--{name}={value}" for name, value in options.items()]
+            + ["--wrap", f"exec {step}"]
+        )
+        number = said.strip().partition(";")[0]
+        if not number.isdecimal():
+            raise PollError(f"sbatch: Expected the number of a job, got {number[:80]!r}.")
+        return number
+
+    def listed(self) -> dict[str, str]:
+        """State of each of them that waits, runs or ends, by its number; a `PollError` if that is not known."""
+        said = answer(["squeue", "-h", "-a", "-u", str(os.geteuid()), "-n", self.name, "-o", "%A %j %T"])
+        rows = [line.split() for line in said.splitlines()]
+        if any(len(row) != 3 or not row[0].isdecimal() or row[1] != self.name for row in rows):
+            raise PollError(f"squeue: Expected jobs and their states, got {said[:80]!r}.")
+        return {number: state for number, _, state in rows}
+
+    def cancel(self, *numbers: str, signal: str = "") -> None:
+        """End some of them, or send a signal to their steps; a `PollError` if Slurm refuses."""
+        if numbers:
+            answer(["scancel", "-u", str(os.geteuid()), "-n", self.name, *(["-s", signal] if signal else []), *numbers])
