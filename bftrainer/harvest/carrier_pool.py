@@ -6,7 +6,15 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, Effect, PoolChanged, Release, Request
+from bftrainer.harvest.harvest_events import (
+    CarrierLeaving,
+    CarrierLost,
+    CarrierUp,
+    Effect,
+    PoolChanged,
+    Release,
+    Request,
+)
 
 _PATIENCE_S = 180.0
 """A carrier that did not come for so long is asked for again."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ import solvers
 from bftrainer.model import Decision, Event, EventKind, TaskSpec
 from bftrainer.replay import Allocator, Moves, Recorder, ReplayState, Settings
 from bftrainer.replay.allocator_settings import Effects, Indices, Status
+from bftrainer.replay.curve_learner import LEVEL_SD
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.state import NO_NODES
 from solvers.problem import DecidedBy, Held, StopReason
@@ -33,10 +35,15 @@ class MeasuredCurves(LearnedCurves):
         """Learn the curve of a task, too."""
         self._names = (self._names or frozenset()) | {name}
 
-    def forget(self, numbers: Iterable[int]) -> None:
-        """Have the next decision tell again what it believes of these tasks: what was asked before was none."""
-        for number in numbers:
-            self._believed.pop(number, None)
+    @contextmanager
+    def asked(self, state: ReplayState) -> Iterator[tuple[ReplayState, Iterable[int]]]:
+        """What would be believed, for no decision: it is believed anew when there is one."""
+        known = dict(self._believed)
+        levels = {number: (learner.level, learner.level_sd) for number, learner in self.learners.items()}
+        yield self.believed(state)
+        self._believed = known
+        for number, learner in self.learners.items():
+            learner.level, learner.level_sd = levels.get(number, (0.0, LEVEL_SD))
 
 
 class LiveAllocator(Allocator):
@@ -151,11 +158,12 @@ class LiveAllocator(Allocator):
         if not self.state.active.size or not self.state.pool + more:
             return 0
         state = replace(self.state, pool=self.state.pool + more)
-        believed, beliefs = self.curves.believed(state)
-        for number in beliefs:
-            self._tables.forget(number)
-        self.curves.forget(beliefs)
-        result = self.solve(self._problem(believed, None)[0])
+        with self.curves.asked(state) as (believed, changed):
+            for number in changed:
+                self._tables.forget(number)
+            result = self.solve(self._problem(believed, None)[0])
+            for number in changed:
+                self._tables.forget(number)
         return sum(state.kept if result.counts is None else result.counts)
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
@@ -175,6 +183,4 @@ def result_of(table: Mapping[str, Any]) -> solvers.SolveResult:
     numbers = {name: float(table[name]) for name in ("objective", "bound")}
     lists = {name: None if table[name] is None else tuple(table[name]) for name in ("counts", "choices")}
     marks: dict[str, Any] = {"stop_reason": StopReason(table["stop_reason"]), "held": Held(table["held"])}
-    return solvers.SolveResult(
-        **{**table, **numbers, **lists, **marks, "decided_by": DecidedBy(table["decided_by"])}
-    )
+    return solvers.SolveResult(**{**table, **numbers, **lists, **marks, "decided_by": DecidedBy(table["decided_by"])})

@@ -63,7 +63,9 @@ def harvest() -> None:
 )
 @click.argument("tasks", required=False, type=FILE)
 @click.option("--sample", is_flag=True, help="Show it in two minutes: three small tasks on the nodes of a sample log.")
-@click.option("--engine", type=click.Choice(["local", "slurm"]), default="local", show_default=True, help="Where nodes are from.")
+@click.option(
+    "--engine", type=click.Choice(["local", "slurm"]), default="local", show_default=True, help="Where nodes are from."
+)
 @click.option("--pool", type=FILE, help="Node log whose idle nodes are played.  [default: all nodes are idle always]")
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="X")
 @click.option("-o", "--output-dir", type=FILE, help="Directory of the harvest.  [default: harvest]")

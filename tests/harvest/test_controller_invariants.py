@@ -1,0 +1,192 @@
+"""What holds of a controller whatever happens: drawn worlds of nodes that come and go, and ranks that end anyhow."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrainer.harvest.carrier_pool import Limits
+from bftrainer.harvest.controller import Controller
+from bftrainer.harvest.harvest_directory import EventJournal
+from bftrainer.harvest.harvest_events import (
+    Asked,
+    CarrierLeaving,
+    CarrierLost,
+    CarrierUp,
+    Ended,
+    PoolChanged,
+    RankExited,
+    Release,
+    Removed,
+    Request,
+    Restarted,
+    StartRank,
+    StopRank,
+    Submitted,
+)
+from bftrainer.objectives import throughput
+from bftrainer.replay import Settings
+from tests.harvest.worlds_of_nodes import START_NS, controller, progress, table
+
+NODES = ("n1", "n2", "n3", "n4", "n5")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("join", "leave", "die", "exit", "crash", "train", "train", "wait", "restart", "remove")),
+        st.integers(0, 4),
+        st.integers(1, 5),
+    ),
+    min_size=5,
+    max_size=25,
+)
+
+
+class World:
+    """Carriers and ranks as a machine has them; complains if it is told to do what cannot be done."""
+
+    def __init__(self, made, journal=None):
+        self.made, self.journal, self.time_s = made, journal, 0.0
+        self.carriers, self.ranks, self.leaving = {}, {}, set()
+        self.saved, self.work, self.over = {}, {}, None
+        self.number = 0
+
+    def tell(self, *events):
+        """Let the controller take a step, and do what it says."""
+        self.time_s += 0.5
+        effects = self.made.step(self.time_s, events)
+        if self.journal is not None and (events or self.made.changed):
+            self.journal.add(self.made, events, effects)
+        for effect in effects:
+            match effect:
+                case Request():
+                    for node in effect.nodes:
+                        assert node not in self.carriers
+                        self.number += 1
+                        self.carriers[node] = f"c{self.number}"
+                    self.tell(*(CarrierUp(node, self.carriers[node]) for node in effect.nodes))
+                case StartRank():
+                    assert self.carriers[effect.node] == effect.carrier
+                    assert effect.node not in self.leaving
+                    assert effect.node not in self.ranks, "generations overlap on a node"
+                    self.ranks[effect.node] = effect
+                    if effect.rank == 0:
+                        name = effect.task.name
+                        self.work[name] = self.saved.setdefault(name, 0.0)
+                case StopRank():
+                    self.exits(effect.node, 0)
+                case Release():
+                    self.leave(effect.node)
+                case Ended():
+                    self.over = effect.reason
+        for life in self.made.tasks.values():
+            here = {node for node, each in self.made.pool.carriers.items() if each.told and not each.leaving}
+            assert life.nodes <= here, "a task holds a node that left"
+            assert not (life.is_over and life.nodes)
+            assert life.saved <= self.saved.get(life.name, 0.0)
+
+    def exits(self, node, status):
+        """A rank ends; told to, the first one has saved."""
+        rank = self.ranks.pop(node, None)
+        if rank is not None:
+            name = rank.task.name
+            if rank.rank == 0 and status == 0:
+                self.saved[name] = self.work[name]
+            self.tell(RankExited(name, rank.generation, node, status))
+
+    def leave(self, node):
+        """A carrier ends, after its rank."""
+        self.leaving.add(node)
+        self.tell(CarrierLeaving(node, self.carriers[node]))
+        self.exits(node, 0)
+        self.lose(node)
+
+    def lose(self, node):
+        """A carrier is gone."""
+        self.leaving.discard(node)
+        self.ranks.pop(node, None)
+        self.tell(CarrierLost(node, self.carriers.pop(node)), PoolChanged((node,)))
+
+    def train(self, amount):
+        """All tasks that run do some work, and save some."""
+        running = {rank.task.name: rank.generation for rank in self.ranks.values()}
+        for name, generation in running.items():
+            self.work[name] = self.work.get(name, 0.0) + 10.0 * amount
+            self.saved[name] = max(self.saved.get(name, 0.0), self.work[name] - 5.0)
+            self.tell(progress(name, generation, self.work[name], self.saved[name], self.time_s))
+
+    def happen(self, what, place, amount):
+        """One thing happens."""
+        node = NODES[place]
+        held = node in self.carriers and node not in self.leaving
+        if what == "join":
+            self.tell(PoolChanged((node,)))
+        elif what == "leave" and held:
+            self.leave(node)
+        elif what == "die" and held:
+            self.lose(node)
+        elif what in ("exit", "crash") and node in self.ranks:
+            self.exits(node, int(what == "crash"))
+        elif what == "train":
+            self.train(amount)
+        elif what == "wait":
+            self.time_s += 10.0 * amount
+            self.tell()
+        elif what == "remove":
+            self.tell(Removed("abc"[place % 3]))
+        elif what == "restart":
+            self.carriers, self.ranks, self.leaving = {}, {}, set()
+            self.tell(Restarted())
+
+
+def drawn(steps, journal=None):
+    """A world in which these things have happened."""
+    world = World(controller(settle_s=0.0), journal)
+    world.made.step(
+        0.1,
+        [
+            Submitted("tasks.toml", table(name, max_nodes=3, rescale=how))
+            for name, how in (("b", "restart"), ("c", "elastic"))
+        ],
+    )
+    for step in steps:
+        if world.over is None:
+            world.happen(*step)
+    return world
+
+
+@given(STEPS)
+def test_nothing_impossible_is_asked_for(steps):
+    """No task holds a node that left, generations never overlap on a node, and work goes on from checkpoints."""
+    world = drawn(steps)
+    if world.over is None:
+        world.tell(Asked("stop"))
+    assert not world.ranks
+    assert not world.carriers
+    world.made.finish("interrupted")
+    recording = world.made.allocator.recorder.recording
+    for task, life in zip(recording.tasks, world.made.tasks.values(), strict=False):
+        assert task.spec.name == life.name
+        assert abs(task.work_done - min(life.work, task.spec.work)) < 1e-6
+
+
+@given(steps=STEPS)
+def test_the_journal_replays(steps, tmp_path_factory):
+    """What is read again from a journal leads to the same state, to the last bit."""
+    place = tmp_path_factory.mktemp("journal")
+    journal = EventJournal(place)
+    journal.begin({"start_ns": START_NS, "settings": {}})
+    again = Controller(Settings(objective=throughput, solver="dp"), START_NS, Limits(settle_s=0.0))
+    first = controller(settle_s=0.0)
+    world = World(first, journal)
+    journal.add(first, [Submitted("tasks.toml", table())])
+    for step in steps:
+        if world.over is None:
+            world.happen(*step)
+    journal.close()
+    journal = EventJournal(place)
+    assert journal.replay(again) is None
+    journal.close()
+    assert again.tasks == first.tasks
+    for name in ("time_s", "pool"):
+        assert getattr(again.allocator.state, name) == getattr(first.allocator.state, name)
+    for name in ("owner", "counts", "progress", "status"):
+        assert (getattr(again.allocator.state, name) == getattr(first.allocator.state, name)).all()
