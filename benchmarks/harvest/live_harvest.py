@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.harvest.slurm import Slurm
+from tests.harvest.slurm import NODES, Slurm
 from tests.waiting import until
 
 PARTITION = "scavenge"
@@ -82,15 +82,16 @@ class LiveHarvest:
             return found
         return {"held": 0, "tasks": [], "notes": []}
 
-    def work(self) -> dict[str, float]:
-        """Work that each task has done."""
-        return {each["task"]: each["work"] for each in self.status()["tasks"]}
+    def wait_until_whole(self) -> None:
+        """Wait until it holds all the nodes that it can use, and then until each task has saved more work."""
+        until(self._holds_all)
+        before = self.saved()
+        until(lambda: all(work > before[name] for name, work in self.saved().items()))
 
-    def wait_for_work(self) -> None:
-        """Wait until each task trains."""
-        before = {name: self.work().get(name, 0.0) for name in self.names}
-        until(lambda: self.process.poll() is not None or all(self.work().get(n, 0.0) > before[n] for n in before))
+    def _holds_all(self) -> bool:
         assert self.process.poll() is None, self.output.read_text()
+        said = self.status()
+        return said["held"] == min(self.most, len(NODES)) and said["process"] == self.process.pid
 
     def saved(self) -> dict[str, float]:
         """Work in the newest checkpoint of each task."""

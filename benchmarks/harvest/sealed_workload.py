@@ -159,7 +159,7 @@ def compare(slurm: Slurm, jobs: Sequence[OrdinaryJob], folder: Path) -> tuple[Co
     """Play jobs without a harvest and with one, which has ended."""
     without = play(slurm, jobs, folder / "without")
     harvest = LiveHarvest(slurm, folder)
-    until(lambda: harvest.status()["held"] == min(harvest.most, len(NODES)))
+    harvest.wait_until_whole()
     harvested = play(slurm, jobs, folder / "with", harvest.most)
     assert harvest.stop() == 128 + 15, harvest.output.read_text()
     return Comparison(jobs, without, harvested), harvest

@@ -330,7 +330,7 @@ def _caveats(
         notes.append(
             "A task may spread over nodes of all partitions, as if they were alike, GPUs too: --partition assesses one."
         )
-    if log["quality"] is None and coverage is None:
+    if log["quality"] is None and coverage is None and provenance.get("format") != "watch":
         notes.append("Coverage was not checked: the node log does not say how it was recorded.")
     if best["useful_share_ci95"][0] is not None:
         unit, number = best["blocks"]["unit"], len(best["blocks"]["node_s"])
@@ -378,7 +378,7 @@ def _next(found: Mapping[str, Any], prices: MachinePrices) -> list[str]:
     log, texts = found["log"], []
     provenance = log["provenance"]
     notes = " ".join(provenance.get("notes") or [])
-    if log["quality"] is None and provenance.get("coverage") is None:
+    if log["quality"] is None and provenance.get("coverage") is None and provenance.get("format") != "watch":
         texts.append("Whether the log covers its window, and when nodes were down: assess the scheduler's log itself.")
     if "when nodes were down" in notes:
         texts.append(

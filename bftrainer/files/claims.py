@@ -34,6 +34,8 @@ class Claim:
         Its name in messages.
     patience_s : float
         How long to wait for a process that may be ending.
+    name : str
+        Of the lock's file, where there are several writers, each with a lock of its own.
 
     Raises
     ------
@@ -46,8 +48,8 @@ class Claim:
     # Locks are per process: closing any file of the same name would release them.
     _held: ClassVar[set[tuple[int, int]]] = set()
 
-    def __init__(self, directory: Path, called: Path, patience_s: float | None = None) -> None:
-        path = directory / LOCK
+    def __init__(self, directory: Path, called: Path, patience_s: float | None = None, name: str = LOCK) -> None:
+        self._name, path = name, directory / name
         deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
         while True:
             known = _identity(path)
@@ -75,7 +77,7 @@ class Claim:
 
     def drop(self, directory: Path) -> None:
         """Delete the lock's file, in the directory's present place, and give the lock back."""
-        (directory / LOCK).unlink(missing_ok=True)
+        (directory / self._name).unlink(missing_ok=True)
         self.release()
 
 

@@ -64,7 +64,8 @@ def answer(command: Sequence[str], limit_s: float = LIMIT_S) -> str:
         err.seek(0)
         said = err.read().decode(errors="replace").strip().splitlines()
         if status:
-            raise PollError(f"{command[0]}: {one_line(said[0]) if said else _ending(status)}.")
+            why = said[-1].removeprefix(f"{command[0]}: ").removesuffix(".") if said else _ending(status)
+            raise PollError(f"{command[0]}: {one_line(why)}.")
         return out.read().decode(errors="replace")
 
 

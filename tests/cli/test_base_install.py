@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -74,6 +75,9 @@ CALLS = (
     ("trace merge idle.parquet generated.parquet -o merged.parquet", None),
     ("trace export idle.parquet --batsim -o batsim.csv", None),
     ("trace anonymise idle.parquet -o anonymous.parquet --key-file key", None),
+    ("watch command --once -- echo n1 idle", None),
+    ("watch slurm --once", None),
+    ("watch command -o watched.parquet --every 1s --for 1s -- echo n1 idle", None),
     (f"zeus simulate {ZEUS} --recurrences 3", None),
     (f"zeus simulate {ZEUS} --recurrences 3 --figures figures", "report"),
     (f"zeus compare {ZEUS} --seeds 2 --recurrences 3", None),
@@ -118,12 +122,15 @@ def answers(tmp_path_factory):
     (work / "measured.csv").write_text("nodes,throughput\n1,10\n2,18\n")
     (work / "slurm.toml").write_text('system = "slurm"\njobs = 1\n')
     (work / "problem.json").write_text(json.dumps(document_of(AllocationProblem((), 1), Limits(), "dp")))
+    (work / "sinfo").write_text("#!/bin/sh\necho n1 idle idle\n")
+    (work / "sinfo").chmod(0o755)
     (work / "sweep.toml").write_text(
         'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
     )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", DRIVER, str(packages)],
         cwd=work,
+        env=os.environ | {"PATH": f"{work}:{os.environ['PATH']}"},
         input=json.dumps([shlex.split(line) for line, _ in CALLS]),
         capture_output=True,
         text=True,

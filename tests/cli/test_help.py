@@ -24,8 +24,8 @@ tasks = "tasks.toml"
 [grid]
 forward_time_s = [5.0, 10.0]
 """
-# Servers, real jobs and logs of many formats have tests of their own; their examples are parsed alone.
-PARSED = ("bso", "master", "import", "completion", "solve")
+# Servers, schedulers, real jobs and logs of many formats have tests of their own; their examples are parsed alone.
+PARSED = ("bso", "master", "import", "completion", "solve", "watch")
 
 
 def commands(command=cli, path=()):

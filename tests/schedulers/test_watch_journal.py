@@ -74,7 +74,8 @@ def test_what_nobody_saw_is_not_idle(imported, between):
     done = imported(session(0), poll(30), between, [] if between == session(90) else poll(90), poll(120, n2=None))
     assert idle(done) == {"n1": [(0, 60), (90, 120)], "n2": [], "n3": []}
     assert busy(done) == {"job": 90, "down": 90, "unknown": 90}
-    assert f"{int(between == missed(60))} polls were missed: of 0.01 h in all nothing is known" in done.quality.notes[1]
+    missing = int(between == missed(60))
+    assert f"of 0.01 h nothing is known, so no node is idle: {missing} polls were missed" in done.log.notes[1]
 
 
 def test_a_poll_may_be_a_little_late(imported):

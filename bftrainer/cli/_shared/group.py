@@ -123,6 +123,7 @@ _COMMANDS = {
     "sweep": ("bftrainer.cli.sweeps", "sweep", "Replay a grid or list of settings."),
     "tasks": ("bftrainer.cli.logs.tasks", "tasks", "Make task sets and scalability curves."),
     "trace": ("bftrainer.cli.logs.trace", "trace", "Measure, generate, cut and share traces of nodes."),
+    "watch": ("bftrainer.cli.harvest.watch", "watch", "Write down when nodes are idle, by asking a scheduler."),
     "zeus": ("bftrainer.cli.zeus.zeus", "zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
 }
 

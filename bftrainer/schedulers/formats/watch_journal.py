@@ -176,7 +176,7 @@ class _History:
         if self.last_ns and (self.is_missed or self.is_lost or time_ns > self.late_ns):
             self._lose_sight(min(self.known_ns, time_ns), time_ns)
         if self.is_restated:
-            changed = dict.fromkeys(self.states, BusyKind.AWAY) | changed
+            changed = {**dict.fromkeys(self.states, BusyKind.AWAY), **changed}
         for name in changed.keys() - self.states.keys():
             self.states[name] = BusyKind.AWAY, self.first_ns
         self._close(changed, time_ns)
@@ -227,5 +227,6 @@ class _History:
         reading.note(f"nodes were looked at every {every_s:g} s: what was idle for less may be missing.")
         if self.missed or unseen_h:
             reading.note(
-                f"{self.missed:,} polls were missed: of {unseen_h:,.2f} h in all nothing is known, so no node is idle."
+                f"of {unseen_h:,.2f} h nothing is known, so no node is idle: {self.missed:,} polls were missed, or "
+                "nobody watched."
             )

@@ -1,0 +1,133 @@
+"""`bftrainer watch`: write down when nodes are idle, by asking a running scheduler."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import sys
+import time
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bftrainer.cli._shared.group import LazyGroup
+from bftrainer.cli._shared.stdio import duration, print_table, tell
+from bftrainer.cli._shared.usage import refuse_unused
+from bftrainer.cli.replay.options import DURATION
+from bftrainer.cli.zeus.zeus_options import FILE, with_options
+from bftrainer.report.glossary import format_value
+
+if TYPE_CHECKING:
+    from bftrainer.harvest.watch import Poll
+
+_COMMANDS = {
+    "command": (__name__, "watch_command", "Watch by a command of your own that prints nodes and their states."),
+    "slurm": (__name__, "watch_slurm", "Watch Slurm, as any of its users."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer watch slurm -o idle.parquet --for 7d")
+def watch() -> None:
+    """Write down which nodes are idle, for `bftrainer assess` and replays. Nothing is started on them."""
+
+
+_watches = with_options(
+    click.option(
+        "-o", "--output", type=FILE, help="Node log to write, or to go on with; its journal stands beside it."
+    ),
+    click.option("--every", "every_s", type=DURATION, default="30s", show_default=True, help="Interval between polls."),
+    click.option("--for", "for_s", type=DURATION, help="How long to watch.  [default: until a signal comes]"),
+    click.option("--once", is_flag=True, help="Print how the nodes are now, and stop."),
+    click.option("--json", "as_json", is_flag=True, help="With --once: print JSON instead of a table."),
+)
+
+
+@click.command("slurm", epilog="Example: bftrainer watch slurm --once --partition batch")
+@click.option("--partition", metavar="NAME", help="Only nodes of this partition, or of several between commas.")
+@click.option(
+    "--carriers", metavar="NAME", help="Partition whose jobs make room for others: nodes that only they hold are idle."
+)
+@_watches
+def watch_slurm(
+    partition: str | None,
+    carriers: str | None,
+    output: Path | None,
+    every_s: float,
+    for_s: float | None,
+    once: bool,
+    as_json: bool,
+) -> None:
+    """Watch Slurm: ask sinfo which nodes are idle, again and again."""
+    from bftrainer.harvest.scheduler_polls import SlurmPoll
+
+    poll = SlurmPoll(partition, (lambda _, name: name == carriers) if carriers else None)
+    _watch(poll, output, every_s, for_s, once, as_json)
+
+
+@click.command("command", epilog="Example: bftrainer watch command -o idle.parquet -- ./nodes.sh --all")
+@click.argument("command", nargs=-1, required=True)
+@_watches
+def watch_command(
+    command: tuple[str, ...], output: Path | None, every_s: float, for_s: float | None, once: bool, as_json: bool
+) -> None:
+    """Watch by COMMAND, which prints a line for each node, its name and its state, or Slurm's JSON.
+
+    A state is idle, job, down, drain, maintenance, reserved, planned, powered-down, away, unknown, or one of Slurm's.
+    """
+    from bftrainer.harvest.scheduler_polls import CommandPoll
+
+    _watch(CommandPoll(command), output, every_s, for_s, once, as_json)
+
+
+def _watch(poll: Poll, output: Path | None, every_s: float, for_s: float | None, once: bool, as_json: bool) -> None:
+    """Watch until the time is over, or a signal comes."""
+    refuse_unused(
+        {
+            **dict.fromkeys(("output", "every_s", "for_s"), once and "--once only looks"),
+            "as_json": not once and "of --once",
+        }
+    )
+    if once:
+        _print_now(poll, as_json)
+        return
+    if output is None:
+        raise click.UsageError("Missing option '-o' / '--output', or --once.")
+    from bftrainer.harvest.watch import Watch, journal_path
+
+    command = shlex.join(["bftrainer", *sys.argv[1:]])
+    with Watch(poll, output, every_s, tell, command) as watching:
+        tell(f"{journal_path(output)}: {poll.source}, every {every_s:g} s; Ctrl-C ends the watch.")
+        with suppress(KeyboardInterrupt):  # as a server, it ends when it is told to
+            watching.run(math.inf if for_s is None else for_s)
+        done = watching.write()
+    if done is None:
+        tell(f"{output}: Not written, as nothing is known yet: two polls have a time in between.")
+        return
+    quality = done.quality
+    window = f"{duration(quality.window_s)}, {format_value(quality.idle_share, 'share')} idle"
+    polls = f"{watching.polls:,} polls, {watching.missed:,} missed"
+    click.echo(f"{output}: node log of {quality.nodes:,} nodes, {window}; {polls}")
+
+
+def _print_now(poll: Poll, as_json: bool) -> None:
+    """Print how many nodes are idle, and why the others are not."""
+    from bftrainer.model import iso
+    from bftrainer.nodelogs.hostlist import folded
+    from bftrainer.schedulers.formats.watch_journal import CAUSES
+
+    now, found = time.time_ns(), defaultdict(list)
+    names = {cause: name for name, cause in CAUSES.items()}
+    for node, cause in poll().items():
+        found[names[cause]].append(node)
+    states = {name: {"nodes": len(found[name]), "names": folded(found[name])} for name in CAUSES if name in found}
+    if as_json:
+        total = sum(map(len, found.values()))
+        known = {"time": iso(now), "source": poll.source, "nodes": total, "idle": len(found.get("idle", ()))}
+        click.echo(json.dumps(known | {"states": states}, indent=2))
+        return
+    rows = [[name.replace("_", " "), str(state["names"]), f"{state['nodes']:,}"] for name, state in states.items()]
+    print_table(["state", "names", "nodes"], rows, left=2)

@@ -1,0 +1,195 @@
+"""Watch a scheduler: write down, poll by poll, which nodes are idle: in a journal, and now and then as a node log."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from bftrainer.errors import PollError, SettingsError
+from bftrainer.files.claims import Claim
+from bftrainer.files.line_journal import LineJournal
+from bftrainer.files.writing import refuse_existing
+from bftrainer.harvest.pool_states import Pool, changes
+from bftrainer.model import iso
+from bftrainer.nodelogs.node_log_files import refuse_node_log, write_node_log
+from bftrainer.nodelogs.node_spans import nanoseconds
+from bftrainer.schedulers.data_quality import quality_path, write_quality_json
+from bftrainer.schedulers.formats.watch_journal import KIND, missed_line, poll_line, session_line, time_of
+from bftrainer.schedulers.import_log import Imported, import_log
+
+LEAST_EVERY_S = 1.0
+_STATED_ANEW_S = 86_400.0
+_WRITTEN_EVERY_S, _MOST_OF_TIME = 3600.0, 0.01
+_MILLISECOND = 0.001
+
+
+class Poll(Protocol):
+    """Asks for the states of nodes, as `SlurmPoll` and `CommandPoll` do."""
+
+    @property
+    def source(self) -> str:
+        """What is asked, in a few words."""
+
+    def __call__(self) -> Pool:
+        """States of the nodes now; a `PollError` if they are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchClock:
+    """The time of day, in seconds since 1970; a clock that is never put back; and how to wait."""
+
+    time_s: Callable[[], float] = time.time
+    steady_s: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+def journal_path(path: Path) -> Path:
+    """Path of the journal beside a node log: `idle.watch` for `idle.parquet` and `idle.csv.gz`."""
+    return path.parent / f"{path.name.removesuffix('.gz').rpartition('.')[0]}.watch"
+
+
+class Watch:
+    """Writes what polls say into a journal, and makes a node log of it; goes on where another one ended.
+
+    Parameters
+    ----------
+    poll : Poll
+    output : Path
+        The node log; its journal and its account stand beside it.
+    every_s : float
+        Seconds between polls, 1 or more.
+    say : callable
+        Takes lines for the user.
+    command : str
+        The user's command line, kept in the log's provenance.
+    clock : WatchClock, optional
+
+    Raises
+    ------
+    SettingsError
+        If the interval is too short.
+    OutputError
+        If another process is writing there, or a file of another origin stands there.
+    ResumeError
+        If the journal is of something else.
+    """
+
+    def __init__(
+        self,
+        poll: Poll,
+        output: Path,
+        every_s: float,
+        say: Callable[[str], None],
+        command: str = "",
+        clock: WatchClock | None = None,
+    ) -> None:
+        if not LEAST_EVERY_S <= every_s < math.inf:
+            raise SettingsError(f"Expected --every of {LEAST_EVERY_S:g} s or more, got {every_s:g} s.")
+        self._poll, self._output, self._every_s, self._say, self._command = poll, output, every_s, say, command
+        self._clock = clock or WatchClock()
+        place = journal_path(output)
+        is_new = not place.exists()
+        refuse_node_log(output, force=not is_new)
+        refuse_existing(quality_path(output), force=not is_new)
+        with ExitStack() as stack:
+            claim = Claim(output.parent, place, name=f".{place.name}.writing")
+            stack.callback(claim.drop, output.parent)
+            self._journal = LineJournal(place, KIND, poll.source)
+            stack.callback(self._journal.close)
+            self._open = stack.pop_all()
+        self._last_s = time_of(self._journal.last)
+        self._states: Pool = {}  # as the journal has them
+        self._stated_s = -math.inf
+        self._trouble = ""
+        self._in_journal = int(math.isfinite(self._last_s))
+        self.polls = self.missed = 0
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._open.close()
+
+    def run(self, for_s: float = math.inf) -> None:
+        """Poll at equal intervals, for so long; write the node log as soon as it has a length, and now and then.
+
+        Raises
+        ------
+        PollError
+            If the first poll fails; later ones are gaps.
+        OutputError
+            If there is no room.
+        """
+        steady_s, number, due_s = self._clock.steady_s, 0, -math.inf
+        begin_s = steady_s()
+        while True:
+            self.look()
+            if steady_s() >= due_s and self._in_journal > 1:
+                started_s = steady_s()
+                self.write()
+                due_s = steady_s() + max(_WRITTEN_EVERY_S, (steady_s() - started_s) / _MOST_OF_TIME)
+            number = max(number + 1, math.ceil((steady_s() - begin_s) / self._every_s))
+            if number * self._every_s > for_s:
+                return
+            self._clock.sleep(max(begin_s + number * self._every_s - steady_s(), 0.0))
+
+    def look(self) -> None:
+        """Poll once, and write down what has changed.
+
+        Raises
+        ------
+        PollError
+            If it fails and none has succeeded before.
+        OutputError
+            If there is no room.
+        """
+        at_s, trouble, pool = self._clock.time_s(), "", self._states
+        try:
+            pool = self._poll()
+            self.polls += 1
+        except PollError as fault:
+            if not self.polls:
+                raise
+            self.missed += 1
+            trouble = str(fault)
+        if at_s < self._last_s + _MILLISECOND:
+            trouble = f"The clock was put back: nothing is written until {iso(nanoseconds(self._last_s))}."
+        elif trouble:
+            self._append(at_s, missed_line(at_s, trouble))
+        elif at_s >= self._stated_s + _STATED_ANEW_S:
+            self._append(at_s, session_line(at_s, self._every_s), poll_line(at_s, pool))
+            self._stated_s, self._states = at_s, pool
+        else:
+            self._append(at_s, poll_line(at_s, changes(self._states, pool)))
+            self._states = pool
+        if bool(trouble) is not bool(self._trouble):
+            self._say(trouble or "The scheduler is seen again.")
+        self._trouble = trouble
+
+    def _append(self, at_s: float, *lines: str) -> None:
+        self._journal.append(*lines)
+        self._last_s = at_s
+        self._in_journal += 1
+
+    def write(self) -> Imported | None:
+        """Make the node log, and its account, of the whole journal; None if it holds less than two polls.
+
+        Raises
+        ------
+        LogError
+            If the journal is damaged.
+        OutputError
+            If they cannot be written.
+        """
+        if self._in_journal < 2:
+            return None
+        done = import_log("watch", [self._journal.path], None, self._command)
+        write_node_log(self._output, done.log)
+        write_quality_json(quality_path(self._output), done.quality)
+        return done

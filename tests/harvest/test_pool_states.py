@@ -1,0 +1,175 @@
+"""What a scheduler prints of its nodes tells which are idle, and why the others are not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bftrainer.errors import PollError
+from bftrainer.harvest.pool_states import changes, listed_pool, nodes_of_carriers, slurm_cause, slurm_pool
+from bftrainer.schedulers.busy_records import BusyKind
+
+# What sinfo of Slurm 22.05 printed of nodes in these states: all flags, and its own word.
+SEEN = {
+    "idle idle": None,
+    "allocated allocated": BusyKind.JOB,
+    "mixed mixed": BusyKind.JOB,
+    "idle+completing completing": BusyKind.JOB,
+    "allocated+drain draining": BusyKind.JOB,
+    "idle+drain drained": BusyKind.DRAIN,
+    "down down": BusyKind.DOWN,
+    "down+drain drained*": BusyKind.DRAIN,
+    "down+not_responding down*": BusyKind.DOWN,
+    "idle+not_responding idle*": BusyKind.DOWN,
+    "idle+fail fail": BusyKind.DOWN,
+    "idle+reboot_requested idle@": BusyKind.DOWN,
+    "unknown unknown*": BusyKind.UNKNOWN,
+    "idle+planned planned": BusyKind.PLANNED,
+    "idle+reserved+planned reserved": BusyKind.RESERVED,
+    "idle+maintenance+reserved+planned maint": BusyKind.MAINTENANCE,
+    "idle+cloud+powered_down idle~": BusyKind.POWERED_DOWN,
+    "idle+cloud+powering_up idle#": BusyKind.POWERED_DOWN,
+    "idle+cloud idle": None,
+    "idle+dynamic_norm idle": None,
+    "idle+blocked blocked": BusyKind.RESERVED,
+    "confused confused": BusyKind.UNKNOWN,
+}
+# Short forms, as sinfo prints them in columns that are narrow.
+SHORT = {
+    "alloc": BusyKind.JOB,
+    "mix-": BusyKind.JOB,
+    "comp": BusyKind.JOB,
+    "drng": BusyKind.JOB,
+    "drain*": BusyKind.DRAIN,
+    "plnd": BusyKind.PLANNED,
+    "idle-": BusyKind.PLANNED,
+    "resv": BusyKind.RESERVED,
+    "pow_dn": BusyKind.POWERED_DOWN,
+    "idle%": BusyKind.POWERED_DOWN,
+    "idle$": BusyKind.MAINTENANCE,
+    "boot^": BusyKind.DOWN,
+    "inval": BusyKind.DOWN,
+    "futr": BusyKind.DOWN,
+}
+
+
+@pytest.mark.parametrize(("states", "cause"), SEEN.items())
+def test_rows_of_sinfo(states, cause):
+    """A job comes before all else, then what is wrong with the node, then for whom it is kept."""
+    answer = "".join(f"{name:64}{states:41}{'':20}\n" for name, states in (("n1", states), ("n2", "idle idle")))
+    assert slurm_pool(answer) == {"n1": cause, "n2": None}
+
+
+@pytest.mark.parametrize(("state", "cause"), SHORT.items())
+def test_short_states(state, cause):
+    """They mean the same, upper case or lower."""
+    assert slurm_cause(state) == slurm_cause(state.upper()) == (BusyKind.DRAIN if state == "drng" else cause)
+
+
+@pytest.mark.parametrize(
+    ("states", "cause"),
+    [
+        ("allocated allocated", None),
+        ("mixed mixed", None),
+        ("allocated+drain draining", BusyKind.DRAIN),
+        ("allocated+reserved allocated", BusyKind.RESERVED),
+        ("down+completing down*", BusyKind.DOWN),
+    ],
+)
+def test_nodes_that_carriers_hold(states, cause):
+    """They are idle, unless something else is the matter; others are not."""
+    answer = f"n1 {states}\nn2 {states}\n"
+    assert slurm_pool(answer, {"n1"}) == {"n1": cause, "n2": BusyKind.JOB}
+
+
+def test_who_holds_nodes():
+    """A node that somebody else holds too is not ours; jobs without nodes hold none."""
+    answer = "1|scavenge|n[1-3]\n2_7|scavenge|n5\n3|batch|n3\n4|scavenge|\n5|scavenge|(null)\n"
+    assert nodes_of_carriers(answer, lambda _, partition: partition == "scavenge") == {"n1", "n2", "n5"}
+    assert nodes_of_carriers(answer, lambda job, _: job == "3") == set()
+    assert nodes_of_carriers("", lambda *_: True) == set()
+    with pytest.raises(PollError, match="Expected a job, its partition and its nodes in each line, got 'x'"):
+        nodes_of_carriers("x\n", lambda *_: True)
+
+
+def test_a_node_of_several_partitions():
+    """Its rows are one node, which is idle only if each says so."""
+    assert slurm_pool("n1 idle idle\nn1 idle idle\nn2 idle idle\nn2 down down\nn2 idle idle\n") == {
+        "n1": None,
+        "n2": BusyKind.DOWN,
+    }
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"nodes": [{"name": "n1", "state": ["IDLE"]}, {"name": "n2", "state": "idle", "state_flags": ["DRAIN"]}]},
+        {
+            "sinfo": [
+                {"node": {"state": ["IDLE"]}, "nodes": {"nodes": ["n1"]}},
+                {"node": {"state": ["IDLE", "DRAIN"]}, "nodes": {"nodes": ["n2"]}},
+            ]
+        },
+    ],
+    ids=["scontrol, slurmrestd, older sinfo", "newer sinfo"],
+)
+def test_json(document):
+    """As rows, in all versions."""
+    wanted = {"n1": None, "n2": BusyKind.DRAIN}
+    assert slurm_pool(json.dumps(document)) == listed_pool(json.dumps(document, indent=1)) == wanted
+
+
+def test_lines_of_any_program():
+    """A node or a hostlist, and a state of ours or of Slurm's."""
+    answer = "n[1-2] idle\n\n  n3\tjob\nn4 powered-down\nn5 powered_down\nn6 Unknown\nn7 drained*\n"
+    assert listed_pool(answer) == {
+        **dict.fromkeys(("n1", "n2")),
+        "n3": BusyKind.JOB,
+        **dict.fromkeys(("n4", "n5"), BusyKind.POWERED_DOWN),
+        "n6": BusyKind.UNKNOWN,
+        "n7": BusyKind.DRAIN,
+    }
+
+
+@pytest.mark.parametrize("read", [slurm_pool, listed_pool])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "\n",
+        "PARTITION AVAIL TIMELIMIT NODES STATE NODELIST\nbatch up infinite 8 idle n[1-8]\n",
+        "<html><body>502 Bad Gateway</body></html>",
+        "n1",
+        "n[1- idle idle",
+        "{",
+        "[" * 99_999,
+        "{" + '"nodes":[' * 20_000,
+        '{"nodes": []}',
+        '{"nodes": {"nodes": "n1"}}',
+        '{"nodes": [7]}',
+        '{"nodes": [{"hostname": "n1"}]}',
+        '{"jobs": [{"name": "x"}]}',
+    ],
+)
+def test_nonsense(read, answer):
+    """It is refused in one line."""
+    with pytest.raises(PollError) as caught:
+        read(answer)
+    assert "\n" not in str(caught.value)
+
+
+def test_states_that_nobody_knows():
+    """Of Slurm, which may have new ones, such a node is unknown; a program of one's own is wrong."""
+    assert slurm_pool("n1 sleeping sleeping\nn2 idle idle") == {"n1": BusyKind.UNKNOWN, "n2": None}
+    with pytest.raises(PollError, match="Expected a state such as idle, job or down, got 'sleeping'"):
+        listed_pool("n1 sleeping")
+
+
+def test_what_changed():
+    """Nodes in other states, new ones, and those that are gone, once."""
+    first = {"n1": None, "n2": BusyKind.JOB, "n3": None}
+    second = {"n1": BusyKind.JOB, "n2": BusyKind.JOB, "n4": None}
+    assert changes(first, second) == {"n1": BusyKind.JOB, "n3": BusyKind.AWAY, "n4": None}
+    assert changes(second, second) == {}
+    assert changes({}, first) == first

@@ -1,0 +1,331 @@
+"""A watch writes down what it is told: what it was not told is not idle, whatever the clock or the disk does."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from bftrainer.errors import OutputError, PollError, ResumeError, SettingsError
+from bftrainer.files.line_journal import LineJournal
+from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
+from bftrainer.harvest.pool_states import slurm_pool
+from bftrainer.harvest.watch import Watch, WatchClock, journal_path
+from bftrainer.model import iso
+from bftrainer.nodelogs import read_node_log
+from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.reading import ImportSettings
+
+DAY = 1788220800.0
+EVERY_S = 30.0
+
+
+class Scripted:
+    """A scheduler and its clock: what it prints is a function of time, None if it does not answer; nobody sleeps.
+
+    Parameters
+    ----------
+    answer : callable
+        Takes seconds since the beginning.
+    put_back : dict of float to float
+        When the clock is put back, in true seconds, and by how much.
+    """
+
+    source = "sinfo"
+
+    def __init__(self, answer, put_back=()):
+        self.answer, self.put_back, self.now_s, self.naps = answer, dict(put_back), 0.0, 0
+
+    def __call__(self):
+        said = self.answer(self.now_s)
+        if said is None:
+            raise PollError("sinfo: slurm_load_partitions: Unable to contact slurm controller (connect failure).")
+        return slurm_pool(said)
+
+    @property
+    def clock(self):
+        """Times of day, steady ones, and how to wait."""
+        return WatchClock(self.time_s, lambda: self.now_s, self.sleep)
+
+    def time_s(self):
+        """What the clock on the wall says."""
+        return DAY + self.now_s - sum(by for at, by in self.put_back.items() if at <= self.now_s)
+
+    def sleep(self, time_s):
+        """Time goes by."""
+        self.now_s += time_s
+
+
+def watched(scripted, path, for_s, every_s=EVERY_S):
+    """Watch for some seconds, into a node log; what was said, and the import."""
+    said = []
+    with Watch(scripted, path, every_s, said.append, "bftrainer watch slurm", scripted.clock) as watch:
+        watch.run(for_s)
+        return said, watch.write()
+
+
+IDLE = lambda _: "n1 idle idle\nn2 allocated allocated\n"  # noqa: E731
+WORDS = {
+    "idle": ["idle idle"],
+    "job": ["allocated allocated", "mixed mixed", "idle+completing completing"],
+    "down": ["down down", "idle+not_responding idle*"],
+    "drain": ["idle+drain drained"],
+    "maintenance": ["idle+maintenance+reserved maint"],
+    "reserved": ["idle+reserved reserved"],
+    "planned": ["idle+planned planned"],
+    "powered_down": ["idle+cloud+powered_down idle~"],
+}
+
+
+@dataclass
+class Machine:
+    """24 hours of a machine, poll by poll: by node the cause of each interval, `away` where there is none."""
+
+    polls: int = 2880
+    causes: dict[str, list[str]] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+
+    def __post_init__(self):
+        rng = random.Random(7)
+        for number in range(1, 21):
+            row: list[str] = []
+            while len(row) < self.polls:
+                cause = rng.choice(["idle"] * 6 + ["job"] * 6 + list(WORDS))
+                row += [cause] * rng.choice([1, 1, 2, 7, 30, 120, 400])
+            self.causes[f"n{number:02}"] = row[: self.polls]
+        # n05 is renamed, n20 is added in the morning, n01 leaves for two hours, n11 for good.
+        row, away = self.causes["n05"], ["away"] * self.polls
+        self.causes["n05"], self.causes["gpu05"] = row[:1000] + away[1000:], away[:1000] + row[1000:]
+        self.causes["n20"] = away[:700] + self.causes["n20"][700:]
+        self.causes["n01"][500:740] = away[500:740]
+        self.causes["n11"][2000:] = away[2000:]
+        # Of the controller's forty minutes and of single polls nothing is known.
+        self.lost = {*range(1500, 1580), *rng.sample(range(1, self.polls - 1), 25)}
+
+    def answer(self, time_s):
+        """What sinfo prints then."""
+        at = round(time_s / EVERY_S)
+        if at in self.lost:
+            return None
+        rows = {name: row[min(at, self.polls - 1)] for name, row in self.causes.items()}
+        told = {name: WORDS[cause][at % len(WORDS[cause])] for name, cause in rows.items() if cause != "away"}
+        return "".join(f"{name} {states}\n" for name, states in told.items())
+
+    def table(self):
+        """The same history as a table of busy spans, which knows nothing of polls."""
+        rows = ["start,end,nodes,cause"]
+        for name, row in self.causes.items():
+            seen, known = [], "away"
+            for at, cause in enumerate(row):
+                known = known if at in self.lost else cause
+                seen.append("unknown" if at in self.lost and known != "away" else known)
+            begin = 0
+            for cause, some in groupby(seen):
+                end = begin + len(list(some))
+                if cause != "idle":
+                    rows.append(f"{int(DAY + begin * EVERY_S)},{int(DAY + end * EVERY_S)},{name},{cause}")
+                begin = end
+        return "\n".join(rows) + "\n"
+
+
+def test_a_day_is_as_an_importer_has_it(tmp_path, monkeypatch):
+    """24 hours of missed polls, renamed nodes and a controller that is down give the node log of the same history."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # whether it outlasts a loss of power is not the question here
+    machine = Machine()
+    _, done = watched(Scripted(machine.answer), tmp_path / "idle.parquet", machine.polls * EVERY_S)
+    (tmp_path / "busy.csv").write_text(machine.table())
+    settings = ImportSettings(
+        map=tuple(f"{role}={role}" for role in ("start", "end", "nodes", "cause")),
+        start=iso(done.log.start_ns),
+        end=iso(done.log.end_ns),
+        window="asked",
+        nodes="gpu05,n[01-20]",
+        unseen="idle",
+        min_gap_s=0.0,
+    )
+    other = import_log("table", [tmp_path / "busy.csv"], settings)
+    assert done.log.window_s == 24 * 3600
+    log = read_node_log(tmp_path / "idle.parquet")
+    assert (log.nodes, log.start_ns, log.end_ns) == (other.log.nodes, other.log.start_ns, other.log.end_ns)
+    for name in ("time_ns", "node", "idle"):
+        np.testing.assert_array_equal(getattr(log, name), getattr(other.log, name))
+    assert done.quality.busy_node_s == other.quality.busy_node_s
+    assert set(done.quality.busy_node_s) == {*WORDS, "away", "unknown"} - {"idle"}
+    assert log.provenance["format"] == "watch"
+    assert next(note for note in other.log.notes if note.startswith("node-hours")) in log.notes
+
+
+def test_restarted_it_goes_on(tmp_path):
+    """Ended and begun again, also by kill -9, it gives one log; between the two nothing is known."""
+    machine, path = Machine(), tmp_path / "idle.parquet"
+    scripted = Scripted(machine.answer)
+    watched(scripted, path, 100 * EVERY_S)
+    scripted.now_s = 110 * EVERY_S
+    watched(scripted, path, 90 * EVERY_S)
+    journal = journal_path(path)
+    journal.write_bytes(journal.read_bytes()[:-7])  # the last line was torn
+    scripted.now_s = 200 * EVERY_S
+    _, done = watched(scripted, path, 100 * EVERY_S)
+    (tmp_path / "other").mkdir()
+    machine.lost |= {*range(101, 110)}
+    _, whole = watched(Scripted(machine.answer), tmp_path / "other" / "idle.parquet", 300 * EVERY_S)
+    for name in ("time_ns", "node", "idle"):
+        np.testing.assert_array_equal(getattr(done.log, name), getattr(whole.log, name))
+    assert done.quality.busy_node_s == whole.quality.busy_node_s
+
+
+def test_a_day_is_told_anew(tmp_path):
+    """A damaged line costs a day at most: all nodes are told again every day."""
+    watched(Scripted(IDLE), tmp_path / "idle.parquet", 3 * 86_400, every_s=3600)
+    assert journal_path(tmp_path / "idle.parquet").read_text().count("+ idle n1 job n2 ") == 4
+
+
+def test_a_clock_that_is_put_back(tmp_path):
+    """Time that comes twice counts once, as it was seen first; polls go on at the same pace."""
+    scripted = Scripted(IDLE, put_back={300.0: 120.0, 900.0: 1.0})
+    said, done = watched(scripted, tmp_path / "idle.parquet", 1200)
+    assert done.log.window_s == 1200 - 120 - 1
+    assert said == [
+        f"The clock was put back: nothing is written until {iso(int((DAY + 270) * 1e9))}.",
+        "The scheduler is seen again.",
+    ]
+    assert set(done.quality.busy_node_s) == {"job"}
+
+
+def test_a_machine_that_slept(tmp_path):
+    """A jump of the clock is a gap."""
+    scripted = Scripted(IDLE, put_back={300.0: -5000.0})
+    _, done = watched(scripted, tmp_path / "idle.parquet", 600)
+    assert done.quality.busy_node_s == {"job": 600.0, "unknown": 2 * 5000.0}
+
+
+def test_slow_answers(tmp_path):
+    """Polls that take longer than the interval are begun at multiples of it, and what lies between is not known."""
+    scripted = Scripted(lambda _: scripted.sleep(40.0) or "n1 idle idle\n")
+    _, done = watched(scripted, tmp_path / "idle.parquet", 600)
+    assert np.isin(done.log.time_ns, [int((DAY + at * 30) * 1e9) for at in range(30)]).all()
+    assert done.quality.busy_node_s == {"unknown": 300.0}
+
+
+def test_two_watches_on_one_file(tmp_path):
+    """The second is refused in one line, and the first goes on."""
+    path = tmp_path / "idle.parquet"
+    with Watch(Scripted(IDLE), path, 1.0, print) as first:
+        first.look()
+        with pytest.raises(OutputError, match=r"idle\.watch: This process is writing there already"):
+            Watch(Scripted(IDLE), path, 1.0, print)
+        first.look()
+    assert [each.name for each in tmp_path.iterdir()] == ["idle.watch"]
+
+
+def test_other_files_stay_as_they_are(tmp_path):
+    """A node log of another origin, a journal of another partition, and what is no journal are not touched."""
+    path = tmp_path / "idle.parquet"
+    path.write_text("mine")
+    with pytest.raises(OutputError, match=r"idle\.parquet: File exists"):
+        Watch(Scripted(IDLE), path, 30.0, print)
+    assert [each.name for each in tmp_path.iterdir()] == ["idle.parquet"]
+    path.unlink()
+    watched(Scripted(IDLE), path, 60)
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    other = Scripted(IDLE)
+    other.source = "sinfo -p gpu"
+    with pytest.raises(ResumeError, match=r"idle\.watch: Expected a journal of sinfo -p gpu, got one of sinfo\."):
+        Watch(other, path, 30.0, print)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+
+
+def test_the_first_poll_has_to_work(tmp_path):
+    """Or nobody would notice for days that nothing is written; later ones are missed, and said once."""
+    with pytest.raises(PollError, match="Unable to contact slurm controller"):
+        watched(Scripted(lambda _: None), tmp_path / "idle.parquet", 600)
+    said, done = watched(Scripted(lambda at: None if 100 < at < 300 else IDLE(at)), tmp_path / "idle.parquet", 600)
+    assert [line.partition(":")[0] for line in said] == ["sinfo", "The scheduler is seen again."]
+    assert done.quality.busy_node_s["unknown"] == 2 * 180.0
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    """It ends with one line; what was written is whole, and a later watch goes on with it."""
+    path, append = tmp_path / "idle.parquet", LineJournal.append
+    rooms = iter(range(5))
+
+    def full(journal, *texts):
+        """Find room five times."""
+        if next(rooms, None) is None:
+            raise OutputError("No space left on device.")
+        append(journal, *texts)
+
+    monkeypatch.setattr(LineJournal, "append", full)
+    scripted = Scripted(IDLE)
+    with pytest.raises(OutputError, match="No space left"):
+        watched(scripted, path, 600)
+    monkeypatch.undo()
+    _, done = watched(scripted, path, 600)
+    assert done.log.window_s == 90 + 30 + 600
+
+
+class Replayed:
+    """A scheduler whose nodes are idle as in a log, over and over, with a clock that nobody waits for."""
+
+    source = "sinfo"
+
+    def __init__(self, log, nodes):
+        times_ns, counts, idle = log.row_index.time_ns, log.row_index.start, log.idle
+        self.states, self.changes, self.at = (
+            dict.fromkeys((f"r{at // 18:02}n{at % 18:02}" for at in range(nodes)), BusyKind.JOB),
+            [],
+            0,
+        )
+        names, of = list(self.states), np.arange(nodes) % len(log.nodes)
+        copies = [[names[one] for one in np.flatnonzero(of == node)] for node in range(len(log.nodes))]
+        for row, time_ns in enumerate(times_ns.tolist()):
+            some = range(counts[row], counts[row + 1])
+            new = {name: None if idle[at] else BusyKind.JOB for at in some for name in copies[log.node[at]]}
+            self.changes.append(((time_ns - log.start_ns) / 1e9, new))
+        self.now_s = 0.0
+
+    def __call__(self):
+        while self.at < len(self.changes) and self.changes[self.at][0] <= self.now_s:
+            self.states |= self.changes[self.at][1]
+            self.at += 1
+        return dict(self.states)
+
+
+def bytes_a_year(log, folder, nodes=1000):
+    """Size of a year's journal of polls of so many nodes, if all of it is like the log."""
+    replayed, path = Replayed(log, nodes), folder / "idle.parquet"
+    clock = WatchClock(lambda: DAY + replayed.now_s, lambda: replayed.now_s, None)
+    with Watch(replayed, path, EVERY_S, print, clock=clock) as watch:
+        while replayed.now_s <= log.window_s:
+            watch.look()
+            replayed.now_s += EVERY_S
+    return journal_path(path).stat().st_size * 365 * 86_400 / log.window_s
+
+
+def test_a_year_of_polls(tmp_path, monkeypatch):
+    """Of 1,000 nodes that change as often as those of the sample's second day, 12 times, fits in 200 MB."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    log = read_node_log(sample_path(SAMPLE_NODE_LOG))
+    log = log.since(log.start_ns + 86_400 * 10**9).ending(log.start_ns + 2 * 86_400 * 10**9)
+    assert 11 < log.node.size / len(log.nodes) / (log.window_s / 86_400) < 13
+    assert 40e6 < bytes_a_year(log, tmp_path) < 200e6
+
+
+@pytest.mark.slow
+def test_a_year_of_polls_of_summit(tmp_path, published, monkeypatch):
+    """So does one of 1,000 nodes of Summit."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    log = read_node_log(published / "ndstat-10sdn6-evt.tar.gz").selected(0, 1000)
+    assert 20e6 < bytes_a_year(log, tmp_path) < 200e6
+
+
+@pytest.mark.parametrize("every_s", [0.0, 0.5, float("inf")])
+def test_intervals_that_are_none(tmp_path, every_s):
+    """Slurm is not asked more than once a second."""
+    with pytest.raises(SettingsError, match="Expected --every of 1 s or more"):
+        Watch(Scripted(IDLE), tmp_path / "idle.parquet", every_s, print)

@@ -1,0 +1,151 @@
+"""`bftrainer watch` as it is typed: it prints the pool, writes a node log, and ends when it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from bftrainer.harvest.pool_states import SINFO_FIELDS, slurm_pool
+from bftrainer.nodelogs import read_node_log
+from bftrainer.schedulers.import_log import import_log
+from tests.harvest.slurm import NODES
+from tests.tiny import installed
+from tests.waiting import until
+
+NOW = ["command", "--", "printf", "n[1-3] idle\nn4 drained\nn9 job\n"]
+
+
+def bftrainer(*words, cwd, **options):
+    """Run a command to its end."""
+    known = {"capture_output": True, "text": True, "timeout": 120.0, "check": False}
+    return subprocess.run([installed("bftrainer"), *words], cwd=cwd, **(known | options))
+
+
+@pytest.fixture
+def started(tmp_path):
+    """`started(words, env)` starts a watch that writes idle.parquet, and waits for its first polls."""
+    processes = []
+
+    def start(*words, **options):
+        process = subprocess.Popen(
+            [installed("bftrainer"), "watch", *words], cwd=tmp_path, stdout=-1, stderr=-1, text=True, **options
+        )
+        processes.append(process)
+        until(lambda: process.poll() is not None or journal(tmp_path).count(" + ") > 1)
+        assert process.poll() is None, process.communicate()
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def journal(folder):
+    """Text of the journal; empty if there is none."""
+    path = folder / "idle.watch"
+    return path.read_text() if path.exists() else ""
+
+
+def test_how_the_nodes_are_now(tmp_path):
+    """A table by state, or JSON; nothing is written."""
+    done = bftrainer("watch", *NOW[:1], "--once", *NOW[1:], cwd=tmp_path)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows == [["state", "names", "nodes"], ["idle", "n[1-3]", "3"], ["job", "n9", "1"], ["drain", "n4", "1"]]
+    done = bftrainer("watch", *NOW[:1], "--once", "--json", *NOW[1:], cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert (found["nodes"], found["idle"]) == (5, 3)
+    assert found["states"]["drain"] == {"nodes": 1, "names": "n4"}
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["command", "-o", "idle.parquet", "--", "no-such-command"], 2, "no-such-command: No such command."),
+        (["command", "-o", "idle.parquet", "--", "false"], 1, "false: Failed with status 1."),
+        (["command", "-o", "idle.parquet", "--", "echo", "x"], 1, "echo: Expected a node and its state in each line"),
+        (["command", "--once", "--", "echo", "x"], 1, "echo: Expected a node and its state in each line"),
+        (["command", "-o", "idle.txt", "--", "true"], 2, "idle.txt: "),
+        (["command", "-o", "nowhere/idle.parquet", "--", "true"], 2, "No such directory: nowhere"),
+        (["command", "-o", "idle.parquet", "--every", "0s", "--", "true"], 2, "Expected --every of 1 s or more"),
+        (["command", "--", "true"], 2, "'-o' / '--output', or --once"),
+        (["command", "--once", "-o", "x.csv", "--", "true"], 2, "--output (--once only looks)"),
+        (["command", "-o", "x.csv", "--json", "--", "true"], 2, "--json (of --once)"),
+    ],
+)
+def test_what_cannot_be(tmp_path, words, status, message):
+    """One line, and no journal without a poll in it."""
+    done = bftrainer("watch", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert journal(tmp_path).count("\n") <= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_told_to_end(tmp_path, started, number):
+    """It ends as a server does, with all written; a second watch of the same file is refused while it goes on."""
+    words = ("command", "-o", "idle.parquet", "--every", "1s", *NOW[1:])
+    process = started(*words)
+    second = bftrainer("watch", *words, cwd=tmp_path)
+    assert second.returncode == 2
+    assert second.stderr == f"Error: idle.watch: Process {process.pid} on {os.uname().nodename} is writing there.\n"
+    process.send_signal(number)
+    out, err = process.communicate()
+    assert (process.returncode, len(err.splitlines())) == (0, 1)
+    assert out.startswith("idle.parquet: node log of 5 nodes, ")
+    log = read_node_log(tmp_path / "idle.parquet")
+    assert log.nodes == ("n1", "n2", "n3", "n4", "n9")
+    assert log.window_s >= 0.9
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["idle.parquet", "idle.quality.json", "idle.watch"]
+
+
+@pytest.mark.slow
+def test_killed_it_goes_on(tmp_path, started):
+    """After kill -9 the same command goes on in the same file."""
+    words = ("command", "-o", "idle.csv", "--every", "1s")
+    process = started(*words, *NOW[1:])
+    process.kill()
+    process.wait()
+    done = bftrainer("watch", *words, "--for", "1s", *NOW[1:], cwd=tmp_path)
+    assert done.returncode == 0
+    assert journal(tmp_path).count(" = ") == 2
+    assert read_node_log(tmp_path / "idle.csv").window_s > 1.9
+
+
+@pytest.mark.slow
+def test_a_real_slurm(tmp_path, started, slurm):
+    """Jobs, a drained node and a controller that is killed stand in the log as what they are; `assess` takes it."""
+    env = slurm.environ
+    words = ("slurm", "-o", "idle.parquet", "--every", "1s", "--partition", "batch", "--carriers", "scavenge")
+    process = started(*words, env=env)
+    slurm.submit("sleep 600", "-N2", "-p", "scavenge")
+    slurm.submit("sleep 600", "-N3")
+    until(lambda: " job n" in journal(tmp_path))
+    slurm.told("scontrol", "update", "nodename=n8", "state=drain", "reason=a test")
+    until(lambda: "drain n8" in journal(tmp_path))
+    slurm.kill("slurmctld")
+    until(lambda: " ? sinfo: slurm_load_" in journal(tmp_path))
+    slurm.start_controller()
+    until(lambda: journal(tmp_path).rpartition(" ? ")[2].count(" + ") > 1)
+    process.send_signal(signal.SIGTERM)
+    err = process.communicate()[1]
+    assert process.returncode == 0, err
+    assert "Unable to contact slurm controller" in err
+    quality = import_log("watch", [tmp_path / "idle.watch"]).quality
+    assert set(quality.busy_node_s) == {"job", "drain", "unknown"}, journal(tmp_path)
+    assert sum(quality.busy_node_s.values()) + quality.idle_node_s == pytest.approx(8 * quality.window_s)
+    log = read_node_log(tmp_path / "idle.parquet")
+    assert log.nodes == NODES
+    assert log.idle[log.node == NODES.index("n8")][:2].tolist() == [True, False]
+    done = bftrainer("assess", "idle.parquet", "--least-window", "1s", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Coverage was not checked" not in done.stdout
+    if os.geteuid() == 0:  # as which nobody has to watch
+        words = ("sinfo", "-h", "-N", "-a", "-O", SINFO_FIELDS)
+        until(lambda: slurm_pool(slurm.run(*words, user="nobody").stdout) == slurm_pool(slurm.told(*words)))
