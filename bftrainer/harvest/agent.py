@@ -8,7 +8,7 @@ is under a `bftrainer.supervisor`, which ends all that the rank has started, als
 The file
 descriptors FD stay open until all are gone.
 
-Messages are lines of JSON. Linux only, and nothing of the package but the supervisor: an agent is small and starts fast.
+Messages are lines of JSON. Linux only, and nothing of the package but the supervisor: an agent is small.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _Rank:
         if not found or found == self.told:
             return None
         self.told = found
-        return found[:3] if len(found) > 2 else [found[0], -1.0, time.time()]  # noqa: PLR2004
+        return found[:3] if len(found) > 2 else [found[0], -1.0, time.time()]
 
     def tail(self) -> str:
         """The last lines of its log, if it failed."""
@@ -173,7 +173,7 @@ class Agent:
         self._signals = supervisor.signal_pipe()
         supervisor.adopt_orphans()
         self._hear(self._link, self._ordered)
-        self._hear(self._signals, lambda: (os.read(self._signals, 64), self.leave()))
+        self._hear(self._signals, self.leave)
 
     def _hear(self, source: Any, do: Callable[[], object]) -> None:
         self._selector.register(source, selectors.EVENT_READ, do)
@@ -257,6 +257,7 @@ class Agent:
         """Say that the node is given back, and ask all ranks to end."""
         if not self._left:
             self._left = True
+            self._selector.unregister(self._signals)
             self._say("leaving")
             for rank in self._ranks:
                 rank.stop()

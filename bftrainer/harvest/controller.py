@@ -1,4 +1,4 @@
-"""The controller of a harvest: a state machine that takes in what happens, lets the allocator decide, and says what to do.
+"""The controller of a harvest: a state machine that takes in what happens, and says what is to be done.
 
 It reads no clock and no file and starts nothing: events in, effects out. The same events lead to the same state, from
 which a harvest goes on whose controller was killed.
@@ -139,7 +139,7 @@ class Controller:
             case RankExited():
                 self._rank_exited(event)
             case Progressed():
-                behind = self.tasks[event.task].report(event)
+                behind = self.tasks[event.task].report(event, self.epoch_s)
                 if behind > 1e-9 * max(1.0, event.saved):
                     self._say(f"{event.task} went on from {event.work:g}, {behind:g} before its last checkpoint.")
             case Submitted():
@@ -153,6 +153,8 @@ class Controller:
             case Restarted():
                 for node, carrier in [*self.pool.carriers.items()]:
                     self._carrier_went(CarrierLost(node, carrier.name))
+                for life in self.tasks.values():
+                    life.disturbed()
                 self.pool.idle, self.pool.requested = {}, {}
                 self.pool.closed, self.ending = False, None
 
@@ -162,7 +164,6 @@ class Controller:
             for life in self.tasks.values():
                 life.nodes.discard(event.node)
                 if life.current is not None and event.node in life.current.live:
-                    life.begin_change(self.time_s, self.epoch_s)
                     life.current.lost = True
         if isinstance(event, CarrierLost) and event.node in self._busy and event.node not in self.pool.carriers:
             self._rank_gone(*self._busy[event.node], event.node)
@@ -186,8 +187,7 @@ class Controller:
 
     def _generation_ended(self, life: TaskLife, generation: Generation, *, asked: bool) -> None:
         self._measure_task(life)
-        life.begin_change(self.time_s, self.epoch_s)
-        life.end_generation(self.epoch_s)
+        life.current = None
         if life.is_over or generation.lost:
             return
         if generation.failed is not None:
@@ -200,6 +200,7 @@ class Controller:
 
     def _failed(self, life: TaskLife, why: str) -> None:
         """Let a task try again after a while, or park it."""
+        life.disturbed()
         life.failures = 1 if life.saved > life.failed_at else life.failures + 1
         life.failed_at, life.why = life.saved, why
         life.retry_s = self.time_s + min(_LONGEST_RETRY_S, 2.0 ** (life.failures - 1) - 0.5)
@@ -278,6 +279,8 @@ class Controller:
         decision = self.allocator.on_event(*events)
         for life in self._submitted:
             life.status = TaskStatus.ACTIVE
+        for name, (count, charges) in self.allocator.charges.items():
+            self.tasks[name].decided(self.time_s, self.epoch_s, count, charges)
         for name, nodes in decision.removed.items():
             self.tasks[name].nodes.difference_update(nodes)
         for name, nodes in decision.added.items():
@@ -290,7 +293,6 @@ class Controller:
         generation = life.current
         if generation is None:
             if life.nodes and self.time_s >= life.retry_s and not life.nodes & self._busy.keys():
-                life.begin_change(self.time_s, self.epoch_s)
                 self._serial += 1
                 port = self._first_port + self._serial % _PORTS
                 self._start_ranks(life.start(tuple(sorted(life.nodes)), port), life, life.nodes)
@@ -298,7 +300,6 @@ class Controller:
             if life.task.rescale == "elastic" and generation.failed is None and life.nodes & generation.live:
                 self._reshape(life, generation)
             else:
-                life.begin_change(self.time_s, self.epoch_s)
                 self._stop_ranks(life, generation, generation.live)
 
     def _reshape(self, life: TaskLife, generation: Generation) -> None:
@@ -307,7 +308,6 @@ class Controller:
         fresh = sorted(node for node in life.nodes if node not in kept and node not in self._busy)
         if not fresh and tuple(kept) == generation.nodes:
             return
-        life.begin_change(self.time_s, self.epoch_s)
         self._stop_ranks(life, generation, generation.live.difference(kept))
         self._start_ranks(life.reshape((*kept, *fresh)), life, fresh)
 

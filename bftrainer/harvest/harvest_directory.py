@@ -31,15 +31,13 @@ from bftrainer.harvest.harvest_events import (
     event_table,
 )
 from bftrainer.harvest.live_allocator import result_of, result_table
-from bftrainer.harvest.task_life import TaskLife
-from bftrainer.model import NS_PER_S, NodeLog, ScalingCurve, TaskSpec
+from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
-from bftrainer.replay.curve_learner import CurveLearner
 from bftrainer.runs import ReplayConfig, RunResult, write_run
 from bftrainer.runs.result import Timings
 from bftrainer.tasksets import write_task_set
 
-JOURNAL, STATUS, REQUESTS = "journal", "status.json", "requests"
+JOURNAL, STATUS, PAGE, REQUESTS = "journal", "status.json", "status.html", "requests"
 NODE_LOG, TASKS, MEASURED = "idle.parquet", "tasks.toml", "measured.toml"
 _HARVEST = b"harvest"
 _VERSION = 1
@@ -72,13 +70,24 @@ class EventJournal:
         self.header = {"version": _VERSION, **header}
         self._append(self.header)
 
-    def add(self, controller: Controller, events: Sequence[HarvestEvent], effects: Sequence[Effect] = ()) -> None:
-        """Write a step of the controller: the events, what was decided, and which carriers were asked for."""
+    def add(
+        self,
+        controller: Controller,
+        events: Sequence[HarvestEvent],
+        effects: Sequence[Effect] = (),
+        earlier: Sequence[HarvestEvent] = (),
+    ) -> None:
+        """Write a step of the controller: the events, what was decided, and which carriers were asked for.
+
+        What steps before it took in that changed nothing, `earlier`, stands apart: a step of such events alone is one
+        that decides nothing, but one without events may.
+        """
         answer = controller.allocator.result
         asked = [node for effect in effects if isinstance(effect, Request) for node in effect.nodes]
         self._append(
             {
                 "time_s": controller.time_s,
+                "earlier": [event_table(event) for event in earlier],
                 "events": [event_table(event) for event in events],
                 "asked": asked,
                 "answer": None if answer is None else result_table(answer),
@@ -98,6 +107,8 @@ class EventJournal:
             if reason is None:
                 if frame["answer"] is not None:
                     controller.allocator.answers.append(result_of(frame["answer"]))
+                if frame["earlier"]:
+                    controller.step(0.0, [event_of(table) for table in frame["earlier"]])
                 controller.step(frame["time_s"], [event_of(table) for table in frame["events"]])
                 controller.pool.expect(frame["asked"], controller.time_s)
                 controller.allocator.result = None
@@ -149,30 +160,6 @@ def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:
             yield path, f"{path}: Refused: {getattr(fault, 'strerror', None) or fault}."
 
 
-def measured_spec(life: TaskLife, noise: float) -> TaskSpec:
-    """A task with the curve and the costs that were measured, as far as they were."""
-    spec, learner = life.task.spec, CurveLearner(life.task.spec.max_nodes, noise)
-    ratios = {}
-    for count, (work, seconds) in sorted(life.seen.items()):
-        if learner.observe(count, work, seconds) and spec.rates[count] > 0:
-            ratios[count] = work / seconds / spec.rates.item(count)
-    if not ratios:
-        return spec
-    if life.task.learned:
-        learner.level = float(np.log(work / seconds / count**0.9))
-        curve = learner.curve(probing=False)
-    else:
-        counts = np.array(sorted({*spec.scaling.nodes[1:], *ratios}))
-        factors = np.exp(np.interp(np.log(counts), np.log([*ratios]), np.log([*ratios.values()])))
-        rates = spec.scaling.values(counts) * factors
-        curve = ScalingCurve((0, *counts.tolist()), (0.0, *rates.tolist()))
-    costs = {kind: [cost for each, cost in life.costs if each in kinds] for kind, kinds in _KINDS.items()}
-    return replace(spec, scaling=curve, **{name: float(np.mean(each)) for name, each in costs.items() if each})
-
-
-_KINDS = {"grow_cost_s": ("grow", "start"), "shrink_cost_s": ("shrink",)}
-
-
 def harvest_result(controller: Controller, config: ReplayConfig, directory: Path, command: str) -> RunResult:
     """The harvest as a run: what was recorded while it went on, after writing the inputs that it stands for."""
     allocator = controller.allocator
@@ -191,12 +178,12 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
     write_node_log(directory / NODE_LOG, log)
     write_task_set(directory / TASKS, allocator.state.specs)
     write_task_set(
-        directory / MEASURED, [measured_spec(life, config.profile_noise) for life in controller.tasks.values()]
+        directory / MEASURED, [life.measured_spec(config.profile_noise) for life in controller.tasks.values()]
     )
     curves = allocator.curves
     seen = sum(bool(learner.seen) for learner in curves.learners.values())
     learned = {"learned_tasks": seen, "learned_probes": curves.probes, "learned_error": None}
-    paths = {"node_log": directory / NODE_LOG, "tasks": directory / TASKS}
+    paths: dict[str, Any] = {"node_log": directory / NODE_LOG, "tasks": directory / TASKS}
     return RunResult(
         config=replace(config, **paths),
         command=command,

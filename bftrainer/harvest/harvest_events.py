@@ -104,7 +104,7 @@ HarvestEvent = (
     | Asked
     | Restarted
 )
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in HarvestEvent.__args__}  # type: ignore[attr-defined]
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in HarvestEvent.__args__}
 
 
 def event_table(event: HarvestEvent) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import solvers
+from bftrainer.harvest.task_life import Charge
 from bftrainer.model import Decision, Event, EventKind, TaskSpec
 from bftrainer.replay import Allocator, Moves, Recorder, ReplayState, Settings
 from bftrainer.replay.allocator_settings import Effects, Indices, Status
@@ -64,6 +65,8 @@ class LiveAllocator(Allocator):
     ----------
     measured : dict of str to (float, float)
         By task, the work that it has done, and its work per second while it trains.
+    charges : dict of str to (int, tuple of Charge)
+        Of the last event: by task whose nodes changed, how many it has, and what a replay deducts.
     transitions : list of (float, int, bool)
         When which node became idle, or busy: a node log.
     result : SolveResult or None
@@ -79,6 +82,7 @@ class LiveAllocator(Allocator):
         self.measured: dict[str, tuple[float, float]] = {}
         self.answers: deque[solvers.SolveResult] = deque()
         self.result: solvers.SolveResult | None = None
+        self.charges: dict[str, tuple[int, tuple[Charge, ...]]] = {}
         self.transitions: list[tuple[float, int, bool]] = []
         self._applied: tuple[Effects, ReplayState] | None = None
         self._moves: Moves | None = None
@@ -88,6 +92,7 @@ class LiveAllocator(Allocator):
         self._moves = self.result = None
         decision = super().on_event(*events)
         assert self._applied is not None
+        self.charges = dict(self._charged(decision, self._applied[0]))
         for event in sorted(events):
             is_idle = event.kind is EventKind.JOIN
             self.transitions += [(event.time_s, self._node_number[node], is_idle) for node in event.nodes]
@@ -96,6 +101,21 @@ class LiveAllocator(Allocator):
             self.recorder.decided(self.state, decision, self._moves)
             self.result = decision.result
         return decision
+
+    def _charged(self, decision: Decision, effects: Effects) -> Iterator[tuple[str, tuple[int, tuple[Charge, ...]]]]:
+        """Of tasks whose nodes change, the count from now on, and what a replay deducts: see `ReplayState`."""
+        lost = {self.state.specs[n].name: k for n, k in zip(effects.tasks.tolist(), effects.lost.tolist(), strict=True)}
+        for name, before, after in zip(decision.tasks, decision.before, decision.after, strict=True):
+            least, charges = self.state.specs[self._task_number[name]].min_nodes, []
+            gone = lost.get(name, 0)
+            if gone and before + gone >= least:
+                charges.append(("shrink", before + gone))
+            if after != before and before >= least:
+                charges.append(("grow" if after > before else "shrink", before))
+            elif after > before and self.settings.startup_cost == "full":
+                charges.append(("grow", after))
+            if gone or after != before:
+                yield name, (after, tuple(charges))
 
     def end(self, time_s: float, reason: str) -> None:
         """Book the time until the end, and close the record."""

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from bftrainer.errors import InvalidTaskError, suggestion
 from bftrainer.files.documents import toml_tables
 from bftrainer.files.opening import one_line
 from bftrainer.model import TaskSpec
-from bftrainer.tasksets import ScalingModel
+from bftrainer.tasksets import ScalingModel, read_task_set
 from bftrainer.tasksets.native_tasks import task_keys, toml_draft
 from bftrainer.tasksets.task_set import finished
 
@@ -155,6 +155,26 @@ def read_live_tasks(path: Path) -> tuple[LiveTask, ...]:
             raise InvalidTaskError(f"{path}, {fault}") from None
         found[task.name] = task
     return tuple(found.values())
+
+
+def with_measured(tasks: Sequence[LiveTask], path: Path) -> tuple[LiveTask, ...]:
+    """Tasks with the curves and costs that the tasks of these names have in a task set.
+
+    Raises
+    ------
+    InvalidTaskError
+        If the task set cannot be read.
+    """
+    known = {spec.name: spec for spec in read_task_set(path).tasks}
+    made = []
+    for task in tasks:
+        if task.name in known:
+            spec = known[task.name]
+            curve = {"nodes": list(spec.scaling.nodes), "throughput": list(spec.scaling.throughput)}
+            costs = {name: getattr(spec, name) for name in ("grow_cost_s", "shrink_cost_s")}
+            task = live_task(Path(task.workdir, path.name), 1, {**task.table, **costs, "scaling": curve})
+        made.append(task)
+    return tuple(made)
 
 
 def live_task(path: Path, number: int, table: Mapping[str, Any]) -> LiveTask:

@@ -197,7 +197,7 @@ class MalleableTraining:
         else:
             with socket.create_server(("", self._address[1])) as server:
                 server.settimeout(_MEET_S)
-                met = {}
+                met: dict[int, socket.socket] = {}
                 while len(met) < self.world_size - 1:
                     peer, _ = server.accept()
                     met[_COUNT.unpack(_received(peer, _COUNT.size))[0]] = peer

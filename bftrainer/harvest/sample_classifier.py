@@ -10,17 +10,50 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.harvest import training
 
+if TYPE_CHECKING:
+    from bftrainer.model import NodeLog
+
 Floats = NDArray[np.float64]
 
 ARMS, POINTS, HIDDEN, BATCH = 3, 600, 48, 96
 _RATE, _STEP_S = 0.5, 0.05
 _SIZES = ((2, HIDDEN), (1, HIDDEN), (HIDDEN, ARMS), (1, ARMS))
+
+
+_NODES, _HOUR = (488, 8), 48
+
+
+def sample_inputs(directory: Path) -> tuple[Path, NodeLog]:
+    """Inputs of the sample: two hours of eight nodes, and three tasks that do not say how they scale.
+
+    Returns
+    -------
+    file : Path
+        The task file, written to `directory`.
+    log : NodeLog
+    """
+    from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
+    from bftrainer.files.writing import replacing
+    from bftrainer.nodelogs import read_node_log
+    from bftrainer.tasksets.native_tasks import toml_text
+
+    module, tasks = [sys.executable, "-m", "bftrainer.harvest.sample_classifier"], []
+    for seed, (pace_s, most, work) in enumerate(((0.001, 3, 6e4), (0.002, 4, 4e4), (0.004, 6, 3e4)), start=1):
+        command = [*module, str(seed), str(pace_s)]
+        bounds = {"min_nodes": 1, "max_nodes": most, "work": work}
+        tasks.append({"name": f"spiral-{seed}", **bounds, "command": command, "grace_s": 5.0})
+    with replacing(directory / "sample.toml") as stream:
+        stream.write(toml_text({"schema": 1, "task": tasks}).encode())
+    log = read_node_log(sample_path(SAMPLE_NODE_LOG), 0, lambda _: None).selected(*_NODES)
+    begin_ns = log.start_ns + _HOUR * 3_600_000_000_000
+    return directory / "sample.toml", log.since(begin_ns).ending(begin_ns + 2 * 3_600_000_000_000)
 
 
 def arms(seed: int) -> tuple[Floats, NDArray[np.int64]]:

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from bftrainer.harvest.carrier_hub import CarrierEngine
 from bftrainer.harvest.carrier_pool import Limits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import (
+    PAGE,
     STATUS,
     EventJournal,
     harvest_result,
@@ -38,6 +39,7 @@ from bftrainer.harvest.harvest_events import (
     Submitted,
 )
 from bftrainer.harvest.live_tasks import LiveTask
+from bftrainer.harvest.status_page import status_page
 from bftrainer.objectives import get_objective
 from bftrainer.runs import ReplayConfig, RunResult
 
@@ -74,7 +76,6 @@ class HarvestSession:
     interrupted: Callable[[], bool] = lambda: False
     until_s: float = float("inf")
     command: str = ""
-    observe: Callable[[Mapping[str, Any]], object] = lambda status: None  # noqa: ARG005
     _origin_s: float = 0.0
     _reports: dict[tuple[str, int], list[Progressed]] = field(default_factory=dict)
     _notes: deque[str] = field(default_factory=lambda: deque(maxlen=_NOTES))
@@ -97,7 +98,6 @@ class HarvestSession:
 
     def _until_over(self, engine: CarrierEngine, first: Sequence[HarvestEvent]) -> str:
         """Take step after step; why the harvest is over."""
-        self._origin_s = time.monotonic() - max(time.time() - self.controller.epoch_s, self.controller.time_s)
         reason, stopping = self._step(engine, first), False
         while reason is None:
             events = engine.poll(0.0 if self.controller.pool.later else _TICK_S)
@@ -108,7 +108,7 @@ class HarvestSession:
                     self._tell(request)
                 else:
                     events.append(request)
-            if not stopping and (self.interrupted() or self._now_s >= self.until_s or engine.is_over):
+            if not stopping and (self.interrupted() or self.now_s >= self.until_s or engine.is_over):
                 stopping = True
                 events.append(Asked("stop"))
             if events or self._is_due("tick", _TICK_S):
@@ -129,7 +129,10 @@ class HarvestSession:
         return result
 
     @property
-    def _now_s(self) -> float:
+    def now_s(self) -> float:
+        """Seconds since the harvest was begun, which do not go back."""
+        if not self._origin_s:
+            self._origin_s = time.monotonic() - max(time.time() - self.controller.epoch_s, self.controller.time_s)
         return time.monotonic() - self._origin_s
 
     def _is_due(self, what: str, every_s: float) -> bool:
@@ -142,11 +145,11 @@ class HarvestSession:
     def _step(self, engine: CarrierEngine, events: Sequence[HarvestEvent]) -> str | None:
         """Let the controller take a step, and do what it says; why the harvest is over, None if it is not."""
         controller, reason = self.controller, None
-        effects = controller.step(self._now_s, events)
+        effects = controller.step(self.now_s, events)
         if controller.changed or (self._reports and self._is_due("flush", _FLUSH_S)):
             earlier = [report for reports in self._reports.values() for report in reports]
             self._reports.clear()
-            self.journal.add(controller, [*earlier, *events], effects)
+            self.journal.add(controller, events, effects, earlier)
         else:
             for event in events:
                 if isinstance(event, Progressed):
@@ -174,9 +177,10 @@ class HarvestSession:
 
     def _write_status(self, reason: str | None) -> None:
         status = status_of(self.controller) | {"notes": list(self._notes), "over": reason, "process": os.getpid()}
-        with replacing(self.directory / STATUS) as stream:
-            stream.write(json.dumps(status).encode())
-        self.observe(status)
+        page = status_page(self.directory.resolve().name, status)
+        for name, text in ((STATUS, json.dumps(status)), (PAGE, page)):
+            with replacing(self.directory / name) as stream:
+                stream.write(text.encode(errors="backslashreplace"))
 
 
 def status_of(controller: Controller) -> dict[str, Any]:

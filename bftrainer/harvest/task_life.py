@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
+
+import numpy as np
 
 from bftrainer.harvest.harvest_events import Progressed
 from bftrainer.harvest.live_tasks import LiveTask
+from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.replay.curve_learner import CurveLearner
 
 _LEAST_S = 1.0
 """Shorter stretches of training are not measured."""
+_SLOPE, _LEAST_RATE = 0.9, 1e-9
 
 
 class TaskStatus(StrEnum):
@@ -22,14 +28,40 @@ class TaskStatus(StrEnum):
     REMOVED = "removed"
 
 
+Charge = tuple[str, int]
+"""What a replay deducts at a change: the `grow_cost_s` or `shrink_cost_s` of its task, times its rate on a count."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a task's nodes that is under way: when it was decided, with how much work done, and from what."""
+    """What a change of a task's nodes has cost, as far as it shows: from the decision until it trained again.
 
-    time_s: float
+    Parameters
+    ----------
+    gained : float
+        Work done meanwhile; negative if some was done again.
+    spans : tuple of (int, float)
+        Counts of nodes that it was to have, and for how many seconds.
+    charges : tuple of Charge
+    """
+
+    gained: float
+    spans: tuple[tuple[int, float], ...]
+    charges: tuple[Charge, ...]
+
+
+@dataclass(slots=True)
+class _OpenChange:
+    """A change under way: the work done when it began, and what was decided since, when, for which count."""
+
     work: float
-    rate: float
-    count: int
+    steps: list[tuple[float, int, tuple[Charge, ...]]] = field(default_factory=list)
+
+    def closed(self, time_s: float, work: float) -> Change:
+        """The change, when the task trains again."""
+        ends = [*(step[0] for step in self.steps[1:]), time_s]
+        spans = tuple((count, end - begin) for (begin, count, _), end in zip(self.steps, ends, strict=True))
+        return Change(work - self.work, spans, tuple(each for _, _, charges in self.steps for each in charges))
 
 
 @dataclass(slots=True)
@@ -45,8 +77,6 @@ class Generation:
         At which they meet.
     live : set of str
         Nodes whose rank has not ended.
-    change : Change or None
-        The one that led to it.
     asked : set of str
         Nodes whose rank was asked to end.
     lost : bool
@@ -63,7 +93,6 @@ class Generation:
     nodes: tuple[str, ...]
     port: int
     live: set[str]
-    change: Change | None
     asked: set[str] = field(default_factory=set)
     lost: bool = False
     failed: str | None = None
@@ -95,8 +124,8 @@ class TaskLife:
     ----------
     seen : dict of int to (float, float)
         By count of nodes, work and seconds.
-    costs : list of (str, float)
-        Changes, ``grow``, ``shrink`` or ``start``, and the seconds of progress that each cost.
+    changes : list of Change
+        Those that were decided, and not disturbed by crashes.
     generations, failures : int
         How many there were; failures since there was progress.
     """
@@ -114,8 +143,8 @@ class TaskLife:
     retry_s: float = 0.0
     why: str = ""
     seen: dict[int, tuple[float, float]] = field(default_factory=dict)
-    costs: list[tuple[str, float]] = field(default_factory=list)
-    change: Change | None = None
+    changes: list[Change] = field(default_factory=list)
+    _open: _OpenChange | None = None
 
     @property
     def name(self) -> str:
@@ -127,7 +156,7 @@ class TaskLife:
         """Whether it will not run any more."""
         return self.status in (TaskStatus.DONE, TaskStatus.PARKED, TaskStatus.REMOVED)
 
-    def report(self, event: Progressed) -> float:
+    def report(self, event: Progressed, epoch_s: float) -> float:
         """Take in a report; the work by which it is behind what had been saved, if it is the first of a generation."""
         generation, behind = self.current, 0.0
         if generation is None or event.generation != generation.number:
@@ -135,37 +164,39 @@ class TaskLife:
         if generation.first is None:
             generation.first = generation.measured = event
             behind = max(0.0, self.saved - event.work)
+            if self._open is not None and not generation.asked and set(generation.nodes) == self.nodes:
+                self.changes.append(self._open.closed(event.time_s - epoch_s, event.work))
+                self._open = None
         generation.last = event
         # Where a script does not say what it has saved, that is what it was seen to go on from.
         self.work, self.saved = event.work, event.saved if event.saved >= 0 else generation.first.work
         self.rate = generation.rate or self.rate
         return behind
 
-    def begin_change(self, time_s: float, epoch_s: float) -> None:
-        """Note that its nodes change from now on; of several changes before it trains again the first one counts."""
-        if self.change is not None:
-            return
-        generation, work = self.current, self.work
-        rate = 0.0 if generation is None else self.rate
-        if generation is not None and generation.last is not None:
-            work += rate * max(0.0, epoch_s + time_s - generation.last.time_s)
-        self.change = Change(time_s, work, rate, 0 if generation is None else len(generation.nodes))
+    def decided(self, time_s: float, epoch_s: float, count: int, charges: tuple[Charge, ...]) -> None:
+        """Note that it is to have a count of nodes from now on, and what a replay would deduct for that."""
+        if self._open is None:
+            generation, work = self.current, self.work
+            if generation is not None and generation.last is not None:
+                work += self.rate * max(0.0, epoch_s + time_s - generation.last.time_s)
+            self._open = _OpenChange(work)
+        self._open.steps.append((time_s, count, charges))
+
+    def disturbed(self) -> None:
+        """Learn nothing from a change under way: a crash came in between."""
+        self._open = None
 
     def start(self, nodes: tuple[str, ...], port: int) -> Generation:
         """Begin a generation on these nodes."""
         self.generations += 1
-        self.current = Generation(self.generations, nodes, port, set(nodes), self.change)
-        self.change = None
+        self.current = Generation(self.generations, nodes, port, set(nodes))
         return self.current
 
     def reshape(self, nodes: tuple[str, ...]) -> Generation:
         """Go on with the generation on other nodes, of which some may have no rank yet."""
         former = self.current
         assert former is not None
-        self.end_generation(0.0)
-        live = former.live | set(nodes)
-        self.current = Generation(former.number, nodes, former.port, live, self.change, former.asked)
-        self.change = None
+        self.current = Generation(former.number, nodes, former.port, former.live | set(nodes), former.asked)
         return self.current
 
     def measure(self) -> tuple[int, float, float]:
@@ -178,20 +209,38 @@ class TaskLife:
             self.seen[count] = before[0] + work, before[1] + seconds
         return count, work, seconds
 
-    def end_generation(self, epoch_s: float) -> None:
-        """Book what the change that led to it has cost, now that it is known how fast it was.
+    def measured_spec(self, noise: float) -> TaskSpec:
+        """The task with the curve and the costs that were measured, as far as they were."""
+        spec, learner = self.task.spec, CurveLearner(self.task.spec.max_nodes, noise)
+        for count, (work, seconds) in sorted(self.seen.items()):
+            learner.observe(count, work, seconds)
+        if not learner.seen:
+            return spec
+        counts = [*learner.seen]
+        logs = np.log([work / seconds for work, seconds in learner.seen.values()])
+        if self.task.learned:
+            learner.level = float(logs[0] - _SLOPE * np.log(counts[0]))
+            curve = learner.curve(probing=False)
+        else:
+            known = np.array(sorted({*spec.scaling.nodes[1:], *counts}))
+            rates = spec.scaling.values(known)
+            factors = np.interp(np.log(known), np.log(counts), logs - np.log(spec.rates[counts].clip(_LEAST_RATE)))
+            curve = ScalingCurve((0, *known.tolist()), (0.0, *(rates * np.exp(factors)).tolist()))
+        measured = replace(spec, scaling=curve)
+        return replace(measured, **self._costs(measured))
 
-        A replay lets the new rate count from the decision on, and deducts the cost at the former rate: this is the cost
-        that leads to the same work.
-        """
-        generation, self.current = self.current, None
-        if generation is None or generation.change is None:
-            return
-        if generation.first is None:
-            self.change = generation.change
-            return
-        change, first, rate, count = generation.change, generation.first, generation.rate, len(generation.nodes)
-        if rate and count != change.count:
-            lost = change.work - first.work + rate * (first.time_s - epoch_s - change.time_s)
-            kind = "start" if not change.count else "grow" if count > change.count else "shrink"
-            self.costs.append((kind, max(0.0, lost / (change.rate or rate))))
+    def _costs(self, spec: TaskSpec) -> dict[str, Any]:
+        """Costs of growing and shrinking by which a replay, that deducts them, comes nearest to what was measured."""
+        kinds = [
+            kind for kind in ("grow", "shrink") if any(each[0] == kind for c in self.changes for each in c.charges)
+        ]
+        charged = [[sum(spec.rates[n] for k, n in c.charges if k == kind) for kind in kinds] for c in self.changes]
+        lost = [sum(spec.rates[n] * seconds for n, seconds in c.spans) - c.gained for c in self.changes]
+        while kinds:
+            found = np.linalg.lstsq(np.array(charged), np.array(lost), rcond=None)[0].tolist()
+            if min(found) >= 0 or len(kinds) == 1:
+                return {f"{kind}_cost_s": max(0.0, cost) for kind, cost in zip(kinds, found, strict=True)}
+            worst = found.index(min(found))
+            del kinds[worst]
+            charged = [row[:worst] + row[worst + 1 :] for row in charged]
+        return {}

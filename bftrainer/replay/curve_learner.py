@@ -123,7 +123,7 @@ class CurveLearner:
         return found
 
     def curve(self, *, probing: bool = True) -> ScalingCurve:
-        """The curve to decide by: what is believed and, if `probing`, the worth of a probe where more could be learnt."""
+        """The curve to decide by: what is believed, raised if `probing` by the worth of a probe where one could be."""
         counts = self._counts()
         # Kept within what products with times can hold.
         logs = self.believed(counts)[0] + (self.worth(counts) if probing else 0.0)

@@ -80,65 +80,6 @@ def task_keys() -> list[str]:
     return list(_schemas()["task"].model_fields)
 
 
-def toml_drafts(path: Path) -> list[Draft]:
-    """Read the tasks of a TOML file, in its order; errors name file and task."""
-    tables = toml_tables(path, "task", InvalidTaskError)
-    return [toml_draft(path, number, table) for number, table in enumerate(tables, start=1)]
-
-
-@cache
-def _schemas() -> dict[str, type[BaseModel]]:
-    """Schemas of a task and its sections; pydantic takes as long to load as a small replay to run."""
-    from pydantic import BaseModel, ConfigDict, Field, create_model
-
-    class ScalingTable(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-        nodes: list[int] | None = None
-        throughput: list[float] | None = None
-        credit: list[float] | None = None
-        model: Literal["linear", "amdahl", "learned"] | None = None
-        rate_1: float | None = None
-        parallel_fraction: float | None = None
-
-    hints = get_type_hints(TuningSpec)
-    zeus: dict[str, Any] = {
-        each.name: (hints[each.name], ... if each.default is MISSING else each.default) for each in fields(TuningSpec)
-    }
-    strict = ConfigDict(extra="forbid", strict=True, str_min_length=1)
-    zeus_table = create_model("ZeusTable", __config__=strict, **zeus)
-
-    class TaskTable(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-        name: Annotated[str, Field(min_length=1)]
-        group: str | None = None
-        user: str | None = None
-        submit: datetime | date | float | str = 0.0
-        min_nodes: int
-        max_nodes: int
-        work: float | None = None
-        grow_cost_s: float = 0.0
-        shrink_cost_s: float = 0.0
-        weight: float = 1.0
-        deadline: datetime | date | float | str | None = None
-        gpus_per_node: int = 1
-        checkpoint_s: Any = None
-        restart_s: Any = None
-        checkpoint_interval_s: Any = None
-        scaling: ScalingTable | None = None
-        zeus: zeus_table | None = None  # type: ignore[valid-type]
-
-    return {"task": TaskTable, "scaling": ScalingTable, "zeus": zeus_table}
-
-
-TASK_KEYS = (
-    *("name", "group", "user", "submit", "min_nodes", "max_nodes", "work", "grow_cost_s", "shrink_cost_s", "weight"),
-    *("deadline", "gpus_per_node", *SAVING_FIELDS, "scaling", "zeus"),
-)
-"""Keys of a task's table."""
-
-
 def toml_draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
     """Read a task from its table, the `number`-th of a file; errors name file and task."""
     from pydantic import ValidationError

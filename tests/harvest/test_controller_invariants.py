@@ -174,7 +174,7 @@ def test_the_journal_replays(steps, tmp_path_factory):
     place = tmp_path_factory.mktemp("journal")
     journal = EventJournal(place)
     journal.begin({"start_ns": START_NS, "settings": {}})
-    again = Controller(Settings(objective=throughput, solver="dp"), START_NS, Limits(settle_s=0.0))
+    again = Controller(Settings(objective=throughput, solver="dp", startup_cost="full"), START_NS, Limits(settle_s=0.0))
     first = controller(settle_s=0.0)
     world = World(first, journal)
     journal.add(first, [Submitted("tasks.toml", table())])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from bftrainer.harvest.carrier_pool import Limits
 from bftrainer.harvest.controller import Controller
@@ -36,7 +35,7 @@ def table(name="a", **changes):
 
 def controller(*tables, **limits):
     """A controller that these tasks were just submitted to."""
-    made = Controller(Settings(objective=throughput, solver="dp"), START_NS, Limits(**limits))
+    made = Controller(Settings(objective=throughput, solver="dp", startup_cost="full"), START_NS, Limits(**limits))
     made.step(0.0, [Submitted("tasks.toml", each) for each in tables or (table(),)])
     return made
 
@@ -69,5 +68,3 @@ def exits(made, time_s, task, generation, *nodes, status=0, tail=""):
     """Have ranks end; the effects."""
     return made.step(time_s, [RankExited(task, generation, node, status, tail) for node in nodes])
 
-
-HERE = Path(__file__).parent

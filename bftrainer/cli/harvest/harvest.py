@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from contextlib import closing
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from bftrainer.harvest.carrier_hub import CarrierEngine
     from bftrainer.harvest.harvest_directory import EventJournal
     from bftrainer.harvest.live_tasks import LiveTask
-    from bftrainer.runs import ReplayConfig
+    from bftrainer.model import NodeLog
 
 _HERE = "bftrainer.cli.harvest.harvest"
 _COMMANDS = {
@@ -34,13 +35,14 @@ _COMMANDS = {
     "status": (_HERE, "status", "Tell where a harvest stands."),
     "stop": (_HERE, "stop", "Have a harvest save its tasks, give its nodes back, and end."),
 }
+SAMPLE_SPEED, _NOTES = 60.0, 10
 DEFAULTS: dict[str, Any] = {
     "solver": "dp",
     "objective": "scaling-efficiency",
     "forward_time_s": 120.0,
     "startup_cost": "full",
 }
-"""Options of a replay that a harvest has with other defaults: real starts cost time, and tasks differ in their units."""
+"""Options of a replay with other defaults: real starts cost time, and tasks count work in units of their own."""
 _SETTINGS = ("solver", "fallback", "objective", "forward_time_s", "max_tasks", "time_limit_s", "startup_cost")
 _DIRECTORY = click.argument("directory", metavar="DIR", type=FILE)
 
@@ -95,7 +97,9 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     if sample == (tasks is not None):
         raise click.UsageError("Expected either TASKS or --sample.")
     report, directory = options.pop("report"), options.pop("output_dir") or Path("harvest")
-    refuse_unused({"open": report is None and "there is no --report", "speed": not options["pool"] and "no --pool"})
+    no_log = "the sample has its own" if sample else options["pool"] is None and "no node log is played"
+    refuse_unused({"speed": no_log, "pool": sample and no_log, "open": report is None and "there is no --report"})
+    options["speed"] = SAMPLE_SPEED if sample else options["speed"]
     directory.mkdir(parents=True, exist_ok=True)
     with claimed(directory), closing(EventJournal(directory)) as journal, interruptible() as received:
         status = _harvested(directory, journal, tasks, received, **options)
@@ -116,8 +120,9 @@ def _harvested(
     from bftrainer.runs import ReplayConfig
 
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
-    file, tasks, log = _inputs(file, options)
-    most = options["max_nodes"] or (1_000_000 if log is not None or options["engine"] == "slurm" else _processors())
+    file, tasks, log = _inputs(directory, file, options)
+    is_here = log is None and options["engine"] == "local"
+    most = options["max_nodes"] or (_processors() if is_here else 1_000_000)
     limits = Limits(most, options["offer_after_s"], stays=options["stays"])
     said = {
         "say": tell,
@@ -127,7 +132,7 @@ def _harvested(
     }
     session, first, reason = opened_session(directory, journal, tasks, file, config, limits, **said)
     if reason is None:
-        engine = _engine(directory, log, session.controller.time_s, most, options)
+        engine = _engine(directory, log, session.now_s, most, options, dry_run=dry_run)
         result = session.run(engine, first)
     else:
         tell(f"Note: The harvest in {directory} is over ({reason}); its results are written again.")
@@ -146,21 +151,106 @@ def _processors() -> int:
     return usable_processors()
 
 
-def _inputs(file: Path | None, options: dict[str, Any]) -> tuple[Path, tuple[LiveTask, ...], Any]:
-    """The task file and its tasks, and the node log that is played, if any."""
-    from bftrainer.harvest.live_tasks import read_live_tasks
+def _inputs(
+    directory: Path, file: Path | None, options: dict[str, Any]
+) -> tuple[Path, tuple[LiveTask, ...], NodeLog | None]:
+    """The task file and its tasks, and the node log that is played, if any; without a file, those of the sample."""
+    from bftrainer.harvest.live_tasks import read_live_tasks, with_measured
+    from bftrainer.harvest.sample_classifier import sample_inputs
     from bftrainer.nodelogs import read_node_log
 
-    assert file is not None
+    log: NodeLog | None
+    if file is None:
+        file, log = sample_inputs(directory)
+    else:
+        pool = options["pool"]
+        log = None if pool is None else read_node_log(pool, 0, lambda text: tell(f"Note: {text}"))
     tasks = read_live_tasks(file)
-    log = None if options["pool"] is None else read_node_log(options["pool"], 0, lambda text: tell(f"Note: {text}"))
-    return file, tasks, log
+    return file, tasks if options["measured"] is None else with_measured(tasks, options["measured"]), log
 
 
-def _engine(directory: Path, log: Any, since_s: float, nodes: int, options: dict[str, Any]) -> CarrierEngine:
+def _engine(
+    directory: Path, log: NodeLog | None, since_s: float, nodes: int, options: dict[str, Any], *, dry_run: bool
+) -> CarrierEngine:
     from bftrainer.harvest.local_engine import LocalEngine, LogPool
+    from bftrainer.harvest.shadow_engine import ShadowEngine
 
     if options["engine"] == "slurm":
-        return slurm_engine(directory, options)
+        return slurm_engine(directory, options, dry_run=dry_run)
     pool = LogPool(log, options["speed"], nodes, since_s)
+    if dry_run:
+        return ShadowEngine(pool, tell)
     return LocalEngine(directory, pool, options["grace_s"], options["max_hold_s"])
+
+
+@click.command(epilog="Example: bftrainer harvest status my-harvest")
+@_DIRECTORY
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def status(directory: Path, as_json: bool) -> None:
+    """Tell where the harvest in DIR stands: its nodes, its tasks, and what happened last."""
+    from bftrainer.files.claims import writer_of
+    from bftrainer.harvest.harvest_directory import read_status
+    from bftrainer.harvest.status_page import status_rows, status_text
+
+    found = read_status(directory)
+    runs = bool(writer_of(directory))
+    if as_json:
+        click.echo(json.dumps(found | {"runs": runs}, indent=2))
+        return
+    click.echo(status_text(found, runs=runs))
+    print_table(*status_rows(found))
+    for note in found["notes"][-_NOTES:]:
+        click.echo(note)
+
+
+def _asking(name: str, text: str, what: str) -> click.Command:
+    """A command that asks something of a harvest."""
+
+    @click.command(name, help=text, epilog=f"Example: bftrainer harvest {name} my-harvest")
+    @_DIRECTORY
+    def command(directory: Path) -> None:
+        from bftrainer.harvest.harvest_directory import ask
+        from bftrainer.harvest.harvest_events import Asked
+
+        ask(directory, Asked(what))
+        _said(directory)
+
+    return command
+
+
+drain = _asking("drain", "Have the harvest in DIR take no more nodes, and end when it has none.", "drain")
+stop = _asking("stop", "Have the harvest in DIR save its tasks, give its nodes back, and end.", "stop")
+
+
+@click.command(epilog="Example: bftrainer harvest add my-harvest more.toml")
+@_DIRECTORY
+@click.argument("tasks", type=FILE)
+def add(directory: Path, tasks: Path) -> None:
+    """Add the tasks of the file TASKS to the harvest in DIR."""
+    from bftrainer.harvest.harvest_directory import ask
+    from bftrainer.harvest.harvest_events import Submitted
+    from bftrainer.harvest.live_tasks import read_live_tasks
+
+    for task in read_live_tasks(tasks):
+        ask(directory, Submitted(str(tasks.resolve()), task.table))
+    _said(directory)
+
+
+@click.command(epilog="Example: bftrainer harvest remove my-harvest bert")
+@_DIRECTORY
+@click.argument("names", metavar="TASK...", nargs=-1, required=True)
+def remove(directory: Path, names: tuple[str, ...]) -> None:
+    """Take tasks back from the harvest in DIR: they save, and end."""
+    from bftrainer.harvest.harvest_directory import ask
+    from bftrainer.harvest.harvest_events import Removed
+
+    for name in names:
+        ask(directory, Removed(name))
+    _said(directory)
+
+
+def _said(directory: Path) -> None:
+    from bftrainer.files.claims import writer_of
+
+    if not writer_of(directory):
+        tell(f"Note: {directory}: No harvest runs there now; it is told when it goes on.")

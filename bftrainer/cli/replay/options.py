@@ -169,6 +169,12 @@ _OUTPUT: tuple[_Decorator, ...] = (
         metavar="DIR",
         help="Go on with the unfinished run in DIR, with the options it was begun with.",
     ),
+    click.option(
+        "--from-harvest",
+        type=FILE,
+        metavar="DIR",
+        help="Replay the events of the harvest in DIR, with what was measured, and say how far apart the two are.",
+    ),
     click.option("--dry-run", is_flag=True, help="Validate the inputs, print what is in them, and stop."),
 )
 
@@ -192,8 +198,14 @@ def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     """The configuration that options of `replay_options` or `setting_options` ask for."""
     from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 
-    mip, sample = options.pop("mip"), options.pop("sample")
-    if ctx.get_parameter_source("solver") is ParameterSource.DEFAULT:
+    mip, sample, harvest = options.pop("mip"), options.pop("sample"), options.pop("from_harvest", None)
+    if harvest is not None:
+        from bftrainer.harvest.fidelity import harvest_inputs
+
+        given = (ctx.get_parameter_source(name) is not ParameterSource.DEFAULT for name in options)
+        typed = {name: value for (name, value), is_given in zip(options.items(), given, strict=True) if is_given}
+        options |= harvest_inputs(harvest) | typed
+    if ctx.get_parameter_source("solver") is ParameterSource.DEFAULT and harvest is None:
         if mip is False or options["strict_published"]:
             options["solver"] = "equal-share"
     elif mip is not None:
