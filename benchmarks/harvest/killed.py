@@ -1,7 +1,8 @@
 """What survives when parts of a harvest are killed: ``python -m benchmarks.harvest.killed [--instants 20]``.
 
 At random instants the controller, a carrier, a rank or the daemon of a node is killed by ``kill -9``, or Slurm's own
-controller is killed and started again. Each task has to go on from its newest checkpoint, and nothing may be left behind.
+controller is killed and started again. Each task has to go on from its newest checkpoint, and at the end nothing may be
+left.
 """
 
 from __future__ import annotations
