@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 
+from bftrainer.errors import PollError
 from bftrainer.harvest.harvest_events import (
     CarrierLeaving,
     CarrierLost,
@@ -17,6 +18,42 @@ from bftrainer.harvest.harvest_events import (
     StopRank,
 )
 from bftrainer.harvest.local_engine import LogPool
+from bftrainer.harvest.pool_states import Pool
+
+
+class PolledPool:
+    """Which nodes are idle, as polls of a scheduler say; a poll that fails changes nothing.
+
+    Parameters
+    ----------
+    poll : callable
+    every_s : float
+        Seconds between polls.
+    say : callable
+        Told which ones failed.
+    """
+
+    is_over = False
+
+    def __init__(self, poll: Callable[[], Pool], every_s: float, say: Callable[[str], object]) -> None:
+        self._poll, self._every_s, self._say, self._due_s = poll, every_s, say, 0.0
+        self.idle = set[str]()
+
+    def due_s(self) -> float:
+        """Seconds until it may change."""
+        return max(0.0, self._due_s - time.monotonic())
+
+    def changes(self) -> list[PoolChanged]:
+        """What has changed since this was asked last."""
+        if self.due_s():
+            return []
+        before, self._due_s = self.idle, time.monotonic() + self._every_s
+        try:
+            self.idle = {node for node, cause in self._poll().items() if cause is None}
+        except PollError as fault:
+            self._say(str(fault))
+        came, went = sorted(self.idle - before), sorted(before - self.idle)
+        return [PoolChanged(tuple(came), tuple(went))] if came or went else []
 
 
 class ShadowEngine:
@@ -24,13 +61,13 @@ class ShadowEngine:
 
     Parameters
     ----------
-    pool : LogPool
+    pool : LogPool or PolledPool
         Which nodes are idle.
     say : callable
         Told what would be done.
     """
 
-    def __init__(self, pool: LogPool, say: Callable[[str], object]) -> None:
+    def __init__(self, pool: LogPool | PolledPool, say: Callable[[str], object]) -> None:
         self._pool, self._say, self._number = pool, say, count(1)
         self._events: list[HarvestEvent] = []
         self.carriers: dict[str, str] = {}

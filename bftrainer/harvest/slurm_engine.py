@@ -192,7 +192,8 @@ class SlurmEngine:
             events += then(future)
         for event in heard:
             events += self._heard(event)
-        if self._test in self._carriers and not self._tested and self._carriers[self._test].until_s < now_s:
+        test = None if self._tested or not self._test else self._carriers.get(self._test)
+        if test is not None and test.up and test.until_s < now_s:
             raise CarrierError(
                 f"Job {self._test} was sent SIGTERM, and its step heard nothing of it within {_SIGNAL_S:g} s: "
                 f"carriers here would be killed without a warning."

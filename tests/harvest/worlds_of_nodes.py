@@ -67,4 +67,3 @@ def progress(task, generation, work, saved, time_s):
 def exits(made, time_s, task, generation, *nodes, status=0, tail=""):
     """Have ranks end; the effects."""
     return made.step(time_s, [RankExited(task, generation, node, status, tail) for node in nodes])
-

@@ -13,6 +13,7 @@ from bftrainer.cli.replay.options import DURATION
 from bftrainer.cli.zeus.zeus_options import with_options
 
 if TYPE_CHECKING:
+    from bftrainer.harvest.shadow_engine import ShadowEngine
     from bftrainer.harvest.slurm_engine import SlurmEngine
 
 SLURM = ("partition", "poll_every_s", "address", "knows")
@@ -24,7 +25,7 @@ slurm_options = with_options(
 )
 
 
-def slurm_engine(directory: Path, options: dict[str, Any]) -> SlurmEngine:
+def slurm_engine(directory: Path, options: dict[str, Any], *, dry_run: bool) -> SlurmEngine | ShadowEngine:
     """Check the partition, and make the engine.
 
     Raises
@@ -34,14 +35,18 @@ def slurm_engine(directory: Path, options: dict[str, Any]) -> SlurmEngine:
     CarrierError, PollError
         If Slurm or carriers of an earlier controller are in the way.
     """
+    from bftrainer.harvest.scheduler_polls import SlurmPoll
+    from bftrainer.harvest.shadow_engine import PolledPool, ShadowEngine
     from bftrainer.harvest.slurm_engine import SlurmEngine
     from bftrainer.harvest.slurm_jobs import carrier_partition
 
-    if options["partition"] is None:
+    name, hold_s, every_s = (options[key] for key in ("partition", "max_hold_s", "poll_every_s"))
+    if name is None:
         raise click.UsageError("Expected --partition with --engine slurm.")
-    partition = carrier_partition(options["partition"], options["max_hold_s"], knows=options["knows"])
+    if dry_run:
+        return ShadowEngine(PolledPool(SlurmPoll(name), every_s, tell), tell)
+    partition = carrier_partition(name, hold_s, knows=options["knows"])
     if partition.objection:
-        tell(f"Note: partition {partition.name}: {partition.objection}.")
-    address = options["address"] or socket.gethostname()
-    listen = options["address"] or ""
-    return SlurmEngine(directory, partition, options["max_hold_s"], options["poll_every_s"], address, listen, tell)
+        tell(f"Note: partition {name}: {partition.objection}.")
+    address, listen = options["address"] or socket.gethostname(), options["address"] or ""
+    return SlurmEngine(directory, partition, hold_s, every_s, address, listen, tell)
