@@ -118,7 +118,7 @@ def main(instants: int, seed: int) -> None:
         print(*kills, sep="\n")
         status = harvest.stop()
         faults = [*remains(harvest), *(fault for each in kills for fault in each.faults)]
-        faults += [f"exit status {status}"] if status != 128 + signal.SIGTERM else []
+        faults += [f"exit status {status}"] if status else []
         print(harvest.output.read_text())
     sys.exit("\n".join(faults) or 0)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,7 +71,7 @@ class LiveHarvest:
 
     def stop(self) -> int:
         """Have it end, and give all nodes back; its exit status."""
-        self.process.send_signal(signal.SIGTERM)
+        self.slurm.told(*_BFTRAINER, "harvest", "stop", str(self.directory))
         return self.process.wait(120)
 
     def status(self) -> dict[str, Any]:
