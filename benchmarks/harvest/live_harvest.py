@@ -15,6 +15,8 @@ from tests.harvest.slurm import NODES, Slurm
 from tests.waiting import until
 
 PARTITION = "scavenge"
+_STATUS_S = 3.0
+"""It says how it is more often than that."""
 _BFTRAINER = (sys.executable, "-c", "from bftrainer.cli import main; main()")
 _TASK = """
 [[task]]
@@ -25,7 +27,7 @@ work = 1e9
 grow_cost_s = 1.0
 shrink_cost_s = 1.0
 command = ["{python}", "-m", "benchmarks.harvest.counting_task"]
-env = {{ PYTHONPATH = "{root}" }}
+env = {{ PYTHONPATH = "{root}", COUNTING_SAVE_S = "{save_s:g}" }}
 
 [task.scaling]
 nodes = [0, {most}]
@@ -42,23 +44,24 @@ class LiveHarvest:
     folder : Path
     tasks : sequence of int
         The most nodes of each.
-    poll_every_s : float
+    save_s : float
+        What a checkpoint takes.
     """
 
-    def __init__(self, slurm: Slurm, folder: Path, tasks: tuple[int, ...] = (4, 4), poll_every_s: float = 2.0) -> None:
+    def __init__(self, slurm: Slurm, folder: Path, tasks: tuple[int, ...] = (4, 4), save_s: float = 0.0) -> None:
         self.slurm, self.directory, self.most = slurm, folder / "harvest", sum(tasks)
         sizes = {f"t{number}": most for number, most in enumerate(tasks)}
         self.names = list(sizes)
-        self._file, self._every = folder / "tasks.toml", f"{poll_every_s:g}s"
+        self._file = folder / "tasks.toml"
         self.output = folder / "controller.log"
-        made = {"python": sys.executable, "root": Path(__file__).parents[2]}
+        made = {"python": sys.executable, "root": Path(__file__).parents[2], "save_s": save_s}
         texts = [_TASK.format(name=n, most=most, rate=20.0 * most, **made) for n, most in sizes.items()]
         self._file.write_text("schema = 1\n" + "".join(texts))
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start a controller, or another one where the first was killed."""
-        options = ["--engine", "slurm", "--partition", PARTITION, "--poll-every", self._every, "--i-know"]
+        options = ["--engine", "slurm", "--partition", PARTITION, "--poll-every", "2s", "--i-know"]
         with self.output.open("ab") as stream:
             self.process = subprocess.Popen(
                 [*_BFTRAINER, "harvest", "run", str(self._file), "-o", str(self.directory), *options],
@@ -81,16 +84,22 @@ class LiveHarvest:
             return found
         return {"held": 0, "tasks": [], "notes": []}
 
+    def wait_until_held(self) -> None:
+        """Wait until it says anew that it holds all the nodes that it can use."""
+        since_s = self.status().get("time_s", 0.0) + _STATUS_S
+        until(lambda: self._holds_all(since_s))
+
     def wait_until_whole(self) -> None:
-        """Wait until it holds all the nodes that it can use, and then until each task has saved more work."""
-        until(self._holds_all)
+        """Wait for that, and then until each task has saved more work."""
+        self.wait_until_held()
         before = self.saved()
         until(lambda: all(work > before[name] for name, work in self.saved().items()))
 
-    def _holds_all(self) -> bool:
+    def _holds_all(self, since_s: float) -> bool:
         assert self.process.poll() is None, self.output.read_text()
         said = self.status()
-        return said["held"] == min(self.most, len(NODES)) and said["process"] == self.process.pid
+        is_new = said.get("process") == self.process.pid and said["time_s"] > since_s
+        return bool(is_new and said["held"] == min(self.most, len(NODES)))
 
     def saved(self) -> dict[str, float]:
         """Work in the newest checkpoint of each task."""

@@ -47,6 +47,11 @@ def drawn_jobs(count: int, over_s: float, seed: int) -> list[OrdinaryJob]:
     return [OrdinaryJob(*row) for row in zip(at.tolist(), nodes.tolist(), lasts.tolist(), strict=True)]
 
 
+def equal_jobs(count: int, over_s: float, nodes: int) -> list[OrdinaryJob]:
+    """Jobs of so many nodes at equal intervals, with time between them."""
+    return [OrdinaryJob(over_s * number / count, nodes, 0.25 * over_s / count) for number in range(count)]
+
+
 @dataclass(slots=True)
 class PlayedWorkload:
     """How jobs fared, and what was idle and held meanwhile.
@@ -155,11 +160,13 @@ class Comparison:
         )
 
 
-def compare(slurm: Slurm, jobs: Sequence[OrdinaryJob], folder: Path) -> tuple[Comparison, LiveHarvest]:
+def compare(
+    slurm: Slurm, jobs: Sequence[OrdinaryJob], folder: Path, save_s: float = 0.0
+) -> tuple[Comparison, LiveHarvest]:
     """Play jobs without a harvest and with one, which has ended."""
     without = play(slurm, jobs, folder / "without")
-    harvest = LiveHarvest(slurm, folder)
-    harvest.wait_until_whole()
+    harvest = LiveHarvest(slurm, folder, save_s=save_s)
+    harvest.wait_until_held()
     harvested = play(slurm, jobs, folder / "with", harvest.most)
     assert harvest.stop() == 0, harvest.output.read_text()
     return Comparison(jobs, without, harvested), harvest
@@ -169,10 +176,14 @@ def compare(slurm: Slurm, jobs: Sequence[OrdinaryJob], folder: Path) -> tuple[Co
 @click.option("--minutes", type=float, default=20.0, show_default=True)
 @click.option("--jobs", type=int, default=60, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
-def main(minutes: float, jobs: int, seed: int) -> None:
+@click.option("--nodes", type=int, help="All jobs are of so many nodes, at equal intervals.")
+@click.option("--save", "save_s", type=float, default=0.0, show_default=True, help="What checkpoints of tasks take.")
+def main(minutes: float, jobs: int, seed: int, nodes: int | None, save_s: float) -> None:
     """Measure, print all jobs, and fail if something that is promised is not so."""
+    over_s = 60 * minutes
+    made = drawn_jobs(jobs, over_s, seed) if nodes is None else equal_jobs(jobs, over_s, nodes)
     with running_slurm() as slurm, tempfile.TemporaryDirectory() as folder:
-        comparison, harvest = compare(slurm, drawn_jobs(jobs, 60 * minutes, seed), Path(folder))
+        comparison, harvest = compare(slurm, made, Path(folder), save_s)
         print(comparison)
         print(harvest.output.read_text())
     sys.exit("\n".join(comparison.faults()) or 0)

@@ -17,7 +17,7 @@ from tests.harvest.slurm import GRACE_S
 @pytest.mark.slow
 def test_ordinary_jobs_come_first(slurm, tmp_path):
     """None fails, is lost, or waits for longer than the grace time and the scheduler's round; idle nodes are used."""
-    comparison, harvest = compare(slurm, drawn_jobs(8, 40.0, seed=3), tmp_path)
+    comparison, harvest = compare(slurm, drawn_jobs(6, 25.0, seed=3), tmp_path)
     print(comparison)
     assert not comparison.without.failures
     assert not comparison.harvested.failures
