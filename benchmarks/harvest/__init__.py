@@ -1,1 +1,1 @@
-"""What a harvest does to a real Slurm, one of its own on this machine: each module is a command that prints a table."""
+"""Workloads behind docs/harvest.md: what the controller costs, how far replays are from harvests, and kills."""

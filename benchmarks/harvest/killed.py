@@ -20,7 +20,7 @@ import click
 import numpy as np
 
 from benchmarks.harvest.live_harvest import LiveHarvest
-from bftrainer.harvest.carrier_pool import Limits
+from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import EventJournal
 from bftrainer.objectives import scaling_efficiency
@@ -95,7 +95,7 @@ def remains(harvest: LiveHarvest) -> list[str]:
     said = harvest.status()
     with closing(EventJournal(harvest.directory)) as journal:
         settings = Settings(objective=scaling_efficiency, solver="dp", forward_time_s=120.0, startup_cost="full")
-        again = Controller(settings, journal.header["start_ns"], Limits())
+        again = Controller(settings, journal.header["start_ns"], HarvestLimits())
         reason = journal.replay(again)
     replayed = {life.name: (life.generations, life.work) for life in again.tasks.values()}
     seen = {each["task"]: (each["generation"], each["work"]) for each in said["tasks"]}

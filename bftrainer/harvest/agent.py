@@ -286,7 +286,10 @@ def _line(link: socket.socket) -> str:
 def main(arguments: Sequence[str]) -> None:
     """Connect to the controller, and hold the node."""
     host, port, node, carrier, hold_s, *held = arguments
-    link = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
+    try:
+        link = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
+    except OSError as fault:  # such as a controller that is gone again
+        sys.exit(f"{carrier}: No controller at {host}:{port}: {fault.strerror}.")
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE.items():
         link.setsockopt(socket.IPPROTO_TCP, option, value)

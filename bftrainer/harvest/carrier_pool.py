@@ -21,7 +21,7 @@ _PATIENCE_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HarvestLimits:
     """How much a harvest takes.
 
     Parameters
@@ -72,7 +72,7 @@ class CarrierPool:
         Whether no more nodes are taken.
     """
 
-    limits: Limits
+    limits: HarvestLimits
     carriers: dict[str, Carrier] = field(default_factory=dict)
     idle: dict[str, float] = field(default_factory=dict)
     requested: dict[str, float] = field(default_factory=dict)

@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.harvest.carrier_pool import CarrierPool, Limits
+from bftrainer.harvest.carrier_pool import CarrierPool, HarvestLimits
 from bftrainer.harvest.harvest_events import (
     Asked,
     CarrierLeaving,
     CarrierLost,
     CarrierUp,
     Effect,
-    Ended,
+    HarvestEnded,
     HarvestEvent,
     Note,
     PoolChanged,
@@ -34,7 +34,7 @@ from bftrainer.harvest.harvest_events import (
 from bftrainer.harvest.live_allocator import LiveAllocator
 from bftrainer.harvest.live_tasks import live_task
 from bftrainer.harvest.task_life import Generation, TaskLife, TaskStatus
-from bftrainer.model import NS_PER_S, Event
+from bftrainer.model import NS_PER_S, Event, TaskSpec
 from bftrainer.replay import Settings
 
 _STEP_S = 1e-6
@@ -52,7 +52,7 @@ class Controller:
         Of the allocator.
     start_ns : int
         The instant that times count from, nanoseconds since the Unix epoch.
-    limits : Limits
+    limits : HarvestLimits
     noise : float
         Relative standard deviation of throughput measured in a minute.
 
@@ -68,9 +68,10 @@ class Controller:
         Whether steps are those of an earlier process: no carriers are asked for.
     """
 
-    def __init__(self, settings: Settings, start_ns: int, limits: Limits, noise: float = 0.02) -> None:
+    def __init__(self, settings: Settings, start_ns: int, limits: HarvestLimits, noise: float = 0.02) -> None:
         self.allocator = LiveAllocator(settings, start_ns, noise)
         self.start_ns, self.stays, self._first_port = start_ns, limits.stays, limits.first_port
+        self._noise = noise
         self.tasks: dict[str, TaskLife] = {}
         self.pool = CarrierPool(limits)
         self.time_s = 0.0
@@ -115,15 +116,22 @@ class Controller:
         self._balance()
         drained = self.pool.closed and not self.pool.requested
         if not self.pool.carriers and (self.ending is not None or drained):
-            self._effects.append(Ended(self.ending or "drained"))
+            self._effects.append(HarvestEnded(self.ending or "drained"))
         self.changed = bool(self._effects or events or told)
         return self._effects
 
     def finish(self, reason: str) -> None:
-        """Close the books, after the last step."""
+        """Close the books, after the last step; tasks whose curves were learnt have them from now on."""
         self.time_s += _STEP_S
         self._measure()
+        learned = [name for name, life in self.tasks.items() if life.task.learned]
+        found = self.measured()
+        self.allocator.respecify({name: found[name].scaling for name in learned})
         self.allocator.end(self.time_s, reason)
+
+    def measured(self) -> dict[str, TaskSpec]:
+        """Tasks with the curves and costs that were measured."""
+        return {name: life.measured_spec(self._noise) for name, life in self.tasks.items()}
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -260,12 +268,8 @@ class Controller:
             return
         count, work, seconds = life.measure()
         self.allocator.measured[life.name] = life.work, life.rate
-        number, curves = self.allocator.number_of(life.name), self.allocator.curves
-        if work > 0 and curves.measured(number, life.task.spec, count, work, seconds):
-            curve = curves.learners[number].curve(probing=False)
-            life.task = replace(life.task, spec=replace(life.task.spec, scaling=curve))
-            if life.status is TaskStatus.ACTIVE:
-                self.allocator.respecify({life.name: life.task.spec})
+        if work > 0:
+            self.allocator.curves.measured(self.allocator.number_of(life.name), life.task.spec, count, work, seconds)
 
     def _decide(self) -> bool:
         """Tell the allocator, and take over what it decided; whether there was anything to tell."""

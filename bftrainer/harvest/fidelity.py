@@ -75,7 +75,7 @@ def _reasons(harvest: Path) -> list[str]:
     return [*found, f"ranks were started in {more} generations; a replay rescales at decisions alone"]
 
 
-def apart(pair: tuple[float | None, float | None]) -> float | None:
+def distance(pair: tuple[float | None, float | None]) -> float | None:
     """How far a prediction is from what was measured, as a share of that."""
     predicted, real = pair
     return None if predicted is None or not real else predicted / real - 1.0
@@ -89,6 +89,6 @@ def fidelity_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     rows = []
     for name, pair in named.items():
         texts = ["-" if value is None else f"{value:,.6g}" for value in pair]
-        share = apart(pair)
+        share = distance(pair)
         rows.append((name, *texts, "-" if share is None else f"{100 * share:+.1f} %"))
     return rows

@@ -177,9 +177,7 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
     )
     write_node_log(directory / NODE_LOG, log)
     write_task_set(directory / TASKS, allocator.state.specs)
-    write_task_set(
-        directory / MEASURED, [life.measured_spec(config.profile_noise) for life in controller.tasks.values()]
-    )
+    write_task_set(directory / MEASURED, [*controller.measured().values()])
     curves = allocator.curves
     seen = sum(bool(learner.seen) for learner in curves.learners.values())
     learned = {"learned_tasks": seen, "learned_probes": curves.probes, "learned_error": None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from bftrainer.errors import ResumeError
@@ -109,7 +109,7 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in HarvestEvent.__args__}
 
 def event_table(event: HarvestEvent) -> dict[str, Any]:
     """An event as plain values for JSON."""
-    return {"is": type(event).__name__, **asdict(event)}
+    return {"is": type(event).__name__} | {name: getattr(event, name) for name in type(event).__slots__}
 
 
 def event_of(table: Mapping[str, Any]) -> HarvestEvent:
@@ -175,10 +175,10 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class HarvestEnded:
     """The harvest is over: all nodes are given back."""
 
     reason: str
 
 
-Effect = Request | Release | StartRank | StopRank | Note | Ended
+Effect = Request | Release | StartRank | StopRank | Note | HarvestEnded

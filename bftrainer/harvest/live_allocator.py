@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 import solvers
 from bftrainer.harvest.task_life import Charge
-from bftrainer.model import Decision, Event, EventKind, TaskSpec
+from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec
 from bftrainer.replay import Allocator, Moves, Recorder, ReplayState, Settings
 from bftrainer.replay.allocator_settings import Effects, Indices, Status
 from bftrainer.replay.curve_learner import LEVEL_SD
@@ -36,15 +35,21 @@ class MeasuredCurves(LearnedCurves):
         """Learn the curve of a task, too."""
         self._names = (self._names or frozenset()) | {name}
 
-    @contextmanager
-    def asked(self, state: ReplayState) -> Iterator[tuple[ReplayState, Iterable[int]]]:
-        """What would be believed, for no decision: it is believed anew when there is one."""
+    def spec_of(self, number: int) -> TaskSpec | None:
+        """The task as decisions see it; None if its curve is known."""
+        return self._believed.get(number)
+
+    def checkpoint(self) -> Callable[[], None]:
+        """What brings beliefs back to their present state, which is all that changes: nothing is measured meanwhile."""
         known = dict(self._believed)
         levels = {number: (learner.level, learner.level_sd) for number, learner in self.learners.items()}
-        yield self.believed(state)
-        self._believed = known
-        for number, learner in self.learners.items():
-            learner.level, learner.level_sd = levels.get(number, (0.0, LEVEL_SD))
+
+        def back() -> None:
+            self._believed = known
+            for number, learner in self.learners.items():
+                learner.level, learner.level_sd = levels.get(number, (0.0, LEVEL_SD))
+
+        return back
 
 
 class LiveAllocator(Allocator):
@@ -137,8 +142,14 @@ class LiveAllocator(Allocator):
         return effects
 
     def decide(self) -> tuple[Decision, Moves | None]:
-        """Decide, and remember the moves."""
+        """Decide, and remember the moves; tasks whose curves are learnt go on at the rates that are believed."""
         decision, self._moves = super().decide()
+        state, rate = self.state, self.state.rate.copy()
+        for slot, (number, count) in enumerate(zip(state.active.tolist(), state.counts.tolist(), strict=True)):
+            spec = self.curves.spec_of(number)
+            if spec is not None:
+                rate[slot] = spec.rates[count] if count >= spec.min_nodes else 0.0
+        self.state = replace(state, rate=rate)
         return decision, self._moves
 
     def _as_measured(self, time_s: float) -> ReplayState:
@@ -151,12 +162,14 @@ class LiveAllocator(Allocator):
             speed = speed if speed > 0 and state.counts[slot] else rate.item(slot)
             if elapsed_s > 0:
                 rate[slot] = max(speed, gained / elapsed_s)
-                pending[slot] = rate[slot] * elapsed_s - gained
+                pending[slot] = max(0.0, rate[slot] * elapsed_s - gained)  # rounding aside it is
         return replace(state, rate=rate, pending=pending)
 
-    def respecify(self, specs: Mapping[str, TaskSpec]) -> None:
-        """Change tasks that are known, such as the curve of one that is learnt."""
-        self.state = self.state.respecified({self._task_number[name]: spec for name, spec in specs.items()})
+    def respecify(self, curves: Mapping[str, ScalingCurve]) -> None:
+        """Give tasks the curves that were learnt."""
+        roster, known = self.state.specs, {name: n for name, n in self._task_number.items() if name in curves}
+        specs = {number: replace(roster[number], scaling=curves[name]) for name, number in known.items()}
+        self.state = self.state.respecified(specs)
 
     def number_of(self, name: str) -> int:
         """Number of a task."""
@@ -167,7 +180,7 @@ class LiveAllocator(Allocator):
         number = self._task_number[name]
         if self.state.status[number] == Status.ACTIVE:
             spec = replace(self.state.specs[number], work=max(done, _LEAST_WORK))
-            self.respecify({name: spec})
+            self.state = self.state.respecified({number: spec})
             return True
         if self.state.status[number] == Status.WAITING:
             self.state = self.state.given_up((number,))[0]
@@ -178,12 +191,14 @@ class LiveAllocator(Allocator):
         if not self.state.active.size or not self.state.pool + more:
             return 0
         state = replace(self.state, pool=self.state.pool + more)
-        with self.curves.asked(state) as (believed, changed):
-            for number in changed:
-                self._tables.forget(number)
-            result = self.solve(self._problem(believed, None)[0])
-            for number in changed:
-                self._tables.forget(number)
+        back = self.curves.checkpoint()
+        believed, changed = self.curves.believed(state)
+        for number in changed:
+            self._tables.forget(number)
+        result = self.solve(self._problem(believed, None)[0])
+        for number in changed:
+            self._tables.forget(number)
+        back()
         return sum(state.kept if result.counts is None else result.counts)
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:

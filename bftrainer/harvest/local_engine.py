@@ -84,7 +84,7 @@ class _Agent:
     until_s: float = 1e18
 
 
-class LocalEngine:
+class LocalCarriers:
     """A `CarrierEngine` of agents on this machine.
 
     Parameters
@@ -107,6 +107,7 @@ class LocalEngine:
         self._pool, self._grace_s, self._hold_s = pool, grace_s, hold_s
         self._lock = _locked(directory / _HELD, grace_s + _LAST_S)
         self._hub = CarrierHub(directory)
+        self._log = (directory / "carriers.log").open("ab")
         self._carriers: dict[str, _Agent] = {}
         self._gone: list[str] = []
         self._number = count(1)
@@ -145,9 +146,11 @@ class LocalEngine:
             alive, held = os.pipe()
             where = "127.0.0.1", str(self._hub.port), node, carrier, str(self._hold_s), str(self._lock), str(held)
             process = subprocess.Popen(
-                [sys.executable, "-m", "bftrainer.harvest.agent", *where],
+                [sys.executable, "-P", "-m", "bftrainer.harvest.agent", *where],
                 env=os.environ | {KEY: self._hub.key},
                 stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
                 pass_fds=(self._lock, held),
                 start_new_session=True,
             )
@@ -171,6 +174,7 @@ class LocalEngine:
                 agent.process.wait(max(0.0, deadline - time.monotonic()))
             agent.process.kill()
             agent.process.wait()
+        self._log.close()
         os.close(self._lock)
 
 

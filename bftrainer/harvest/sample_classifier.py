@@ -44,7 +44,7 @@ def sample_inputs(directory: Path) -> tuple[Path, NodeLog]:
     from bftrainer.nodelogs import read_node_log
     from bftrainer.tasksets.native_tasks import toml_text
 
-    module, tasks = [sys.executable, "-m", "bftrainer.harvest.sample_classifier"], []
+    module, tasks = [sys.executable, "-P", "-m", "bftrainer.harvest.sample_classifier"], []
     for seed, (pace_s, most, work) in enumerate(((0.001, 3, 6e4), (0.002, 4, 4e4), (0.004, 6, 3e4)), start=1):
         command = [*module, str(seed), str(pace_s)]
         bounds = {"min_nodes": 1, "max_nodes": most, "work": work}
@@ -64,7 +64,7 @@ def arms(seed: int) -> tuple[Floats, NDArray[np.int64]]:
     return np.stack([along * np.cos(angle), along * np.sin(angle)], axis=1), arm
 
 
-def unpacked(weights: Floats) -> list[Floats]:
+def layers(weights: Floats) -> list[Floats]:
     """Layers of the network, as views of one array."""
     ends = np.cumsum([rows * columns for rows, columns in _SIZES])[:-1]
     return [part.reshape(size) for part, size in zip(np.split(weights, ends), _SIZES, strict=True)]
@@ -72,7 +72,7 @@ def unpacked(weights: Floats) -> list[Floats]:
 
 def gradient(weights: Floats, points: Floats, labels: NDArray[np.int64]) -> tuple[Floats, float]:
     """Gradient of the mean cross-entropy, and the mean itself."""
-    into, bias, out, offset = unpacked(weights)
+    into, bias, out, offset = layers(weights)
     hidden = np.tanh(points @ into + bias)
     scores = hidden @ out + offset
     odds = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -87,7 +87,7 @@ def gradient(weights: Floats, points: Floats, labels: NDArray[np.int64]) -> tupl
 
 def accuracy(weights: Floats, points: Floats, labels: NDArray[np.int64]) -> float:
     """Share of points whose arm is told rightly."""
-    into, bias, out, offset = unpacked(weights)
+    into, bias, out, offset = layers(weights)
     return float((np.argmax(np.tanh(points @ into + bias) @ out + offset, axis=1) == labels).mean())
 
 

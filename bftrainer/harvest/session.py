@@ -15,7 +15,7 @@ from typing import Any
 from bftrainer.errors import InvalidTaskError, ResumeError
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.carrier_hub import CarrierEngine
-from bftrainer.harvest.carrier_pool import Limits
+from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import (
     PAGE,
@@ -27,7 +27,7 @@ from bftrainer.harvest.harvest_directory import (
 )
 from bftrainer.harvest.harvest_events import (
     Asked,
-    Ended,
+    HarvestEnded,
     HarvestEvent,
     Note,
     Progressed,
@@ -39,7 +39,7 @@ from bftrainer.harvest.harvest_events import (
     Submitted,
 )
 from bftrainer.harvest.live_tasks import LiveTask
-from bftrainer.harvest.status_page import status_page
+from bftrainer.harvest.status_page import status_of, status_page
 from bftrainer.objectives import get_objective
 from bftrainer.runs import ReplayConfig, RunResult
 
@@ -91,14 +91,14 @@ class HarvestSession:
         SolverError
             If no solver can decide.
         """
-        with closing(engine):
-            reason = self._until_over(engine, first)
+        with closing(engine):  # whatever happens, carriers end, after their ranks have saved
+            reason = self._harvest(engine, first)
         self.journal.end(reason)
         return self.finish(reason)
 
-    def _until_over(self, engine: CarrierEngine, first: Sequence[HarvestEvent]) -> str:
-        """Take step after step; why the harvest is over."""
-        reason, stopping = self._step(engine, first), False
+    def _harvest(self, engine: CarrierEngine, first: Sequence[HarvestEvent]) -> str:
+        """Wait, decide and act until it is over; why it is."""
+        reason, stopping = self.take_in(engine, self.now_s, first), False
         while reason is None:
             events = engine.poll(0.0 if self.controller.pool.later else _TICK_S)
             asked = []
@@ -112,7 +112,7 @@ class HarvestSession:
                 stopping = True
                 events.append(Asked("stop"))
             if events or self._is_due("tick", _TICK_S):
-                reason = self._step(engine, events)
+                reason = self.take_in(engine, self.now_s, events)
             for path in asked:
                 path.unlink()
             if self._is_due("status", _STATUS_S):
@@ -142,10 +142,10 @@ class HarvestSession:
         self._due_s[what] = now_s + every_s
         return True
 
-    def _step(self, engine: CarrierEngine, events: Sequence[HarvestEvent]) -> str | None:
+    def take_in(self, engine: CarrierEngine, time_s: float, events: Sequence[HarvestEvent]) -> str | None:
         """Let the controller take a step, and do what it says; why the harvest is over, None if it is not."""
         controller, reason = self.controller, None
-        effects = controller.step(self.now_s, events)
+        effects = controller.step(time_s, events)
         if controller.changed or (self._reports and self._is_due("flush", _FLUSH_S)):
             earlier = [report for reports in self._reports.values() for report in reports]
             self._reports.clear()
@@ -167,7 +167,7 @@ class HarvestSession:
                     engine.stop(effect)
                 case Note():
                     self._tell(effect.text)
-                case Ended():
+                case HarvestEnded():
                     reason = effect.reason
         return reason
 
@@ -183,42 +183,13 @@ class HarvestSession:
                 stream.write(text.encode(errors="backslashreplace"))
 
 
-def status_of(controller: Controller) -> dict[str, Any]:
-    """Where a harvest stands, as plain values."""
-    pool, lives = controller.pool, controller.tasks.values()
-    return {
-        "start_ns": controller.start_ns,
-        "time_s": controller.time_s,
-        "idle": len(pool.idle),
-        "held": sum(not carrier.leaving for carrier in pool.carriers.values()),
-        "leaving": sum(carrier.leaving for carrier in pool.carriers.values()),
-        "requested": len(pool.requested),
-        "closed": pool.closed,
-        "tasks": [
-            {
-                "task": life.name,
-                "status": str(life.status),
-                "nodes": len(life.nodes),
-                "work": life.work,
-                "total": life.task.spec.work,
-                "saved": life.saved,
-                "rate": life.rate if life.current is not None else 0.0,
-                "generation": life.generations,
-                "failures": life.failures,
-                "why": life.why,
-            }
-            for life in lives
-        ],
-    }
-
-
 def opened_session(
     directory: Path,
     journal: EventJournal,
     tasks: Sequence[LiveTask],
     file: Path,
     config: ReplayConfig,
-    limits: Limits,
+    limits: HarvestLimits,
     **more: Any,
 ) -> tuple[HarvestSession, list[HarvestEvent], str | None]:
     """A session of a new harvest, or of the one that a directory holds.
@@ -240,7 +211,7 @@ def opened_session(
     asked = {name: getattr(config, name) for name in SETTINGS}
     header = journal.header
     if header and header["settings"] != json.loads(json.dumps(asked)):
-        odd = sorted(name for name, value in asked.items() if header["settings"].get(name) != value)
+        odd = ", ".join(sorted(name for name, value in asked.items() if header["settings"].get(name) != value))
         raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {odd}.")
     start_ns = header["start_ns"] if header else time.time_ns()
     controller = Controller(settings, start_ns, limits, config.profile_noise)

@@ -56,7 +56,7 @@ class PolledPool:
         return [PoolChanged(tuple(came), tuple(went))] if came or went else []
 
 
-class ShadowEngine:
+class ShadowCarriers:
     """A `CarrierEngine` that starts nothing: carriers come at once, and ranks do nothing until they are ended.
 
     Parameters

@@ -68,7 +68,7 @@ class _Carrier:
     until_s: float = 1e18
 
 
-class SlurmEngine:
+class SlurmCarriers:
     """A `CarrierEngine` of jobs; the numbers of jobs are the names of carriers.
 
     Parameters

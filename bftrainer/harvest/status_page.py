@@ -6,12 +6,43 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from bftrainer.harvest.controller import Controller
+
 _HEADINGS = ("task", "status", "nodes", "work", "done", "work/s", "generation", "failures")
 _EVERY_S = 2
 _STYLE = """body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em }
 table { border-collapse: collapse; width: 100% }
 td, th { text-align: left; padding: .3em .6em; border-bottom: 1px solid #8884 }
 progress { width: 8em } @media (prefers-color-scheme: dark) { body { background: #111; color: #ddd } }"""
+
+
+def status_of(controller: Controller) -> dict[str, Any]:
+    """Where a harvest stands, as plain values."""
+    pool, lives = controller.pool, controller.tasks.values()
+    return {
+        "start_ns": controller.start_ns,
+        "time_s": controller.time_s,
+        "idle": len(pool.idle),
+        "held": sum(not carrier.leaving for carrier in pool.carriers.values()),
+        "leaving": sum(carrier.leaving for carrier in pool.carriers.values()),
+        "requested": len(pool.requested),
+        "closed": pool.closed,
+        "tasks": [
+            {
+                "task": life.name,
+                "status": str(life.status),
+                "nodes": len(life.nodes),
+                "work": life.work,
+                "total": life.task.spec.work,
+                "saved": life.saved,
+                "rate": life.rate if life.current is not None else 0.0,
+                "generation": life.generations,
+                "failures": life.failures,
+                "why": life.why,
+            }
+            for life in lives
+        ],
+    }
 
 
 def status_text(status: Mapping[str, Any], *, runs: bool) -> str:

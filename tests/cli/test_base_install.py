@@ -63,6 +63,13 @@ CALLS = (
     ("master run job.toml --quiet", None),
     ("master status {logs}", None),
     ("master resume {logs}", None),
+    ("harvest run live.toml --max-nodes 1 -o harvested", None),
+    ("harvest run live.toml --dry-run --for 1s -o shadow", None),
+    ("harvest status harvested", None),
+    ("harvest add shadow live.toml", None),
+    ("harvest remove shadow quick", None),
+    ("harvest drain shadow", None),
+    ("harvest stop shadow", None),
     ("spot simulate --trace idle.parquet --depth 2", None),
     ("spot sweep --preemption-scale 1 --repeats 2 --days 0.1 --jobs 1", None),
     ("tasks generate --scenario hpo --count 2 -o hpo.toml", None),
@@ -124,6 +131,8 @@ def answers(tmp_path_factory):
     (work / "problem.json").write_text(json.dumps(document_of(AllocationProblem((), 1), Limits(), "dp")))
     (work / "sinfo").write_text("#!/bin/sh\necho n1 idle idle\n")
     (work / "sinfo").chmod(0o755)
+    bounds = 'name = "quick"\nmin_nodes = 1\nmax_nodes = 1\nwork = 1\n'
+    (work / "live.toml").write_text(f'schema = 1\n[[task]]\n{bounds}command = "true"\n')
     (work / "sweep.toml").write_text(
         'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
     )

@@ -25,7 +25,7 @@ tasks = "tasks.toml"
 forward_time_s = [5.0, 10.0]
 """
 # Servers, schedulers, real jobs and logs of many formats have tests of their own; their examples are parsed alone.
-PARSED = ("bso", "master", "import", "completion", "solve", "watch")
+PARSED = ("bso", "master", "harvest", "import", "completion", "solve", "watch")
 
 
 def commands(command=cli, path=()):
@@ -174,6 +174,7 @@ def test_commands_that_report_do_so_in_json():
     }
     assert {name for name, known in flags.items() if "--json" not in known} == {
         *("bso delete", "bso export", "bso import", "bso serve", "completion", "convert", "plot", "report"),
+        *("harvest add", "harvest drain", "harvest remove", "harvest stop"),
         *("tasks generate", "trace anonymise", "trace cut", "trace export", "trace filter", "trace merge"),
     }
 

@@ -7,7 +7,7 @@ from bftrainer.harvest.harvest_events import (
     CarrierLeaving,
     CarrierLost,
     CarrierUp,
-    Ended,
+    HarvestEnded,
     Note,
     PoolChanged,
     RankExited,
@@ -87,7 +87,7 @@ def test_a_task_whose_ranks_end_by_themselves_is_done():
     made.step(9.0, [progress("a", 1, 1e6, 1e6, 8.0)])
     assert exits(made, 9.0, "a", 1, "n1") == []
     assert kinds(exits(made, 9.1, "a", 1, "n2")) == [("note", None), ("release", "n1"), ("release", "n2")]
-    assert made.step(9.2, [CarrierLost("n1", "c-n1"), CarrierLost("n2", "c-n2")]) == [Ended("finished")]
+    assert made.step(9.2, [CarrierLost("n1", "c-n1"), CarrierLost("n2", "c-n2")]) == [HarvestEnded("finished")]
     made.finish("finished")
     assert made.allocator.recorder.recording.tasks[0].work_done == 1e6
 
@@ -144,7 +144,7 @@ def test_draining_takes_no_more_and_ends_without_nodes():
     carried(made, 1.0, "n1")
     assert made.step(2.0, [Asked("drain"), PoolChanged(("n2",))]) == []
     effects = made.step(3.0, [CarrierLeaving("n1", "c-n1"), CarrierLost("n1", "c-n1")])
-    assert effects == [Ended("drained")]
+    assert effects == [HarvestEnded("drained")]
 
 
 def test_stopping_gives_all_back():
@@ -153,7 +153,7 @@ def test_stopping_gives_all_back():
     carried(made, 1.0, "n1", "n2")
     assert made.step(2.0, [Asked("stop")]) == [Release("n1", "c-n1"), Release("n2", "c-n2")]
     assert made.step(2.1, [Asked("stop"), RankExited("a", 1, "n1", 0)]) == []
-    assert made.step(2.2, [CarrierLost("n1", "c-n1"), CarrierLost("n2", "c-n2")]) == [Ended("interrupted")]
+    assert made.step(2.2, [CarrierLost("n1", "c-n1"), CarrierLost("n2", "c-n2")]) == [HarvestEnded("interrupted")]
 
 
 def test_after_a_restart_all_begins_with_the_pool():

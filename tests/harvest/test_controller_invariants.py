@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.harvest.carrier_pool import Limits
+from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import EventJournal
 from bftrainer.harvest.harvest_events import (
@@ -13,7 +13,7 @@ from bftrainer.harvest.harvest_events import (
     CarrierLeaving,
     CarrierLost,
     CarrierUp,
-    Ended,
+    HarvestEnded,
     PoolChanged,
     RankExited,
     Release,
@@ -76,7 +76,7 @@ class World:
                     self.exits(effect.node, 0)
                 case Release():
                     self.leave(effect.node)
-                case Ended():
+                case HarvestEnded():
                     self.over = effect.reason
         for life in self.made.tasks.values():
             here = {node for node, each in self.made.pool.carriers.items() if each.told and not each.leaving}
@@ -175,7 +175,9 @@ def test_the_journal_replays(steps, tmp_path_factory):
     place = tmp_path_factory.mktemp("journal")
     journal = EventJournal(place)
     journal.begin({"start_ns": START_NS, "settings": {}})
-    again = Controller(Settings(objective=throughput, solver="dp", startup_cost="full"), START_NS, Limits(settle_s=0.0))
+    again = Controller(
+        Settings(objective=throughput, solver="dp", startup_cost="full"), START_NS, HarvestLimits(settle_s=0.0)
+    )
     first = controller(settle_s=0.0)
     world = World(first, journal)
     journal.add(first, [Submitted("tasks.toml", table())])
@@ -195,9 +197,9 @@ def test_the_journal_replays(steps, tmp_path_factory):
 
 def test_reports_do_not_hide_a_step_without_events(tmp_path):
     """Reports that change nothing are written with the next step that does, and a start that is due is replayed."""
-    journal, again = EventJournal(tmp_path), Controller(SETTINGS, START_NS, Limits(settle_s=0.0))
+    journal, again = EventJournal(tmp_path), Controller(SETTINGS, START_NS, HarvestLimits(settle_s=0.0))
     journal.begin({"start_ns": START_NS, "settings": {}})
-    first = Controller(SETTINGS, START_NS, Limits(settle_s=0.0))
+    first = Controller(SETTINGS, START_NS, HarvestLimits(settle_s=0.0))
     one, two = table("a", max_nodes=1), table("b", max_nodes=1)
     steps = [
         (0.0, [Submitted("tasks.toml", one), Submitted("tasks.toml", two)], []),

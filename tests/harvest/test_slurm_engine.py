@@ -13,7 +13,7 @@ import pytest
 from bftrainer.errors import CarrierError, PollError, SettingsError
 from bftrainer.harvest import slurm_engine
 from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, PoolChanged
-from bftrainer.harvest.slurm_engine import SlurmEngine
+from bftrainer.harvest.slurm_engine import SlurmCarriers
 from bftrainer.harvest.slurm_jobs import carrier_partition
 from tests.harvest.toy_slurm import ToySlurm
 from tests.waiting import until
@@ -38,7 +38,7 @@ def made(toy, tmp_path, monkeypatch):
     partition = carrier_partition("scavenge", 1800.0, knows=True)
     directory = tmp_path / "harvest"
     directory.mkdir(exist_ok=True)
-    with closing(SlurmEngine(directory, partition, 1800.0, 0.05, "127.0.0.1", say=said.append)) as engine:
+    with closing(SlurmCarriers(directory, partition, 1800.0, 0.05, "127.0.0.1", say=said.append)) as engine:
         engine.said = said
         assert heard(engine, PoolChanged) == PoolChanged(("n1", "n2", "n3"))
         yield engine
@@ -184,7 +184,7 @@ def test_carriers_of_an_earlier_controller(toy, tmp_path):
     title = (tmp_path / "harvest" / "carriers.name").read_text().strip()
     toy.put("jobs/7", f"n3 {title} PENDING")
     said, partition = [], carrier_partition("scavenge", 1800.0, knows=True)
-    SlurmEngine(tmp_path / "harvest", partition, 1800.0, 0.05, "127.0.0.1", say=said.append).close()
+    SlurmCarriers(tmp_path / "harvest", partition, 1800.0, 0.05, "127.0.0.1", say=said.append).close()
     assert said == ["Carriers of an earlier controller have ended: 7."]
     cancelled = [line for line in toy.asked() if line.startswith("scancel")]
     assert cancelled == [f"scancel -u {os.geteuid()} -n {title} 7"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from bftrainer.harvest.carrier_pool import Limits
+from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_events import (
     CarrierUp,
-    Ended,
+    HarvestEnded,
     Note,
     PoolChanged,
     Progressed,
@@ -35,7 +35,9 @@ def table(name="a", **changes):
 
 def controller(*tables, **limits):
     """A controller that these tasks were just submitted to."""
-    made = Controller(Settings(objective=throughput, solver="dp", startup_cost="full"), START_NS, Limits(**limits))
+    made = Controller(
+        Settings(objective=throughput, solver="dp", startup_cost="full"), START_NS, HarvestLimits(**limits)
+    )
     made.step(0.0, [Submitted("tasks.toml", each) for each in tables or (table(),)])
     return made
 
@@ -55,7 +57,14 @@ def run_on(effects):
 
 def kinds(effects):
     """Effects in short."""
-    short = {Request: "ask", Release: "release", StopRank: "stop", StartRank: "start", Ended: "ended", Note: "note"}
+    short = {
+        Request: "ask",
+        Release: "release",
+        StopRank: "stop",
+        StartRank: "start",
+        HarvestEnded: "ended",
+        Note: "note",
+    }
     return [(short[type(each)], getattr(each, "node", None) or getattr(each, "nodes", None)) for each in effects]
 
 

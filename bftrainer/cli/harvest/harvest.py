@@ -15,8 +15,9 @@ from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.signals import KILLED_BY, interruptible
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_unused, show_page
-from bftrainer.cli.harvest.slurm_options import SLURM, slurm_engine, slurm_options
-from bftrainer.cli.replay.options import DURATION, declared
+from bftrainer.cli.harvest.slurm_options import SLURM, check_slurm, slurm_engine, slurm_options
+from bftrainer.cli.replay.options import DURATION, declared_option
+from bftrainer.cli.replay.replay import check_page
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.runs.config import OPTIONS
 
@@ -73,7 +74,9 @@ def harvest() -> None:
 @click.option("-o", "--output-dir", type=FILE, help="Directory of the harvest.  [default: harvest]")
 @click.option("--report", type=FILE, help="Make a page of it at the end.")
 @open_option
-@click.option("--max-nodes", type=click.IntRange(min=1), help="At once.  [default: all; processors without --pool]")
+@click.option(
+    "--max-nodes", type=click.IntRange(min=1), help="At once.  [default: all; processors with neither --pool nor Slurm]"
+)
 @click.option("--offer-after", "offer_after_s", type=DURATION, default="0s", show_default=True, metavar="TIME")
 @click.option("--max-hold", "max_hold_s", type=DURATION, default="30min", show_default=True, metavar="TIME")
 @click.option("--grace", "grace_s", type=DURATION, default="10s", show_default=True, metavar="TIME")
@@ -81,8 +84,10 @@ def harvest() -> None:
 @click.option("--for", "for_s", type=DURATION, metavar="TIME", help="Stop after so long.")
 @click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
 @click.option("--measured", type=FILE, help="Curves and costs from this task set: measured.toml of an earlier harvest.")
+@click.option("--force", is_flag=True, help="Replace an existing page.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("--dry-run", is_flag=True, help="Decide and say what would be done, and start nothing.")
-@with_options(*(declared(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise", "seed")))
+@with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise", "seed")))
 @click.pass_context
 def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     """Run TASKS on idle nodes; with a directory that holds a harvest, go on with it.
@@ -99,31 +104,43 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     report, directory = options.pop("report"), options.pop("output_dir") or Path("harvest")
     no_log = "the sample has its own" if sample else options["pool"] is None and "no node log is played"
     refuse_unused({"speed": no_log, "pool": sample and no_log, "open": report is None and "there is no --report"})
+    refuse_unused({"force": report is None and "there is no --report"})
+    check_slurm(options)
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
+    if report is not None:
+        check_page(report, force=options["force"])
+    inputs = _inputs(directory, tasks, options)
     directory.mkdir(parents=True, exist_ok=True)
     with claimed(directory), closing(EventJournal(directory)) as journal, interruptible() as received:
-        status = _harvested(directory, journal, tasks, received, **options)
+        status = _harvested(directory, journal, inputs, received, **options)
     if report is not None:
         from bftrainer.runs.run_pages import write_page
 
-        write_page([directory], report, force=True)
+        write_page([directory], report, force=options["force"])
         show_page(report)
     ctx.exit(KILLED_BY + received[0] if received else status)
 
 
 def _harvested(
-    directory: Path, journal: EventJournal, file: Path | None, received: list[int], dry_run: bool, **options: Any
+    directory: Path,
+    journal: EventJournal,
+    inputs: tuple[Path, tuple[LiveTask, ...], NodeLog | None],
+    received: list[int],
+    *,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
 ) -> int:
     """Harvest, and say what came of it; the exit status."""
-    from bftrainer.harvest.carrier_pool import Limits
+    from bftrainer.harvest.carrier_pool import HarvestLimits
     from bftrainer.harvest.session import SETTINGS, opened_session
     from bftrainer.runs import ReplayConfig
 
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
-    file, tasks, log = _inputs(directory, file, options)
+    file, tasks, log = inputs
     is_here = log is None and options["engine"] == "local"
     most = options["max_nodes"] or (_processors() if is_here else 1_000_000)
-    limits = Limits(most, options["offer_after_s"], stays=options["stays"])
+    limits = HarvestLimits(most, options["offer_after_s"], stays=options["stays"])
     said = {
         "say": tell,
         "interrupted": lambda: bool(received),
@@ -141,7 +158,8 @@ def _harvested(
     for life in parked:
         tell(f"Error: {life.name} is parked: {life.why}")
     summary = result.summary()
-    click.echo(f"{directory}: {summary['tasks_completed']} of {summary['tasks_total']} tasks done")
+    done = f"{directory}: {summary['tasks_completed']} of {summary['tasks_total']} tasks done"
+    click.echo(json.dumps(summary, indent=2) if as_json else done)
     return bool(parked)
 
 
@@ -161,6 +179,7 @@ def _inputs(
 
     log: NodeLog | None
     if file is None:
+        directory.mkdir(parents=True, exist_ok=True)
         file, log = sample_inputs(directory)
     else:
         pool = options["pool"]
@@ -172,15 +191,15 @@ def _inputs(
 def _engine(
     directory: Path, log: NodeLog | None, since_s: float, nodes: int, options: dict[str, Any], *, dry_run: bool
 ) -> CarrierEngine:
-    from bftrainer.harvest.local_engine import LocalEngine, LogPool
-    from bftrainer.harvest.shadow_engine import ShadowEngine
+    from bftrainer.harvest.local_engine import LocalCarriers, LogPool
+    from bftrainer.harvest.shadow_engine import ShadowCarriers
 
     if options["engine"] == "slurm":
         return slurm_engine(directory, options, dry_run=dry_run)
     pool = LogPool(log, options["speed"], nodes, since_s)
     if dry_run:
-        return ShadowEngine(pool, tell)
-    return LocalEngine(directory, pool, options["grace_s"], options["max_hold_s"])
+        return ShadowCarriers(pool, tell)
+    return LocalCarriers(directory, pool, options["grace_s"], options["max_hold_s"])
 
 
 @click.command(epilog="Example: bftrainer harvest status my-harvest")
@@ -252,5 +271,5 @@ def remove(directory: Path, names: tuple[str, ...]) -> None:
 def _said(directory: Path) -> None:
     from bftrainer.files.claims import writer_of
 
-    if not writer_of(directory):
-        tell(f"Note: {directory}: No harvest runs there now; it is told when it goes on.")
+    runs = bool(writer_of(directory))
+    click.echo(f"{directory}: {'told' if runs else 'no harvest runs there now; it is told when it goes on'}.")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.stdio import tell
+from bftrainer.cli._shared.usage import refuse_unused
 from bftrainer.cli.replay.options import DURATION
 from bftrainer.cli.zeus.zeus_options import with_options
 
 if TYPE_CHECKING:
-    from bftrainer.harvest.shadow_engine import ShadowEngine
-    from bftrainer.harvest.slurm_engine import SlurmEngine
+    from bftrainer.harvest.carrier_hub import CarrierEngine
 
 SLURM = ("partition", "poll_every_s", "address", "knows")
 slurm_options = with_options(
@@ -25,28 +25,45 @@ slurm_options = with_options(
 )
 
 
-def slurm_engine(directory: Path, options: dict[str, Any], *, dry_run: bool) -> SlurmEngine | ShadowEngine:
-    """Check the partition, and make the engine.
+def check_slurm(options: dict[str, Any]) -> None:
+    """Refuse options of another engine, and put in the place of the partition's name what there is to know of it.
 
     Raises
     ------
-    SettingsError
-        If the partition is not to be used.
+    UnusedOptionsError, SettingsError
+        If an option has no effect, or the partition is not to be used.
+    PollError
+        If Slurm does not answer.
+    """
+    from bftrainer.harvest.slurm_jobs import carrier_partition
+
+    if options["engine"] != "slurm":
+        refuse_unused(dict.fromkeys(SLURM, "--engine is not slurm"))
+        return
+    refuse_unused(dict.fromkeys(("pool", "grace_s"), "--engine slurm takes nodes and grace time of the partition"))
+    if options["partition"] is None:
+        raise click.UsageError("Expected --partition with --engine slurm.")
+    # A dry run is in nobody's way.
+    knows = options["knows"] or options["dry_run"]
+    options["partition"] = carrier_partition(options["partition"], options["max_hold_s"], knows=knows)
+    if options["partition"].objection:
+        tell(f"Note: partition {options['partition'].name}: {options['partition'].objection}.")
+
+
+def slurm_engine(directory: Path, options: dict[str, Any], *, dry_run: bool) -> CarrierEngine:
+    """The engine, or one that only says what it would do.
+
+    Raises
+    ------
     CarrierError, PollError
         If Slurm or carriers of an earlier controller are in the way.
     """
     from bftrainer.harvest.scheduler_polls import SlurmPoll
-    from bftrainer.harvest.shadow_engine import PolledPool, ShadowEngine
-    from bftrainer.harvest.slurm_engine import SlurmEngine
-    from bftrainer.harvest.slurm_jobs import carrier_partition
+    from bftrainer.harvest.shadow_engine import PolledPool, ShadowCarriers
+    from bftrainer.harvest.slurm_engine import SlurmCarriers
 
-    name, hold_s, every_s = (options[key] for key in ("partition", "max_hold_s", "poll_every_s"))
-    if name is None:
-        raise click.UsageError("Expected --partition with --engine slurm.")
+    partition, every_s = options["partition"], options["poll_every_s"]
     if dry_run:
-        return ShadowEngine(PolledPool(SlurmPoll(name), every_s, tell), tell)
-    partition = carrier_partition(name, hold_s, knows=options["knows"])
-    if partition.objection:
-        tell(f"Note: partition {name}: {partition.objection}.")
+        return ShadowCarriers(PolledPool(SlurmPoll(partition.name), every_s, tell), tell)
     address, listen = options["address"] or socket.gethostname(), options["address"] or ""
-    return SlurmEngine(directory, partition, hold_s, every_s, address, listen, tell)
+    return SlurmCarriers(directory, partition, options["max_hold_s"], every_s, address, listen, tell)

@@ -81,7 +81,7 @@ _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 NO_DEFAULTS: Mapping[str, Any] = {}
 
 
-def declared(name: str, option: Option, defaults: Mapping[str, Any] = NO_DEFAULTS) -> _Decorator:
+def declared_option(name: str, option: Option, defaults: Mapping[str, Any] = NO_DEFAULTS) -> _Decorator:
     """The option of a field, for a command that may have other `defaults`."""
     text = option.text + (f"  [default: {option.unset}]" if option.unset else "")
     if option.kind is bool:
@@ -125,7 +125,7 @@ def _of_sections(*sections: str) -> Iterator[_Decorator]:
     for section in sections:
         for name, option in OPTIONS.items():
             if option.section == section:
-                yield declared(name, option)
+                yield declared_option(name, option)
                 if name in _SHORTCUTS:
                     yield _SHORTCUTS[name]
 
@@ -187,7 +187,7 @@ HELP_SECTIONS = {
     for section, question in SECTIONS.items()
 }
 """Names of the options that answer each question."""
-cache_option = declared("cache", OPTIONS["cache"])
+cache_option = declared_option("cache", OPTIONS["cache"])
 """Whether commands of finished runs and of sweeps, too, keep parsed node logs."""
 setting_options = with_options(large_option, *_SETTINGS)
 """The options of a replay that say what is replayed and how, not where results go."""

@@ -67,7 +67,7 @@ def replay(
     if target is not None and not dry_run:
         check_free(target, force=force)
     if report is not None and not dry_run:
-        _check_page(report, force=force)
+        check_page(report, force=force)
     inputs = load_inputs(config)
     for note in inputs.notes:
         tell(f"Note: {note}")
@@ -95,7 +95,7 @@ def _lacks_key() -> bool:
     return bool(fault)
 
 
-def _check_page(path: Path, *, force: bool) -> None:
+def check_page(path: Path, *, force: bool) -> None:
     """Refuse a page that could not be made or written, before the run."""
     from bftrainer.files.writing import refuse_existing
     from bftrainer.runs.run_pages import check_pages
