@@ -110,7 +110,7 @@ class CarrierHub:
         port: int = self._server.getsockname()[1]
         return port
 
-    def watch(self, source: Any, do: Callable[[], None]) -> None:
+    def watch(self, source: Any, do: Callable[[], object]) -> None:
         """Call a function when something else can be read while `poll` waits."""
         self._selector.register(source, selectors.EVENT_READ, do)
 

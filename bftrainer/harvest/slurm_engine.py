@@ -30,7 +30,7 @@ from bftrainer.harvest.harvest_events import (
 )
 from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import SlurmPoll
-from bftrainer.harvest.slurm_jobs import LONGEST_WAIT_S, CarrierJobs, CarrierPartition
+from bftrainer.harvest.slurm_jobs import LONGEST_WAIT_S, MINUTE_S, CarrierJobs, CarrierPartition
 from bftrainer.schedulers.busy_records import BusyKind
 
 NAME, LOG, _SCRIPT = "carriers.name", "carriers.log", "carrier-*.sh"
@@ -121,8 +121,8 @@ class SlurmCarriers:
         self._script = self._written(directory, address)
         self._worker = ThreadPoolExecutor(1, "slurm")
         self._answers: deque[tuple[Callable[[Future[Any]], list[HarvestEvent]], Future[Any]]] = deque()
-        self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._hub.watch(self._wake, self._awake)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._hub.watch(self._wake, partial(os.eventfd_read, self._wake))
         self._idle: set[str] = set()
         self._lost_s: dict[str, float] = {}
         self._due_s = self._looked_s = self._refused_until_s = 0.0
@@ -151,7 +151,7 @@ class SlurmCarriers:
         for old in directory.glob(_SCRIPT):
             old.unlink()
         path = directory / _SCRIPT.replace("*", secrets.token_hex(4))
-        own_s = self._hold_s - self._grace_s - _SLACK_S
+        own_s = self._hold_s // MINUTE_S * MINUTE_S - self._grace_s - _SLACK_S
         words = {"value": self._hub.key, "python": sys.executable, "host": address, "port": self._hub.port}
         quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
@@ -163,13 +163,9 @@ class SlurmCarriers:
 
         def answered(future: Future[Any]) -> None:
             self._answers.append((then, future))
-            with suppress(BlockingIOError):  # then it is woken anyway
-                os.write(self._woken, b".")
+            os.eventfd_write(self._wake, 1)
 
         self._worker.submit(do, *words).add_done_callback(answered)
-
-    def _awake(self) -> None:
-        os.read(self._wake, 1 << 16)
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -204,15 +200,15 @@ class SlurmCarriers:
         """Pass on what a carrier says; one whose connection breaks before it has left does so now."""
         if not isinstance(event, CarrierUp | CarrierLeaving | CarrierLost):
             return [event]
-        carrier, now_s = self._carriers.get(event.carrier), time.monotonic()
+        carrier = self._carriers.get(event.carrier)
         if carrier is None:
             self._hub.release(event.node, event.carrier)
             return []
-        is_test, events = event.carrier == self._test, list[HarvestEvent]()
+        is_test = event.carrier == self._test
         if isinstance(event, CarrierUp):
             carrier.up = True
             if is_test:
-                carrier.until_s = now_s + _SIGNAL_S
+                carrier.until_s = time.monotonic() + _SIGNAL_S
                 self._ask(_ignored, partial(self._jobs.cancel, event.carrier, signal="TERM"))
         elif isinstance(event, CarrierLeaving):
             self._tested |= is_test
@@ -225,7 +221,7 @@ class SlurmCarriers:
             return [CarrierLeaving(event.node, event.carrier)]
         else:
             return self._buried(event.carrier)
-        return [] if is_test else [event, *events]
+        return [] if is_test else [event]
 
     def _leaves(self, carrier: _Carrier) -> None:
         carrier.leaving = True
@@ -355,7 +351,6 @@ class SlurmCarriers:
             self._say(f"{fault} Look for jobs named {self._jobs.name}: they end by themselves.")
         self._script.unlink(missing_ok=True)
         os.close(self._wake)
-        os.close(self._woken)
 
 
 def _ignored(future: Future[None]) -> list[HarvestEvent]:

@@ -5,6 +5,7 @@ All is asked of Slurm by its own commands, with the rights of the user.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -66,17 +67,16 @@ def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> Carri
     if name not in names:
         raise SettingsError(f"Expected --partition to be one of {', '.join(names)}, got {name!r}.")
     mine = partitions[names.index(name)]
-    if hold_s < MINUTE_S:
-        raise SettingsError(f"Expected --max-hold of a minute at least, as Slurm counts in minutes, got {hold_s:g} s.")
-    most_s = duration_s(mine.get("MaxTime", "UNLIMITED"))
-    if most_s is not None and hold_s > most_s:
-        raise SettingsError(f"Expected --max-hold of at most {most_s} s, as partition {name} has it, got {hold_s:g} s.")
+    grace_s, most_s = int(mine.get("GraceTime", "0")), duration_s(mine.get("MaxTime", "UNLIMITED")) or math.inf
+    if not MINUTE_S + grace_s <= hold_s <= most_s:
+        expected = f"a minute and the grace time of {grace_s} s at least, and at most {most_s:g} s"
+        raise SettingsError(f"partition {name}: Expected --max-hold of {expected}, got {hold_s:g} s.")
     objection = _objection(mine, partitions)
     if objection and not knows:
         raise SettingsError(f"partition {name}: Expected one whose jobs make room, but {objection} (see --i-know).")
     if os.geteuid() == 0 and not knows:
         raise SettingsError("Expected a user other than root, as all tasks would run as root (see --i-know).")
-    return CarrierPartition(name, int(mine.get("GraceTime", "0")), objection)
+    return CarrierPartition(name, grace_s, objection)
 
 
 def _objection(mine: dict[str, str], partitions: Iterable[dict[str, str]]) -> str:
@@ -131,7 +131,7 @@ class CarrierJobs:
             "time": str(minutes),
             "deadline": f"now+{minutes * MINUTE_S + LONGEST_WAIT_S}",
             "chdir": self.log.parent,
-            "output": self.log,
+            "output": str(self.log).replace("%", "%%"),
             "open-mode": "append",
         }
         step = shlex.join(["srun", "--ntasks=1", "--mem=0", "--cpu-bind=none", "sh", str(script), node])

@@ -197,7 +197,12 @@ _PLAIN = partial(carrier_partition, "scavenge", 1800.0)
     ("file", "was", "put", "message"),
     [
         ("partitions", "scavenge", "other", r"^Expected --partition to be one of batch, other, got 'scavenge'\.$"),
-        ("partitions", "01:00:00", "00:29:00", r"^Expected --max-hold of at most 1740 s, as partition scavenge has it"),
+        (
+            "partitions",
+            "01:00:00",
+            "00:29:00",
+            r"^partition scavenge: Expected --max-hold of a minute and .* at most 1740 s",
+        ),
         ("partitions", "CANCEL", "OFF", r"^partition scavenge: .* but its PreemptMode is OFF \(see --i-know\)\.$"),
         ("partitions", "Tier=10", "Tier=1", r"no partition has a PriorityTier above its 1 \(see --i-know\)\.$"),
         ("config", "partition_prio", "none", r"Slurm preempts no jobs \(PreemptType=preempt/none\)"),
@@ -217,8 +222,8 @@ def test_who_may_harvest(toy, monkeypatch):
     with pytest.raises(SettingsError, match=r"^Expected a user other than root"):
         _PLAIN()
     assert _PLAIN(knows=True).grace_s == 2
-    with pytest.raises(SettingsError, match=r"^Expected --max-hold of a minute at least"):
-        carrier_partition("scavenge", 59.0)
+    with pytest.raises(SettingsError, match=r"Expected --max-hold of a minute and the grace time of 2 s at least"):
+        carrier_partition("scavenge", 61.0)
     toy.put("scontrol.fails", "slurm_load_partitions: Unable to contact slurm controller (connect failure)")
     with pytest.raises(PollError, match=r"^scontrol: slurm_load_partitions: Unable"):
         _PLAIN()
