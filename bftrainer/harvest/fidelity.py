@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from bftrainer.files.directories import result_directory
 from bftrainer.harvest.harvest_directory import MEASURED, NODE_LOG, read_status
 from bftrainer.harvest.session import SETTINGS
+from bftrainer.runs import ReplayConfig, run_replay, write_run
 from bftrainer.runs.finished import read_run, read_summary
 
 _FIGURES = ("work_done", "used_node_s", "rescales", "preemptions", "decisions", "tasks_completed", "makespan_s")
@@ -26,6 +28,22 @@ def harvest_inputs(directory: Path) -> dict[str, Any]:
     settings = read_summary(directory)["settings"]
     given = {name: settings[name] for name in SETTINGS if settings.get(name) is not None and name != "profile_noise"}
     return given | {"node_log": directory / NODE_LOG, "tasks": directory / MEASURED}
+
+
+def predict(harvest: Path) -> Path:
+    """Replay a harvest, into a directory of its own within it; the place.
+
+    Raises
+    ------
+    RunDirectoryError
+        If the directory has no finished harvest.
+    OutputError
+        If the results cannot be written.
+    """
+    config = ReplayConfig(**harvest_inputs(harvest), baseline=False)
+    with result_directory([harvest / "prediction"], force=True) as directory:
+        write_run(run_replay(config=config, command=f"bftrainer replay --from-harvest {harvest}"), directory.working)
+    return directory.path
 
 
 def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_unused, show_page
 from bftrainer.cli.harvest.slurm_options import SLURM, check_slurm, slurm_engine, slurm_options
 from bftrainer.cli.replay.options import DURATION, declared_option
-from bftrainer.cli.replay.replay import check_page
+from bftrainer.cli.replay.replay import check_page, print_fidelity
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.runs.config import OPTIONS
 
@@ -72,7 +72,7 @@ def harvest() -> None:
 @click.option("--pool", type=FILE, help="Node log whose idle nodes are played.  [default: all nodes are idle always]")
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="X")
 @click.option("-o", "--output-dir", type=FILE, help="Directory of the harvest.  [default: harvest]")
-@click.option("--report", type=FILE, help="Make a page of it at the end.")
+@click.option("--report", type=FILE, help="At the end, make a page of it and of its replay.")
 @open_option
 @click.option(
     "--max-nodes", type=click.IntRange(min=1), help="At once.  [default: all; processors with neither --pool nor Slurm]"
@@ -95,6 +95,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     TASKS is a task set as a replay reads it, with a command for each task. The directory has the journal, logs and
     checkpoints, and at the end the files of a run, which report, compare and audit read.
     """
+    from bftrainer.extras import EXTRAS, absent
     from bftrainer.files.claims import claimed
     from bftrainer.harvest.harvest_directory import EventJournal
 
@@ -102,22 +103,28 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     if sample == (tasks is not None):
         raise click.UsageError("Expected either TASKS or --sample.")
     report, directory = options.pop("report"), options.pop("output_dir") or Path("harvest")
+    if sample and not absent(*EXTRAS["report"]):
+        report = report or directory / "page.html"
     no_log = "the sample has its own" if sample else options["pool"] is None and "no node log is played"
     refuse_unused({"speed": no_log, "pool": sample and no_log, "open": report is None and "there is no --report"})
     refuse_unused({"force": report is None and "there is no --report"})
     check_slurm(options)
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
-    if report is not None:
+    if report is not None and not sample:
         check_page(report, force=options["force"])
     inputs = _inputs(directory, tasks, options)
     directory.mkdir(parents=True, exist_ok=True)
     with claimed(directory), closing(EventJournal(directory)) as journal, interruptible() as received:
         status = _harvested(directory, journal, inputs, received, **options)
     if report is not None:
+        from bftrainer.harvest.fidelity import predict
         from bftrainer.runs.run_pages import write_page
 
-        write_page([directory], report, force=options["force"])
-        show_page(report)
+        predicted = predict(directory)
+        write_page([directory, predicted], report, force=options["force"] or sample)
+        if not options["as_json"]:
+            print_fidelity(directory, predicted)
+        show_page(report, quiet=options["as_json"])
     ctx.exit(KILLED_BY + received[0] if received else status)
 
 

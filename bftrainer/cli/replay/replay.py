@@ -221,7 +221,7 @@ def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: 
     if options["print_"]:
         _print_result(result, place, options["as_json"], sys.stdout)
         if harvest is not None and not options["as_json"]:
-            _print_fidelity(harvest, place)
+            print_fidelity(harvest, place)
     if options["report"] is not None:
         from bftrainer.runs.run_pages import write_page
 
@@ -234,7 +234,7 @@ def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: 
     return KILLED_BY + received[0]
 
 
-def _print_fidelity(harvest: Path, place: Path) -> None:
+def print_fidelity(harvest: Path, place: Path) -> None:
     """Set what was replayed beside what really happened."""
     from bftrainer.cli._shared.stdio import print_table
     from bftrainer.harvest.fidelity import fidelity, fidelity_rows
