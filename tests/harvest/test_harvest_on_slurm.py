@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.harvest.killed import KINDS, remains, torment
 from benchmarks.harvest.live_harvest import LiveHarvest
 from benchmarks.harvest.sealed_workload import compare, drawn_jobs
+from benchmarks.harvest.slurm_kills import KINDS, remains, torment
 from tests.harvest.slurm import GRACE_S
 
 

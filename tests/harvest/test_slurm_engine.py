@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import CarrierError, PollError, SettingsError
-from bftrainer.harvest import slurm_engine
 from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, PoolChanged
-from bftrainer.harvest.slurm_engine import SlurmCarriers
-from bftrainer.harvest.slurm_jobs import carrier_partition
+from bftrainer.harvest.slurm import slurm_engine
+from bftrainer.harvest.slurm.slurm_engine import SlurmCarriers
+from bftrainer.harvest.slurm.slurm_jobs import carrier_partition
 from tests.harvest.toy_slurm import ToySlurm
 from tests.waiting import until
 

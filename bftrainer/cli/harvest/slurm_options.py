@@ -35,7 +35,7 @@ def check_slurm(options: dict[str, Any]) -> None:
     PollError
         If Slurm does not answer.
     """
-    from bftrainer.harvest.slurm_jobs import carrier_partition
+    from bftrainer.harvest.slurm.slurm_jobs import carrier_partition
 
     if options["engine"] != "slurm":
         refuse_unused(dict.fromkeys(SLURM, "--engine is not slurm"))
@@ -60,7 +60,7 @@ def slurm_engine(directory: Path, options: dict[str, Any], *, dry_run: bool) -> 
     """
     from bftrainer.harvest.scheduler_polls import SlurmPoll
     from bftrainer.harvest.shadow_engine import PolledPool, ShadowCarriers
-    from bftrainer.harvest.slurm_engine import SlurmCarriers
+    from bftrainer.harvest.slurm.slurm_engine import SlurmCarriers
 
     partition, every_s = options["partition"], options["poll_every_s"]
     if dry_run:

@@ -1,4 +1,4 @@
-"""What survives when parts of a harvest are killed: ``python -m benchmarks.harvest.killed [--instants 20]``.
+"""What survives when parts of a harvest are killed: ``python -m benchmarks.harvest.slurm_kills [--instants 20]``.
 
 At random instants the controller, a carrier, a rank or the daemon of a node is killed by ``kill -9``, or Slurm's own
 controller is killed and started again. Each task has to go on from its newest checkpoint, and at the end nothing may be
@@ -35,7 +35,7 @@ _NODE_IS_DOWN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class SlurmKill:
     """What was killed, when, how long it took until all nodes were held and all tasks went on, and what was wrong."""
 
     kind: str
@@ -68,7 +68,7 @@ def kill(harvest: LiveHarvest, kind: str, rng: np.random.Generator) -> None:
         os.kill(int(rng.choice(until(lambda: harvest.processes(word)))), signal.SIGKILL)
 
 
-def torment(harvest: LiveHarvest, kinds: list[str], rng: np.random.Generator) -> list[Kill]:
+def torment(harvest: LiveHarvest, kinds: list[str], rng: np.random.Generator) -> list[SlurmKill]:
     """Kill one after the other, at random instants, and see each time how tasks go on."""
     begun_s, found = time.monotonic(), []
     for kind in kinds:
@@ -84,7 +84,7 @@ def torment(harvest: LiveHarvest, kinds: list[str], rng: np.random.Generator) ->
                 word, _, work = line.partition(" ")
                 if word != "from" or float(work) < before[name]:
                     faults.append(f"{name}: {line}, after {before[name]:g} was saved")
-        found.append(Kill(kind, at_s - begun_s, took_s, tuple(faults)))
+        found.append(SlurmKill(kind, at_s - begun_s, took_s, tuple(faults)))
     return found
 
 

@@ -30,7 +30,7 @@ from bftrainer.harvest.harvest_events import (
 )
 from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import SlurmPoll
-from bftrainer.harvest.slurm_jobs import LONGEST_WAIT_S, MINUTE_S, CarrierJobs, CarrierPartition
+from bftrainer.harvest.slurm.slurm_jobs import LONGEST_WAIT_S, MINUTE_S, CarrierJobs, CarrierPartition
 from bftrainer.schedulers.busy_records import BusyKind
 
 NAME, LOG, _SCRIPT = "carriers.name", "carriers.log", "carrier-*.sh"
