@@ -37,7 +37,7 @@ NAME, LOG, _SCRIPT = "carriers.name", "carriers.log", "carrier-*.sh"
 _TICK_S, _SLACK_S, _LAST_S = 0.2, 5.0, 60.0
 """What a carrier may take to end beyond the grace time."""
 _SETTLE_S = 3.0
-"""A node that was lost may seem idle until the job starts that it was taken for."""
+"""While carriers leave, and so long after that, no nodes are taken: the job that they left for has not begun."""
 _SIGNAL_S = 10.0
 """Within that a carrier has to say that it was asked to end."""
 _REFUSED_S = 60.0
@@ -124,8 +124,7 @@ class SlurmCarriers:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._hub.watch(self._wake, partial(os.eventfd_read, self._wake))
         self._idle: set[str] = set()
-        self._lost_s: dict[str, float] = {}
-        self._due_s = self._looked_s = self._refused_until_s = 0.0
+        self._due_s = self._looked_s = self._lost_s = self._refused_until_s = 0.0
         self._trouble = ""
         self._test: str | None = None
         self._tested, self._waiting, self._failures = False, list[str](), 0
@@ -232,7 +231,7 @@ class SlurmCarriers:
         """A carrier is gone, with all that it has started, or never came."""
         node = self._carriers.pop(number).node
         self._idle.discard(node)
-        self._lost_s[node] = time.monotonic()
+        self._lost_s = time.monotonic()
         if number == self._test:
             self._test, waiting, self._waiting = None, self._waiting, []
             if self._tested:
@@ -270,11 +269,10 @@ class SlurmCarriers:
                 self._ask(_ignored, self._jobs.cancel, number)
             elif carrier.up and cause in _WITHDRAWN:
                 self.release(carrier.node, number)
-        self._lost_s = {each: lost_s for each, lost_s in self._lost_s.items() if lost_s > self._looked_s - _SETTLE_S}
-        away = self._lost_s.keys() | {carrier.node for carrier in self._carriers.values() if carrier.leaving}
-        idle = {node for node, cause in pool.items() if cause is None} - away
-        if now_s < self._refused_until_s:
-            idle &= self._idle
+        idle = {node for node, cause in pool.items() if cause is None}
+        leaving = any(carrier.leaving for carrier in self._carriers.values())
+        if leaving or self._looked_s < self._lost_s + _SETTLE_S or now_s < self._refused_until_s:
+            idle &= {carrier.node for carrier in self._carriers.values() if carrier.up and not carrier.leaving}
         came, went = sorted(idle - self._idle), sorted(self._idle - idle)
         self._idle = idle
         return [*events, PoolChanged(tuple(came), tuple(went))] if came or went else events
