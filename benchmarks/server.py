@@ -91,7 +91,7 @@ class _Server:
         with socket.socket() as trial:
             trial.bind(("127.0.0.1", 0))
             port: int = trial.getsockname()[1]
-        words = ["bso", "serve", "--port", str(port), "--database", self._url]
+        words = ["bso", "serve", "--open", "--port", str(port), "--database", self._url]
         log = (self.plan.scratch / "server.log").open("wb")
         process = subprocess.Popen([sys.executable, "-c", _SERVE, *words], stderr=log, cwd=self.plan.scratch)
         atexit.register(process.wait)
@@ -141,7 +141,7 @@ def _health(line: _Line, _: np.random.Generator) -> None:
 
 def _cycle(job_id: str, line: _Line, rng: np.random.Generator) -> None:
     trial = line.ask("GET", f"/jobs/batch_size?job_id={job_id}")
-    used = {"time": 1.0, "energy": _energy(trial["batch_size"], rng)}
+    used = {"time": 25.0, "energy": _energy(trial["batch_size"], rng)}
     line.ask("POST", "/report", trial | used | {"metric": 0.6, "current_epoch": 3})
 
 
@@ -164,7 +164,7 @@ async def _fill(url: str, jobs: dict[str, int], seed: int) -> None:
             rng = np.random.default_rng([seed, trials])
             for _ in range(_REAL):
                 trial = await optimizer.predict(job_id)
-                used = {"time": 1.0, "energy": _energy(trial.batch_size, rng), "metric": 0.6, "current_epoch": 3}
+                used = {"time": 25.0, "energy": _energy(trial.batch_size, rng), "metric": 0.6, "current_epoch": 3}
                 await optimizer.report(TrainingResult(**trial.model_dump(), **used))
 
             def copy(transaction: Transaction, job_id: str = job_id, trials: int = trials) -> None:

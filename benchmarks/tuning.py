@@ -17,7 +17,7 @@ from benchmarks.children import command_sample
 from benchmarks.published import published_traces
 from benchmarks.workload import Case, Plan, Sample
 from bftrainer.zeus import JITPowerLimitOptimizer, Job, PruningGTSBatchSizeOptimizer, Simulator, TrainingTrace
-from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
+from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, zeus_sample
 from bftrainer.zeus.simulation.optimum import configurations
 
 __all__ = ["DRAWS", "zeus_cases"]
@@ -27,15 +27,6 @@ ETA, BETA = 0.5, 2.0
 RECURRENCES, MANY, QUICK_MANY = 100, 100_000, 1_000
 # Number of a run that is not timed.
 WARM_UP = 999
-# The jobs of the published traces, with targets and defaults that are usual for them.
-PUBLISHED_JOBS = (
-    Job("cifar100", "shufflenetv2", "adadelta", 0.6, max_epochs=100, default_bs=1024),
-    Job("imagenet", "resnet50", "adadelta", 0.65, max_epochs=100, default_bs=256),
-    Job("librispeech", "deepspeech2", "adamw", 40.0, max_epochs=16, default_bs=192),
-    Job("movielens-1m", "ncf", "adam", 0.41, max_epochs=100, default_bs=1024),
-    Job("sentiment140", "bert_base_uncased", "adamw", 0.84, max_epochs=10, default_bs=128),
-    Job("squad", "bert_base_uncased", "adamw", 84.0, max_epochs=6, default_bs=32),
-)
 _SIMULATE = """
 import json, sys
 from bftrainer.zeus import Job, JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator

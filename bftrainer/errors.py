@@ -35,6 +35,7 @@
     │   │   │   └── UnknownTrialError   no such trial was handed out
     │   │   ├── TrialEndedError         a result of a trial that was ended without one
     │   │   └── LateTrialError          a result that counts no more, in the manner of the published server
+    │   ├── ForbiddenError              what a user may not do, or not with this job
     │   ├── JobMismatchError            a job that is registered with other settings
     │   ├── UnusableValueError          values that no batch size follows from
     │   │   ├── NothingConvergedError   no batch size of a job reached its target
@@ -241,6 +242,10 @@ class LateTrialError(BadOperationError):
     """A trial of the pruning was reported after it, which the published server does not take."""
 
 
+class ForbiddenError(BatchSizeServerError):
+    """A user may not do this, or not with this job."""
+
+
 class JobMismatchError(BatchSizeServerError):
     """A job of that name is registered with other settings."""
 
@@ -254,7 +259,17 @@ class NothingConvergedError(UnusableValueError):
 
 
 class UnusableRequestError(UnusableValueError):
-    """A request that is well-formed and means nothing."""
+    """A request that is well-formed and means nothing.
+
+    Attributes
+    ----------
+    field : str or None
+        Field of the request at fault, if it is one.
+    """
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class StoreUnavailableError(BatchSizeServerError):

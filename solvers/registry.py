@@ -168,7 +168,7 @@ def declaration(name: str) -> Declaration:
     Raises
     ------
     UnknownSolverError
-        If it is not registered, or several packages register different ones.
+        If there is none of that name, or several packages register different ones.
     """
     entry = _entry(name)
     return _asked(entry.name, entry.value, is_ours(name))
@@ -179,6 +179,8 @@ def _asked(name: str, place: str, here: bool) -> Declaration:
     try:
         found: Declaration = _declared(name, place) if here else _apart(name, _declared, name, place)
         return found
+    except UnknownSolverError:
+        raise
     except BftrainerError as error:
         # Whoever asks it for an answer hears why there is none.
         return Declaration(name, False, True, True, True, (), ALL_LIMITS, False, is_loaded=False, fault=str(error))

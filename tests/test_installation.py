@@ -30,9 +30,11 @@ LIST_JOBS = """
 import re, sys
 import httpx
 from bftrainer.zeus.server import BatchSizeClient
+from bftrainer.zeus.server.local_server import find_token
 with BatchSizeClient(sys.argv[1], retries=8) as client:
     print(client.jobs())
-print(re.search("No jobs here", httpx.get(sys.argv[1]).text)[0])
+page = httpx.get(sys.argv[1], auth=("me", find_token(sys.argv[1])))
+print(re.search("No jobs here", page.text)[0])
 """
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

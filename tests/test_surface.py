@@ -126,7 +126,7 @@ def test_every_package_is_installed():
     ("former", "current", "name"),
     [
         ("bso", "zeus.server", "JobSpec"),
-        ("bso.settings", "zeus.server.settings", "read_tokens"),
+        ("bso.settings", "zeus.server.settings", "ServerSettings"),
         ("master", "zeus.master", "ZeusMaster"),
         ("traces", "nodelogs", "read_node_log"),
         ("traces", "tasksets", "read_task_set"),

@@ -19,9 +19,8 @@ from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import EventJournal
 from bftrainer.harvest.harvest_events import HarvestEvent, PoolChanged, Progressed, Submitted
-from bftrainer.harvest.local_engine import LogPool
+from bftrainer.harvest.local_engine import LogPool, ShadowCarriers
 from bftrainer.harvest.session import HarvestSession
-from bftrainer.harvest.shadow_engine import ShadowCarriers
 from bftrainer.objectives import scaling_efficiency
 from bftrainer.replay import Settings
 from bftrainer.runs import ReplayConfig

@@ -25,7 +25,9 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.runs import ReplayConfig, run_replay, write_run
 from bftrainer.tasksets.native_tasks import toml_text
 
-SPEED, HOURS, NODES = 60.0, (48, 24, 36, 49, 60), (488, 8)
+SPEED, NODES = 60.0, 8
+# First node and hour of the log.
+PLACES = ((488, 48), (464, 48), (480, 48), (248, 38), (200, 48))
 CONFIG = {"solver": "dp", "objective": "scaling-efficiency", "forward_time_s": 120.0, "startup_cost": "full"}
 
 
@@ -57,12 +59,12 @@ def main(arguments: Sequence[str]) -> None:
     """Print what was predicted and what was measured."""
     seconds = float(arguments[0]) if arguments else 120.0
     place = Path(tempfile.mkdtemp())
-    file, whole = written_tasks(place), read_node_log(sample_path(SAMPLE_NODE_LOG), 0, print).selected(*NODES)
+    file, whole = written_tasks(place), read_node_log(sample_path(SAMPLE_NODE_LOG), 0, print)
     measured: Path | None = None
     print(f"{'run':>4} {'figure':22} {'predicted':>12} {'measured':>12} {'apart':>8}")
-    for number, hour in enumerate(HOURS, start=1):
+    for number, (first, hour) in enumerate(PLACES, start=1):
         begin_ns = whole.start_ns + hour * 3_600_000_000_000
-        log = whole.since(begin_ns).ending(begin_ns + int(seconds * SPEED * 1e9))
+        log = whole.selected(first, NODES).since(begin_ns).ending(begin_ns + int(seconds * SPEED * 1e9))
         run = harvested(place / str(number), file, log, measured)
         if number <= 2:
             measured = run / "measured.toml"

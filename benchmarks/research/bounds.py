@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from bftrainer.model import NodeLog, TaskSpec
+from benchmarks.research.windows import window_starts_s
+from bftrainer.model import TaskSpec
 from bftrainer.nodelogs import read_node_log
 from bftrainer.report.intervals import estimate
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay
@@ -24,14 +25,6 @@ def scaled(tasks: Sequence[TaskSpec], factor: float) -> tuple[TaskSpec, ...]:
     """The tasks, submitted when a window begins, with so many times their rescale costs."""
     costs = [{name: factor * getattr(task, name) for name in ("grow_cost_s", "shrink_cost_s")} for task in tasks]
     return tuple(replace(task, submit_ns=None, submit_s=0.0, **cost) for task, cost in zip(tasks, costs, strict=True))
-
-
-def windows_of(config: ReplayConfig, log: NodeLog, count: int, length_s: float) -> Iterator[ReplayConfig]:
-    """The configuration on so many windows of a log, spread evenly over it, that do not overlap."""
-    if count * length_s > log.window_s:
-        raise click.UsageError(f"{count} windows of {length_s / 3600:g} h do not fit {log.window_s / 3600:.1f} h.")
-    for place in range(count):
-        yield replace(config, node_log=log, since=place * log.window_s / count, until=length_s)
 
 
 def of_window(config: ReplayConfig) -> WorkBounds:
@@ -84,15 +77,15 @@ def main(
         name, _, path = named.partition("=")
         whole = read_node_log(Path(path), skip_events)
         log = whole.selected(0, min(nodes, len(whole.nodes)))
+        starts_s = window_starts_s(log.window_s, 3600 * hours, windows)
         for task_set in files:
             which, _, file = task_set.partition("=")
             tasks = read_task_set(Path(file)).tasks
             for scale in scales:
                 costly = scaled(tasks, scale)
-                given = ReplayConfig(tasks=costly, solver="dp", forward_time_s=120.0, baseline=False)
+                given = ReplayConfig(log, costly, until=3600 * hours, solver="dp", forward_time_s=120.0, baseline=False)
                 for most in MAX_TASKS:
-                    chosen = windows_of(replace(given, max_tasks=most), log, windows, 3600 * hours)
-                    cells = row([of_window(config) for config in chosen])
+                    cells = row([of_window(replace(given, max_tasks=most, since=since_s)) for since_s in starts_s])
                     click.echo(f"| {name} | {which} | x{scale:g} | {most} | {' | '.join(cells)} |")
 
 

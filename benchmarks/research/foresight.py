@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.research.bounds import scaled
+from benchmarks.research.windows import window_starts_s
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.nodelogs.job_queue import queue_path
 from bftrainer.nodelogs.node_log_files import read_node_log
@@ -66,12 +67,10 @@ def rows_of(
 ) -> None:
     """Print the rows of a log, one for each cost."""
     half_s = (log.window_s - first_s) / 2
-    starts_s = first_s + np.linspace(0, half_s - length_s, WINDOWS)
-    if half_s < WINDOWS * length_s:
-        raise ValueError(f"Expected windows that do not overlap, got {WINDOWS} of {length_s} s in {half_s} s ({name}).")
+    starts_s = [first_s + each for each in window_starts_s(half_s, length_s, WINDOWS, to_end=True)]
 
     def mean(cost: float, how: Options) -> float:
-        return float(np.mean([work(log, tasks, cost, float(starts_s[at]), length_s, how) for at in CHOSEN_ON]))
+        return float(np.mean([work(log, tasks, cost, starts_s[at], length_s, how) for at in CHOSEN_ON]))
 
     for cost in costs:
         fixed = max(FIXED, key=lambda how: mean(cost, how))
@@ -81,7 +80,7 @@ def rows_of(
         horizon_s = 600.0 if cost > 5 else 60.0
         oracle = {"foresight": "oracle", "foresight_use": "order,pool", "foresight_horizon_s": horizon_s}
         found = [
-            [work(log, tasks, cost, half_s + float(start_s), length_s, how) for how in (fixed, *ideas, fixed | oracle)]
+            [work(log, tasks, cost, half_s + start_s, length_s, how) for how in (fixed, *ideas, fixed | oracle)]
             for start_s in starts_s
         ]
         usual = float(np.mean([row[0] for row in found]))

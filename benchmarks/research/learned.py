@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from benchmarks.research.windows import window_starts_s
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import read_node_log
@@ -116,14 +117,12 @@ def main(
     found: dict[str, dict[str, list[float]]] = {}
     for path in logs or (sample_path(SAMPLE_NODE_LOG),):
         log = read_node_log(path, skip_events).selected(0, nodes)
-        step_s = log.window_s / windows
-        if step_s < hours * 3600.0:
-            raise click.UsageError(f"{path}: Expected {windows} windows of {hours:g} h, got {log.window_s / 3600:g} h.")
+        starts_s = window_starts_s(log.window_s, hours * 3600.0, windows)
         for name in sets.split(","):
             rows: list[dict[str, float]] = []
-            for window in range(windows):
+            for window, since_s in enumerate(starts_s):
                 tasks = TASK_SETS[name](np.random.default_rng(window))
-                part = log.since(log.start_ns + round(window * step_s * 1e9))
+                part = log.since(log.start_ns + round(since_s * 1e9))
                 rows.append(shares(part, tasks, hours * 3600.0, noise, window))
                 if sys.stderr.isatty():
                     click.echo(f"{path.name} {name}: {window + 1} of {windows}", err=True)

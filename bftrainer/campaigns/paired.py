@@ -1,17 +1,28 @@
-"""Paired comparison of a sweep's settings: the same windows, seeds and other settings behind both sides."""
+"""Paired comparison of a sweep's settings: the same windows, seeds and other settings behind both sides; its figure."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from bftrainer.campaigns.sweep import PointResult
-from bftrainer.campaigns.sweep_file import plain_value
-from bftrainer.errors import SettingsError, suggestion
+from bftrainer.campaigns.sweep_directory import TABLE
+from bftrainer.campaigns.sweep_file import SweepPoint, plain_value
+from bftrainer.errors import SettingsError, SweepError, suggestion
+from bftrainer.files.arrow import parquet_file
+from bftrainer.files.manifest import check_intact
+from bftrainer.files.opening import translated
+from bftrainer.report.comparison import setting_label
+from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrapped
+from bftrainer.report.glossary import ASSUMED, ON_SCALING, Assumption, term_of
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.report.sweep_page import check_metrics
+
+_ON_SCALING = frozenset(key.rpartition(".")[2] for key in ON_SCALING)
+# Beyond it a ratio says no more than that the other figure is 0 but for rounding.
+_MOST_RATIO = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +108,80 @@ def ratios_less_one(pairs: Iterable[tuple[PointResult, PointResult]], metric: st
     """Ratio less 1 of each pair in which both have the figure, and the second one's is not 0."""
     figures = [(one.figures.get(metric), two.figures.get(metric)) for one, two in pairs]
     ratios = [one / two - 1.0 for one, two in figures if one is not None and two]
-    return [ratio for ratio in ratios if math.isfinite(ratio)]
+    return [ratio for ratio in ratios if abs(ratio) < _MOST_RATIO]  # nor is it NaN
+
+
+def read_points(directory: Path) -> list[PointResult]:
+    """The points of a sweep, from its table: what varies, and figures.
+
+    Raises
+    ------
+    SweepError
+        If there is no such table.
+    """
+    path = directory / TABLE
+    with translated(path, SweepError):
+        if not path.is_file():
+            raise SweepError(f"{directory}: Expected a sweep's directory with a {TABLE}, found none in it.")
+        check_intact(path)
+    with parquet_file(path, SweepError) as file:
+        table = file.read()
+        table.validate(full=True)
+        names = table.column_names
+        if names[:2] != ["point", "run"] or names.count("error") != 1:
+            raise SweepError(f"{path}: Expected columns point, run, options, error and figures.")
+        numeric = [str(each.type) in ("int64", "double") for each in table.columns]
+        columns = [
+            (each if known else each.cast("string")).to_pylist()
+            for each, known in zip(table.columns, numeric, strict=True)
+        ]
+    error = names.index("error")
+    notes = columns[names.index("assumed_scaling")] if "assumed_scaling" in names[error:] else [None] * len(table)
+    found = []
+    for number, (row, note) in enumerate(zip(zip(*columns, strict=True), notes, strict=True)):
+        cells = list(zip(names, row, strict=True))
+        figures = {name: value for (name, value), known in zip(cells[error:], numeric[error:], strict=True) if known}
+        assumed = None if note is None else Assumption(note, _ON_SCALING)
+        found.append(PointResult(SweepPoint(number, (), tuple(cells[2:error]), ""), figures, assumed, row[error]))
+    return found
+
+
+def plot_gains(results: Sequence[PointResult], option: str, metric: str, sheet: Sheet) -> PrintFigure:
+    """Draw what each value of an option gains on its first one, with whiskers for 95 % intervals.
+
+    Raises
+    ------
+    SettingsError
+        As `check_pairing`, or if nothing can be paired.
+    """
+    found = paired_gains(results, option, [metric])
+    drawn = [(each, each.gain) for each in found if each.gain is not None]
+    if not drawn:
+        raise SettingsError(f"Expected two points that differ in {option} alone and have {metric}, found none.")
+    ink, label, against = palette(), term_of(metric).label, str(drawn[0][0].against)
+    figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
+    ax = figure.add_subplot()
+    ax.axhline(0.0, color=ink["gray"], linewidth=0.8)
+    ax.plot(0, 0.0, "o", color=ink["gray"], markerfacecolor="white")  # what is compared with
+    values, means = [str(each.value) for each, _ in drawn], [100 * of.mean for _, of in drawn]
+    halves = [100 * (of.half_width or 0.0) for _, of in drawn]
+    ax.errorbar(range(1, len(drawn) + 1), means, halves, fmt="o", color=ink["blue"], capsize=3, linewidth=1.0)
+    ax.set_xticks(range(len(drawn) + 1), [wrapped(name, 20) for name in (against, *values)])
+    ax.set(xlabel=setting_label(option), ylabel=f"gain in {label} (%)", xlim=(-0.5, len(drawn) + 0.5))
+    few, most = min(of.number for _, of in drawn), max(of.number for _, of in drawn)
+    caption = (
+        f"What values of {setting_label(option)} gain in {label} on {against}: the mean of the ratios of points that "
+        f"are otherwise the same, less 1. Whiskers are 95 % confidence intervals (Student's t) over "
+        f"{few if few == most else f'{few} to {most}'} pairs."
+    )
+    notes = dict.fromkeys(
+        each.assumed.note for each in results if each.assumed is not None and each.assumed.bears(metric)
+    )
+    if notes:
+        figure.supxlabel(ASSUMED, x=0.01, ha="left")
+        caption += "".join(f" Rests on {ASSUMED}: {note}." for note in notes)
+    rows = [
+        (str(each.value), against, 100 * of.mean, of.half_width and 100 * of.half_width, of.number, each.unpaired)
+        for each, of in drawn
+    ]
+    return PrintFigure(figure, (option, "against", "gain_percent", "half_width", "pairs", "unpaired"), rows, caption)

@@ -183,7 +183,7 @@ def _figures(cells: Mapping[_Cell, Sequence[PointResult]], log: Path | None, not
     comparisons = []
     for name, (axis, *_) in _LEVELS.items():
         lines = {of: {cell[2]: _mean(runs) for cell, runs in cells.items() if cell[:2] == (name, of)} for of in _SETS}
-        comparisons.append(Comparison(name, reading, "efficiency U", axis, lines))
+        comparisons.append(Comparison(name, reading, "efficiency U", axis, lines, within=(0.0, math.inf)))
     best = max(
         (at for of in comparisons for line in of.lines.values() for at in line.values()),
         key=lambda at: at.mean if at.number else -1.0,
@@ -192,7 +192,7 @@ def _figures(cells: Mapping[_Cell, Sequence[PointResult]], log: Path | None, not
     reading = "Against the exact optimum for throughput at all events; differences of the same windows."
     for metric, label in (("work_done", "work done"), ("efficiency", "efficiency U")):
         lines = {of: {name: _paired(cells[name, of, None], usual[of], metric) for name in _CHOICES} for of in _SETS}
-        comparisons.append(Comparison(metric, reading, f"change in {label}", "way to decide", lines))
+        comparisons.append(Comparison(metric, reading, f"change in {label}", "way to decide", lines, even=0.0))
     done = sum(each.figures["tasks_completed"] == each.figures["tasks_total"] for of in cells.values() for each in of)
     number, sample = len(next(iter(cells.values()))), "a generated log of 512 nodes; " if log is None else ""
     caveats = (

@@ -22,23 +22,11 @@ from bftrainer.spot.sweep import SpotSweep
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import SEED, Simulation, SimulationResult, group_seed, simulate_all
-from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, load_groups, load_traces
+from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, load_groups, load_traces
 from bftrainer.zeus.simulation.optimum import configurations, optimum, regrets
 from bftrainer.zeus.simulation.policy_comparison import BASELINE, PolicyPair, compare_policies, simulations_of
 from bftrainer.zeus.simulation.recurring import usage
 
-# Dataset, network, optimizer, target, epochs, default batch size of the published jobs.
-_JOBS = tuple(
-    Job(dataset, network, optimizer, target, max_epochs=epochs, default_bs=size)
-    for dataset, network, optimizer, target, epochs, size in (
-        ("cifar100", "shufflenetv2", "adadelta", 0.6, 100, 1024),
-        ("imagenet", "resnet50", "adadelta", 0.65, 100, 256),
-        ("squad", "bert_base_uncased", "adamw", 84.0, 6, 32),
-        ("librispeech", "deepspeech2", "adamw", 40.0, 16, 192),
-        ("movielens-1m", "ncf", "adam", 0.41, 100, 1024),
-        ("sentiment140", "bert_base_uncased", "adamw", 0.84, 10, 128),
-    )
-)
 _ETAS, _USUAL = (0.0, 0.25, 0.5, 0.75, 1.0), 0.5
 _TUNED, _OTHERS = PolicyPair("zeus", "jit"), (PolicyPair("grid", "jit"), PolicyPair("ucb", "jit"))
 _RECURRENCES = (10, 20, 40, 60, 80, 100)
@@ -61,7 +49,7 @@ def reproduce_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproducti
         If the traces cannot be used.
     """
     trace = load_traces(*(log and log / f"summary_{name}.csv" for name in ("train", "power_v100"))).trace
-    jobs, seeds = SAMPLE_JOBS if log is None else _JOBS, 5 if quick else 20
+    jobs, seeds = SAMPLE_JOBS if log is None else PUBLISHED_JOBS, 5 if quick else 20
     asked = {
         eta: simulations_of(jobs, (_TUNED, *(_OTHERS if eta == _USUAL else ())), seeds, eta_knob=eta) for eta in _ETAS
     }
@@ -76,7 +64,7 @@ def reproduce_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproducti
             if row.job is not None:
                 lines[row.job.dataset][eta] = _less_one(getattr(row.relative, what))
         reading = f"The {what} of all recurrences with Zeus, exploring included, against the default's."
-        over_eta.append(Comparison(f"eta-{what}", reading, f"change in {what}", "eta", lines))
+        over_eta.append(Comparison(f"eta-{what}", reading, f"change in {what}", "eta", lines, even=0.0))
     saved = [-over_eta[0].lines[job.dataset][_USUAL].mean for job in jobs]
     why = "Not comparable: the traces are synthetic."
     if log is not None:
@@ -114,8 +102,8 @@ def _regret(results: Sequence[SimulationResult], jobs: Sequence[Job], trace: Tra
         }
         for policy, by_seed in paths.items()
     }
-    reading = "What tuning has cost so far beyond the optimum, in costs of a recurrence there: mean of the jobs."
-    return Comparison("regret", reading, "cumulative regret", "recurrences", lines, "number")
+    reading = "What tuning has cost so far beyond the optimum, in costs of one run there: mean of the jobs."
+    return Comparison("regret", reading, "regret (runs at optimum)", "recurrences", lines, "number")
 
 
 def _groups(jobs: Sequence[Job], trace: TrainingTrace, seeds: int, workers: int) -> Comparison:
@@ -139,7 +127,7 @@ def _groups(jobs: Sequence[Job], trace: TrainingTrace, seeds: int, workers: int)
                 [one / two - 1.0 for one, two in zip(sums[:seeds], sums[seeds:], strict=True)]
             )
     reading = "All recurrences of groups whose jobs overlap, tuned by Zeus, against the default."
-    return Comparison("groups", reading, "change in groups", "dataset", lines)
+    return Comparison("groups", reading, "change in groups", "dataset", lines, even=0.0)
 
 
 def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduction:
@@ -179,9 +167,9 @@ def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduc
     done = "Iterations done, as a share of those without preemption."
     paid = "Work for money against that of on-demand nodes; above 1 spot instances pay."
     figures = (
-        Comparison("throughput", done, "throughput kept", axis, {spot: kept}),
-        Comparison("value", paid, "value against on demand", axis, {spot: worth}, "number"),
-        Comparison("time", "What a run does with its time.", "share of the time", axis, times),
+        Comparison("throughput", done, "throughput kept", axis, {spot: kept}, within=(0.0, 1.0)),
+        Comparison("value", paid, "value against on demand", axis, {spot: worth}, "number", (0.0, math.inf), 1.0),
+        Comparison("time", "What a run does with its time.", "share of the time", axis, times, within=(0.0, 1.0)),
     )
     why = "Not comparable: checkpointing alone is simulated, not Bamboo's redundant pipelines"
     room = f"x {1 / kept[1.0].mean:.1f} at most" if kept[1.0].mean > 0 else "all, as checkpointing gets nothing done"

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from bftrainer.report.brief import Brief, Card
 from bftrainer.report.campaign_pages import PageTable, campaign_page
-from bftrainer.report.drawing import below_axes, line_look, plain
+from bftrainer.report.drawing import below_axes, line_look, palette, plain
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.report.pictures import Picture, plainly
 
@@ -40,6 +42,10 @@ class Comparison:
     lines : mapping
         Name of a line -> level -> estimate.
     unit : {"share", "number"}
+    within : (float, float)
+        Least and most that values can be; drawn and told intervals end there.
+    even : float, optional
+        The value of no gain and no loss, which is drawn.
     """
 
     key: str
@@ -48,6 +54,8 @@ class Comparison:
     axis: str
     lines: Mapping[str, Levels]
     unit: Literal["share", "number"] = "share"
+    within: tuple[float, float] = (-math.inf, math.inf)
+    even: float | None = None
 
     @property
     def title(self) -> str:
@@ -64,8 +72,13 @@ class Comparison:
         if found is None or not found.number:
             return "-"
         size, form, end = (100.0, ".2f", " %") if self.unit == "share" else (1.0, ".3f", "")
-        low, high = (format(size * (found.mean + sign * (found.half_width or 0.0)), form) for sign in (-1, 1))
+        low, high = (format(size * value, form) for value in self._ends(found))
         return f"{size * found.mean:{form}}{end}" + ("" if found.half_width is None else f" ({low} to {high})")
+
+    def _ends(self, found: Estimate) -> tuple[float, float]:
+        """Ends of an interval, or twice the mean."""
+        half = found.half_width or 0.0
+        return max(found.mean - half, self.within[0]), min(found.mean + half, self.within[1])
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """A row for each cell, with values of `COLUMNS`."""
@@ -78,18 +91,30 @@ class Comparison:
         """The numbers: a row for each level, a column for each line."""
         rows = [[_named(at), *(self.text(line.get(at)) for line in self.lines.values())] for at in self.levels]
         sizes = sorted({found.number for line in self.lines.values() for found in line.values()})
-        note = f"{self.label}: means and, in brackets, 95 % intervals; n = {', '.join(map(str, sizes))}."
+        ends = "" if self.within == (-math.inf, math.inf) else ", which end where values can"
+        note = f"{self.label}: means and, in brackets, 95 % intervals{ends}; n = {', '.join(map(str, sizes))}."
         return PageTable(self.title, (self.axis, *self.lines), rows, note)
 
     def draw(self, ax: Axes) -> None:
-        """Draw lines with error bars; levels stand at equal distances, as somebody chose them."""
+        """Draw lines with error bars, names side by side; levels stand at equal distances, as somebody chose them."""
         levels, size = self.levels, 100.0 if self.unit == "share" else 1.0
+        named = isinstance(levels[0], str)
+        if self.even is not None:
+            ax.axhline(size * self.even, color=palette()["gray"], linewidth=0.8)
         for number, (name, line) in enumerate(self.lines.items()):
-            places = [levels.index(level) + 0.06 * (number - (len(self.lines) - 1) / 2) for level in line]
-            means, halves = ([size * value for value in each] for each in zip(*map(_ends, line.values()), strict=True))
-            look = line_look(number) | ({"linestyle": "none"} if isinstance(levels[0], str) else {})
+            aside = 0.06 * (number - (len(self.lines) - 1) / 2) if named else 0.0
+            means = np.array([size * found.mean for found in line.values()])
+            ends = size * np.array([self._ends(found) for found in line.values()]).T
+            look = line_look(number) | ({"linestyle": "none"} if named else {})
             ax.errorbar(
-                places, means, halves, marker="os^Dvp"[number % 6], ms=4, capsize=3, label=plain(name, 40), **look
+                [levels.index(level) + aside for level in line],
+                means,
+                np.abs(ends - means),
+                marker="os^Dvp"[number % 6],
+                ms=4,
+                capsize=3,
+                label=plain(name, 40),
+                **look,
             )
         ax.set_xticks(range(len(levels)), [plain(_named(level), 32) for level in levels])
         ax.set(
@@ -99,10 +124,6 @@ class Comparison:
         )
         plainly(ax)
         below_axes(ax, 0.5)
-
-
-def _ends(found: Estimate) -> tuple[float, float]:
-    return found.mean, found.half_width or 0.0
 
 
 def _named(level: float | str) -> str:

@@ -27,7 +27,7 @@ from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.finished import read_summary
 from bftrainer.runs.readers import Readers, shared_readers
 from bftrainer.runs.run import run_replay
-from bftrainer.runs.run_inputs import load_inputs
+from bftrainer.runs.run_inputs import CODE, load_inputs
 from bftrainer.runs.run_tables import write_run
 from bftrainer.spot.generation import GenerationConfig, generate_trace
 
@@ -165,10 +165,26 @@ def _checked(spec: SweepSpec) -> list[SweepPoint]:
     if spec.trace_seeds:
         _origin(spec)
     points = spec.resolved({}, readers)
+    _refuse_unknown(spec, points)
     if not spec.trace_seeds:
         _refuse_futile(points, readers)
     spec.refuse_unused(points, readers)
     return points
+
+
+def _refuse_unknown(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
+    """Refuse a sweep that names an objective, a solver or other code that cannot be found, before its first point.
+
+    Raises
+    ------
+    SweepError
+        Naming the line.
+    """
+    for name, value in dict.fromkeys(item for point in points for item in point.options if item[0] in CODE):
+        try:
+            CODE[name](value)
+        except InputError as error:
+            raise SweepError(f"{spec.at(name)}: {error}") from None
 
 
 # Inputs that a point cannot start without; everything else in a sweep's file has been checked.

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, fields
 from datetime import date, datetime, time
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from bftrainer.campaigns.point_tasks import NAMING, TASK_OPTIONS, ChangedTasks, TaskChanges, kinds_of_tasks, referenced
 from bftrainer.errors import BftrainerError, SolverUnavailableError, SweepError, UnknownSolverError, suggestion
 from bftrainer.files.documents import toml_file
+from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import instant_ns
 from bftrainer.objectives.credits import as_given
 from bftrainer.runs.config import OPTIONS, ReplayConfig
@@ -30,10 +31,11 @@ MOST_POINTS = 100_000
 _SECTIONS = ("schema", "base", "grid", "point", "generate")
 # Names of options on the command line, which are allowed besides the field names.
 _ALIASES = {flag[1:]: name for name, option in OPTIONS.items() for flag in option.flags if not flag.startswith("--")}
-WINDOW, TRACE_SEED = "window", "trace_seed"
-# Options that only sweeps have (part of the log, seed of a generated one, generated tasks), and those they stand for.
-_INSTEAD = {WINDOW: ("since", "until"), TRACE_SEED: ("node_log",), "scenario": NAMING}
-_OWN = {WINDOW, TRACE_SEED, *TASK_OPTIONS}
+WINDOW, TRACE_SEED, SAMPLE = "window", "trace_seed", "sample"
+# Options that only sweeps have (part of the log, seed of a generated one, tasks of a sample, generated ones), and those
+# they stand for.
+_INSTEAD = {WINDOW: ("since", "until"), TRACE_SEED: ("node_log",), "scenario": (*NAMING, SAMPLE), SAMPLE: NAMING}
+_OWN = {WINDOW, TRACE_SEED, SAMPLE, *TASK_OPTIONS}
 _MOST = 2**63
 
 
@@ -110,9 +112,9 @@ class SweepSpec:
         """Options in which points may differ, in the order of the file."""
         return tuple(dict.fromkeys(name for point in self.points for name in point))
 
-    @property
-    def _reader(self) -> _Reader:
-        return _Reader(self.path, self.text.decode())
+    def at(self, name: str) -> str:
+        """The file, and the line that gives an option."""
+        return _Reader(self.path, self.text.decode()).at(name)
 
     @property
     def trace_seeds(self) -> tuple[int, ...]:
@@ -175,7 +177,7 @@ class SweepSpec:
             vain |= {name: why for name, why in reasons.items() if name in given}
         unused = [f"{name} ({why})" for name, why in vain.items() if name not in useful]
         if unused:
-            first = self._reader.at(unused[0].partition(" ")[0])
+            first = self.at(unused[0].partition(" ")[0])
             raise SweepError(f"{first}: Options that have no effect: {', '.join(unused)}.")
 
     def _resolved(
@@ -188,7 +190,9 @@ class SweepSpec:
     ) -> SweepPoint:
         options = merged(self.base, point)
         changes = TaskChanges(**{name: options.pop(name) for name in TASK_OPTIONS if name in options})
-        seed, window = options.pop(TRACE_SEED, None), options.pop(WINDOW, None)
+        seed, window, sample = (options.pop(name, None) for name in (TRACE_SEED, WINDOW, SAMPLE))
+        if sample == "tuned":
+            options["tasks"] = str(sample_path(SAMPLE_TUNED_TASKS))
         if seed in traces:
             options["node_log"] = str(traces[seed])
         if window is not None:
@@ -203,7 +207,7 @@ class SweepSpec:
         try:
             options = made(changes, options)
         except BftrainerError as error:
-            raise SweepError(f"{self._reader.at(next(iter(changes.given)))}: {error}") from None
+            raise SweepError(f"{self.at(next(iter(changes.given)))}: {error}") from None
         for name, option in OPTIONS.items():
             if option.is_file and isinstance(options.get(name), str):
                 path = Path(options[name])
@@ -314,6 +318,8 @@ class _Reader:
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
                 raise SweepError(f"{self.at(key)}: Expected a seed, a whole number from 0 on, got {value!r}.")
             return value
+        if name == SAMPLE:
+            return self._typed(key, value, Literal["plain", "tuned"])
         return self._typed(key, value, TASK_OPTIONS[name] if name in TASK_OPTIONS else OPTIONS[name].type)
 
     def _window(self, key: str, value: Any) -> tuple[Any, Any]:

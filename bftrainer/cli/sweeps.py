@@ -57,7 +57,9 @@ MOST_ROWS = 50
     "--metric",
     "metrics",
     multiple=True,
-    help="Figure by which the page judges settings; a second one is what they are weighed against. Of --paired: any.",
+    metavar="NAME",
+    help="Figure by which the page judges settings (see `plot --list`); a second one is what they are weighed against."
+    " Also those of --paired.",
 )
 @click.option(
     "--paired",
@@ -107,7 +109,7 @@ def sweep(
             tell(f"Finished points are kept; --resume continues in {place}.")
         raise
     if any(
-        not {"tasks", "scenario"} & {*spec.base, *point} and {"node_log", "trace_seed"} & {*spec.base, *point}
+        not {"tasks", "scenario", "sample"} & {*spec.base, *point} and {"node_log", "trace_seed"} & {*spec.base, *point}
         for point in spec.points
     ):
         tell(f"Note: {SAMPLE_TASKS_USED}")

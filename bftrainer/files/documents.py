@@ -312,6 +312,18 @@ def number_cell(where: str, name: str, text: str, error: type[InputError]) -> fl
     return value
 
 
+def disarmed(cell: object) -> object:
+    """Put an apostrophe before text that a spreadsheet would compute as a formula.
+
+    Tables of numbers and of names that others chose need it; what is read back as it was must not have it.
+
+    References
+    ----------
+    OWASP, "CSV Injection".
+    """
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
+
 def write_csv(stream: BinaryIO, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a header, if given, and rows."""
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")

@@ -69,20 +69,26 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a stream whose content replaces `path` if the block succeeds; gzipped if the name says so.
+
+    Parameters
+    ----------
+    path : Path
+    private : bool
+        Whether the file's owner alone may read it; root leaves a file to the owner that it has.
 
     Raises
     ------
     OutputError
         If the file cannot be written; an earlier one stays as it was.
     """
-    with replacing_together(path) as (stream,):
+    with replacing_together(path, private=private) as (stream,):
         yield stream
 
 
 @contextmanager
-def replacing_together(*paths: Path) -> Iterator[list[BinaryIO]]:
+def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[BinaryIO]]:
     """Open streams whose contents replace files that belong together if the block succeeds.
 
     The last one is what readers look for: it is gone while the others are exchanged, so that it is never found with
@@ -92,6 +98,8 @@ def replacing_together(*paths: Path) -> Iterator[list[BinaryIO]]:
     ----------
     *paths : Path
         Gzipped if their names say so.
+    private : bool
+        See `replacing`.
 
     Raises
     ------
@@ -110,7 +118,9 @@ def replacing_together(*paths: Path) -> Iterator[list[BinaryIO]]:
             if len(paths) > 1:
                 path.unlink(missing_ok=True)
             for each, (unfinished, _) in zip(paths, made, strict=True):
-                unfinished.chmod(usual_mode(0o666))
+                unfinished.chmod(0o600 if private else usual_mode(0o666))
+                if private and not os.geteuid() and each.exists():
+                    os.chown(unfinished, each.stat().st_uid, each.stat().st_gid)
                 unfinished.replace(each)
         for directory in {each.parent for each in paths}:
             with suppress(PermissionError):  # one that one may write to, and not read

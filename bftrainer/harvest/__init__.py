@@ -1,4 +1,4 @@
-"""Harvest: real training on nodes that nobody uses. A script needs `training` alone, which imports nothing else."""
+"""Harvest: watch a scheduler's idle nodes, and train on them. A script needs `training` alone, which is light."""
 
 from __future__ import annotations
 

@@ -18,6 +18,8 @@ from bftrainer.harvest.harvest_events import (
 
 _PATIENCE_S = 180.0
 """A carrier that did not come for so long is asked for again."""
+PORTS = 4_000
+"""Number of ports that generations take in turn: as many may still be in use by those that ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class HarvestLimits:
         For how long a carrier that came waits at most for others that were asked for, as each change of a task's nodes
         costs it time.
     first_port : int
-        Ranks of a task meet at one from this on.
+        Ranks of a task meet at one of the `PORTS` from this on, and `PORTS` above it.
     stays : bool
         Whether it goes on when no task is left, waiting for more.
     """

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.harvest.carrier_pool import CarrierPool, HarvestLimits
+from bftrainer.harvest.carrier_pool import PORTS, CarrierPool, HarvestLimits
 from bftrainer.harvest.harvest_events import (
     Asked,
     CarrierLeaving,
@@ -40,7 +40,6 @@ from bftrainer.replay import Settings
 _STEP_S = 1e-6
 """Instants are apart by so much, at least."""
 _LONGEST_RETRY_S = 60.0
-_PORTS = 4_000
 
 
 class Controller:
@@ -196,11 +195,11 @@ class Controller:
     def _generation_ended(self, life: TaskLife, generation: Generation, *, asked: bool) -> None:
         self._measure_task(life)
         life.current = None
-        if life.is_over or generation.lost:
+        if life.is_over:
             return
-        if generation.failed is not None:
+        if generation.failed is not None and not generation.lost:
             self._failed(life, generation.failed)
-        elif not asked or life.work >= life.task.spec.work:
+        elif life.saved >= life.task.spec.work or not (asked or generation.lost):
             life.status, life.work = TaskStatus.DONE, life.task.spec.work
             life.nodes.clear()
             self._completed.append(life.name)
@@ -298,7 +297,7 @@ class Controller:
         if generation is None:
             if life.nodes and self.time_s >= life.retry_s and not life.nodes & self._busy.keys():
                 self._serial += 1
-                port = self._first_port + self._serial % _PORTS
+                port = self._first_port + self._serial % PORTS
                 self._start_ranks(life.start(tuple(sorted(life.nodes)), port), life, life.nodes)
         elif generation.failed is not None or generation.lost or set(generation.nodes) != life.nodes:
             if life.task.rescale == "elastic" and generation.failed is None and life.nodes & generation.live:

@@ -1,4 +1,4 @@
-"""Carriers on this machine: a process a node, which come and go as the nodes of a log do, faster than they did."""
+"""Carriers on this machine, which come and go as the nodes of a log do, but faster: a process each, or none at all."""
 
 from __future__ import annotations
 
@@ -8,22 +8,47 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 from bftrainer.errors import OutputError
 from bftrainer.harvest.agent import KEY
 from bftrainer.harvest.carrier_hub import CarrierHub
-from bftrainer.harvest.harvest_events import CarrierLost, HarvestEvent, PoolChanged
+from bftrainer.harvest.harvest_events import (
+    CarrierLeaving,
+    CarrierLost,
+    CarrierUp,
+    HarvestEvent,
+    PoolChanged,
+    RankExited,
+    StartRank,
+    StopRank,
+)
 from bftrainer.model import NodeLog
 
 _HELD = ".carriers"
 _LAST_S = 5.0
 """What carriers may take to end beyond the grace time of their ranks."""
+
+
+class IdlePool(Protocol):
+    """Which nodes are idle, as `LogPool` and the polls of a scheduler tell."""
+
+    idle: set[str]
+    is_over: bool
+
+    def due_s(self) -> float:
+        """Seconds until it may change."""
+        ...
+
+    def changes(self) -> list[PoolChanged]:
+        """What has changed since this was asked last."""
+        ...
 
 
 class LogPool:
@@ -176,6 +201,78 @@ class LocalCarriers:
             agent.process.wait()
         self._log.close()
         os.close(self._lock)
+
+
+class ShadowCarriers:
+    """A `CarrierEngine` that starts nothing: carriers come at once, and ranks do nothing until they are ended.
+
+    Parameters
+    ----------
+    pool : IdlePool
+        Which nodes are idle.
+    say : callable
+        Told what would be done.
+    """
+
+    def __init__(self, pool: IdlePool, say: Callable[[str], object]) -> None:
+        self._pool, self._say, self._number = pool, say, count(1)
+        self._events: list[HarvestEvent] = []
+        self.carriers: dict[str, str] = {}
+        self.ranks: dict[tuple[str, int, str], StartRank] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no node will be idle any more."""
+        return self._pool.is_over
+
+    def poll(self, timeout_s: float) -> list[HarvestEvent]:
+        """What has happened; waits for the pool to change."""
+        changes = self._pool.changes()
+        if not changes and not self._events:
+            time.sleep(min(timeout_s, self._pool.due_s()))
+        return self.happened(changes)
+
+    def happened(self, changes: list[PoolChanged]) -> list[HarvestEvent]:
+        """What follows of changes of the pool, and of what was asked since this was asked last."""
+        taken = {node for change in changes for node in change.busy} & self.carriers.keys()
+        for node in sorted(taken):
+            self._lose(node, self.carriers[node])
+        events, self._events = [*changes, *self._events], []
+        return events
+
+    def _lose(self, node: str, carrier: str) -> None:
+        del self.carriers[node]
+        self._events += [CarrierLeaving(node, carrier), CarrierLost(node, carrier)]
+        self._events += [PoolChanged((node,))] if node in self._pool.idle else []
+        for key in [key for key in self.ranks if key[2] == node]:
+            del self.ranks[key]
+
+    def request(self, nodes: tuple[str, ...]) -> None:
+        """Have carriers come."""
+        self._say(f"would take {' '.join(nodes)}")
+        for node in nodes:
+            self.carriers[node] = f"{node}.{next(self._number)}"
+            self._events.append(CarrierUp(node, self.carriers[node]))
+
+    def release(self, node: str, carrier: str) -> None:
+        """Have a carrier go."""
+        self._say(f"would give {node} back")
+        if self.carriers.get(node) == carrier:
+            self._lose(node, carrier)
+
+    def start(self, rank: StartRank) -> None:
+        """Have a rank be there."""
+        self._say(f"would start {rank.task.name} on {rank.node}, rank {rank.rank} of {rank.world_size}")
+        self.ranks[rank.task.name, rank.generation, rank.node] = rank
+
+    def stop(self, rank: StopRank) -> None:
+        """Have a rank end."""
+        self._say(f"would stop {rank.task} on {rank.node}")
+        if self.ranks.pop((rank.task, rank.generation, rank.node), None) is not None:
+            self._events.append(RankExited(rank.task, rank.generation, rank.node, 0))
+
+    def close(self) -> None:
+        """Do nothing: nothing is there."""
 
 
 def _locked(path: Path, patience_s: float) -> int:

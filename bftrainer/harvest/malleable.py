@@ -63,7 +63,8 @@ class MalleableTraining:
         self._save, self._load, self._every_s = save, load, every_s
         self._place = Path(environ.get("BFTRAINER_CHECKPOINT_DIR", "checkpoint"))
         self._progress = environ.get("BFTRAINER_PROGRESS")
-        self._address = environ.get("MASTER_ADDR", ""), int(environ.get("MASTER_PORT", 0))
+        # Apart from MASTER_PORT, at which torch.distributed may meet.
+        self._address = environ.get("MASTER_ADDR", ""), int(environ.get("BFTRAINER_PORT", 0))
         self._peers: list[socket.socket] = []
         self._asked = self._agreed = False
         self._saved, self._saved_s, self._told_s = 0.0, time.monotonic(), 0.0

@@ -114,6 +114,10 @@ GLOSSARY: dict[str, Term] = {
 """Figures that pages and tables tell of, by their key in `summary.json`, in the order in which they do."""
 
 
+JUDGED = tuple(key for key, term in GLOSSARY.items() if term.better and term.unit != "wall_s")
+"""Figures that can be better or worse, but for times of a clock, in which equal inputs differ."""
+
+
 def term_of(key: str) -> Term:
     """What is known of a figure by its full name; ``below_large_idle.occupancy`` is like ``occupancy``."""
     group, _, name = key.rpartition(".")
@@ -149,9 +153,8 @@ def check_metric(name: str) -> None:
     SettingsError
         Naming those that are like it.
     """
-    judged = [key for key, term in GLOSSARY.items() if term.better and term.unit != "wall_s"]
-    if name not in judged:
-        raise SettingsError(f"Expected a metric to improve, got {name!r}.{suggestion(name, judged)}")
+    if name not in JUDGED:
+        raise SettingsError(f"Expected a metric to improve, got {name!r}.{suggestion(name, JUDGED)}")
 
 
 def format_value(value: float | None, unit: Unit) -> str:

@@ -126,6 +126,7 @@ def _schema() -> type[BaseModel]:
     parts: dict[str, Any] = dict.fromkeys(("idle_node_s", *PARTS), (float | None, ...))
     settings: dict[str, Any] = {name: (kind | None, None) for name, kind in options.items()}
     settings["decide_on"] = (str, ...)
+    fields |= {name: settings[name] for name in ("seed", "solver", "objective", "forward_time_s", "max_tasks")}
     fields |= {
         **dict.fromkeys(("window_start", "window_end"), (str, ...)),
         "partial": (bool, ...),

@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from bftrainer.errors import SettingsError, UnusedOptionsError
-from bftrainer.lifetimes import get_lifetimes, reads_queue
+from bftrainer.lifetimes import AgeLifetimes, get_lifetimes, reads_queue
 from bftrainer.model import NodeLog, TaskSpec
-from bftrainer.nodelogs.job_queue import queue_path, read_queue
+from bftrainer.model.lifetime import JobQueue, LifetimeModel
+from bftrainer.nodelogs.job_queue import queue_path
 from bftrainer.replay.foresight import Foresight
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 
@@ -18,6 +19,8 @@ def queue_file(config: ReplayConfig) -> Path | None:
 
     Raises
     ------
+    LifetimeError
+        If there is no such model.
     SettingsError
         If the model needs them and there are none.
     UnusedOptionsError
@@ -35,46 +38,50 @@ def queue_file(config: ReplayConfig) -> Path | None:
     raise SettingsError(f"Missing --queue, the scheduler's jobs, which foresight {model} plans.")
 
 
-def foreseen(config: ReplayConfig, log: NodeLog) -> Foresight | None:
+def foreseen(config: ReplayConfig, log: NodeLog, queue: JobQueue | None) -> Foresight | None:
     """What the decisions of a replay of a log foresee, by a new model; None if that is nothing.
 
     Raises
     ------
     LifetimeError
-        If there is no such model.
+        If there is no such model, or it cannot be made.
     SettingsError
         If a use is unknown, or a number out of range.
     """
     if config.foresight == "none":
         return None
-    queue = queue_file(config)
+    return _foresight(config, get_lifetimes(config.foresight, log.row_arrays()), log, queue)
+
+
+def _foresight(config: ReplayConfig, model: LifetimeModel, log: NodeLog, queue: JobQueue | None) -> Foresight:
     return Foresight(
-        get_lifetimes(config.foresight, log.row_arrays()),
+        model,
         config.foresight_use.split(","),
         horizon_s=config.foresight_horizon_s,
         least_survival=config.foresight_least,
         start_ns=log.start_ns,
         forward_time_s=config.forward_time_s,
-        queue=None if queue is None else read_queue(queue),
+        queue=queue,
     )
 
 
 def refuse_unfit(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec], learned: Collection[str]) -> None:
-    """Refuse a model of lifetimes that cannot be made, and what does not go with learning the curves of tasks.
+    """Refuse a use of foresight that cannot be, and what does not go with learning the curves of tasks.
 
     Raises
     ------
-    LifetimeError
-        If there is no such model.
     SettingsError
-        If a task that learns its curve is tuned, foresight would tell its curve, or noise is given and nothing learns.
+        If a use is unknown, a number is out of range, a task that learns its curve is tuned, foresight would tell its
+        curve, or noise is given and nothing learns.
     """
-    foreseen(config, log)
+    if config.foresight != "none":
+        _foresight(config, AgeLifetimes(), log, None)  # whatever the model, which is made when the replay begins
     tuned = next((task.name for task in tasks if task.name in learned and task.tuning is not None), None)
     if tuned is not None:
-        raise SettingsError(f"Expected a curve of a tuned task, which its settings scale, got none (task {tuned}).")
+        why = "its batch size and power limit scale a curve that decisions know"
+        raise SettingsError(f"Expected no tuned task among those whose curves are learned, got {tuned}: {why}.")
     if learned and config.foresight != "none" and {"order", "cohort"} & set(config.foresight_use.split(",")):
-        why = "order and cohort go by curves, which are learned here"
-        raise SettingsError(f"Expected --foresight-use value, forward or pool: {why}.")
+        why = "order, the default, and cohort go by curves, which are learned here"
+        raise SettingsError(f"Expected --foresight-use value, forward or pool (add one): {why}.")
     if not learned and config.profile_noise != OPTIONS["profile_noise"].default:
         raise UnusedOptionsError({"--profile-noise": "no curve is learned"})

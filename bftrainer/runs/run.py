@@ -163,9 +163,8 @@ def _recorded(
     meter = PowerMeter(config.idle_power_w)
     metering = tuner is not None or config.idle_power_w > 0
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
-    allocator = Allocator(
-        inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, foreseen(config, log), learning
-    )
+    foresight = foreseen(config, log, inputs.queue)
+    allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, foresight, learning)
     recording, engine = recorded(
         log.row_arrays(),
         log.window_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,10 @@ import solvers
 from bftrainer.errors import SettingsError, SolverError, UnusedOptionsError, legible
 from bftrainer.files.budgets import budget
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
+from bftrainer.lifetimes import reads_queue
 from bftrainer.model import NodeLog, TaskSpec
+from bftrainer.model.lifetime import JobQueue
+from bftrainer.nodelogs.job_queue import read_queue
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.nodelogs.offers import offered_log, read_departures
 from bftrainer.objectives import get_objective
@@ -26,11 +29,21 @@ from bftrainer.runs.kept import keep_problem
 from bftrainer.runs.power import PowerPlan, Tuning, power_plan, refuse_unused_power
 from bftrainer.runs.readers import LEARNED, Readers
 from bftrainer.tasksets import AssumedScaling
+from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
 from solvers.isolation import BOUNDS, isolated
 from solvers.reference_solvers import EqualShare
-from solvers.registry import get_solver, solve
+from solvers.registry import declaration, get_solver, solve
 
 SAMPLE_TASKS_USED = "no task set is given (-bdfn, --tasks): the 40 tasks of the embedded sample are used."
+
+CODE: dict[str, Callable[[str], Any]] = {
+    "objective": get_objective,
+    **dict.fromkeys(("solver", "fallback"), declaration),
+    "foresight": lambda name: name == "none" or reads_queue(name),
+    "policy": BATCH_SIZES.get,
+    "power_policy": POWER_LIMITS.get,
+}
+"""Options whose values are names of code, perhaps as ``module:callable``, and what looks them up."""
 
 # Longer than any log.
 _LONGEST_S = 1e9
@@ -64,6 +77,8 @@ class Inputs:
         The log before some of its idle time was withheld; None if all of it is offered.
     learned : tuple of str
         Names of the tasks whose curves decisions do not know.
+    queue : JobQueue or None
+        The scheduler's jobs, if the model of lifetimes reads them.
     """
 
     config: ReplayConfig
@@ -78,6 +93,7 @@ class Inputs:
     load_s: float
     idle_log: NodeLog | None = None
     learned: tuple[str, ...] = ()
+    queue: JobQueue | None = None
 
 
 def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
@@ -132,10 +148,14 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_power_cap_w())
     refuse_unfit(config, log, tasks, learned)
+    queue = queue_file(config)
+    if queue is not None:
+        sources["queue"] = readers.source(queue)
+    jobs = None if queue is None else read_queue(queue)
     load_s = time.perf_counter() - began
     said = tuple(map(legible, notes))
     of_tasks = tasks, said, sources, assumed_scaling, settings, power, tuning
-    return Inputs(config, log, *of_tasks, load_s, idle_log, learned)
+    return Inputs(config, log, *of_tasks, load_s, idle_log, learned, jobs)
 
 
 def _read_log(
@@ -165,8 +185,6 @@ def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Reade
         given = getattr(config, name)
         if (option.units or name == "planned_departures") and isinstance(given, Path):
             found[name] = readers.source(given)
-    if (queue := queue_file(config)) is not None:
-        found["queue"] = readers.source(queue)
     if tuning is not None:
         files = dict.fromkeys(file for pair in tuning.traces for file in pair)
         found["traces"] = [readers.source(Path(file)) for file in files]

@@ -109,8 +109,8 @@ def parse_scaling_model(text: str) -> ScalingModel:
     """
     kind, colon, fraction = text.partition(":")
     if kind not in ("linear", "amdahl"):
-        hint = suggestion(kind, ["linear", "amdahl:F"]) if kind else ""
-        raise SettingsError(f"Expected scaling linear or amdahl:F, got {text!r}.{hint}")
+        hint = suggestion(kind, ["linear", "amdahl:F", "learned"]) if kind not in ("", "learned") else ""
+        raise SettingsError(f"Expected scaling linear, amdahl:F or, in replays, learned, got {text!r}.{hint}")
     if kind == "linear":
         if colon:
             raise SettingsError(f"Expected scaling linear without a number, got {text!r}.")

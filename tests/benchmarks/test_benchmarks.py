@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from click import UsageError
 from click.testing import CliRunner
 
 from benchmarks import history
@@ -17,6 +18,7 @@ from benchmarks.instances import instance
 from benchmarks.published import ROOT
 from benchmarks.reference import compiled_optimum, reference_optimum
 from benchmarks.registry import WORKLOADS
+from benchmarks.research.windows import window_starts_s
 from benchmarks.workload import Case, Measurement, Plan, Sample, Unmeasured, Workload, measure
 from solvers import Limits, objective
 from solvers.registry import get_solver, solve
@@ -39,6 +41,16 @@ def test_every_workload_runs(name, tmp_path):
     assert {row["workload"] for row in figures["figures"]} == {name}
     for row in figures["figures"]:
         assert row["note"] or row["median_s"] > 0
+
+
+@pytest.mark.parametrize("to_end", [False, True])
+def test_windows_are_apart(to_end):
+    """Windows of research questions lie within the span and do not overlap; more than fit are refused."""
+    starts_s = np.array(window_starts_s(1000.0, 100.0, 8, to_end=to_end))
+    assert (np.diff(starts_s) >= 100.0).all()
+    assert (starts_s[0], starts_s[-1]) == (0.0, 900.0 if to_end else 875.0)
+    with pytest.raises(UsageError, match="Expected 11 windows"):
+        window_starts_s(1000.0, 100.0, 11, to_end=to_end)
 
 
 def test_lists_workloads():

@@ -8,10 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from bftrainer.campaigns.paired import paired_gains
-from bftrainer.campaigns.sweep import PointResult
-from bftrainer.campaigns.sweep_file import SweepPoint
-from bftrainer.errors import SettingsError
+from bftrainer.campaigns.engines import LocalEngine
+from bftrainer.campaigns.paired import paired_gains, plot_gains, read_points
+from bftrainer.campaigns.sweep import PointResult, run_sweep
+from bftrainer.campaigns.sweep_file import SweepPoint, read_sweep
+from bftrainer.errors import SettingsError, SweepError
+from bftrainer.report.drawing import Sheet
 
 WORK = {
     (seed, name): 1000.0 * 10**seed * gain for seed in range(3) for name, gain in (("a", 1.0), ("b", 1.1 + seed / 100))
@@ -74,3 +76,41 @@ def test_what_cannot_be_paired_is_refused():
         paired_gains(results(WORK), "objectve", ["work_done"])
     with pytest.raises(SettingsError, match="Expected a metric to improve, got 'wall_s'"):
         paired_gains(results(WORK), "objective", ["wall_s"])
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """A finished sweep of two windows and three values."""
+    text = "schema = 1\n[base]\nsolver = 'dp'\nbaseline = false\n[grid]\nmax_tasks = [2, 5, 10]\n"
+    (tmp_path / "sweep.toml").write_text(text + "window = [[0, 900], [900, 1800]]\n")
+    return tmp_path, run_sweep(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out", LocalEngine(1)).points
+
+
+def test_the_directory_of_a_sweep_gives_the_gains_of_the_sweep(sweep):
+    """Its table is enough: gains and counts are those that the sweep told."""
+    folder, points = sweep
+    again = paired_gains(read_points(folder / "out"), "max_tasks", ["work_done", "preemptions"])
+    assert again == paired_gains(points, "max_tasks", ["work_done", "preemptions"])
+
+
+def test_gains_are_drawn_with_their_intervals(sweep):
+    """The figure's data are the gains in percent; the first value stands at 0."""
+    folder, points = sweep
+    sheet = Sheet()
+    with sheet.ready():
+        figure = plot_gains(read_points(folder / "out"), "max_tasks", "work_done", sheet)
+    gains = paired_gains(points, "max_tasks", ["work_done"])
+    expected = [(str(each.value), "2", 100 * each.gain.mean, 100 * each.gain.half_width, 2, 0) for each in gains]
+    assert figure.rows == expected
+    (ax,) = figure.figure.axes
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["2", "5", "10"]
+    assert "over 2 pairs" in figure.caption
+
+
+def test_without_a_pair_nothing_is_drawn(tmp_path):
+    """The message says what was looked for."""
+    alone = results({(0, "a"): 1.0, (1, "b"): 2.0})
+    with pytest.raises(SettingsError, match="two points that differ in objective alone and have work_done"):
+        plot_gains(alone, "objective", "work_done", Sheet())
+    with pytest.raises(SweepError, match=r"Expected a sweep's directory with a sweep\.parquet"):
+        read_points(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -18,6 +19,7 @@ from bftrainer.campaigns.reproduction_page import Comparison, Reported, Reproduc
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, OutputError, SettingsError
 from bftrainer.nodelogs import write_node_log
+from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.spot.generation import GenerationConfig, HoleOptions, generate_trace
 
@@ -203,13 +205,29 @@ def test_pages_say_numbers_intervals_and_sample_sizes():
     figure = Comparison("key", "What it shows.", "share of it", "level", lines)
     table = figure.table()
     assert table.rows == [["1", "15.00 % (-48.53 to 78.53)", "50.00 %"], ["2", "-", "-"]]
-    assert table.note.endswith("n = 0, 1, 2.")
+    assert table.note.endswith("95 % intervals; n = 0, 1, 2.")
+    bounded = replace(figure, within=(0.0, 1.0)).table()
+    assert bounded.rows[0][1] == "15.00 % (0.00 to 78.53)"
+    assert "which end where values can" in bounded.note
     claim = Reported("what", "7 %", "5 %", "Not comparable: other nodes.")
     found = Reproduction("Paper", "Somebody", "Settings", (claim,), (figure,), ("A caveat.",))
     assert json.dumps(found.to_dict()["cells"][1], allow_nan=False).endswith('"mean": null, "ci95": null, "n": 0}')
     page = found.page("how").decode()
     assert "what: 5 % here, 7 % in the paper (not comparable)." in page
     assert all(text in page for text in ("Not comparable: other nodes.", "A caveat.", "Somebody", "95 % intervals"))
+
+
+def test_levels_that_are_numbers_stand_where_they_are():
+    """Lines share their places, intervals end where values can, and what is even is a line."""
+    lines = {name: {level: estimate([0.1, 0.2]) for level in (1.0, 2.0)} for name in "ab"}
+    figure = Comparison("key", "What it shows.", "share of it", "level", lines, "number", (0.0, 1.0), 0.5)
+    ax = axes_or_new(None)
+    figure.draw(ax)
+    even, *drawn = [each for each in ax.lines if each.get_marker() in ("None", "o", "s")]
+    assert even.get_ydata() == [0.5, 0.5]
+    assert [list(each.get_xdata()) for each in drawn] == [[0.0, 1.0], [0.0, 1.0]]
+    ends = [bar.get_segments()[0][:, 1].tolist() for bar in ax.collections]
+    assert ends[0] == pytest.approx([0.0, 0.785], abs=1e-3)
 
 
 @pytest.mark.slow

@@ -73,6 +73,26 @@ def test_one_failure_is_one_failure(spec, tmp_path):
     assert all(row["error"] is None and row["work_done"] > 0 for row in rows if row["point"] != 4)
 
 
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('objective = ["throughput", "no_such_module:x"]', "objective no_such_module:x: Cannot import the module"),
+        ('foresight = ["none", "ages"]', r"Expected a known lifetime model or module:callable, got 'ages'\. Did you"),
+        ('solver = ["dp", "json:Dumps"]', "solver json:Dumps: Expected json to define 'Dumps'"),
+        ('fallback = ["cbc", "nope"]', "Expected a known solver or module:callable, got 'nope'"),
+        ('policy = ["zeus", "zeuss"]', "Expected a known batch-size policy or module:callable, got 'zeuss'"),
+        ('power_policy = ["jit", "jot"]', "Expected a known power-limit policy or module:callable, got 'jot'"),
+    ],
+)
+def test_names_are_looked_up_before_the_first_point(tmp_path, line, fault):
+    """Of one point's objective, solver, policy or model that is not there, the file's line is told; nothing is made."""
+    (tmp_path / "sweep.toml").write_text(f"schema = 1\n[grid]\n{line}\n")
+    with pytest.raises(SweepError, match=rf"sweep\.toml: line 3: {fault}") as caught:
+        swept(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
 def test_equal_points_are_computed_once(spec, tmp_path, monkeypatch):
     """The last point is the first again: five replays make six rows."""
     calls = []

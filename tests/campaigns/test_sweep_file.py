@@ -9,7 +9,7 @@ import pytest
 
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import SweepError
-from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
+from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TUNED_TASKS, sample_path
 
 
 def written(tmp_path, text):
@@ -56,6 +56,15 @@ def test_generated_traces(tmp_path):
         (tmp_path / seed).touch()
     text = "[grid]\ntrace_seed = [3, 4]\n[generate]\ndays = 1\nnodes = 10\n"
     assert options(tmp_path, text) == [{"node_log": str(tmp_path / "3")}, {"node_log": str(tmp_path / "4")}]
+
+
+def test_the_embedded_tuned_tasks_have_a_name(tmp_path):
+    """`sample = "tuned"` stands for their file, wherever it is installed; a point's own tasks take their place."""
+    (tmp_path / "a.toml").touch()
+    text = '[base]\nsample = "tuned"\n[[point]]\nseed = 1\n[[point]]\nsample = "plain"\n[[point]]\ntasks = "a.toml"\n'
+    tuned, plain, own = options(tmp_path, text)
+    assert (tuned["tasks"], own["tasks"]) == (str(sample_path(SAMPLE_TUNED_TASKS)), str(tmp_path / "a.toml"))
+    assert plain == {}
 
 
 def test_points_overrule_the_base_whichever_way_they_say_it(tmp_path):

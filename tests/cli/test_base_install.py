@@ -53,12 +53,18 @@ CALLS = (
     ("sweep sweep.toml -o paged --report page.html", "report"),
     ("sweep sweep.toml -o dask --scheduler tcp://127.0.0.1:9", "dask"),
     ("sweep sweep.toml -o dask --dask-jobqueue slurm.toml", "dask"),
+    ("bso quickstart", "sample"),
     ("bso serve --port 0", "server"),
     ("bso import sqlite:///zeus.db", "server"),
     ("bso jobs", "client"),
     ("bso show job", "client"),
     ("bso delete job", "client"),
     ("bso export job trials.csv", "client"),
+    ("bso void job 1 --reason why", "client"),
+    ("bso change job --add 64", "client"),
+    ("bso clone job other", "client"),
+    ("bso note job text", "client"),
+    ("bso reset job", "client"),
     ("import swf log.swf --window asked -o swf.parquet", None),
     ("master run job.toml --quiet", None),
     ("master status {logs}", None),
@@ -129,10 +135,10 @@ def answers(tmp_path_factory):
     (work / "measured.csv").write_text("nodes,throughput\n1,10\n2,18\n")
     (work / "slurm.toml").write_text('system = "slurm"\njobs = 1\n')
     (work / "problem.json").write_text(json.dumps(document_of(AllocationProblem((), 1), Limits(), "dp")))
-    (work / "sinfo").write_text("#!/bin/sh\necho n1 idle idle\n")
-    (work / "sinfo").chmod(0o755)
     bounds = 'name = "quick"\nmin_nodes = 1\nmax_nodes = 1\nwork = 1\n'
     (work / "live.toml").write_text(f'schema = 1\n[[task]]\n{bounds}command = "true"\n')
+    (work / "sinfo").write_text("#!/bin/sh\necho n1 idle idle\n")
+    (work / "sinfo").chmod(0o755)
     (work / "sweep.toml").write_text(
         'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
     )

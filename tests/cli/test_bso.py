@@ -10,11 +10,14 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from bftrainer.zeus.server import TrialRow
 from bftrainer.zeus.server.app import create_app
+from bftrainer.zeus.server.client import write_job
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import DATA, SPEC, in_folder, listening, run
 
 TOKEN = "0123456789abcdef"
+NUMBERS = {"batch_size": 8, "trial_number": 1, "started": -1.0}
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +90,16 @@ def test_trials_are_exported(bso, here):
     assert bso("export", "t-2", "none.parquet").out == "Wrote 0 trials to none.parquet.\n"
 
 
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r"])
+def test_names_are_no_formulas(tmp_path, sign):
+    """A spreadsheet that opens an export computes nothing that a job's name says; other forms keep the name."""
+    name = f"{sign}HYPERLINK(A1)"
+    row = TrialRow.model_construct(**dict.fromkeys(TrialRow.model_fields) | {"job_id": name} | NUMBERS)
+    for suffix, read in ((".csv", pyarrow.csv.read_csv), (".parquet", pyarrow.parquet.read_table)):
+        assert write_job(tmp_path / f"t{suffix}", None, [row]) == 1
+        assert read(tmp_path / f"t{suffix}")["job_id"].to_pylist() == [f"'{name}" if suffix == ".csv" else name]
+
+
 def test_a_job_is_deleted(bso, running):
     """Not without a yes."""
     spec = SPEC | {"job_id": "t-3"}
@@ -149,3 +162,41 @@ def test_help_names_the_commands(call):
     for name in ("serve", "jobs", "show", "export", "delete", "import"):
         assert_matches(rf"\n  {name} +[A-Z]", done.out)
     check_refusal(call("bso", "serv"))
+
+
+def test_a_note_is_put_on_a_job(bso):
+    """And removed by an empty one."""
+    done = bso("note", "t-2", "Ask Ann.")
+    assert (done.status, done.out) == (0, "Noted on t-2.\n")
+    assert bso("note", "t-2", "").out == "Removed the note on t-2.\n"
+    check_refusal(bso("note", "t-9", "Ask Ann."))
+
+
+def test_a_trial_is_voided(bso):
+    """The job is what it is without it; trials that are not there are refused."""
+    done = bso("void", "t-1", "10", "--reason", "why not")
+    assert (done.status, done.out) == (0, "Voided trial 10 of t-1, which is in stage MAB now.\n")
+    refused = bso("void", "t-1", "99", "--reason", "why not")
+    check_refusal(refused, 1)
+    assert "Could not find trial 99 of job t-1" in refused.err
+
+
+def test_jobs_are_changed_cloned_and_reset(bso):
+    """Each says how many results are kept, and archived; what means nothing is refused before anything is asked."""
+    done = bso("clone", "t-1", "t-3", "--set", "gpu_model=A100", "--set", "max_power=50.0", "--time-ratio", "2")
+    assert (done.status, done.out) == (0, "Made t-3: 9 results kept; stage Pruning.\n")
+    done = bso("change", "t-3", "--add", "64", "--set", "beta_knob=null")
+    assert (done.status, done.out) == (0, "Changed t-3: 9 results kept; stage Pruning.\n")
+    done = bso("reset", "t-3", "--yes")
+    assert (done.status, done.out) == (0, "Reset t-3: 0 results kept, 9 archived; stage Pruning.\n")
+    for words, message in (
+        (["change", "t-3"], "Expected a change: --set, --add or --remove."),
+        (["change", "t-3", "--set", "x"], "--set: Expected NAME=VALUE, got 'x'."),
+        (["change", "t-3", "--remove", "33"], "--remove: Expected a batch size of 't-3', got 33."),
+        (["clone", "t-3", "t-4", "--energy-ratio", "2"], "--energy-ratio: Expected --time-ratio beside it."),
+        (["reset", "t-33", "--yes"], "Unknown job 't-33'."),
+    ):
+        refused = bso(*words)
+        check_refusal(refused)
+        assert message in refused.err
+    assert bso("delete", "t-3", "--yes").status == 0

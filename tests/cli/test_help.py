@@ -12,6 +12,7 @@ import pytest
 
 from bftrainer.cli._shared.group import cli
 from bftrainer.nodelogs import write_node_log
+from bftrainer.report.glossary import GLOSSARY, JUDGED
 from tests.campaigns.test_assess import machine
 from tests.cli.conftest import assert_matches, check_refusal
 
@@ -24,7 +25,7 @@ tasks = "tasks.toml"
 [grid]
 forward_time_s = [5.0, 10.0]
 """
-# Servers, schedulers, real jobs and logs of many formats have tests of their own; their examples are parsed alone.
+# Servers, real jobs, schedulers and logs of many formats have tests of their own; their examples are parsed alone.
 PARSED = ("bso", "master", "harvest", "import", "completion", "solve", "watch")
 
 
@@ -210,12 +211,14 @@ def test_pages_open_in_a_browser(call, here, inputs, monkeypatch, there):
 
 
 def test_kinds_of_figures_are_listed(call):
-    """`plot --list` needs no run, and names each kind that the argument takes, with a line of its own."""
-    done = call("plot", "--list")
-    kinds = dict(commands())[("plot",)].params[0].type.choices
-    assert [line.split()[0] for line in done.out.splitlines()] == list(kinds)
+    """`plot --list` needs no run, and has a line for each kind that the argument takes, and for each metric."""
+    kinds, _, metrics = call("plot", "--list").out.partition("\n\n")
+    assert [line.split()[0] for line in kinds.splitlines()] == list(dict(commands())[("plot",)].params[0].type.choices)
     shown = call("plot", "--help").out
-    assert all(f"  {line}\n" in shown for line in done.out.splitlines())
+    assert all(f"  {line}\n" in shown for line in kinds.splitlines())
+    told = [line[2:].split()[0] for line in metrics.splitlines()[1:]]
+    assert told == list(GLOSSARY)
+    assert [line[2:].split()[0] for line in metrics.splitlines()[1:] if line[0] in "+-"] == list(JUDGED)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_run(call, here, job):
 
 def test_options_go_before_the_file(call, here, job):
     """Each option replaces a value of the file; the rest stays."""
-    options = "--recurrences 1 --eta 1 --beta inf --seed 5 --policy default --log-base more --max-power 100 --gpus 2"
+    options = "--recurrences 1 --eta 1 --beta inf --seed 5 --policy default --log-base more --max-power 130 --gpus 2"
     more = "--allow-mixed --observer --measure model --timeout 60"
     done = call("master", "run", job, *options.split(), *more.split(), "--json", "--quiet")
     assert done.status == 0, done.err
@@ -82,7 +82,7 @@ def test_options_go_before_the_file(call, here, job):
     plan, settings = done.json["plan"], done.json["settings"]
     assert (plan["recurrences"], plan["eta_knob"], plan["beta_knob"], plan["seed"]) == (1, 1.0, None, 5)
     assert (settings["max_power_w"], settings["gpus"], settings["measure"], settings["timeout_s"]) == (
-        100,
+        130,
         2,
         "model",
         60,

@@ -40,6 +40,7 @@ SIZES = {
     "advise --max-tasks": LARGE_SIZE,
     "master run job.toml --recurrences": LARGE_RUNS,
     "master run job.toml --gpus": LARGE_PROCESSES,
+    "bso quickstart --runs": LARGE_RUNS,
     "bso serve --workers": LARGE_PROCESSES,
 }
 

@@ -111,6 +111,7 @@ plot pool run -o out.svg
 plot losses run {point} -o out.svg
 plot setting run {point} -o out.svg --against foresight --metric work_done
 plot gantt run -o out.svg
+plot paired swept --against forward_time_s -o out.svg
 runs verify run power swept spot
 runs list . | run swept .unfinished.new
 runs clean . | run swept .unfinished.new
@@ -140,10 +141,16 @@ completion bash
 """,
     "servers": """
 bso serve --host 127.0.0.1 --port 0 --database sqlite+aiosqlite:///x.db
+bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1 --max-power 45 --measure model --seed 1
 bso jobs --server http://127.0.0.1:1 --token-file tokens
 bso show job --server http://127.0.0.1:1
 bso export job out.csv --server http://127.0.0.1:1
 bso delete job --server http://127.0.0.1:1 --yes
+bso change job --set max_epochs=50 --add 64 --remove 8 --server http://127.0.0.1:1
+bso clone job other --set gpu_model=A100 --time-ratio 0.5 --energy-ratio 0.4 --server http://127.0.0.1:1
+bso note job text --server http://127.0.0.1:1
+bso reset job --yes --server http://127.0.0.1:1
+bso void job 1 --reason why --server http://127.0.0.1:1
 bso import sqlite+aiosqlite:///zeus.db --database sqlite+aiosqlite:///x.db | zeus.db
 master run job.toml --log-base logs --recurrences 1 --measure model --quiet
 master resume logs/m

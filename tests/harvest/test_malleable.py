@@ -85,7 +85,12 @@ def test_ranks_have_the_same_mean_and_end_together(environ, tmp_path):
     """Three ranks; one is asked to end in its third step: all end after it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    shared = environ | {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "BFTRAINER_WORK": "99"}
+    shared = environ | {
+        "WORLD_SIZE": "3",
+        "MASTER_ADDR": "127.0.0.1",
+        "BFTRAINER_PORT": str(port),
+        "BFTRAINER_WORK": "99",
+    }
     found, codes = {rank: [] for rank in range(3)}, {}
 
     def rank(number):

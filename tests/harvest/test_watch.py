@@ -308,11 +308,11 @@ def bytes_a_year(log, folder, nodes=1000):
 
 
 def test_a_year_of_polls(tmp_path, monkeypatch):
-    """Of 1,000 nodes that change as often as those of the sample's second day, 12 times, fits in 200 MB."""
+    """Of 1,000 nodes that change as often as those of the sample's second day, 11 times, fits in 200 MB."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     log = read_node_log(sample_path(SAMPLE_NODE_LOG))
     log = log.since(log.start_ns + 86_400 * 10**9).ending(log.start_ns + 2 * 86_400 * 10**9)
-    assert 11 < log.node.size / len(log.nodes) / (log.window_s / 86_400) < 13
+    assert 10 < log.node.size / len(log.nodes) / (log.window_s / 86_400) < 12
     assert 40e6 < bytes_a_year(log, tmp_path) < 200e6
 
 

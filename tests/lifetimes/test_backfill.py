@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from bftrainer.lifetimes.backfill import needed_after_s
 from bftrainer.model import NS_PER_S
 from bftrainer.model.lifetime import JobQueue, KnownJobs
 from bftrainer.nodelogs.job_queue import write_queue
-from bftrainer.runs import run_replay
+from bftrainer.runs import foreseen, run_inputs, run_replay
 from tests.logs import random_log
 
 
@@ -89,3 +90,22 @@ def test_a_queue_is_needed_by_the_plan_and_by_nothing_else(tmp_path):
     write_queue(path, queue_of(log, 1))
     with pytest.raises(UnusedOptionsError, match="foresight age does not read it"):
         run_replay(log, solver="dp", foresight="age", queue=path, baseline=False)
+
+
+def test_a_run_makes_its_model_and_reads_its_queue_once(tmp_path, monkeypatch):
+    """Both may be large; replays that bound it have models of their own, which read no queue."""
+    log, path, calls = random_log(1), tmp_path / "queue.csv", Counter[str]()
+    write_queue(path, queue_of(log, 1))
+
+    def count(module, name):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given: calls.update([name]) or function(*given))
+
+    count(foreseen, "get_lifetimes")
+    count(run_inputs, "read_queue")
+    options = {"solver": "dp", "foresight": "backfill", "queue": path, "max_events": 5, "baseline": False}
+    run_replay(log, **options)
+    assert calls == {"get_lifetimes": 1, "read_queue": 1}
+    names = [each.name for each in run_replay(log, bounds=True, **options).bounds.bounds]
+    assert names == ["cost-free", "clairvoyant pool", "clairvoyant order", "as given", "blind"]
+    assert calls["read_queue"] == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -15,29 +16,22 @@ from bftrainer.model import NodeLog, ScalingCurve, TaskSpec, TuningSpec
 from bftrainer.nodelogs import read_node_log
 from bftrainer.report.intervals import estimate
 from bftrainer.tasksets import read_task_set
+from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS
 
 SEEDS = range(5)
-# Dataset, network, optimizer, target, epochs, default batch size of the published jobs.
-JOBS = (
-    ("cifar100", "shufflenetv2", "adadelta", 0.6, 100, 1024),
-    ("imagenet", "resnet50", "adadelta", 0.65, 100, 256),
-    ("squad", "bert_base_uncased", "adamw", 84.0, 6, 32),
-    ("librispeech", "deepspeech2", "adamw", 40.0, 16, 192),
-    ("movielens-1m", "ncf", "adam", 0.41, 100, 1024),
-    ("sentiment140", "bert_base_uncased", "adamw", 0.84, 10, 128),
-)
 
 
 def published_tasks(train: Path, power: Path) -> tuple[TaskSpec, ...]:
     """200 recurrences of the published jobs in turn, all there from the start."""
-    names = ("dataset", "network", "optimizer", "target_metric", "max_epochs", "default_batch_size")
     tasks = []
-    for number in range(200):
-        job = JOBS[number % len(JOBS)]
-        tuning = TuningSpec(str(train), str(power), **dict(zip(names, job, strict=True)))
+    for number, job in enumerate(islice(cycle(PUBLISHED_JOBS), 200)):
+        named = {
+            name: getattr(job, name) for name in ("dataset", "network", "optimizer", "target_metric", "max_epochs")
+        }
+        tuning = TuningSpec(str(train), str(power), **named, default_batch_size=job.default_bs)
         costs = {"grow_cost_s": 20.0, "shrink_cost_s": 5.0, "gpus_per_node": 6}
         curve = ScalingCurve.amdahl(1.0, 0.98, 32)
-        tasks.append(TaskSpec(f"J{number}", 1, 32, 1.0, curve, group=job[0], tuning=tuning, **costs))
+        tasks.append(TaskSpec(f"J{number}", 1, 32, 1.0, curve, group=job.dataset, tuning=tuning, **costs))
     return tuple(tasks)
 
 

@@ -188,6 +188,7 @@ def test_a_summary_of_another_run(folder, other, tmp_path):
         (with_summary(window_start="yesterday"), "window_start: Expected a time, got 'yesterday'"),
         (with_summary(solve_wall_share="1"), "solve_wall_share: Input should be a valid number, got '1'"),
         (with_summary(events=-1), "events: Input should be greater than or equal to 0, got '-1'"),
+        (with_summary(forward_time_s={}), "forward_time_s: Input should be a valid number"),
         (with_summary(limited_by=["pool"]), "limited_by: Input should be a valid string"),
         (with_summary(ledger={"useful": 1.0}), "Expected the summary of a replay, found no 'ledger.idle_node_s' in it"),
         (with_summary(preemptions=0.5), "preemptions: Input should be a multiple of 1, got '0.5'"),

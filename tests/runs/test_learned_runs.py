@@ -100,7 +100,7 @@ def test_there_must_be_a_curve_to_hide(files):
 
 def test_tuned_tasks_have_curves():
     """Their settings scale them."""
-    with pytest.raises(SettingsError, match="Expected a curve of a tuned task"):
+    with pytest.raises(SettingsError, match="Expected no tuned task among those whose curves are learned"):
         load_inputs(ReplayConfig(tasks=sample_path(SAMPLE_TUNED_TASKS), scaling="learned"))
 
 

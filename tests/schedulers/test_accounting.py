@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bftrainer.files.log_files import Block
-from bftrainer.schedulers.formats.pbs_records import LINE, Entry, in_order_of_time
+from bftrainer.schedulers.formats.accounting import in_order_of_time
+from bftrainer.schedulers.formats.pbs_records import LINE, Entry, local_s
 
 
 def entry(text, moment="2026-09-01T00:00:00"):
@@ -38,8 +39,8 @@ def test_hostile_lines_take_linear_time(text):
 
 def test_impossible_dates():
     """A date that no calendar has is none."""
-    assert entry("", "1970-01-02T00:00:00").local_s() == 86400
-    assert entry("", "2026-02-30T00:00:00").local_s() is None
+    assert local_s("1970-01-02T00:00:00") == 86400
+    assert local_s("2026-02-30T00:00:00") is None
 
 
 def test_lines():

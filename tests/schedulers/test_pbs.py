@@ -353,3 +353,22 @@ def test_the_queue_keeps_limits(tmp_path):
         [900, 2000],
     ]
     assert [queue.nodes.tolist(), queue.limit_s.tolist()] == [[2, 1], [3640.0, np.inf]]
+
+
+def test_the_queue_is_told_by_all_lines_of_a_job(tmp_path):
+    """When it was queued and its walltime are what any line says, of jobs that are still running as well."""
+    walltime = {"Resource_List.walltime": "01:00:40"}
+    lines = (
+        entry("Q", "1.pbs", 10, queue="q"),
+        entry("Q", "2.pbs", 20, queue="q"),  # never starts: neither nodes nor walltime are known
+        entry("S", "1.pbs", 100, start=100, exec_host="c1/0", **walltime),
+        entry("E", "1.pbs", 900, start=100, end=900, exec_host="c1/0"),
+        entry("R", "3.pbs", 950, qtime=MIDNIGHT + 30, start=200, exec_host="c2/0"),
+        entry("S", "4.pbs", 1000, qtime=MIDNIGHT + 40, start=1000, exec_host="c1/0", **walltime),  # has no end
+    )
+    (tmp_path / "20260901").write_text("".join(lines))
+    day = ImportSettings(start="2026-09-01", end="2026-09-02", window="asked", zone="UTC")
+    queue = import_log("pbs", [tmp_path / "20260901"], day).queue
+    found = [(each - MIDNIGHT).tolist() for each in (queue.submit_s, queue.start_s, queue.end_s)]
+    assert found == [[10, 30, 40], [100, 200, 1000], [900, 950, 4640]]
+    assert queue.limit_s.tolist() == [3640.0, np.inf, 3640.0]

@@ -329,8 +329,8 @@ def test_measured_curves_win(tmp_path, fixtures):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("liner", "Expected scaling linear or amdahl:F, got 'liner'. Did you mean 'linear'?"),
-        ("", "Expected scaling linear or amdahl:F, got ''."),
+        ("liner", "Expected scaling linear, amdahl:F or, in replays, learned, got 'liner'. Did you mean 'linear'?"),
+        ("", "Expected scaling linear, amdahl:F or, in replays, learned, got ''."),
         ("linear:1", "Expected scaling linear without a number, got 'linear:1'."),
         ("amdahl", "Expected amdahl:F with F from 0 to 1, got 'amdahl'."),
         ("amdahl:x", "Expected amdahl:F with F from 0 to 1, got 'amdahl:x'."),

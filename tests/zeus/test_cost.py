@@ -8,7 +8,7 @@ import pytest
 
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus import zeus_cost
-from bftrainer.zeus.policies.job import check_knobs
+from bftrainer.zeus.policies.job import check_knobs, usage_fault
 from tests.zeus.golden import units
 
 
@@ -46,3 +46,20 @@ def test_meaningless_knobs(eta, beta, message):
     """What the published simulator takes without a word, and gives nonsense for, is refused."""
     with pytest.raises(TuningInputError, match=message):
         check_knobs(eta, beta)
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "time_s", "eta", "ended", "fault"),
+    [
+        (1100.0, 10.0, 0.5, True, None),
+        (1100.1, 10.0, 0.5, False, ("energy", "Expected at most 1100 J in 10 s at 100 W, got 1100.1.")),
+        (1e-9, 0.0, 0.5, False, ("energy", "Expected at most 0 J in 0 s at 100 W, got 1e-09.")),
+        (0.0, 0.0, 0.5, False, None),
+        (0.0, 0.0, 0.5, True, ("time", "Expected more than 0 of a run that has ended, got 0 J in 0 s.")),
+        (0.0, 10.0, 0.5, True, None),
+        (0.0, 10.0, 1.0, True, ("energy", "Expected more than 0 of a run that has ended, got 0 J in 10 s.")),
+    ],
+)
+def test_what_no_run_uses(energy_j, time_s, eta, ended, fault):
+    """Energy stays below the power limit and a tenth more; a run that has ended has cost something."""
+    assert usage_fault(energy_j, time_s, 100.0, eta, ended=ended) == fault

@@ -198,8 +198,7 @@ def _inputs(
 def _engine(
     directory: Path, log: NodeLog | None, since_s: float, nodes: int, options: dict[str, Any], *, dry_run: bool
 ) -> CarrierEngine:
-    from bftrainer.harvest.local_engine import LocalCarriers, LogPool
-    from bftrainer.harvest.shadow_engine import ShadowCarriers
+    from bftrainer.harvest.local_engine import LocalCarriers, LogPool, ShadowCarriers
 
     if options["engine"] == "slurm":
         return slurm_engine(directory, options, dry_run=dry_run)

@@ -58,9 +58,10 @@ def slurm_engine(directory: Path, options: dict[str, Any], *, dry_run: bool) -> 
     CarrierError, PollError
         If Slurm or carriers of an earlier controller are in the way.
     """
+    from bftrainer.harvest.local_engine import ShadowCarriers
     from bftrainer.harvest.scheduler_polls import SlurmPoll
-    from bftrainer.harvest.shadow_engine import PolledPool, ShadowCarriers
     from bftrainer.harvest.slurm.slurm_engine import SlurmCarriers
+    from bftrainer.harvest.slurm.slurm_jobs import PolledPool
 
     partition, every_s = options["partition"], options["poll_every_s"]
     if dry_run:

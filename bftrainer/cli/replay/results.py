@@ -43,7 +43,7 @@ def _tell_unsealed(runs: Sequence[Path]) -> None:
     cls=Renamed,
     metavar="NAME",
     multiple=True,
-    help="A figure to show, as summary.json names it; repeatable. All of up to 4 runs, the headlines of more.",
+    help="A figure to show, as `plot --list` names it; repeatable. All of up to 4 runs, the headlines of more.",
 )
 @click.option("--json", "as_json", is_flag=True, help="All figures as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="All figures as CSV, a row for each run and figure.")
@@ -145,6 +145,7 @@ KINDS = {
     "losses": "where the idle node-time went",
     "fragments": "how long nodes stay idle",
     "energy": "energy of tuned tasks against the time to their targets",
+    "paired": "what values of an option gain on its first one, pair by pair; of a sweep's directory",
 }
 _LISTED = "\n".join(f"{kind:11}{text}" for kind, text in KINDS.items())
 _PLOT = f"""Draw a figure of finished runs for print, with its data (.csv) and a caption (.txt) beside it.
@@ -158,8 +159,13 @@ _WIDTH = Parsed("column|page|MM", _width, "column, page, or 50 to 500 millimetre
 
 
 def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    from bftrainer.report.glossary import GLOSSARY, JUDGED
+
     if value:
-        click.echo(_LISTED)
+        click.echo(f"{_LISTED}\n\nMetrics; of sweep and advise those with a sign: + more of it is better, - less.")
+        for key, term in GLOSSARY.items():
+            sign = "+" if term.better > 0 else "-"
+            click.echo(f"{sign if key in JUDGED else ' '} {key:26}{term.label}")
         ctx.exit()
 
 
@@ -167,26 +173,37 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.argument("kind", type=click.Choice([*KINDS]))
 @click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 @click.option("-o", "--output", type=FILE, required=True, help="The figure: .pdf, .svg or .png.")
-@click.option("--against", metavar="SETTING", default="forward_time_s", show_default=True, help="For kind setting.")
+@click.option("--against", metavar="SETTING", default="forward_time_s", show_default=True,
+              help="For kind setting; of paired the option.")  # fmt: skip
 @click.option(
     "--metric",
     "--figure",
     "figure",
     cls=Renamed,
     metavar="NAME",
-    default="efficiency",
-    show_default=True,
-    help="For kind setting.",
+    help="For kinds setting and paired, as --list names it.  [default: efficiency; of paired work_done]",
 )
 @click.option("--style", type=click.Choice(["plain", "ieee", "acm", "nature"]), default="plain", show_default=True,
               help="Whose widths and sizes of letters.")  # fmt: skip
 @click.option("--width", type=_WIDTH, default="page", show_default=True, help="Of the figure.")
 @click.option("--force", is_flag=True, help="Replace an existing figure, and what is beside it.")
 @click.option(
-    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_kinds, help="Name the kinds, and end."
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_kinds,
+    help="Name kinds and metrics, and end.",
 )
 def plot(
-    kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str, style: str, width: Any, force: bool
+    kind: str,
+    runs: tuple[Path, ...],
+    output: Path,
+    against: str,
+    figure: str | None,
+    style: str,
+    width: Any,
+    force: bool,
 ) -> None:
     """Draw a figure of finished runs for print; its help is `_PLOT`."""
     from bftrainer.cli._shared.usage import refuse_figure
@@ -194,17 +211,18 @@ def plot(
     from bftrainer.report.drawing import STYLES, Sheet, check_drawable, printed
     from bftrainer.runs.finished import read_summary
 
-    other = kind != "setting" and "of the kind setting alone"
+    other = kind not in ("setting", "paired") and "of the kinds setting and paired alone"
     refuse_unused({"against": other, "figure": other})
-    for run in runs:
+    if kind in ("gantt", "paired") and len(runs) > 1:
+        what = {"gantt": "run for a Gantt chart", "paired": "sweep for gains over pairs"}[kind]
+        raise click.UsageError(f"Expected one {what}, got {len(runs)}.")
+    for run in runs if kind != "paired" else ():
         read_summary(run)  # report an invalid run before a problem with the figure's path
     refuse_figure(output, force=force)
     written = (output.with_suffix(".csv"), output.with_suffix(".txt"), output)
     refuse_inputs(*written)
     for path in written:
         refuse_existing(path, force=force)
-    if kind == "gantt" and len(runs) > 1:
-        raise click.UsageError(f"Expected one run for a Gantt chart, got {len(runs)}.")
     of = STYLES[style]
     sheet = Sheet(of, {"column": of.column_mm, "page": of.page_mm}.get(width, width))
     contents = printed(_drawing(kind, runs, against, figure), sheet, check_drawable(output.name))
@@ -212,14 +230,19 @@ def plot(
         for stream, content in zip(streams, contents, strict=True):
             stream.write(content)
     click.echo(f"Figure: {output}")
-    _tell_unsealed(runs)
+    _tell_unsealed(runs if kind != "paired" else ())
 
 
-def _drawing(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> Callable[[Sheet], PrintFigure]:
+def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | None) -> Callable[[Sheet], PrintFigure]:
     from bftrainer.report import print_figures as figures
     from bftrainer.runs.finished import read_runs, tuning_groups, with_all_settings
     from bftrainer.runs.run_pages import fragment_curves
 
+    if kind == "paired":
+        from bftrainer.campaigns.paired import plot_gains, read_points
+
+        results = read_points(paths[0])
+        return lambda sheet: plot_gains(results, against, metric or "work_done", sheet)
     runs = read_runs(paths)
     if kind == "energy":
         groups = [tuning_groups(path) for path in paths]
@@ -227,11 +250,12 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, figure: str) -> C
     if kind == "fragments":
         curves = fragment_curves(paths, runs)
         return lambda sheet: figures.plot_fragments(runs, curves, sheet)
+    full, figure = with_all_settings(runs, against), metric or "efficiency"
     kinds: dict[str, Callable[[Sheet], PrintFigure]] = {
         "pool": lambda sheet: figures.plot_pool(runs, sheet),
         "losses": lambda sheet: figures.plot_losses(runs, sheet),
         "gantt": lambda sheet: figures.plot_allocation(runs[0], sheet),
-        "setting": lambda sheet: figures.plot_setting(with_all_settings(runs, against), against, figure, sheet),
+        "setting": lambda sheet: figures.plot_setting(full, against, figure, sheet),
     }
     return kinds[kind]
 

@@ -20,7 +20,7 @@ from bftrainer.cli._shared.usage import (
     refuse_unused,
     size_option,
 )
-from bftrainer.cli.zeus.zeus_options import FILE, SETTINGS, first_token, with_options
+from bftrainer.cli.zeus.zeus_options import FILE, SETTINGS, given_token, with_options
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 
@@ -28,30 +28,42 @@ if TYPE_CHECKING:
     from bftrainer.zeus.server import BatchSizeClient, JobSummary
 
 _COMMANDS = {
+    "change": ("bftrainer.cli.zeus.bso_edits", "change", "Change the settings of a job."),
+    "clone": ("bftrainer.cli.zeus.bso_edits", "clone", "Make a job like another one."),
     "delete": ("bftrainer.cli.zeus.bso", "delete", "Have a server forget a job."),
     "export": ("bftrainer.cli.zeus.bso", "export", "Write a job's trials to a file."),
     "import": ("bftrainer.cli.zeus.bso", "import_zeus", "Move the jobs of a Zeus database over."),
     "jobs": ("bftrainer.cli.zeus.bso", "jobs", "List a server's jobs."),
+    "quickstart": ("bftrainer.cli.zeus.quickstart", "quickstart", "Train a sample job, and see a batch size chosen."),
+    "note": ("bftrainer.cli.zeus.bso_edits", "note", "Put a note on a job."),
+    "reset": ("bftrainer.cli.zeus.bso_edits", "reset", "Have a job begin again."),
     "serve": ("bftrainer.cli.zeus.bso", "serve", "Serve batch sizes to recurring training jobs."),
+    "token": ("bftrainer.cli.zeus.bso_token", "token", "Say who may do what on a server."),
     "show": ("bftrainer.cli.zeus.bso", "show", "Show a job of a server."),
+    "void": ("bftrainer.cli.zeus.bso_edits", "void", "Have a trial count for nothing."),
 }
 
 
-@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer bso jobs --server http://127.0.0.1:8000")
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer bso jobs")
 def bso() -> None:
     """Tune the batch sizes of recurring training jobs: a server that they ask, and what it keeps of them."""
 
 
-_server_options = with_options(
+server_options = with_options(
     click.option(
         "--server",
         metavar="URL",
-        default="http://127.0.0.1:8000",
         envvar="BFTRAINER_BSO_SERVER",
         show_envvar=True,
-        help="Where the server is.",
+        help="Where the server is: http://, https:// or unix:PATH.  [default: yours on this machine]",
     ),
-    click.option("--token-file", metavar="FILE", help="File whose first line that is no comment is the token to give."),
+    click.option(
+        "--token-file",
+        metavar="FILE",
+        envvar="BFTRAINER_BSO_TOKEN_FILE",
+        show_envvar=True,
+        help="File whose first token is the one to give.  [default: yours, to a server of yours on this machine]",
+    ),
 )
 
 
@@ -66,15 +78,15 @@ def _database_option(what: str) -> Callable[[Any], Any]:
 
 
 @contextmanager
-def _asking(server: str, token_file: str | None) -> Iterator[BatchSizeClient]:
+def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClient]:
     """Open a client of the server that the options name."""
     from bftrainer.zeus.server import BatchSizeClient
 
-    with BatchSizeClient(server, first_token(token_file), retries=1) as client:
+    with BatchSizeClient(server, given_token(token_file), retries=1) as client:
         yield client
 
 
-def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
+def find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
     """Find a job by its name; if there is none, the error names the closest."""
     try:
         return client.job(job_id)
@@ -86,12 +98,12 @@ def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
         raise SettingsError(f"Unknown job {job_id!r}.{close}") from None
 
 
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso jobs --server http://127.0.0.1:8000")
-@_server_options
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso jobs")
+@server_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def jobs(server: str, token_file: str | None, as_json: bool) -> None:
+def jobs(server: str | None, token_file: str | None, as_json: bool) -> None:
     """List the jobs of a server: stage, trials, cheapest run."""
-    with _asking(server, token_file) as client:
+    with asking(server, token_file) as client:
         found = client.jobs()
     if as_json:
         click.echo(json.dumps([job.model_dump() for job in found], indent=2, allow_nan=False))
@@ -111,12 +123,12 @@ def _row(job: JobSummary) -> tuple[str, ...]:
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso show my-job")
 @click.argument("job_id", metavar="JOB")
-@_server_options
+@server_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-def show(job_id: str, server: str, token_file: str | None, as_json: bool) -> None:
+def show(job_id: str, server: str | None, token_file: str | None, as_json: bool) -> None:
     """Show a job of a server: its settings, and what is believed of each batch size."""
-    with _asking(server, token_file) as client:
-        job = _find_job(client, job_id)
+    with asking(server, token_file) as client:
+        job = find_job(client, job_id)
     if as_json:
         click.echo(job.model_dump_json(indent=2))
         return
@@ -161,14 +173,14 @@ def _print_job(job: JobSummary) -> None:
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso delete my-job")
 @click.argument("job_id", metavar="JOB")
-@_server_options
+@server_options
 @click.option("--yes", is_flag=True, help="Don't ask.")
-def delete(job_id: str, server: str, token_file: str | None, yes: bool) -> None:
+def delete(job_id: str, server: str | None, token_file: str | None, yes: bool) -> None:
     """Have a server forget a job with all its trials."""
     from bftrainer.files.opening import one_line
 
-    with _asking(server, token_file) as client:
-        job = _find_job(client, job_id)
+    with asking(server, token_file) as client:
+        job = find_job(client, job_id)
         if not yes:
             click.confirm(f"Delete {one_line(job_id)} with its {job.trials:,} trials?", abort=True, err=True)
         client.delete_job(job_id)
@@ -179,21 +191,21 @@ def delete(job_id: str, server: str, token_file: str | None, yes: bool) -> None:
 @click.argument("job_id", metavar="JOB")
 @click.argument("place", metavar="[OUTPUT]", type=FILE, required=False)
 @click.option("-o", "--output", type=FILE, help="OUTPUT, as other commands take it.")
-@_server_options
+@server_options
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def export(
-    job_id: str, place: Path | None, output: Path | None, server: str, token_file: str | None, force: bool
+    job_id: str, place: Path | None, output: Path | None, server: str | None, token_file: str | None, force: bool
 ) -> None:
     """Write the trials of a job to OUTPUT: .json (with the job), .csv or .parquet."""
     from bftrainer.files.writing import refuse_existing
-    from bftrainer.zeus.server.client import check_form, write_job
+    from bftrainer.zeus.server.job_export import check_form, write_job
 
     output = chosen_output(place, output)
     check_form(output)
     refuse_inputs(output)
     refuse_existing(output, force=force)
-    with _asking(server, token_file) as client:
-        number = write_job(output, _find_job(client, job_id), client.trials(job_id))
+    with asking(server, token_file) as client:
+        number = write_job(output, find_job(client, job_id), client.trials(job_id))
     click.echo(f"Wrote {number:,} trials to {output}.")
 
 
@@ -209,9 +221,9 @@ def import_zeus(source: str, database: str | None) -> None:
 
     require_extra("The server needs", "server")
     from bftrainer.zeus.server.database import open_database
+    from bftrainer.zeus.server.published.zeus_database import import_jobs, read_published
     from bftrainer.zeus.server.settings import DEFAULT_URL
     from bftrainer.zeus.server.store import open_store
-    from bftrainer.zeus.server.zeus_database import import_jobs, read_published
 
     async def move() -> int:
         """Read all jobs, then write them."""
@@ -231,13 +243,30 @@ def import_zeus(source: str, database: str | None) -> None:
 )
 @click.option("--host", default="127.0.0.1", help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen at; 0: any free one.")
+@click.option(
+    "--socket",
+    metavar="PATH",
+    is_flag=False,
+    flag_value="",
+    help="Listen at a Unix socket instead, and know users by it; without a PATH in a directory of yours.",
+)
 @_database_option("Where jobs are kept.")
 @click.option(
     "--compat", metavar="zeus|none", default="none", help="zeus: answer as the published server does, defects included."
 )
 @size_option("--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), default=1, help="Processes that answer.")
-@click.option("--token-file", metavar="FILE", help="Bearer tokens, one a line; requests must carry one of them.")
-@click.option("--insecure", is_flag=True, help="Serve others than this machine without a token.")
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="Tokens and users (`bftrainer bso token`).  [default: one of yours, made at the first start]",
+)
+@click.option("--open", "opened", is_flag=True, help="Let every user of this machine in, without a token.")
+@click.option("--insecure", is_flag=True, help="Serve others than this machine too without a token.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate (PEM), to serve https.")
+@click.option("--tls-key", metavar="FILE", help="Its key (PEM).")
+@click.option(
+    "--proxy", "proxies", metavar="ADDRESS", multiple=True, help="A proxy that says for whom it asks; repeatable."
+)
 @click.option("--no-migrate", is_flag=True, help="Refuse a database whose tables are not up to date.")
 @click.option(
     "--trial-timeout",
@@ -246,47 +275,62 @@ def import_zeus(source: str, database: str | None) -> None:
     help="A trial that nothing was heard of for so long has failed; 0: never.  [default: 86400; with --compat zeus 0]",
 )
 @click.option("--max-body", type=int, default=1 << 20, help="Longest request in bytes.")
+@click.option("--max-connections", type=int, default=1_000, help="Connections of a process at a time.")
+@click.option("--max-per-peer", type=int, default=250, help="Connections of an address at a time.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
-    help="Least level that is logged; info has a line for each request.",
+    help="Least level that is logged; info has a line for each request. Who changed what is always logged.",
 )
 @large_option
-def serve(
-    host: str,
-    port: int,
-    database: str | None,
-    compat: str,
-    workers: int,
-    token_file: str | None,
-    insecure: bool,
-    no_migrate: bool,
-    trial_timeout: float | None,
-    max_body: int,
-    log_level: str,
-) -> None:
+def serve(host: str, port: int, workers: int, no_migrate: bool, trial_timeout: float | None, **rest: Any) -> None:
     """Serve batch sizes to recurring training jobs until a signal ends it.
 
-    Clients of Zeus need nothing but this server's address. Logs go to standard error, a JSON object a line.
+    Clients of this user on this machine find server and token by themselves. Clients of Zeus, which know no token, need
+    --open. Logs go to standard error, a JSON object a line.
     """
     require_extra("The server needs", "server")
     from bftrainer.zeus.server import serve as serving
     from bftrainer.zeus.server.settings import DEFAULT_URL, LOOPBACK_NAMES, TRIAL_TIMEOUT_S, ServerSettings, is_loopback
 
-    refuse_unused({"insecure": token_file is not None and "requests have to carry a token"})
     host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
-    serving.check_exposure(host, token_file, insecure=insecure)
-    default_s = 0.0 if compat == "zeus" else TRIAL_TIMEOUT_S
+    place, token_file = _listener(host, rest)
     # Without a token, another site whose name resolves to this machine could make a browser send requests.
-    alone = is_loopback(host) and token_file is None and not insecure
+    alone = is_loopback(host) and place is None and token_file is None and not rest["insecure"]
+    default_s = 0.0 if rest["compat"] == "zeus" else TRIAL_TIMEOUT_S
     settings = ServerSettings(
-        database_url=database or DEFAULT_URL,
-        compat=compat,
+        database_url=rest["database"] or DEFAULT_URL,
+        compat=rest["compat"],
         trial_timeout_s=default_s if trial_timeout is None else trial_timeout,
         token_file=token_file,
-        max_body_bytes=max_body,
+        socket=place,
+        tls_cert=rest["tls_cert"],
+        tls_key=rest["tls_key"],
+        max_body_bytes=rest["max_body"],
         hosts=(*LOOPBACK_NAMES, host) if alone else (),
-        log_level=log_level,
+        proxies=rest["proxies"],
+        most_connections=rest["max_connections"],
+        most_of_a_peer=rest["max_per_peer"],
+        log_level=rest["log_level"],
     )
     serving.serve(host, port, settings, workers=workers, migrate=not no_migrate)
+
+
+def _listener(host: str, options: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Find the socket and the file of tokens that a server's options ask for; None: neither."""
+    from bftrainer.zeus.server.access import own_file
+    from bftrainer.zeus.server.local_server import usual_socket
+    from bftrainer.zeus.server.serve import check_exposure
+    from bftrainer.zeus.server.settings import is_loopback
+
+    token_file, place, insecure = options["token_file"], options["socket"], options["insecure"]
+    by_socket = place is not None and "there is a --socket"
+    known = by_socket or (token_file is not None and "requests have to carry a token")
+    refuse_unused({"host": by_socket, "port": by_socket, "opened": known, "insecure": known})
+    if place is not None:
+        return place or str(usual_socket()), token_file
+    if token_file is None and is_loopback(host) and not (options["opened"] or insecure):
+        return None, str(own_file())
+    check_exposure(host, token_file, insecure=insecure)
+    return None, token_file

@@ -23,7 +23,7 @@ from bftrainer.cli._shared.usage import (
     refuse_unused,
     size_option,
 )
-from bftrainer.cli.zeus.zeus_options import ETA, SETTINGS, first_token, with_options
+from bftrainer.cli.zeus.zeus_options import ETA, SETTINGS, given_token, with_options
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.driver import Driver
@@ -127,7 +127,7 @@ def resume(logdir: Path, token_file: str | None, pause_after: int | None, quiet:
     """Go on with the job whose logs are in LOGDIR, from the run that was interrupted, with the same decisions."""
     from bftrainer.zeus.master.driver import Driver
 
-    _drive(Driver.resumed(logdir, token=first_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
+    _drive(Driver.resumed(logdir, token=given_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer master status logs/job+1")
@@ -178,7 +178,6 @@ def run(
     Everything goes to a new directory below the file's log_base. An interrupted job goes on with `bftrainer master
     resume`.
     """
-    from bftrainer.files.manifest import remove_if_empty
     from bftrainer.zeus.master.journal import named_policy, read_job_file
     from bftrainer.zeus.master.script import RunSettings
     from bftrainer.zeus.master.zeus_master import ZeusMaster
@@ -193,15 +192,13 @@ def run(
     job, file = read_job_file(job_file, given)
     check_size(f"recurrences of {job_file}", file.recurrences, LARGE_RUNS)
     settings = {each.name: getattr(file, each.name) for each in fields(RunSettings)}
-    policy, was_there = named_policy(file.policy, file.seed, file.window_size), Path(file.log_base).exists()
+    policy = named_policy(file.policy, file.seed, file.window_size)
     zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, allow_mixed=file.allow_mixed, **settings)
     with ExitStack() as stack:
-        if not was_there:
-            stack.callback(remove_if_empty, Path(file.log_base))  # after a refusal
         client = None
         if server is not None:
             from bftrainer.zeus.server.client import BatchSizeClient
 
-            client = stack.enter_context(BatchSizeClient(server, first_token(token_file)))
+            client = stack.enter_context(BatchSizeClient(server, given_token(token_file)))
         driver = zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta, client)
         _drive(driver, pause_after=pause_after, quiet=quiet, as_json=as_json)

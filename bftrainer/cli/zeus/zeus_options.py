@@ -42,13 +42,13 @@ def with_options(*options: _Option[Any]) -> _Option[Any]:
     return give
 
 
-def first_token(path: str | None) -> str | None:
+def given_token(path: str | None) -> str | None:
     """Read the token for a server: the first one in a file."""
     if path is None:
         return None
-    from bftrainer.zeus.server.settings import read_tokens
+    from bftrainer.zeus.server.access import first_token
 
-    return read_tokens(path)[0]
+    return first_token(path)
 
 
 def policy_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001

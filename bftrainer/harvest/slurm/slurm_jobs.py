@@ -9,11 +9,14 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from bftrainer.errors import PollError, SettingsError
+from bftrainer.harvest.harvest_events import PoolChanged
+from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import answer
 from bftrainer.schedulers.clock import duration_s
 
@@ -157,3 +160,38 @@ class CarrierJobs:
         """End some of them, or send a signal to their steps; a `PollError` if Slurm refuses."""
         if numbers:
             answer(["scancel", "-u", str(os.geteuid()), "-n", self.name, *(["-s", signal] if signal else []), *numbers])
+
+
+class PolledPool:
+    """Which nodes are idle, as polls of a scheduler say; a poll that fails changes nothing.
+
+    Parameters
+    ----------
+    poll : callable
+    every_s : float
+        Seconds between polls.
+    say : callable
+        Told which ones failed.
+    """
+
+    is_over = False
+
+    def __init__(self, poll: Callable[[], Pool], every_s: float, say: Callable[[str], object]) -> None:
+        self._poll, self._every_s, self._say, self._due_s = poll, every_s, say, 0.0
+        self.idle = set[str]()
+
+    def due_s(self) -> float:
+        """Seconds until it may change."""
+        return max(0.0, self._due_s - time.monotonic())
+
+    def changes(self) -> list[PoolChanged]:
+        """What has changed since this was asked last."""
+        if self.due_s():
+            return []
+        before, self._due_s = self.idle, time.monotonic() + self._every_s
+        try:
+            self.idle = {node for node, cause in self._poll().items() if cause is None}
+        except PollError as fault:
+            self._say(str(fault))
+        came, went = sorted(self.idle - before), sorted(before - self.idle)
+        return [PoolChanged(tuple(came), tuple(went))] if came or went else []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bftrainer.errors import HostlistError, LogError
-from bftrainer.files.log_files import Block, line_blocks
+from bftrainer.files.log_files import Block, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import numbers
@@ -30,7 +30,6 @@ from bftrainer.schedulers.formats.pbs_records import (
     Runs,
     end_run,
     entries,
-    in_order_of_time,
     interrupt_run,
     occupy,
     run_kind,
@@ -41,6 +40,16 @@ from bftrainer.schedulers.reading import Importer, Reading
 _NGPUS = re.compile(r"\bngpus=(\d{1,4})\b", re.ASCII)
 _PORT = re.compile(r":\d+$", re.ASCII)
 _VNODE = re.compile(r"\[\d+\]$", re.ASCII)
+
+
+def in_order_of_time(paths: Sequence[Path]) -> list[Path]:
+    """The files in the order of their first lines: runs begin in one file and end in another."""
+
+    def _first_time(path: Path) -> tuple[str, str]:
+        found = next(filter(None, map(LINE.match, head(path))), None)
+        return ("", path.name) if found is None else ("-".join((found[3], found[1], found[2], found[4])), path.name)
+
+    return sorted(paths, key=_first_time)
 
 
 class PbsImporter(Importer):
@@ -83,13 +92,20 @@ def _apply(entry: Entry, runs: Runs) -> None:
     elif entry.type in ("B", "F", "K", "k") and settings.reserved_busy:
         occupy(entry, runs, RESERVATION, "B")
     else:
-        runs.reading.tally.drop(NO_RUN)
+        _note(entry, runs)
+
+
+def _note(entry: Entry, runs: Runs) -> None:
+    """Count a line that begins, changes and ends no run; Q says when a job was submitted."""
+    if entry.type == "Q":
+        runs.queued[entry.id] = entry.moment
+    runs.reading.tally.drop(NO_RUN)
 
 
 def _change(entry: Entry, runs: Runs) -> None:
     """u, c: a run gives back some of its nodes. T: it goes on. z, r: it is suspended and resumed."""
     fields = entry.fields()
-    at, nodes, run = runs.moment_ns(entry), runs.node_list(fields), runs.open.get(entry.id)
+    at, nodes, run = runs.moment_ns(entry.moment), runs.node_list(fields), runs.open.get(entry.id)
     if at is None:
         runs.reading.tally.drop(UNDATED)
     elif entry.type in ("T", "c") and nodes is not None:
@@ -227,13 +243,13 @@ def _apply_cobalt(entry: Entry, runs: Runs, switched: set[str]) -> None:
         occupy(entry, runs, RESERVATION, "B")
     else:
         # Aborting (A) announces an end, as deleting does; tasks (TS, TE) run on their job's nodes.
-        runs.reading.tally.drop(NO_RUN)
+        _note(entry, runs)
 
 
 def _switch(entry: Entry, runs: Runs, switched: set[str]) -> None:
     """ND: nodes go down. NU: they are up again; those that the log names for the first time were down until then."""
     fields, book = entry.fields(), runs.reading.book
-    at = runs.moment_ns(entry)
+    at = runs.moment_ns(entry.moment)
     if at is None:
         runs.reading.tally.drop(UNDATED)
         return

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bftrainer.errors import LogError
-from bftrainer.files.log_files import Block, head, line_blocks
+from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
@@ -60,12 +60,13 @@ class Entry:
         found = _FIELD.findall(self.text)
         return {key: value.strip("\"'") for key, value in (found[:-1] if self.is_cut_off else found)}
 
-    def local_s(self) -> float | None:
-        """Seconds from 1970 to its local date and time, read as UTC; None if there is no such time."""
-        try:
-            return datetime.fromisoformat(f"{self.moment}+00:00").timestamp()
-        except ValueError:
-            return None
+
+def local_s(moment: str) -> float | None:
+    """Seconds from 1970 to a local date and time, read as UTC; None if there is no such time."""
+    try:
+        return datetime.fromisoformat(f"{moment}+00:00").timestamp()
+    except ValueError:
+        return None
 
 
 def entries(paths: Sequence[Path], reading: Reading) -> Iterator[Entry]:
@@ -124,16 +125,6 @@ def _as_written(paths: Sequence[Path], reading: Reading) -> Iterator[Entry]:
                     raise LogError(f"{path}:{block.first + at}: {detail}.")
                 reading.refuse("malformed line", block, at, detail)
             reading.tally.check()
-
-
-def in_order_of_time(paths: Sequence[Path]) -> list[Path]:
-    """The files in the order of their first lines: runs begin in one file and end in another."""
-
-    def _first_time(path: Path) -> tuple[str, str]:
-        found = next(filter(None, map(LINE.match, head(path))), None)
-        return ("", path.name) if found is None else ("-".join((found[3], found[1], found[2], found[4])), path.name)
-
-    return sorted(paths, key=_first_time)
 
 
 PROVISIONING = "provisioning of "
@@ -195,12 +186,15 @@ class Runs:
     ----------
     open : dict of str to OpenRun
         By name of the job or reservation.
+    queued : dict of str to str
+        Local times at which jobs were queued that have not started since, by their names.
     """
 
     def __init__(self, reading: Reading, node_list: Callable[[dict[str, str]], NodeList | None]) -> None:
         self.reading = reading
         self.node_list = node_list
         self.open: dict[str, OpenRun] = {}
+        self.queued: dict[str, str] = {}
         self._offset_s: int | None = None
         self._first_ns, self._last_ns = OPEN_END_NS, 0
 
@@ -216,32 +210,37 @@ class Runs:
             self._learn(entry, instant_ns)
         return instant_ns
 
+    def submit_ns(self, entry: Entry, fields: dict[str, str]) -> int | None:
+        """When a job was submitted: as its line says, or else when an earlier line (Q) was written."""
+        told, queued = self.epoch_ns(entry, fields, "qtime"), self.queued.pop(entry.id, None)
+        return self.moment_ns(queued) if told is None and queued is not None else told
+
     def _learn(self, entry: Entry, instant_ns: int) -> None:
         """Compute the zone offset from a line whose instant is known, which the window then covers."""
         self._first_ns, self._last_ns = min(self._first_ns, instant_ns), max(self._last_ns, instant_ns)
-        local_s = entry.local_s()
-        if local_s is None:
+        written_s = local_s(entry.moment)
+        if written_s is None:
             return
-        ahead_s = local_s - instant_ns / NS_PER_S
+        ahead_s = written_s - instant_ns / NS_PER_S
         offset_s = round(ahead_s / _QUARTER_S) * _QUARTER_S
         if abs(ahead_s - offset_s) <= _LATE_S and abs(offset_s) <= 15 * 3600:
             self._offset_s = offset_s
 
-    def moment_ns(self, entry: Entry) -> int | None:
+    def moment_ns(self, moment: str) -> int | None:
         """When a line was written, by its local time; None if that is impossible or the zone is unknown."""
-        clock, local_s = self.reading.clock, entry.local_s()
-        if local_s is None:
+        clock, written_s = self.reading.clock, local_s(moment)
+        if written_s is None:
             return None
         if clock.zone is not None:
-            stamps = read_stamps([entry.moment])
+            stamps = read_stamps([moment])
             first, second = (int(clock.utc_ns(stamps, second_pass=is_second)[0]) for is_second in (False, True))
             # In an hour that comes twice, earlier lines with both times show which pass it is: lines are in order.
-            is_second = self._offset_s is not None and second == (round(local_s) - self._offset_s) * NS_PER_S
+            is_second = self._offset_s is not None and second == (round(written_s) - self._offset_s) * NS_PER_S
             return second if is_second or first < self._last_ns - _LATE_S * NS_PER_S else first
         if self._offset_s is None:
             return None
         self.reading.note("no --tz: lines with only a local time are dated by earlier lines that have both times.")
-        instant_ns = (round(local_s) - self._offset_s) * NS_PER_S
+        instant_ns = (round(written_s) - self._offset_s) * NS_PER_S
         return instant_ns if instant_ns < OPEN_END_NS else None
 
     def drop(self, entry: Entry, reason: str) -> None:
@@ -327,7 +326,7 @@ def start_run(entry: Entry, runs: Runs) -> None:
     partition = runs.reading.book.partition(fields.get("queue", ""))
     limit_s = duration_s(fields.get("Resource_List.walltime", ""))
     due = OPEN_END_NS if limit_s is None else start + limit_s * NS_PER_S
-    submit = runs.epoch_ns(entry, fields, "qtime")
+    submit = runs.submit_ns(entry, fields)
     runs.begin(entry.id, OpenRun(start, nodes, partition, due_ns=due, submit_ns=submit, limit_s=limit_s or 0))
 
 
@@ -349,8 +348,10 @@ def end_run(entry: Entry, runs: Runs) -> None:
     elif start is None:
         runs.drop(entry, "never started")
     elif reading.tally.lasts(start, end) and (run is None or not run.is_paused):
-        partition, submit = reading.book.partition(fields.get("queue", "")), runs.epoch_ns(entry, fields, "qtime")
+        partition, submit = reading.book.partition(fields.get("queue", "")), runs.submit_ns(entry, fields)
         limit_s = duration_s(fields.get("Resource_List.walltime", "")) or 0
+        if run is not None:
+            submit, limit_s = submit or run.submit_ns, limit_s or run.limit_s
         runs.write(entry.id, start, end, nodes, partition, submit_ns=submit, limit_s=limit_s)
 
 
@@ -360,13 +361,15 @@ def interrupt_run(entry: Entry, runs: Runs) -> None:
     If it began before the files, the line itself may give start and nodes, as an end does.
     """
     fields = entry.fields()
-    at = runs.epoch_ns(entry, fields, "end") or runs.moment_ns(entry)
+    at = runs.epoch_ns(entry, fields, "end") or runs.moment_ns(entry.moment)
     if entry.id not in runs.open:
         start, nodes = runs.epoch_ns(entry, fields, "start"), runs.node_list(fields)
         if at is None or start is None or nodes is None or start >= at:
             runs.drop(entry, NO_RUN)
         else:
-            runs.write(entry.id, start, at, nodes, runs.reading.book.partition(fields.get("queue", "")))
+            partition, submit = runs.reading.book.partition(fields.get("queue", "")), runs.submit_ns(entry, fields)
+            limit_s = duration_s(fields.get("Resource_List.walltime", "")) or 0
+            runs.write(entry.id, start, at, nodes, partition, submit_ns=submit, limit_s=limit_s)
     elif at is None:
         # What comes next, another start or an end, closes the run.
         runs.reading.tally.drop(UNDATED)
@@ -379,13 +382,13 @@ def occupy(entry: Entry, runs: Runs, what: str, begins: str) -> None:
     fields = entry.fields()
     name = f"{what}{entry.id}"
     if entry.type != begins:
-        at = runs.moment_ns(entry)
+        at = runs.moment_ns(entry.moment)
         if name not in runs.open or at is None:
             runs.reading.tally.drop(UNDATED if at is None else NO_RUN)
         else:
             runs.close(name, min(at, runs.open[name].due_ns), run_kind(name))
         return
-    start = runs.epoch_ns(entry, fields, "start") or runs.moment_ns(entry)
+    start = runs.epoch_ns(entry, fields, "start") or runs.moment_ns(entry.moment)
     nodes = runs.node_list(fields)
     if start is None or nodes is None:
         runs.reading.tally.drop(UNDATED if start is None else "no nodes")

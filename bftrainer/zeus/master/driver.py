@@ -14,13 +14,14 @@ from pathlib import Path
 
 from bftrainer.errors import JournalError, NotConvergedError, OutputError, TrainingReportError
 from bftrainer.files.manifest import list_written
+from bftrainer.files.permissions import refuse_foreign
 from bftrainer.files.writing import leftovers
 from bftrainer.zeus.master.hardware import LIMITS, Gpus, found_gpus, restoring_limits
 from bftrainer.zeus.master.journal import JOURNAL, locked, read_journal, runs_booked, write_journal
 from bftrainer.zeus.master.launch import Ended, check_command, run_script
 from bftrainer.zeus.master.recurrences import Launch, MasterObserver, Plan, Recurrences
 from bftrainer.zeus.master.script import RunEnvironment, RunSettings, TrainingReport, read_report
-from bftrainer.zeus.policies.job import HistoryEntry
+from bftrainer.zeus.policies.job import HistoryEntry, usage_fault
 from bftrainer.zeus.simulation.files import write_history
 from bftrainer.zeus.simulation.recurring import keeping_history
 
@@ -69,8 +70,11 @@ class Driver:
         Raises
         ------
         JournalError
-            If there is no journal to resume from.
+            If there is no journal to resume from, or others have made its directory or may change it: its command
+            would be run.
         """
+        if logdir.is_dir():
+            refuse_foreign(logdir, JournalError)
         driver = cls(logdir, read_journal(logdir, token), observers)
         driver._resumed, driver._token = True, token
         return driver
@@ -227,11 +231,11 @@ def make_run(
         held,
     )
     if ended.failure is None:
-        return read_report(path), None
+        return _believable(path, settings, plan.eta_knob), None
     if not ended.timed_out and (ended.status is None or ended.status in _ASKED):
         # A system that kills a job's processes may kill this one next; then the run is repeated, rather than booked.
         time.sleep(LULL_S)
-    return _of_failed(ended, path, settings), ended.failure
+    return _of_failed(ended, path, settings, plan.eta_knob), ended.failure
 
 
 def _remove(path: Path) -> None:
@@ -241,8 +245,17 @@ def _remove(path: Path) -> None:
         raise OutputError(f"{path}: cannot be removed ({cause.strerror or cause}).") from None
 
 
-def _of_failed(ended: Ended, path: Path, settings: RunSettings) -> TrainingReport:
+def _believable(path: Path, settings: RunSettings, eta_knob: float) -> TrainingReport:
+    """Read a report, which the batch-size server would believe too."""
+    report = read_report(path)
+    fault = usage_fault(report.energy_j, report.time_s, settings.total_power_w, eta_knob, ended=True)
+    if fault is not None:
+        raise TrainingReportError(f"{path}: {': '.join(fault)}")
+    return report
+
+
+def _of_failed(ended: Ended, path: Path, settings: RunSettings, eta_knob: float) -> TrainingReport:
     with suppress(TrainingReportError):
-        report = read_report(path)
+        report = _believable(path, settings, eta_knob)
         return TrainingReport(report.energy_j, report.time_s, False)
     return TrainingReport(settings.total_power_w * ended.time_s, ended.time_s, False)

@@ -65,7 +65,7 @@ def perceptron(batch_size: int, learning_rate: float, seed: int) -> MLPClassifie
     )
 
 
-def _batches(rng: np.random.Generator, points: Floats, arms: Labels, size: int) -> Iterator[tuple[Floats, Labels]]:
+def batches(rng: np.random.Generator, points: Floats, arms: Labels, size: int) -> Iterator[tuple[Floats, Labels]]:
     """Yield an epoch's batches of one size, in random order; points that fill no whole batch are left out."""
     order = rng.permutation(arms.size)
     for start in range(0, arms.size - size + 1, size):
@@ -89,7 +89,7 @@ def main(batch_size: int, learning_rate: float, epochs: int, seed: int) -> None:
         raise click.ClickException(str(error)) from None
     with training_run(batch_size, epochs) as run:
         for epoch in run.epochs():
-            for batch in run.steps(_batches(rng, points, arms, batch_size)):
+            for batch in run.steps(batches(rng, points, arms, batch_size)):
                 network.partial_fit(*batch, classes=range(ARMS))
             accuracy = float(network.score(*unseen))
             run.report(accuracy)

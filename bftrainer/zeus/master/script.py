@@ -295,7 +295,7 @@ def make_directory(path: Path, *, exist_ok: bool = True) -> None:
         If it cannot be created.
     """
     try:
-        path.mkdir(parents=True, exist_ok=exist_ok)
+        path.mkdir(mode=0o755, parents=True, exist_ok=exist_ok)
     except FileExistsError:
         if exist_ok:
             raise OutputError(f"{path}: Expected a directory, found a file.") from None

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus.master.hardware import Gpus, Hardware, find_hardware, found_gpus
@@ -39,7 +39,49 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class TrainingRun:
+class TrialDriver(Protocol):
+    """Leads a script through one training run: says how long it goes on, and takes what it reaches.
+
+    Attributes
+    ----------
+    batch_size, max_epochs : int
+        What to train with, and for how long at most.
+    epochs_done : int
+        Epochs that have ended.
+    reached : bool
+        Whether the target was reached.
+    """
+
+    batch_size: int
+    max_epochs: int
+    epochs_done: int
+    reached: bool
+
+    def begin_epoch(self) -> bool:
+        """End the current epoch, if there is one, and begin the next; False if training is over."""
+
+    def step(self) -> None:
+        """Record that a step is about to begin."""
+
+    def report(self, metric: float) -> bool:
+        """Report the validation metric of an epoch; return whether training is over."""
+
+    def epochs(self) -> Iterator[int]:
+        """Yield the numbers of the epochs to train, from 0.
+
+        Energy and time from the start of the first to the end of the last are booked, evaluation included.
+        """
+        while self.begin_epoch():
+            yield self.epochs_done
+
+    def steps(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield an epoch's batches unchanged; power limits may be measured meanwhile."""
+        for batch in batches:
+            self.step()
+            yield batch
+
+
+class TrainingRun(TrialDriver):
     """One training run: its epochs, what they used, and when it is over. Made by `training_run`.
 
     Parameters
@@ -122,34 +164,27 @@ class TrainingRun:
         """Power limit found best; None if none was measured."""
         return None if self._best is None else self._best.limit_w
 
-    def epochs(self) -> Iterator[int]:
-        """Yield the numbers of the epochs to train, from 0.
+    def begin_epoch(self) -> bool:
+        """See `TrialDriver`; training is over at the target, at `max_epochs`, or before it would cost too much."""
+        self.end_epoch()
+        if self.reached or self.epochs_done == self.max_epochs:
+            return False
+        if self._too_costly():
+            self.stopped_early = True
+            return False
+        self._since = (self.clock(), self.meter.energy_j())
+        self._steps = 0
+        return True
 
-        Epochs end at the target, at `max_epochs`, or before one that would reach the cost threshold. Energy and time
-        from the start of the first to the end of the last are booked, evaluation included.
-        """
-        for epoch in range(self.max_epochs):
-            if self._too_costly():
-                self.stopped_early = True
-                return
-            self._since = (self.clock(), self.meter.energy_j())
-            self._steps = 0
-            yield epoch
-            self.end_epoch()
-            if self.reached:
-                return
-
-    def steps(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield an epoch's batches unchanged; in the first epoch, measure power limits meanwhile."""
-        for batch in batches:
-            self._steps += 1
-            if self._profiler is not None:
-                self._profiler.step()
-                if self._profiler.done:
-                    limits, self._profiler = self._profiler.limits, None
-                    write_profile(self.environment.power_profile_path(self.batch_size), limits)
-                    self._use(limits)
-            yield batch
+    def step(self) -> None:
+        """Record that a step is about to begin; in the first epoch, measure power limits meanwhile."""
+        self._steps += 1
+        if self._profiler is not None:
+            self._profiler.step()
+            if self._profiler.done:
+                limits, self._profiler = self._profiler.limits, None
+                write_profile(self.environment.power_profile_path(self.batch_size), limits)
+                self._use(limits)
 
     def report(self, metric: float) -> bool:
         """Report the validation metric of an epoch; return whether it reached the target, never for NaN."""
@@ -293,17 +328,18 @@ def training_run(
         control = hardware.gpus if settings.set_power_limits else None
         if control is not None:
             stack.callback(control.set_limits_w, control.limits_w())
-        timer = clock if synchronize is None else _after(synchronize, clock)
         what = (environment, batch_size, max_epochs, hardware, meter, control)
-        run = TrainingRun(*what, higher_is_better=higher_is_better, clock=timer)
+        run = TrainingRun(*what, higher_is_better=higher_is_better, clock=after(synchronize, clock))
         yield run
         run.finish()
 
 
-def _after(synchronize: Callable[[], object], clock: Callable[[], float]) -> Callable[[], float]:
+def after(synchronize: Callable[[], object] | None, clock: Callable[[], float]) -> Callable[[], float]:
+    """Make a clock that waits for all submitted work before it is read."""
+
     def waited() -> float:
-        """Wait for all submitted work, then return the time in seconds."""
-        synchronize()
+        if synchronize is not None:
+            synchronize()
         return clock()
 
     return waited

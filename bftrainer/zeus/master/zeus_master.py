@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import OutputError, TuningInputError
+from bftrainer.files.permissions import refuse_foreign
 from bftrainer.zeus.master.driver import Driver, make_run
 from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
 from bftrainer.zeus.master.journal import write_journal
@@ -39,7 +40,7 @@ class ZeusMaster:
     batch_size_optimizer : BatchSizeOptimizer
         The policy; it is changed.
     log_base : str
-        Absolute path of a directory for logs; it is created if missing.
+        Absolute path of a directory for logs; it is created with the first job's.
     monitor_path : str
         Absolute path of a monitoring program, which is passed on to scripts that use one.
     seed : int
@@ -72,7 +73,7 @@ class ZeusMaster:
     MeasurementError
         If GPUs are not as requested, or the highest power of one is unknown.
     OutputError
-        If `log_base` cannot be created.
+        If `log_base` is no directory, or one that others have made or may change.
 
     References
     ----------
@@ -119,7 +120,11 @@ class ZeusMaster:
             timeout_s=timeout_s,
             grace_s=grace_s,
         )
-        make_directory(Path(self.log_base))
+        base = Path(log_base)
+        if base.exists():
+            if not base.is_dir():
+                raise OutputError(f"{base}: Expected a directory, found a file.")
+            refuse_foreign(base, OutputError, sticky=True)
 
     @property
     def max_pl(self) -> float:
@@ -195,6 +200,7 @@ class ZeusMaster:
         plan = Plan(
             job, rec_i, tuple({batch_size, job.default_bs or batch_size}), math.inf, eta_knob, seed, _workdir(job)
         )
+        job.check_placeholders()
         check_command(job.command or [], Path(plan.workdir), os.environ)
         launch = Launch(rec_i, tries, batch_size, learning_rate, seed)
         report, _ = make_run(Path(logdir).absolute(), plan, self.settings, launch, cost_ub, self._show)
@@ -262,6 +268,7 @@ class ZeusMaster:
             If the server cannot be reached, or refuses the job.
         """
         plan = Plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed, _workdir(job))
+        job.check_placeholders()
         check_command(job.command or [], Path(plan.workdir), os.environ)
         decisions: Decisions
         if client is not None:

@@ -215,8 +215,9 @@ class GaussianTS:
 
     Attributes
     ----------
-    beliefs : dict of int to Belief
+    beliefs, drawn : dict of int to Belief, and to float
         Belief about each arm, which `arm_param_mean` and similar attributes show.
+        Draws of the latest prediction; empty before one, and if it explored an arm.
 
     Raises
     ------
@@ -259,6 +260,7 @@ class GaussianTS:
         self.seed = check_seed(seed)
         self._rng: np.random.Generator | None = None
         self._rng_state: dict[str, Any] | None = None
+        self.drawn: dict[int, float] = {}
         self.beliefs = {
             arm: Belief(self.prior_mean, self.prior_prec, precision, 0)
             for arm, precision in zip(self.arms, precisions, strict=True)
@@ -335,14 +337,15 @@ class GaussianTS:
 
     def predict(self) -> int:
         """Choose an arm: one not yet explored, in random order, else the best of a draw from each belief."""
+        self.drawn = {}
         # Always drawn, so that the random stream does not depend on explorations.
         order: list[int] = self.rng.choice(len(self.arms), len(self.arms), replace=False).tolist()
         for arm in [self.arms[index] for index in order]:
             if self.beliefs[arm].observations < self.num_exploration:
                 say(logger, self.verbose, self.name, "Explore arm %s.", arm)
                 return arm
-        best, most = self.arms[0], -math.inf
-        for arm, draw in self._draws().items():
+        best, most, self.drawn = self.arms[0], -math.inf, self._draws()
+        for arm, draw in self.drawn.items():
             if draw > most:
                 best, most = arm, draw
         say(logger, self.verbose, self.name, "The draw is best for arm %s.", best)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, fields
 from functools import reduce
 from operator import and_
 from typing import Any, TypeVar
 
-from bftrainer.errors import TuningInputError, UnsupportedScalingError
+from bftrainer.errors import TuningInputError, UnsupportedScalingError, suggestion
 
 _SQUARE_ROOT = frozenset({"adam", "adadelta", "adamw"})
 _LINEAR = frozenset({"sgd"})
 
 # Columns that identify the job of a row of a trace.
 _IDENTITY = ("dataset", "network", "optimizer", "target_metric")
+
+# What stands for a value of a run in a command, as an argument of its own.
+_PLACEHOLDERS = ("bs", "batch_size", "lr", "learning_rate", "seed", "epoch", "epochs", "slice_number", "target_metric")
+# Names in braces; those of a shell's variables, and with doubled braces, are text.
+_IN_BRACES = re.compile(r"(?<![{$])\{([A-Za-z_]\w*)\}(?!\})")
+_DOUBLED = re.compile(r"\{(\{[A-Za-z_]\w*\})\}")
 
 # A data frame of the caller's; nothing here imports pandas.
 Frame = TypeVar("Frame", bound=Any)
@@ -130,7 +137,7 @@ class Job:
             Replace ``{bs}`` and ``{batch_size}``, ``{lr}`` and ``{learning_rate}``, ``{seed}``.
         rec_i : int
             Number of the recurrence, replaces ``{slice_number}``. ``{epoch}``, ``{epochs}`` and ``{target_metric}``
-            come from the job.
+            come from the job. A name in doubled braces, ``{{x}}``, is the text ``{x}``.
 
         Raises
         ------
@@ -139,18 +146,28 @@ class Job:
         """
         if self.command is None:
             raise TuningInputError(f"{self}: Missing command to launch runs with.")
-        values: dict[str, object] = {
-            "{bs}": batch_size,
-            "{batch_size}": batch_size,
-            "{lr}": learning_rate,
-            "{learning_rate}": learning_rate,
-            "{seed}": seed,
-            "{epoch}": self.max_epochs,
-            "{epochs}": self.max_epochs,
-            "{slice_number}": rec_i,
-            "{target_metric}": self.target_metric,
-        }
-        return [str(values.get(piece, piece)) for piece in self.command]
+        rates, epochs = (learning_rate, learning_rate), (self.max_epochs, self.max_epochs)
+        values = (batch_size, batch_size, *rates, seed, *epochs, rec_i, self.target_metric)
+        known = {f"{{{name}}}": str(value) for name, value in zip(_PLACEHOLDERS, values, strict=True)}
+        return [known.get(piece) or _DOUBLED.sub(r"\1", piece) for piece in self.command]
+
+    def check_placeholders(self) -> None:
+        """Check that all names in braces of the command will be replaced.
+
+        Raises
+        ------
+        TuningInputError
+            If one is no placeholder, or is a part of an argument.
+        """
+        for piece in self.command or ():
+            for name in _IN_BRACES.findall(piece):
+                if name not in _PLACEHOLDERS:
+                    near = suggestion(name, _PLACEHOLDERS)
+                    raise TuningInputError(
+                        f"Unknown placeholder {{{name}}} in the command.{near} Braces are doubled where they are text."
+                    )
+                if piece != f"{{{name}}}":
+                    raise TuningInputError(f"Expected {{{name}}} as an argument of its own, got {piece!r}.")
 
     def scale_lr(self, batch_size: int) -> float:
         """Scale the learning rate to `batch_size`: by its square root for Adam and similar, linearly for SGD.
@@ -226,6 +243,40 @@ def zeus_cost(energy: float, time: float, eta_knob: float, max_power: float) -> 
     You et al., "Zeus", NSDI '23, equation 2.
     """
     return eta_knob * energy + (1.0 - eta_knob) * max_power * time
+
+
+# Meters and limits of power are not exact.
+POWER_TOLERANCE = 1.1
+
+
+def usage_fault(
+    energy_j: float, time_s: float, max_power_w: float, eta_knob: float, *, ended: bool
+) -> tuple[str, str] | None:
+    """Find what is impossible about the energy and time that a run reports.
+
+    Parameters
+    ----------
+    energy_j, time_s : float
+        Joules and seconds since the run began.
+    max_power_w : float
+        Power limit in watts of all GPUs together.
+    eta_knob : float
+        Weight of energy in the run's cost.
+    ended : bool
+        Whether the run has ended; then it must have cost something.
+
+    Returns
+    -------
+    tuple of str, or None
+        The field at fault, ``energy`` or ``time``, and what was expected of it; None if there is no fault.
+    """
+    most_j = POWER_TOLERANCE * max_power_w * time_s
+    if energy_j > most_j:
+        return "energy", f"Expected at most {most_j:g} J in {time_s:g} s at {max_power_w:g} W, got {energy_j:g}."
+    if ended and not zeus_cost(energy_j, time_s, eta_knob, max_power_w) > 0:
+        which = "energy" if eta_knob == 1 else "time"
+        return which, f"Expected more than 0 of a run that has ended, got {energy_j:g} J in {time_s:g} s."
+    return None
 
 
 def check_knobs(eta_knob: float, beta_knob: float) -> None:

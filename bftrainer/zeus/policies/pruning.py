@@ -72,6 +72,11 @@ class PruningExploreManager:
         """Whether all rounds are over; `batch_sizes` then holds the survivors, in increasing order."""
         return not self.rounds_left
 
+    @property
+    def ahead(self) -> list[int]:
+        """Batch sizes that this round explores from here on, in order, as long as each of them reaches the target."""
+        return [] if self.done else [*self._ahead, *self._upwards]
+
     def next_batch_size(self) -> int:
         """Return the batch size to try next; its result must be reported before the next call.
 
@@ -269,10 +274,7 @@ class PrunedBandit:
             # Checked first, so that a refused run changes nothing.
             reached = check_verdict(self.job, batch_size, converged)
             if exploration:
-                self.manager.report_batch_size_result(batch_size, cost, reached)
-                self.explored.setdefault(int(batch_size), []).append(-cost)
-                verdict = "reached the target" if reached else "is pruned"
-                say(logger, self.settings.verbose, NAME, "%s: batch size %s %s.", self.job, batch_size, verdict)
+                self.prune(batch_size, cost, reached)
         rewards = self.rewards.get(batch_size)
         if rewards is None:
             batch_size = int(batch_size)
@@ -281,8 +283,26 @@ class PrunedBandit:
         if self.bandit is not None:
             self.bandit.learn(batch_size, rewards.statistics(self.settings.window_size))
 
-    def start_bandit(self) -> GaussianTS:
+    def prune(self, batch_size: int, cost: float, reached: bool) -> None:
+        """Go on with the pruning by the result of the exploration that it asked for; `observe` calls this.
+
+        Raises
+        ------
+        TuningProtocolError
+            If it asked for another one, or none.
+        """
+        self.manager.report_batch_size_result(batch_size, cost, reached)
+        self.explored.setdefault(int(batch_size), []).append(-cost)
+        verdict = "reached the target" if reached else "is pruned"
+        say(logger, self.settings.verbose, NAME, "%s: batch size %s %s.", self.job, batch_size, verdict)
+
+    def start_bandit(self, *, every_run: bool = False) -> GaussianTS:
         """Make the bandit from the survivors of the finished pruning.
+
+        Parameters
+        ----------
+        every_run : bool
+            Make its arms from all runs in the window, even if the settings say that explorations alone count.
 
         Raises
         ------
@@ -295,7 +315,7 @@ class PrunedBandit:
         prior = (settings.prior_mean, settings.prior_precision)
         bandit = GaussianTS(survivors, 0.0, *prior, settings.num_exploration, settings.seed, settings.verbose)
         for size in survivors:
-            if not settings.explorations_alone:
+            if not settings.explorations_alone or (every_run and size in self.rewards):
                 bandit.learn(size, self.rewards[size].statistics(settings.window_size))
             elif size in self.explored:  # without rounds of pruning nothing was explored
                 bandit.learn(size, statistics(self.explored[size]))

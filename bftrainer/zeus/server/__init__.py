@@ -12,11 +12,11 @@ from bftrainer.errors import (
     TuningProtocolError,
     UnusableValueError,
 )
-from bftrainer.zeus.server import published_models
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
 from bftrainer.zeus.server.messages import GpuConfig, JobSpec, ReportResponse, TrainingResult, TrialId, TuningParams
 from bftrainer.zeus.server.optimizer import Registration, ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.published_models import *  # noqa: F403
+from bftrainer.zeus.server.published import published_models
+from bftrainer.zeus.server.published.published_models import *  # noqa: F403
 from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
-
-from pydantic import TypeAdapter
 
 from bftrainer.extras import requiring
 
@@ -24,6 +21,7 @@ with requiring("The server needs", "server", "fastapi"):
 from bftrainer._version import __version__
 from bftrainer.errors import (
     BftrainerError,
+    ForbiddenError,
     JobMismatchError,
     LateTrialError,
     NothingConvergedError,
@@ -35,31 +33,33 @@ from bftrainer.errors import (
     UnusableValueError,
 )
 from bftrainer.parallel import end_with_parent
-from bftrainer.zeus.server.guard import OPEN, Guard, Metrics
+from bftrainer.zeus.server.access import OPEN
+from bftrainer.zeus.server.books.job_editor import JobEditor
+from bftrainer.zeus.server.guard import Guard, Metrics
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import pages
-from bftrainer.zeus.server.routes import api, operations, state
-from bftrainer.zeus.server.settings import ServerSettings, read_tokens
+from bftrainer.zeus.server.routes import api, edits, operations, state
+from bftrainer.zeus.server.settings import ServerSettings, settings_from_environment
 from bftrainer.zeus.server.store import open_store
 
-__all__ = ["ENVIRONMENT", "create_app", "from_environment"]
+__all__ = ["create_app", "from_environment"]
 
 logger = logging.getLogger(__name__)
 
-# Environment variable that holds the workers' settings.
-ENVIRONMENT = "BFTRAINER_BSO_SETTINGS"
-
-# Two HTTP statuses for each error: the usual one, and that of requests to end, delete or show the object itself.
+# Two HTTP statuses for each error: that of registrations, predictions and reports, and that of requests about the
+# object itself.
 _STATUS: Mapping[type[BftrainerError], tuple[int, int]] = {
     UnknownJobError: (400, 404),
     UnknownTrialError: (400, 404),
     TrialEndedError: (400, 400),
     LateTrialError: (400, 400),
+    ForbiddenError: (403, 403),
     JobMismatchError: (409, 409),
     NothingConvergedError: (409, 409),
     UnusableRequestError: (422, 422),
     StoreUnavailableError: (503, 503),
 }
+_PASSING = frozenset({"/jobs", "/jobs/batch_size", "/report"})
 # Error for requests on which the published server fails.
 _BREAKS = UnusableValueError
 # How often to look for abandoned trials: number of times per time-out, and limits of the interval between two times.
@@ -79,7 +79,7 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
     Raises
     ------
     SettingsError
-        If the tokens cannot be read; at the start, if the database cannot be used.
+        At the start, if the tokens cannot be read, or the database cannot be used.
     """
     settings = settings or ServerSettings()
     metrics = Metrics()
@@ -95,25 +95,19 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
     )
     app.state.metrics = metrics
     app.include_router(api(published=settings.published))
+    app.include_router(edits())
     app.include_router(state())
     app.include_router(operations())
     app.include_router(pages(front=not settings.published))
     for kind, handler in _handlers(published=settings.published).items():
         app.add_exception_handler(kind, handler)
-    tokens = read_tokens(settings.token_file)
-    if tokens:  # the OpenAPI document, which is cached, says that a token is required
+    if settings.token_file is not None:  # the OpenAPI document, which is cached, says that a token is required
         document = app.openapi()
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]
         for path in OPEN:
             document["paths"][path]["get"]["security"] = []
-    app.add_middleware(
-        Guard,
-        tokens=tokens,
-        max_body_bytes=settings.max_body_bytes,
-        hosts=settings.hosts,
-        metrics=metrics,
-    )
+    app.add_middleware(Guard, settings=settings, metrics=metrics)
     return app
 
 
@@ -121,7 +115,7 @@ def from_environment() -> FastAPI:
     """Make the application of a worker from settings in the environment; its database is ready."""
     from bftrainer.zeus.server.serve import configure
 
-    settings = TypeAdapter(ServerSettings).validate_json(os.environ[ENVIRONMENT])
+    settings = settings_from_environment()
     configure(settings.log_level)
     # End like after a signal: the port stays in use as long as a worker is left.
     end_with_parent(signal.SIGTERM)
@@ -135,6 +129,7 @@ async def _running(app: FastAPI, settings: ServerSettings, *, migrate: bool) -> 
         timeout_s = settings.trial_timeout_s or None
         optimizer = ZeusBatchSizeOptimizer(store, published=settings.published, trial_timeout_s=timeout_s)
         app.state.optimizer = optimizer
+        app.state.editor = JobEditor(store, published=settings.published)
         sweeping = asyncio.create_task(_sweep(optimizer))
         try:
             yield
@@ -166,13 +161,16 @@ Handler = Callable[[Request, Any], Awaitable[JSONResponse]]
 def _handlers(*, published: bool) -> dict[type[Exception], Handler]:
     async def _failed(request: Request, error: BftrainerError) -> JSONResponse:
         statuses = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), (500, 500))
-        direct = request.method in ("DELETE", "PATCH") or request.url.path.startswith("/state")
+        direct = request.method in ("DELETE", "PATCH") or request.url.path not in _PASSING
         status = 500 if published and isinstance(error, _BREAKS) else statuses[direct]
         if isinstance(error, StoreUnavailableError):
             # Clients must not see the database's message.
             logger.error("database: %s", error)
             message = "The database cannot be used at the moment; try again."
             return JSONResponse({"message": message}, status, headers={"Retry-After": "1"})
+        if isinstance(error, UnusableRequestError) and error.field is not None:
+            fault = {"loc": ["body", *error.field.split(".")], "msg": str(error), "type": "value_error"}
+            return JSONResponse({"detail": [fault]}, status)
         return JSONResponse({"message": str(error)}, status)
 
     async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:

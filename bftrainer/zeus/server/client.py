@@ -1,32 +1,45 @@
-"""Client of the batch-size server, for training scripts and `bftrainer bso`; export of a job's trials to a file."""
+"""Client of the batch-size server, for training scripts and `bftrainer bso`."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import uuid4
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from bftrainer.errors import OutputError, ServerRequestError, SettingsError, TrainingStoppedError
+from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
-from bftrainer.files.writing import replacing
+from bftrainer.zeus.server.local_server import SOCKET_SCHEME, find_address, find_token
 from bftrainer.zeus.server.messages import JobSpec, ReportResponse, TrainingResult, TrialId
-from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import JobEdited, JobSummary, TrialRow
 
 if TYPE_CHECKING:
     import httpx
 
 T = TypeVar("T")
-_SPEC, _TRIAL = TypeAdapter(JobSpec), TypeAdapter(TrialId)
+
+
+def _answer(kind: type[T]) -> TypeAdapter[T]:
+    """Read answers as `kind`, without fields that a later server has added."""
+    names = getattr(kind, "model_fields", {})
+
+    def known(value: object) -> object:
+        """Leave out the others."""
+        return {name: value[name] for name in names if name in value} if isinstance(value, Mapping) else value
+
+    return TypeAdapter(Annotated[kind, BeforeValidator(known)])  # type: ignore[arg-type]
+
+
+_SPEC, _TRIAL = _answer(JobSpec), _answer(TrialId)
 _VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
+_EDITED = TypeAdapter(JobEdited)
 _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
-_PASSING = frozenset({502, 503, 504})
+_PASSING = frozenset({429, 502, 503, 504})
 
 
 class BatchSizeClient:
@@ -34,10 +47,12 @@ class BatchSizeClient:
 
     Parameters
     ----------
-    server_url : str
-        Address of the server, such as ``http://127.0.0.1:8000``.
+    server_url : str, optional
+        Address of the server, such as ``http://127.0.0.1:8000`` or ``unix:/run/bso.sock``; by default that of the
+        variable ``BFTRAINER_BSO_SERVER``, else this user's own server on this machine.
     token : str, optional
-        Bearer token, if the server requires one.
+        Bearer token; by default the first one in the file that ``BFTRAINER_BSO_TOKEN_FILE`` names, else, for a server
+        that this user runs on this machine, the one that it has made.
     timeout_s : float
         Seconds to wait for an answer.
     retries : int
@@ -60,7 +75,7 @@ class BatchSizeClient:
     --------
     A run of a recurring job::
 
-        with BatchSizeClient("http://127.0.0.1:8000") as client:
+        with BatchSizeClient() as client:
             client.register_job(spec)
             with client.trial("bert-finetuning") as trial:
                 for epoch in range(1, 101):
@@ -71,7 +86,7 @@ class BatchSizeClient:
 
     def __init__(
         self,
-        server_url: str,
+        server_url: str | None = None,
         token: str | None = None,
         *,
         timeout_s: float = 30.0,
@@ -83,16 +98,21 @@ class BatchSizeClient:
         require_extra("The client needs", "client")
         import httpx
 
+        self.server_url = (find_address() if server_url is None else server_url).rstrip("/")
+        base, socket = self.server_url, None
+        if base.startswith(SOCKET_SCHEME):
+            base, socket = "http://localhost", base.removeprefix(SOCKET_SCHEME)
         try:
-            address = httpx.URL(server_url)
+            address = httpx.URL(base)
         except (httpx.InvalidURL, UnicodeEncodeError):
             address = httpx.URL("")
-        if address.scheme not in ("http", "https") or not address.host:
+        if address.scheme not in ("http", "https") or not address.host or socket == "":
             raise SettingsError(f"Expected an address such as http://127.0.0.1:8000, got {server_url!r}.")
+        token = token or find_token(self.server_url)
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self.server_url = server_url.rstrip("/")
         self.retries, self.backoff_s, self._sleep = retries, backoff_s, sleep
-        self._http = httpx.Client(base_url=self.server_url, headers=headers, timeout=timeout_s, transport=transport)
+        carrier = transport or (httpx.HTTPTransport(uds=socket) if socket else None)
+        self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout_s, transport=carrier)
 
     def register_job(self, spec: JobSpec) -> JobSpec:
         """Register a job, or check that it is registered with the same settings; return it with its name."""
@@ -114,6 +134,51 @@ class BatchSizeClient:
     def end_trial(self, trial: TrialId) -> None:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
         self._send("PATCH", "/trials", json=trial.model_dump(include={"job_id", "batch_size", "trial_number"}))
+
+    def void_trial(self, job_id: str, number: int, reason: str) -> JobSummary:
+        """Have a trial count for nothing; return the job as it is without it."""
+        void = {"job_id": job_id, "trial_number": number, "reason": reason}
+        return self._read(_JOB, self._send("POST", "/trials/void", json=void))
+
+    def change_job(
+        self, job_id: str, *, add: Iterable[int] = (), remove: Iterable[int] = (), **settings: Any
+    ) -> JobEdited:
+        """Change a job's settings, and add or remove batch sizes; what is known and still true is kept."""
+        sizes = {"add_batch_sizes": [*add], "remove_batch_sizes": [*remove]}
+        return self._read(_EDITED, self._send("PATCH", "/jobs", json={"job_id": job_id, "settings": settings} | sizes))
+
+    def clone_job(
+        self,
+        job_id: str,
+        new_job_id: str,
+        *,
+        time_ratio: float | None = None,
+        energy_ratio: float | None = None,
+        **settings: Any,
+    ) -> JobEdited:
+        """Register a job made like another one, which may begin with what that one knows.
+
+        Parameters
+        ----------
+        job_id, new_job_id : str
+            The other job, and the name of the new one.
+        time_ratio, energy_ratio : float, optional
+            Time and energy of an epoch on the new job's GPUs, as multiples of those on the other's; without the first
+            the new job knows nothing, without the second it is taken as the time's times the ratio of the powers.
+        settings
+            What else differs.
+        """
+        ratios = {"time_ratio": time_ratio, "energy_ratio": energy_ratio}
+        clone = {"job_id": job_id, "new_job_id": new_job_id, "settings": settings} | ratios
+        return self._read(_EDITED, self._send("POST", "/jobs/clone", json=clone))
+
+    def reset_job(self, job_id: str) -> JobEdited:
+        """Have a job begin again, knowing nothing."""
+        return self._read(_EDITED, self._send("POST", "/jobs/reset", json={"job_id": job_id}))
+
+    def note_job(self, job_id: str, note: str) -> None:
+        """Put a note on a job, in place of the one before; an empty one removes it."""
+        self._send("POST", "/jobs/note", json={"job_id": job_id, "note": note})
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""
@@ -278,54 +343,3 @@ def _fault(detail: object) -> str:
         return str(detail)
     place = detail.get("loc")
     return f"{'.'.join(map(str, place)) if isinstance(place, list) else place}: {detail.get('msg')}"
-
-
-FORMS = (".json", ".csv", ".parquet")
-
-
-def check_form(path: Path) -> None:
-    """Check that a file name's ending says how to write it.
-
-    Raises
-    ------
-    OutputError
-        If the name ends in none of `FORMS`.
-    """
-    if path.suffix.lower() not in FORMS:
-        raise OutputError(f"{path}: Expected a name that ends in {', '.join(FORMS)}.")
-
-
-def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
-    """Write a job's trials, in JSON with the job; return the number of trials.
-
-    Raises
-    ------
-    OutputError
-        If the name's ending is unknown, or the file cannot be written.
-    """
-    check_form(path)
-    rows = [trial.model_dump() for trial in trials]
-    with replacing(path) as stream:
-        if path.suffix.lower() == ".json":
-            document = {"job": job.model_dump(), "trials": rows}
-            stream.write(json.dumps(document, indent=2, allow_nan=False).encode() + b"\n")
-            return len(rows)
-        import pyarrow as pa
-        import pyarrow.csv
-        import pyarrow.parquet
-
-        table = pa.Table.from_pylist(rows, schema=_schema())
-        if path.suffix.lower() == ".csv":
-            pyarrow.csv.write_csv(table, stream)
-        else:
-            pyarrow.parquet.write_table(table, stream)
-    return len(rows)
-
-
-def _schema() -> Any:
-    """Return the types of the columns, which also hold if all rows lack a value."""
-    import pyarrow
-
-    kinds = {str: pyarrow.string(), int: pyarrow.int64(), bool: pyarrow.bool_(), float: pyarrow.float64()}
-    hints = {name: field.annotation for name, field in TrialRow.model_fields.items()}
-    return pyarrow.schema([(name, kinds[(get_args(hint) or (hint,))[0]]) for name, hint in hints.items()])

@@ -297,6 +297,15 @@ def open_database(text: str, *, read_only: bool = False, create: bool = True) ->
         ) from None
 
 
+def database_files(text: str) -> list[str]:
+    """Files of an SQLite database, whether they are there or not; none of another one."""
+    url = make_url(text)
+    if url.get_backend_name() != "sqlite" or not url.database or ":memory:" in url.database:
+        return []
+    name = url.database.removeprefix("file:") if "uri" in url.query else url.database
+    return [f"{name}{suffix}" for suffix in ("", "-wal", "-shm")]
+
+
 def without_password(url: URL) -> str:
     """Return a URL without anything that may be a password; its options may hold one too."""
     return url.set(query={}).render_as_string(hide_password=True)

@@ -1,18 +1,22 @@
-"""Middleware for every request: checks access and size, then logs and counts the request."""
+"""Middleware for every request: finds out who sends it, checks role and size, then logs and counts it."""
 
 from __future__ import annotations
 
 import base64
-import hmac
 import json
 import logging
+import math
 import os
 import time
-from collections.abc import Iterable, Iterator
-from hashlib import sha256
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
+from bftrainer.errors import ForbiddenError, SettingsError
 from bftrainer.extras import requiring
+from bftrainer.files.permissions import login_name
+from bftrainer.zeus.server.access import ANYBODY, OPEN, AccessFile, Actor, Role, needed, token_key
+from bftrainer.zeus.server.settings import PEER_UID, ServerSettings, network_of
 
 with requiring("The server needs", "server", "fastapi"):
     from starlette.exceptions import HTTPException
@@ -88,9 +92,8 @@ class Metrics:
 
 
 logger = logging.getLogger(__name__)
-
-# Routes for monitoring, which need no token and tell nothing about jobs.
-OPEN = frozenset({"/healthz", "/readyz"})
+# Who changed what: logged whatever the level.
+audit_logger = logging.getLogger(f"{__name__}.audit")
 
 # Pages that other sites may link to, because they change nothing.
 _PAGES = frozenset({"/", "/status"})
@@ -98,37 +101,68 @@ _PAGES = frozenset({"/", "/status"})
 # A content length with more digits is too long in any case.
 _DIGITS = 18
 
+# Requests without a valid token that an address may send at once, and each second from then on; addresses remembered.
+_FAILURES, _FAILURES_PER_S, _ADDRESSES = 50, 1.0, 10_000
+
+
+class _Failures:
+    """Counts failed attempts to get in by address, and says when there were too many; the latest addresses are kept.
+
+    Whoever has a valid token is not kept out: that nobody guesses one is a matter of its length.
+    """
+
+    def __init__(self) -> None:
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def add(self, peer: str) -> int:
+        """Count a failure; return the seconds to wait before the next one, 0 for none."""
+        now = time.monotonic()
+        left, since = self._left.pop(peer, (float(_FAILURES), now))
+        left = min(left + (now - since) * _FAILURES_PER_S, _FAILURES)
+        refused = left < 1
+        self._left[peer] = (left if refused else left - 1, now)
+        if len(self._left) > _ADDRESSES:
+            self._left.popitem(last=False)
+        if not refused and left < 2:
+            logger.warning("too many requests without a valid token", extra={"fields": {"client": peer}})
+        return math.ceil((1 - left) / _FAILURES_PER_S) if refused else 0
+
+
+class _Refusal(NamedTuple):
+    status: int
+    message: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+_ASKED_FOR = ((b"www-authenticate", b"Bearer"), (b"www-authenticate", b'Basic realm="bftrainer"'))
+
 
 class Guard:
     """Refuses requests that are not allowed, and logs and counts the answers to the others.
+
+    The actor is put into the state of a request; what a route puts there as `about` is logged.
 
     Parameters
     ----------
     app : ASGIApp
         Application to protect.
-    tokens : iterable of str
-        Bearer tokens, one of which is required; empty: none. Browsers may send one as a password, with any user name.
-    max_body_bytes : int
-        Longest body of a request.
-    hosts : iterable of str
-        Names of the server that requests may use; empty: any.
+    settings : ServerSettings
+        Settings of the server.
     metrics : Metrics
         Counts requests.
+
+    Raises
+    ------
+    SettingsError
+        If the file of tokens cannot be read.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        tokens: Iterable[str],
-        max_body_bytes: int,
-        hosts: Iterable[str],
-        metrics: Metrics,
-    ) -> None:
-        self.app, self.max_body_bytes, self.metrics = app, max_body_bytes, metrics
-        self.hosts = frozenset(hosts)
-        # All digests have the same length, so that comparing them always takes the same time.
-        self._digests = [sha256(token.encode()).digest() for token in tokens]
+    def __init__(self, app: ASGIApp, *, settings: ServerSettings, metrics: Metrics) -> None:
+        self.app, self.max_body_bytes, self.metrics = app, settings.max_body_bytes, metrics
+        self.hosts = frozenset(settings.hosts)
+        self._access = None if settings.token_file is None else AccessFile(settings.token_file)
+        self._open = settings.token_file is None and settings.socket is None
+        self._failures = _Failures()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on to the application, or refuse it."""
@@ -148,46 +182,74 @@ class Guard:
         try:
             refusal = self._refusal(scope)
             if refusal is not None:
-                await _answer(noted, *refusal)
+                await self._refuse(scope, receive, noted, refusal)
             else:
                 await self.app(scope, self._limited(receive), noted)
         finally:
             self._note(scope, status, time.perf_counter() - began)
 
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+    def _refusal(self, scope: Scope) -> _Refusal | None:
         """Return status and reason if a request is refused before it is read."""
         headers = dict(scope["headers"])
         if self.hosts and _host(headers.get(b"host", b"")) not in self.hosts:
-            return 400, "Expected a request to this machine by its own name."
+            return _Refusal(400, "Expected a request to this machine by its own name.")
         # Another site's page could make a browser send requests, which would hand out trials. A "site" includes all
         # ports, and all names in its domain.
         followed = headers.get(b"sec-fetch-mode") == b"navigate" and scope["path"] in _PAGES
         if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not followed:
-            return 403, "Expected a request that no other site makes."
-        if self._digests and scope["path"] not in OPEN and not self._known(headers.get(b"authorization", b"")):
-            return 401, "Expected a bearer token."
+            return _Refusal(403, "Expected a request that no other site makes.")
+        if scope["path"] not in OPEN and (refusal := self._stranger(scope, headers)) is not None:
+            return refusal
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and (len(length) > _DIGITS or int(length) > self.max_body_bytes):
-            return 413, self._too_long
+            return _Refusal(413, self._too_long)
         return None
+
+    def _stranger(self, scope: Scope, headers: Mapping[bytes, bytes]) -> _Refusal | None:
+        """Find out who sends a request, or return why they are not let in, or not to this route."""
+        state = scope.setdefault("state", {})
+        try:
+            actor = ANYBODY if self._open else self._identify(state.get(PEER_UID), headers)
+        except SettingsError as error:
+            logger.error("nobody is let in: %s", error)
+            return _Refusal(503, "Tokens cannot be read at the moment; try again.", ((b"retry-after", b"1"),))
+        if actor is None:
+            wait_s = self._failures.add(_peer(scope))
+            if wait_s:
+                later = ((b"retry-after", b"%d" % wait_s),)
+                return _Refusal(429, f"Too many requests without a valid token; try again in {wait_s} s.", later)
+            return _Refusal(401, "Expected a bearer token.", _ASKED_FOR)
+        state["actor"] = actor
+        try:
+            actor.check_role(needed(scope["method"], scope["path"]))
+        except ForbiddenError as error:
+            return _Refusal(403, str(error))
+        return None
+
+    def _identify(self, uid: int | None, headers: Mapping[bytes, bytes]) -> Actor | None:
+        """Find who sends a request, by the user at the other end of a socket, or by a token; None: nobody is known."""
+        if uid is not None and uid == os.geteuid():
+            return Actor(login_name(uid), Role.ADMIN)
+        if self._access is None:
+            return None
+        known = self._access.find(f"uid:{uid}") if uid is not None else None
+        return known or self._access.find(token_key(_token(headers.get(b"authorization", b""))))
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, refusal: _Refusal) -> None:
+        """Answer a request that is refused; one that is short enough is read, as who still sends may miss an answer."""
+        short = refusal.status != 413 and not any(name == b"expect" for name, _ in scope["headers"])
+        part: Message = {"more_body": short}
+        limited = self._limited(receive)
+        try:
+            while part.get("more_body"):
+                part = await limited()
+        except HTTPException:
+            short = False
+        await _answer(send, refusal, close=not short)
 
     @property
     def _too_long(self) -> str:
         return f"Expected at most {self.max_body_bytes} bytes."
-
-    def _known(self, authorization: bytes) -> bool:
-        """Whether a valid token is given; all tokens are compared, so that the time taken reveals nothing."""
-        scheme, _, value = authorization.partition(b" ")
-        token = value.strip()
-        if scheme.lower() == b"basic":
-            try:
-                token = base64.b64decode(token, validate=True).partition(b":")[2]
-            except ValueError:
-                return False
-        elif scheme.lower() != b"bearer":
-            return False
-        digest = sha256(token).digest()
-        return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
 
     def _limited(self, receive: Receive) -> Receive:
         """Limit the length of a request, even if it does not state its length."""
@@ -207,7 +269,10 @@ class Guard:
     def _note(self, scope: Scope, status: int, duration_s: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         self.metrics.answered(scope["method"], route, status, duration_s)
-        if logger.isEnabledFor(logging.INFO):
+        actor: Actor | None = scope.get("state", {}).get("actor")
+        changes = actor is not None and needed(scope["method"], scope["path"]) > Role.READER
+        log = audit_logger if changes else logger
+        if log.isEnabledFor(logging.INFO):
             client = scope.get("client")
             fields: dict[str, Any] = {
                 "method": scope["method"],
@@ -216,7 +281,29 @@ class Guard:
                 "duration_ms": round(duration_s * 1e3, 3),
                 "client": client[0] if client else None,
             }
-            logger.info("answered", extra={"fields": fields})
+            if actor is not None:
+                fields |= {"actor": actor.name, "role": actor.role.name.lower(), **scope["state"].get("about", {})}
+            log.info("answered", extra={"fields": fields})
+
+
+def _token(authorization: bytes) -> bytes:
+    """Token in a header: a bearer's, or a browser's password; empty if there is none."""
+    scheme, _, value = authorization.partition(b" ")
+    token = value.strip()
+    if scheme.lower() == b"basic":
+        try:
+            return base64.b64decode(token, validate=True).partition(b":")[2]
+        except ValueError:
+            return b""
+    return token if scheme.lower() == b"bearer" else b""
+
+
+def _peer(scope: Scope) -> str:
+    """Where a request comes from: a user's number, or an address, of IPv6 that of the network."""
+    uid, client = scope["state"].get(PEER_UID), scope.get("client")
+    if uid is not None or client is None:
+        return f"uid:{uid}"
+    return network_of(client[0])
 
 
 def _host(header: bytes) -> str:
@@ -225,12 +312,10 @@ def _host(header: bytes) -> str:
     return text.partition("]")[0].lstrip("[") if text.startswith("[") else text.partition(":")[0]
 
 
-async def _answer(send: Send, status: int, message: str) -> None:
-    body = json.dumps({"message": message}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status == 401:
-        headers += [(b"www-authenticate", b"Bearer"), (b"www-authenticate", b'Basic realm="bftrainer"')]
-    # Closes the connection, because the rest of the request is not read.
-    headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+async def _answer(send: Send, refusal: _Refusal, *, close: bool) -> None:
+    body = json.dumps({"message": refusal.message}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *refusal.headers]
+    if close:  # the rest of the request is not read
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

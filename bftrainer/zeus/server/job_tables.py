@@ -124,14 +124,11 @@ ADD_TRIAL = sa.insert(TRIAL)
 FIND_TRIAL = _TRIALS.where(_NUMBERED)
 FIND_REQUEST = _TRIALS.where(TRIAL.c.request_id == sa.bindparam("request"))
 SAVE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED, _RUNNING)
-HEARD = sa.update(TRIAL).where(_OF_JOB, _NUMBERED)
+CHANGE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED)
 ABANDONED = sa.update(TRIAL).where(_RUNNING, TRIAL.c.heard < sa.bindparam("silent_since"))
+COUNTED_TRIALS = _TRIALS.where(TRIAL.c.excluded.is_(None)).order_by(TRIAL.c.trial_number)
 DELETE_TRIALS = sa.delete(TRIAL).where(_OF_JOB)
 TRIALS_AFTER = _TRIALS.where(TRIAL.c.trial_number > sa.bindparam("after")).order_by(TRIAL.c.trial_number).limit(_LIMIT)
-LATEST_TRIALS = (
-    _TRIALS.where(TRIAL.c.trial_number < sa.bindparam("before")).order_by(TRIAL.c.trial_number.desc()).limit(_LIMIT)
-)
-LATEST_RESULTS = _TRIALS.where(TRIAL.c.observation.is_not(None)).order_by(TRIAL.c.observation.desc()).limit(_LIMIT)
 EXPLORATIONS = _TRIALS.where(
     TRIAL.c.type == TrialType.EXPLORATION.value,
     TRIAL.c.status == TrialStatus.SUCCEEDED.value,
@@ -143,12 +140,29 @@ COSTS_SINCE = (
     .order_by(TRIAL.c.observation)
 )
 
+_OF_TRIAL = REPORT.c.job_id == sa.bindparam("job"), REPORT.c.trial_number == sa.bindparam("number")
+LAST_EPOCHS = (
+    sa.select(REPORT.c.trial_number, sa.func.max(REPORT.c.epoch))
+    .where(REPORT.c.job_id == sa.bindparam("job"))
+    .group_by(REPORT.c.trial_number)
+)
+ADD_REPORT = sa.insert(REPORT)
+LAST_REPORT = sa.select(REPORT).where(*_OF_TRIAL).order_by(REPORT.c.epoch.desc()).limit(1)
+REPORTS_AFTER = (
+    sa.select(REPORT).where(*_OF_TRIAL, REPORT.c.epoch > sa.bindparam("after")).order_by(REPORT.c.epoch).limit(_LIMIT)
+)
+
 _EVENTS_OF = EVENT.c.job_id == sa.bindparam("job")
 ADD_EVENT = sa.insert(EVENT)
 LAST_EVENT = sa.select(sa.func.coalesce(sa.func.max(EVENT.c.number), 0)).where(_EVENTS_OF)
 EVENTS_AFTER = (
     sa.select(EVENT).where(_EVENTS_OF, EVENT.c.number > sa.bindparam("after")).order_by(EVENT.c.number).limit(_LIMIT)
 )
+
+# A row that is written and deleted again; no revision has its name.
+_PROBE = "probe"
+ADD_PROBE = sa.insert(VERSION).values(version_num=_PROBE)
+DELETE_PROBE = sa.delete(VERSION).where(VERSION.c.version_num == _PROBE)
 
 # Key of the lock under which tables are changed; any number that no other application uses.
 LOCK_KEY = 7_305_148_021
@@ -250,4 +264,4 @@ def _migrate(connection: sa.Connection) -> None:
             for row in rows
         ]
         if values:
-            connection.execute(HEARD, values)
+            connection.execute(CHANGE_TRIAL, values)

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from bftrainer.errors import legible, suggestion
 
 # Names are keys of a database: MySQL's longest index takes 768 characters of four bytes.
 NAME_LENGTH = 400
@@ -33,6 +45,23 @@ class WireModel(BaseModel):
     """A message: unknown fields are ignored, names may be numbers."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, frozen=True)
+
+
+class _Strict(BaseModel):
+    """Refuses fields that it does not know, and says which is meant."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, value: Any) -> Any:
+        for name in value if isinstance(value, Mapping) else ():
+            if name not in cls.model_fields:
+                near = suggestion(str(name), cls.model_fields)
+                raise PydanticCustomError(
+                    "extra_forbidden", "{why}", {"why": legible(f"Unknown field {name!r}.{near}")}
+                )
+        return value
 
 
 class GpuConfig(WireModel):
@@ -116,7 +145,7 @@ class LenientJobSpec(TuningParams, GpuConfig):
     """A recurring job, its GPUs and how it is tuned, checked as little as by the published server."""
 
 
-class JobSpec(LenientJobSpec):
+class JobSpec(LenientJobSpec, _Strict):
     """A recurring job, with the fields of `GpuConfig` and `TuningParams`; senseless values are refused."""
 
     model_config = ConfigDict(allow_inf_nan=False, json_schema_extra={"examples": [_SPEC_EXAMPLE]})
@@ -161,7 +190,7 @@ class LenientTrialId(WireModel):
     trial_number: Whole
 
 
-class TrialId(LenientTrialId):
+class TrialId(LenientTrialId, _Strict):
     """A trial of a job: one run that was given a batch size."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_TRIAL_EXAMPLE]})
@@ -195,7 +224,7 @@ class LenientTrainingResult(LenientTrialId):
         return LenientTrialId(job_id=self.job_id, batch_size=self.batch_size, trial_number=self.trial_number)
 
 
-class TrainingResult(LenientTrainingResult):
+class TrainingResult(LenientTrainingResult, _Strict):
     """What a run has used and reached by the end of an epoch."""
 
     __doc__ = f"{LenientTrainingResult.__doc__}"
@@ -210,12 +239,99 @@ class TrainingResult(LenientTrainingResult):
     trial_number: Counted
     time: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
     energy: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
+    current_epoch: Annotated[Whole, Field(ge=0, le=LARGEST)]
 
     @field_validator("metric")
     @classmethod
     def _without_infinity(cls, metric: float) -> float:
         # An infinite loss, or the result of a division by 0: no target was reached.
         return metric if math.isfinite(metric) else math.nan
+
+
+class TrialVoid(WireModel):
+    """A trial that shall count for nothing, as if it had never been, and why."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "trial_number": 1, "reason": "wrong meter"}]},
+    )
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+    trial_number: Counted
+    reason: str = Field(min_length=1, max_length=1_000)
+
+
+class JobChange(WireModel):
+    """A change of a job that lives on.
+
+    Parameters
+    ----------
+    settings : dict
+        New values of fields of the job.
+    add_batch_sizes, remove_batch_sizes : list of int
+        Batch sizes to add and to remove.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "settings": {"max_epochs": 30}}]},
+    )
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+    settings: dict[str, Any] = Field(default_factory=dict, max_length=100)
+    add_batch_sizes: list[Counted] = Field(default_factory=list, max_length=10_000)
+    remove_batch_sizes: list[Counted] = Field(default_factory=list, max_length=10_000)
+
+
+class JobClone(JobChange):
+    """A new job that is made like another one, with a change, and may begin with what that one knows.
+
+    Parameters
+    ----------
+    new_job_id : str
+        Name of the new job.
+    time_ratio : float or None
+        Time of an epoch on the new job's GPUs, as a multiple of that on the other's; None: begin with nothing.
+    energy_ratio : float or None
+        Likewise its energy; None: as the time, at the same share of the power limit.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "job_id": "bert-finetuning",
+                    "new_job_id": "bert-finetuning-a100",
+                    "settings": {"gpu_model": "A100", "max_power": 1600.0},
+                    "time_ratio": 0.4,
+                }
+            ]
+        },
+    )
+
+    new_job_id: str = Field(max_length=NAME_LENGTH)
+    time_ratio: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
+    energy_ratio: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
+
+
+class JobReset(WireModel):
+    """A job that shall begin again, knowing nothing."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"job_id": "bert-finetuning"}]})
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+
+
+class JobNote(WireModel):
+    """A note on a job, for whoever looks at it, in place of the one before; an empty one removes it."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "note": "Ask Ann before changing the target."}]},
+    )
+
+    job_id: str = Field(max_length=NAME_LENGTH)
+    note: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)]
 
 
 class ReportResponse(WireModel):

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from bftrainer.errors import (
     JobMismatchError,
+    LateTrialError,
     TrialEndedError,
     UnknownJobError,
     UnknownTrialError,
     UnusableRequestError,
 )
+from bftrainer.zeus.server.access import ANYBODY, Actor, Role
+from bftrainer.zeus.server.books.reports import is_kept, is_repeated, report_fault
 from bftrainer.zeus.server.messages import (
     LARGEST_COST_J,
     LARGEST_MEASURE,
@@ -26,13 +31,15 @@ from bftrainer.zeus.server.messages import (
     ReportResponse,
     TrialId,
 )
-from bftrainer.zeus.server.published_models import BanditStage, PruningStage
-from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
+from bftrainer.zeus.server.published.published_models import BanditStage, PruningStage
+from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, TrialType, TunedJob
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
     from bftrainer.zeus.server.store import JobStore, StoredJob, Transaction
+
+logger = logging.getLogger(__name__)
 
 # Share of the time-out after which a report is recorded as a sign of life; recording every one would cost a write each.
 _NOTED = 0.1
@@ -113,15 +120,15 @@ class ZeusBatchSizeOptimizer:
         self.trial_timeout_s, self.clock = trial_timeout_s, clock
         self.pruning_manager, self.mab = PruningStage(service), BanditStage(service)
 
-    async def register_job(self, job: LenientJobSpec, actor: str | None = None) -> Registration:
+    async def register_job(self, job: LenientJobSpec, actor: Actor = ANYBODY) -> Registration:
         """Register a job; if it is registered with the same settings already, nothing changes.
 
         Parameters
         ----------
         job : LenientJobSpec
             The job.
-        actor : str, optional
-            Name of the user who registers it, and whose job it becomes.
+        actor : Actor
+            Who registers it, and whose job it becomes.
 
         Returns
         -------
@@ -143,8 +150,9 @@ class ZeusBatchSizeOptimizer:
             if known is None:
                 seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
                 now = self.clock()
-                transaction.add_job(job_id, TunedJob.new(spec, seed), now, actor)
-                transaction.note(job_id, now, actor, "registered", spec=spec.model_dump(mode="json"))
+                actor.check_role(Role.OWNER)
+                transaction.add_job(job_id, TunedJob.new(spec, seed), now, actor.name)
+                transaction.note(job_id, now, actor.name, "registered", spec=spec.model_dump(mode="json"))
                 return Registration(spec, True)
             if known.model_dump() != spec.model_dump():
                 raise JobMismatchError(
@@ -186,16 +194,14 @@ class ZeusBatchSizeOptimizer:
         tuned, now = job.tuned, self.clock()
         if self.published and not tuned.spec.num_pruning_rounds:
             raise UnusableRequestError(str(tuned.spec.batch_sizes[0]))
-        waiting = tuned.exploring is not None and self._runs(transaction, job.job_id, tuned.exploring, now)
-        size, kind = tuned.choose(waiting=waiting)
         job.trials += 1
-        if kind is TrialType.EXPLORATION:
-            tuned.exploring = job.trials
+        runs = partial(self._runs, transaction, job.job_id, now)
+        size, kind = tuned.choose(job.trials, runs)
         transaction.add_trial(job, size, kind, now, request_id)
         transaction.save_job(job)
         return TrialId.model_construct(job_id=job.job_id, batch_size=size, trial_number=job.trials)
 
-    def _runs(self, transaction: Transaction, job_id: str, number: int, now: float) -> bool:
+    def _runs(self, transaction: Transaction, job_id: str, now: float, number: int) -> bool:
         """Whether a trial is running; a trial without a report for too long is ended first."""
         trial = transaction.find_trial(job_id, number)
         if trial is None or trial.status != TrialStatus.DISPATCHED:
@@ -216,6 +222,8 @@ class ZeusBatchSizeOptimizer:
             If the trial was ended without a result.
         LateTrialError
             If the published server would refuse the report as too late.
+        UnusableRequestError
+            If the report cannot be true; its `field` is what is wrong.
         """
 
         def work(transaction: Transaction) -> ReportResponse:
@@ -240,14 +248,21 @@ class ZeusBatchSizeOptimizer:
         if trial.status == TrialStatus.FAILED:
             raise TrialEndedError(f"Trial({number}) is already reported but converged is not set.")
         verdict, cost_j = job.tuned.judge(result)
+        if verdict.stop_train and (result.time < 0 or result.energy < 0 or not cost_j <= LARGEST_COST_J):
+            raise UnusableRequestError("Expected a time and energy of 0 or more, and none that is beyond measure.")
+        counts = trial.excluded is None
+        self._keep_report(transaction, job, result, now, ended=verdict.stop_train, judged=counts)
         if not verdict.stop_train:
             if self.trial_timeout_s is not None and now - trial.heard > _NOTED * self.trial_timeout_s:
-                transaction.hear(job.job_id, number, now)
+                transaction.change_trials(job.job_id, [number], heard=now)
             return verdict
-        if result.time < 0 or result.energy < 0 or not cost_j <= LARGEST_COST_J:
-            raise UnusableRequestError("Expected a time and energy of 0 or more, and none that is beyond measure.")
+        kind = TrialType(trial.type)
+        if self.published and kind is TrialType.CONCURRENT and job.tuned.stage is Stage.MAB:
+            raise LateTrialError("Cannot update an arm since this trial is not issued from MAB stage.")
         transaction.learn(job)
-        job.tuned.learn(TrialType(trial.type), trial.batch_size, cost_j, verdict.converged, published=self.published)
+        if counts:
+            ended = EndedTrial(number, kind, trial.batch_size, cost_j, verdict.converged)
+            job.tuned.learn(ended, published=self.published)
         used = {"time": result.time, "energy": result.energy, "cost": cost_j}
         marks = {"converged": verdict.converged, "observation": job.observations}
         if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):
@@ -255,6 +270,32 @@ class ZeusBatchSizeOptimizer:
             raise TrialEndedError(f"Trial({number}) is already reported but converged is not set.")
         transaction.save_job(job)
         return verdict
+
+    def _keep_report(
+        self,
+        transaction: Transaction,
+        job: StoredJob,
+        result: LenientTrainingResult,
+        now: float,
+        *,
+        ended: bool,
+        judged: bool,
+    ) -> None:
+        """Keep a report if it can be true; the published server believes everything.
+
+        Trials of before a change, which count no more, are not judged by what the job is now.
+        """
+        before = transaction.last_report(job.job_id, result.trial_number)
+        if before is not None and is_repeated(result, before):
+            return
+        fault = report_fault(job.tuned.spec, result, before, ended=ended) if judged else None
+        if fault is not None and not self.published:
+            raise UnusableRequestError(fault[1], fault[0])
+        if fault is not None:
+            logger.warning("job %r, trial %d, %s: %s", job.job_id, result.trial_number, *fault)
+        if not is_kept(result) or (before is not None and result.current_epoch <= before.epoch):
+            return
+        transaction.add_report(result, now)
 
     async def end_trial(self, trial: LenientTrialId) -> None:
         """End a trial that has no result; a trial with a result stays as it is."""
@@ -270,14 +311,14 @@ class ZeusBatchSizeOptimizer:
 
         await self.service.change(work, trial.job_id)
 
-    async def delete_job(self, job_id: str, actor: str | None = None) -> None:
+    async def delete_job(self, job_id: str, actor: Actor = ANYBODY) -> None:
         """Delete a job with all its trials; its history of events stays, and tells by whom."""
 
         def work(transaction: Transaction) -> None:
             """Delete the job, if it exists."""
-            if not transaction.delete_job(job_id):
+            if not transaction.delete_job(job_id, actor):
                 raise UnknownJobError("No job was deleted.")
-            transaction.note(job_id, self.clock(), actor, "deleted")
+            transaction.note(job_id, self.clock(), actor.name, "deleted")
 
         await self.service.change(work, job_id)
 

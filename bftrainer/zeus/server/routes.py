@@ -2,7 +2,11 @@
 
 # FastAPI evaluates annotations to read requests, and some depend on local variables: they cannot be strings.
 
+import asyncio
+import math
+import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -10,14 +14,21 @@ from pydantic import BaseModel, TypeAdapter
 from bftrainer.extras import requiring
 
 with requiring("The server needs", "server", "fastapi"):
-    from fastapi import APIRouter, Query, Request, Response
+    from fastapi import APIRouter, Depends, Query, Request, Response
+    from fastapi.exceptions import RequestValidationError
 
-from bftrainer.errors import StoreUnavailableError
+from bftrainer.errors import StoreUnavailableError, legible, suggestion
+from bftrainer.zeus.server.access import ANYBODY, Actor
+from bftrainer.zeus.server.books.job_editor import JobEditor
 from bftrainer.zeus.server.guard import CONTENT_TYPE
 from bftrainer.zeus.server.messages import (
     LARGEST,
     NAME_LENGTH,
     Invalid,
+    JobChange,
+    JobClone,
+    JobNote,
+    JobReset,
     JobSpec,
     LenientJobSpec,
     LenientTrainingResult,
@@ -26,22 +37,26 @@ from bftrainer.zeus.server.messages import (
     ReportResponse,
     TrainingResult,
     TrialId,
+    TrialVoid,
 )
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.state_messages import JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import EpochRow, JobEdited, JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.store import JobStore, Transaction
 
-__all__ = ["actor_of", "api", "operations", "state"]
+__all__ = ["actor_of", "api", "edits", "operations", "state"]
 
+_TRIED_EVERY_S = 1.0
 _JOBS_A_PAGE, _TRIALS_A_PAGE, _EVENTS_A_PAGE = 100, 1_000, 100
 _SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
-_EVENTS = TypeAdapter(list[JobEvent])
+_EVENTS, _EPOCHS = TypeAdapter(list[JobEvent]), TypeAdapter(list[EpochRow])
 _WHAT = {
     400: "Unknown job or trial, or a trial that is over; or no such body",
     401: "No token, or a wrong one",
-    403: "Asked for by another site",
+    403: "Not with this role, of others' jobs, or asked for by another site",
     404: "Unknown job or trial",
     409: "Not with these settings",
     413: "Too long",
+    429: "Too many requests without a valid token",
     500: "Failed",
     503: "The database cannot be used at the moment",
 }
@@ -61,7 +76,7 @@ RequestId = Annotated[
 
 def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe the errors that a route may return, for its documentation."""
-    every = (400, 401, 403, 413, 503)
+    every = (400, 401, 403, 413, 429, 503)
     listed: dict[int | str, dict[str, Any]] = {
         status: {"model": Message, "description": _WHAT[status]} for status in sorted({*every, *statuses})
     }
@@ -73,10 +88,26 @@ def _optimizer(request: Request) -> ZeusBatchSizeOptimizer:
     return found
 
 
-def actor_of(request: Request) -> str | None:
-    """Name of the user who sends a request: what the guard has put into its state; None if it asks for none."""
-    name: str | None = getattr(request.state, "actor", None)
-    return name
+def _editor(request: Request) -> JobEditor:
+    found: JobEditor = request.app.state.editor
+    return found
+
+
+def actor_of(request: Request, about: Any) -> Actor:
+    """Who sends a request, as the guard has put into its state; which job, or job and trial, it is about is logged."""
+    job_id, number = getattr(about, "job_id", about), getattr(about, "trial_number", None)
+    request.state.about = {"job_id": job_id} if number is None else {"job_id": job_id, "trial": number}
+    found: Actor = getattr(request.state, "actor", ANYBODY)
+    return found
+
+
+def _refuse_unknown(request: Request) -> None:
+    """Refuse parameters that a route does not know, and say which is meant."""
+    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            message = legible(f"Unknown parameter {name!r}.{suggestion(name, known)}")
+            raise RequestValidationError([{"loc": ("query", name), "msg": message, "type": "extra_forbidden"}])
 
 
 def _json(model: BaseModel, status: int = 200) -> Response:
@@ -94,7 +125,7 @@ def api(*, published: bool) -> APIRouter:
     published : bool
         Read requests as leniently as the published server.
     """
-    router = APIRouter(tags=["tuning"])
+    router = APIRouter(tags=["tuning"], dependencies=[] if published else [Depends(_refuse_unknown)])
     Spec = LenientJobSpec if published else JobSpec  # noqa: N806
     Result = LenientTrainingResult if published else TrainingResult  # noqa: N806
     Trial = LenientTrialId if published else TrialId  # noqa: N806
@@ -106,37 +137,81 @@ def api(*, published: bool) -> APIRouter:
     )
     async def register_job(request: Request, job: Spec) -> Response:  # type: ignore[valid-type]
         """Register a job (201), or make sure that it is registered with the same settings (200)."""
-        registered = await _optimizer(request).register_job(job, actor_of(request))
+        registered = await _optimizer(request).register_job(job, actor_of(request, job))
         return _json(registered.spec, 201 if registered.created else 200)
 
     @router.delete("/jobs", response_model=None, responses={200: {"model": None}, **_responses(404, *breaks)})
     async def delete_job(request: Request, job_id: Name) -> Response:  # type: ignore[valid-type]
         """Forget a job with all its trials."""
-        await _optimizer(request).delete_job(job_id, actor_of(request))
+        await _optimizer(request).delete_job(job_id, actor_of(request, job_id))
         return Response(**_NULL)
 
     @router.get("/jobs/batch_size", response_model=TrialId, responses=_responses(409, *breaks))
     async def predict(request: Request, job_id: Name, request_id: RequestId = None) -> Response:  # type: ignore[valid-type]
         """Start a trial: the batch size to run with, and the number to report under."""
-        return _json(await _optimizer(request).predict(job_id, request_id))
+        actor_of(request, job_id)
+        trial = await _optimizer(request).predict(job_id, request_id)
+        actor_of(request, trial)
+        return _json(trial)
 
     @router.post("/report", response_model=ReportResponse, responses=_responses(*breaks))
     async def report(request: Request, result: Result) -> Response:  # type: ignore[valid-type]
         """Say what a trial has used and reached by the end of an epoch, and hear whether it goes on."""
+        actor_of(request, result)
         return _json(await _optimizer(request).report(result))
 
     @router.patch("/trials", response_model=None, responses={200: {"model": None}, **_responses(404, *breaks)})
     async def end_trial(request: Request, trial: Trial) -> Response:  # type: ignore[valid-type]
         """End a trial that has no result; one that has stays as it is."""
+        actor_of(request, trial)
         await _optimizer(request).end_trial(trial)
         return Response(**_NULL)
 
     return router
 
 
+def edits() -> APIRouter:
+    """Make the routes that change jobs which live on."""
+    router = APIRouter(tags=["editing"], dependencies=[Depends(_refuse_unknown)])
+
+    @router.post("/trials/void", response_model=JobSummary, responses=_responses(404))
+    async def void_trial(request: Request, void: TrialVoid) -> Response:
+        """Have a trial count for nothing: what is known is learned anew from the others."""
+        return _json(await _editor(request).void_trial(void, actor_of(request, void)))
+
+    @router.patch("/jobs", response_model=JobEdited, responses=_responses(404))
+    async def change_job(request: Request, change: JobChange) -> Response:
+        """Change a job's settings: results that are still true are kept, the others archived."""
+        return _json(await _editor(request).change_job(change, actor_of(request, change)))
+
+    @router.post("/jobs/reset", response_model=JobEdited, responses=_responses(404))
+    async def reset_job(request: Request, job: JobReset) -> Response:
+        """Have a job begin again, as after none of its batch sizes converged: its results are archived."""
+        return _json(await _editor(request).reset_job(job.job_id, actor_of(request, job)))
+
+    @router.post("/jobs/note", response_model=None, responses={200: {"model": None}, **_responses(404)})
+    async def note_job(request: Request, note: JobNote) -> Response:
+        """Put a note on a job, in place of the one before."""
+        await _editor(request).note_job(note, actor_of(request, note))
+        return Response(**_NULL)
+
+    @router.post(
+        "/jobs/clone",
+        status_code=201,
+        response_model=JobEdited,
+        responses={200: {"model": JobEdited}, **_responses(404, 409)},
+    )
+    async def clone_job(request: Request, clone: JobClone) -> Response:
+        """Register a job made like another one (201, or 200 if it is there), with what that one knows."""
+        edited, created = await _editor(request).clone_job(clone, actor_of(request, clone))
+        return _json(edited, 201 if created else 200)
+
+    return router
+
+
 def state() -> APIRouter:
     """Make the routes that show what the server keeps."""
-    router = APIRouter(tags=["state"])
+    router = APIRouter(tags=["state"], dependencies=[Depends(_refuse_unknown)])
 
     @router.get("/state/jobs", response_model=list[JobSummary], responses=_responses())
     async def jobs(
@@ -164,6 +239,18 @@ def state() -> APIRouter:
         found = await _optimizer(request).service.look(lambda transaction: transaction.trials(job_id, after, limit))
         return Response(_ROWS.dump_json(found), media_type="application/json")
 
+    @router.get("/state/reports", response_model=list[EpochRow], responses=_responses())
+    async def reports(
+        request: Request,
+        job_id: JobId,
+        trial_number: Annotated[int, Query(ge=1, le=LARGEST)],
+        after: Annotated[int, Query(description="Epochs beyond this one.", ge=-1, le=LARGEST)] = -1,
+        limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
+    ) -> Response:
+        """What a trial has used and reached, epoch by epoch."""
+        work = partial(Transaction.reports, job_id=job_id, number=trial_number, after=after, limit=limit)
+        return Response(_EPOCHS.dump_json(await _optimizer(request).service.look(work)), media_type="application/json")
+
     @router.get("/state/events", response_model=list[JobEvent], responses=_responses())
     async def events(
         request: Request,
@@ -178,9 +265,35 @@ def state() -> APIRouter:
     return router
 
 
+class _Readiness:
+    """Whether the database can be written to; it is tried once a second at most, as everybody may ask."""
+
+    def __init__(self) -> None:
+        self._lock, self._tried_s = asyncio.Lock(), -math.inf
+        self._fault: StoreUnavailableError | None = None
+
+    async def check(self, store: JobStore) -> None:
+        """Try, or remember.
+
+        Raises
+        ------
+        StoreUnavailableError
+            If it cannot.
+        """
+        async with self._lock:
+            if time.monotonic() - self._tried_s > _TRIED_EVERY_S:
+                try:
+                    self._fault = await store.change(lambda transaction: transaction.probe())
+                except StoreUnavailableError as error:
+                    self._fault = error
+                self._tried_s = time.monotonic()
+        if self._fault is not None:
+            raise self._fault
+
+
 def operations() -> APIRouter:
     """Make the routes for operators of the server: its health and its figures."""
-    router = APIRouter(tags=["health"])
+    router, readiness = APIRouter(tags=["health"]), _Readiness()
 
     @router.get("/healthz", response_model=Message)
     async def healthz() -> Response:
@@ -189,8 +302,8 @@ def operations() -> APIRouter:
 
     @router.get("/readyz", response_model=Message, responses=_responses())
     async def readyz(request: Request) -> Response:
-        """Whether the server can work: its database answers."""
-        await _optimizer(request).service.look(lambda transaction: transaction.jobs(None, 1))
+        """Whether the server can work: its database takes what is written."""
+        await readiness.check(_optimizer(request).service)
         return _json(Message(message="ready"))
 
     @router.get("/metrics", response_class=Response, responses=_responses())

@@ -7,15 +7,24 @@ import json
 import logging
 import os
 import socket
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 from bftrainer.errors import SettingsError
-from bftrainer.zeus.server.settings import ServerSettings, is_loopback, read_tokens
+from bftrainer.files.permissions import readable_by_others
+from bftrainer.zeus.server.access import AccessFile
+from bftrainer.zeus.server.connections import tls_context
+from bftrainer.zeus.server.database import database_files
+from bftrainer.zeus.server.settings import ENVIRONMENT, ServerSettings, is_loopback
+
+logger = logging.getLogger(__name__)
 
 
 class JsonFormatter(logging.Formatter):
@@ -40,10 +49,12 @@ def configure(level: str) -> None:
         logger.handlers = [handler] if name != "uvicorn.error" else []
         logger.propagate = name == "uvicorn.error"
         logger.setLevel(level.upper())
+    logging.getLogger("bftrainer.zeus.server.guard.audit").setLevel(logging.INFO)
 
 
-# Time for open requests to end at a shutdown.
-SHUTDOWN_S = 10
+# Time for open requests to end at a shutdown, and connections that the kernel keeps until they are taken.
+SHUTDOWN_S, _WAITING = 10, 2048
+_STDERR = 2
 
 
 def check_exposure(host: str, token_file: str | None, *, insecure: bool) -> None:
@@ -66,7 +77,7 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
     Parameters
     ----------
     host : str
-        Address or name to listen on.
+        Address or name to listen on, unless the settings name a socket.
     port : int
         Port to listen on; 0: any free port.
     settings : ServerSettings
@@ -79,31 +90,105 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
     Raises
     ------
     SettingsError
-        If the tokens or the database cannot be used, or the port is taken.
+        If the tokens, the certificate or the database cannot be used, or the port or socket is taken.
     """
-    read_tokens(settings.token_file)
-    port = _free_port(host, port)
-    asyncio.run(_prepare(settings, migrate=migrate))
+    grants = {} if settings.token_file is None else AccessFile(settings.token_file).grants()
+    tls_context(settings)
+    with ExitStack() as stack:
+        stack.callback(os.umask, os.umask(0o077))  # nobody else reads what is made from here on
+        place: dict[str, Any]
+        if settings.socket is None:
+            place = {"host": host, "port": _free_port(host, port)}
+            name = f"[{host}]" if ":" in host else host
+            where = f"{'http' if settings.tls_cert is None else 'https'}://{name}:{place['port']}"
+        else:
+            # Where others are let in, it is by their number that the socket knows who they are.
+            mode = 0o666 if any(key.startswith("uid:") for key in grants) else 0o600
+            place, where = {"fd": stack.enter_context(_listening(settings.socket, mode))}, f"unix:{settings.socket}"
+        asyncio.run(_prepare(settings, migrate=migrate))
 
-    import uvicorn
+        import uvicorn
 
-    from bftrainer.zeus.server.app import ENVIRONMENT
-
-    os.environ[ENVIRONMENT] = json.dumps(asdict(settings))
-    configure(settings.log_level)
-    # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
-    with _shared_counters() if workers > 1 else nullcontext(), suppress(KeyboardInterrupt):
+        os.environ[ENVIRONMENT] = json.dumps(asdict(settings))
+        configure(settings.log_level)
+        _announce(where, settings)
+        # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
+        stack.enter_context(suppress(KeyboardInterrupt))
+        if workers > 1:
+            stack.enter_context(_shared_counters())
         uvicorn.run(
             "bftrainer.zeus.server.app:from_environment",
             factory=True,
-            host=host,
-            port=port,
+            **place,
+            http="bftrainer.zeus.server.connections:Connection",
             workers=workers,
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=bool(settings.proxies),
+            forwarded_allow_ips=list(settings.proxies),
             timeout_graceful_shutdown=SHUTDOWN_S,
         )
+
+
+def _announce(where: str, settings: ServerSettings) -> None:
+    """Log where the server is, who is let in, and what more people could read than should."""
+    fields = {"address": where, "token_file": settings.token_file}
+    logger.info("serving", extra={"fields": {name: value for name, value in fields.items() if value is not None}})
+    if settings.published and (settings.token_file or settings.socket):
+        logger.warning("clients of Zeus know no token: --open or --insecure lets them in")
+    files = [*database_files(settings.database_url), *filter(None, (settings.token_file, settings.tls_key))]
+    for each in readable_by_others(map(Path, files)):
+        logger.warning("other users may read or write %s; chmod 600 keeps them out", each)
+    with suppress(OSError):  # nobody reads a log that is closed
+        mode = os.fstat(_STDERR).st_mode
+        if stat.S_ISREG(mode) and mode & 0o077:
+            logger.warning("other users may read or write this log (mode %04o)", stat.S_IMODE(mode))
+
+
+@contextmanager
+def _listening(path: str, mode: int) -> Iterator[int]:
+    """Listen at a Unix socket, which is removed at the end; yields its descriptor.
+
+    Raises
+    ------
+    SettingsError
+        If another server listens there, or it cannot be made.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        try:
+            if stat.S_ISSOCK(os.stat(path).st_mode):
+                if _answers(path):
+                    raise SettingsError(f"{path}: cannot listen there (Address already in use).")
+                os.unlink(path)  # a server that was killed has left it
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise SettingsError(f"{path}: cannot listen there ({error.strerror}).") from None
+        try:
+            Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            listener.bind(path)  # readable by this user alone, by the umask
+            made = os.stat(path)
+            os.chmod(path, mode)
+        except OSError as error:
+            raise SettingsError(f"{path}: cannot listen there ({error.strerror or error}).") from None
+        listener.listen(_WAITING)
+        try:
+            yield listener.fileno()
+        finally:
+            with suppress(OSError):
+                if os.stat(path).st_ino == made.st_ino:  # else another server's
+                    os.unlink(path)
+
+
+def _answers(path: str) -> bool:
+    """Whether a server listens at a Unix socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+        try:
+            trial.connect(path)
+        except ConnectionRefusedError:
+            return False
+        return True
 
 
 @contextmanager

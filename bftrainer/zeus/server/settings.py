@@ -1,15 +1,18 @@
-"""Settings of a batch-size server, which it passes to its workers; and files of bearer tokens."""
+"""Settings of a batch-size server, which it passes to its workers."""
 
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
-from ipaddress import ip_address
-from pathlib import Path
+from ipaddress import IPv4Address, ip_address, ip_network
 
 from bftrainer.errors import SettingsError, suggestion
-from bftrainer.files.opening import whole_bytes
 
+# Environment variable that holds the workers' settings.
+ENVIRONMENT = "BFTRAINER_BSO_SETTINGS"
+# Key in a request's state of the number of the user who sends it through a Unix socket.
+PEER_UID = "peer_uid"
 COMPATIBILITY = ("none", "zeus")
 DEFAULT_URL = "sqlite+aiosqlite:///bftrainer-bso.db"
 
@@ -17,6 +20,7 @@ DEFAULT_URL = "sqlite+aiosqlite:///bftrainer-bso.db"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 TRIAL_TIMEOUT_S = 86_400.0
 BODY_BYTES = 1 << 20
+MOST_CONNECTIONS, MOST_OF_A_PEER = 1_000, 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +36,19 @@ class ServerSettings:
     trial_timeout_s : float
         Time without a report after which a trial counts as failed; 0: never.
     token_file : str or None
-        File of bearer tokens, one per line; None: anyone who can reach the server may use it.
+        File of tokens and users (`access`). Without it and without a socket, whoever reaches the server may use it.
+    socket : str or None
+        Unix socket to listen at; it lets in this user, and those whose numbers are in the file.
+    tls_cert, tls_key : str or None
+        Files with the certificate and its key.
     max_body_bytes : int
         Longest body of a request.
     hosts : tuple of str
         Names of the server that requests may use; empty: any.
+    proxies : tuple of str
+        Addresses of proxies that say for whom they ask (X-Forwarded-For).
+    most_connections, most_of_a_peer : int
+        Connections that a worker has at a time, in all and of one address.
     log_level : str
         Lowest level that is logged.
 
@@ -50,8 +62,14 @@ class ServerSettings:
     compat: str = "none"
     trial_timeout_s: float = TRIAL_TIMEOUT_S
     token_file: str | None = None
+    socket: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
     max_body_bytes: int = BODY_BYTES
     hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
+    most_connections: int = MOST_CONNECTIONS
+    most_of_a_peer: int = MOST_OF_A_PEER
     log_level: str = "info"
 
     def __post_init__(self) -> None:
@@ -63,11 +81,33 @@ class ServerSettings:
             raise SettingsError(f"Expected a trial timeout of 0 (never) or more seconds, got {self.trial_timeout_s}.")
         if self.max_body_bytes < 1:
             raise SettingsError(f"Expected requests of at least a byte, got {self.max_body_bytes}.")
+        if min(self.most_connections, self.most_of_a_peer) < 1:
+            raise SettingsError("Expected at least one connection, in all and of a peer.")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise SettingsError("Expected a certificate and its key, got one of them.")
 
     @property
     def published(self) -> bool:
         """Whether the server imitates the published one."""
         return self.compat == "zeus"
+
+
+def settings_from_environment() -> ServerSettings:
+    """Settings of a worker, which `serve` has put into the environment."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(ServerSettings).validate_json(os.environ[ENVIRONMENT])
+
+
+def network_of(address: str) -> str:
+    """What one peer has: an address of IPv4, or all that IPv6 gives to one network."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, IPv4Address):
+        return str(found)
+    return str(found.ipv4_mapped or ip_network((int(found) >> 64 << 64, 64)))
 
 
 def is_loopback(host: str) -> bool:
@@ -76,37 +116,3 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-SHORTEST_TOKEN = 16
-
-
-def read_tokens(path: str | None) -> tuple[str, ...]:
-    """Read bearer tokens: the lines of a file that are neither empty nor comments (#).
-
-    Raises
-    ------
-    SettingsError
-        If the file cannot be read, has no token, or has a token that is too short or cannot be sent.
-    """
-    if path is None:
-        return ()
-    try:
-        lines = whole_bytes(Path(path)).decode().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise SettingsError(f"{path}: cannot be read ({reason}).") from None
-    found = []
-    for number, line in enumerate(lines, start=1):
-        token = line.strip()
-        if not token or token.startswith("#"):
-            continue
-        # The message leaves out the token, because messages end up in logs.
-        if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-            raise SettingsError(
-                f"{path}:{number}: Expected a token of at least {SHORTEST_TOKEN} ASCII characters without spaces."
-            )
-        found.append(token)
-    if not found:
-        raise SettingsError(f"{path}: No token found.")
-    return tuple(found)

@@ -64,6 +64,28 @@ class TrialRow(WireModel):
     inherited: bool = False
 
 
+class EpochRow(WireModel):
+    """What a trial had used and reached by the end of an epoch.
+
+    Parameters
+    ----------
+    time, energy : float
+        Seconds and joules since the run began.
+    metric : float or None
+        Validation metric; None: not a number.
+    reported : float
+        When it was reported, in seconds since 1970.
+    """
+
+    job_id: str
+    trial_number: int
+    epoch: int
+    time: float
+    energy: float
+    metric: float | None
+    reported: float
+
+
 class JobEvent(WireModel):
     """What was done to a job.
 
@@ -76,7 +98,7 @@ class JobEvent(WireModel):
     actor : str or None
         Name of the user who did it; None if nobody was asked for a name.
     kind : str
-        ``registered``, ``changed``, ``cloned``, ``reset``, ``voided``, ``deleted``.
+        ``registered``, ``noted``, ``changed``, ``cloned``, ``reset``, ``voided``, ``deleted``.
     detail : dict
         What exactly.
     """
@@ -121,3 +143,19 @@ class JobSummary(WireModel):
     exploring: int | None
     remaining: list[int]
     arms: list[Arm]
+
+
+class JobEdited(WireModel):
+    """A job after a change.
+
+    Parameters
+    ----------
+    job : JobSummary
+        The job.
+    kept, archived : int
+        Results that still count, and those that the change has archived: they are kept, and count for nothing.
+    """
+
+    job: JobSummary
+    kept: int
+    archived: int

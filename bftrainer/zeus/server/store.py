@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,10 +19,11 @@ from bftrainer.errors import UnknownJobError
 from bftrainer.extras import requiring
 from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.server import job_tables as tables
+from bftrainer.zeus.server.access import Actor
 from bftrainer.zeus.server.database import Database, open_database
 from bftrainer.zeus.server.job_tables import make_ready
-from bftrainer.zeus.server.messages import LenientJobSpec
-from bftrainer.zeus.server.state_messages import JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.messages import LenientJobSpec, LenientTrainingResult
+from bftrainer.zeus.server.state_messages import EpochRow, JobEvent, JobSummary, TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
 with requiring("The server needs", "server", "sqlalchemy"):
@@ -116,21 +118,31 @@ class Transaction:
             Whether the transaction learns from a result, which needs the rewards.
         """
         row = self._job(job_id, tables.LOCK_JOB)
+        tuned = _tuned(row)
+        kept = None
         # While batch sizes are pruned, the state itself holds the costs of the explorations.
-        kept = self._rewards(row) if learning and row.stage == Stage.MAB else None
-        tuned = _tuned(row, None if kept is None else kept.rewards)
+        if tuned.played or (learning and tuned.stage is Stage.MAB):
+            kept = self._rewards(row)
+            tuned.pruned.rewards = kept.rewards
         return StoredJob(job_id, tuned, row.trials, row.observations, kept, row.owner)
 
-    def save_job(self, job: StoredJob) -> None:
-        """Write the changes of a locked job."""
-        self._connection.execute(
-            tables.SAVE_JOB, {"job": job.job_id} | _values(job.tuned, job.trials, job.observations)
-        )
+    def save_job(self, job: StoredJob, *, anew: bool = False) -> None:
+        """Write the changes of a locked job; `anew`: its settings too, and nobody may go on with rewards in memory."""
+        values = {"job": job.job_id} | _values(job.tuned, job.trials, job.observations)
+        if anew:
+            values |= {"incarnation": uuid4().hex, "spec": job.tuned.spec.model_dump_json()}
+        self._connection.execute(tables.SAVE_JOB, values)
 
-    def delete_job(self, job_id: str) -> bool:
-        """Delete a job with its trials; return whether it existed."""
-        if self._connection.execute(tables.LOCK_JOB, {"job": _name(job_id)}).first() is None:
+    def counted_trials(self, job_id: str) -> Sequence[Row[Any]]:
+        """List the trials that count, running ones included, by number; rows of the table."""
+        return self._connection.execute(tables.COUNTED_TRIALS, {"job": job_id}).all()
+
+    def delete_job(self, job_id: str, actor: Actor) -> bool:
+        """Delete a job with its trials, if the actor may; return whether it existed."""
+        row = self._connection.execute(tables.LOCK_JOB, {"job": _name(job_id)}).first()
+        if row is None:
             return False
+        actor.check_owner(job_id, row.owner)
         self._connection.execute(tables.DELETE_TRIALS, {"job": job_id})
         self._connection.execute(tables.DELETE_JOB, {"job": job_id})
         return True
@@ -153,14 +165,42 @@ class Transaction:
         """Insert a trial that comes from another database."""
         self._connection.execute(tables.ADD_TRIAL, dict(row))
 
+    def change_costs(self, job_id: str, costs: Mapping[int, float]) -> None:
+        """Write the costs of trials, by number."""
+        if rows := [{"job": job_id, "number": number, "cost": cost} for number, cost in costs.items()]:
+            self._connection.execute(tables.CHANGE_TRIAL, rows)
+
+    def last_epochs(self, job_id: str) -> dict[int, int]:
+        """Find the last epoch that each trial of a job has reported, by number."""
+        rows = self._connection.execute(tables.LAST_EPOCHS, {"job": job_id})
+        return {row[0]: row[1] for row in rows}
+
     def end_trial(self, job_id: str, number: int, status: TrialStatus, now: float, **result: Any) -> bool:
         """End a trial if it is running; return whether it was."""
         values = {"job": _name(job_id), "number": number, "status": status.value, "ended": now, **result}
         return self._connection.execute(tables.SAVE_TRIAL, values).rowcount == 1
 
-    def hear(self, job_id: str, number: int, now: float) -> None:
-        """Record that a trial is still running."""
-        self._connection.execute(tables.HEARD, {"job": job_id, "number": number, "heard": now})
+    def change_trials(self, job_id: str, numbers: Iterable[int], **values: Any) -> None:
+        """Write the same values into trials."""
+        if rows := [{"job": job_id, "number": number, **values} for number in numbers]:
+            self._connection.execute(tables.CHANGE_TRIAL, rows)
+
+    def last_report(self, job_id: str, number: int) -> Row[Any] | None:
+        """Find what a trial reported by its latest epoch; return a row of the table."""
+        return self._connection.execute(tables.LAST_REPORT, {"job": job_id, "number": number}).first()
+
+    def add_report(self, result: LenientTrainingResult, now: float) -> None:
+        """Keep what a trial has reported."""
+        values = result.model_dump(include={"job_id", "trial_number", "time", "energy"})
+        metric = None if math.isnan(result.metric) else result.metric
+        self._connection.execute(
+            tables.ADD_REPORT, values | {"epoch": result.current_epoch, "metric": metric, "reported": now}
+        )
+
+    def reports(self, job_id: str, number: int, after: int, limit: int) -> list[EpochRow]:
+        """List what a trial reported by epoch, starting after the epoch `after`."""
+        values = {"job": _name(job_id), "number": number, "after": after, "limit": limit}
+        return [EpochRow.model_validate(row._mapping) for row in self._connection.execute(tables.REPORTS_AFTER, values)]
 
     def end_abandoned(self, silent_since: float, now: float) -> int:
         """End all trials that have not reported since `silent_since`; return how many."""
@@ -194,20 +234,25 @@ class Transaction:
         """List trials of a job by number, starting after the number `after`."""
         return self._rows(tables.TRIALS_AFTER, {"job": _name(job_id), "after": after, "limit": limit})
 
-    def latest_trials(self, job_id: str, before: int, limit: int) -> list[TrialRow]:
-        """List trials of a job, latest first, starting at the number `before`."""
-        return self._rows(tables.LATEST_TRIALS, {"job": _name(job_id), "before": before, "limit": limit})
-
-    def latest_results(self, job_id: str, limit: int) -> list[TrialRow]:
-        """List trials of a job that have a result, latest result first."""
-        return self._rows(tables.LATEST_RESULTS, {"job": _name(job_id), "limit": limit})
-
     def _rows(self, statement: Select[Any], values: Mapping[str, Any]) -> list[TrialRow]:
         return [TrialRow.model_validate(row._mapping) for row in self._connection.execute(statement, values)]
+
+    def probe(self) -> None:
+        """Write something that is gone when the transaction ends."""
+        self._connection.execute(tables.ADD_PROBE)
+        self._connection.execute(tables.DELETE_PROBE)
 
     def stages(self) -> dict[str, int]:
         """Count jobs by stage."""
         return {row[0]: row[1] for row in self._connection.execute(tables.STAGES)}
+
+    def select(self, statement: Select[Any], **values: Any) -> list[Row[Any]]:
+        """Run a query."""
+        return list(self._connection.execute(statement, values))
+
+    def summaries(self, statement: Select[Any]) -> list[JobSummary]:
+        """Summarise the jobs that a query finds."""
+        return [_summary(row) for row in self._connection.execute(statement)]
 
     def learn(self, job: StoredJob) -> None:
         """Prepare to add a reward to a locked job; call this before adding it."""
@@ -302,8 +347,8 @@ def _name(text: str) -> str | None:
     return None if "\0" in text else text
 
 
-def _tuned(row: Row[Any], rewards: dict[int, RewardLog] | None = None) -> TunedJob:
-    return TunedJob.from_dict(json.loads(row.state), _spec(row.spec), row.min_cost, row.min_cost_batch_size, rewards)
+def _tuned(row: Row[Any]) -> TunedJob:
+    return TunedJob.from_dict(json.loads(row.state), _spec(row.spec), row.min_cost, row.min_cost_batch_size)
 
 
 def _summary(row: Row[Any]) -> JobSummary:

@@ -26,6 +26,16 @@ SAMPLE_JOBS = (
 )
 """One job a dataset of the traces; each reaches its target with its default batch size in every measured run."""
 
+PUBLISHED_JOBS = (
+    Job("cifar100", "shufflenetv2", "adadelta", 0.6, max_epochs=100, default_bs=1024),
+    Job("imagenet", "resnet50", "adadelta", 0.65, max_epochs=100, default_bs=256),
+    Job("squad", "bert_base_uncased", "adamw", 84.0, max_epochs=6, default_bs=32),
+    Job("librispeech", "deepspeech2", "adamw", 40.0, max_epochs=16, default_bs=192),
+    Job("movielens-1m", "ncf", "adam", 0.41, max_epochs=100, default_bs=1024),
+    Job("sentiment140", "bert_base_uncased", "adamw", 0.84, max_epochs=10, default_bs=128),
+)
+"""The jobs of the published traces, with targets and defaults that are usual for them."""
+
 
 class ZeusSample(NamedTuple):
     """Paths of the embedded traces.

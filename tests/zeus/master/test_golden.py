@@ -77,7 +77,7 @@ def test_driven_as_published(case, tmp_path):
         assert isinstance(error, EXCEPTIONS[case["error"]["type"]])
     else:
         assert [[each.bs, each.pl, each.energy, each.reached, each.time] for each in history] == case["history"]
-    made = list((tmp_path / "logs").iterdir())
+    made = list((tmp_path / "logs").glob("*"))
     assert [re.fullmatch(r"(.*)\+\d{14}", path.name)[1] for path in made] == case["directory"]
     if made:
         check_logs(case, made[0], tmp_path)
@@ -103,7 +103,7 @@ def test_driven_otherwise(name, tmp_path):
     assert history is None
     assert isinstance(error, DEVIATIONS[name].error)
     assert DEVIATIONS[name].why
-    assert len(list((tmp_path / "logs").iterdir())) == (name in ("exit3", "nokey"))
+    assert (tmp_path / "logs").exists() == (name in ("exit3", "nokey"))
 
 
 @pytest.mark.slow

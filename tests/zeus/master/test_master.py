@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import (
+    JournalError,
     MeasurementError,
     NotConvergedError,
     OutputError,
@@ -80,6 +82,12 @@ def test_garbage_ends_the_job_until_it_is_mended(tmp_path):
         driver.drive()
     flag.touch()
     assert [each.energy for each in Driver.resumed(driver.logdir).drive()] == [10.0]
+
+
+def test_a_report_that_cannot_be_true(tmp_path):
+    """The server's rule holds for reports of scripts: energy stays below what the power limit allows."""
+    with pytest.raises(TrainingReportError, match=r"json: energy: Expected at most 275 J in 1 s at 250 W, got 276"):
+        master(tmp_path / "logs").run(shell(tmp_path, f"n=276; {WELL}"), 1, [16, 32], 2.0, 0.5)
 
 
 def test_a_report_that_cannot_be_removed(tmp_path):
@@ -169,10 +177,26 @@ def test_places_that_cannot_be_written_to(tmp_path):
     (tmp_path / "logs").write_text("")
     with pytest.raises(OutputError, match="logs: Expected a directory, found a file"):
         master(tmp_path / "logs")
-    with pytest.raises(OutputError, match="more: cannot be made"):
-        master(tmp_path / "logs" / "more")
-    with pytest.raises(OutputError, match="cannot be made"):
-        master(tmp_path / "lo\0gs")
+    for name in ("logs/more", "lo\0gs"):
+        with pytest.raises(OutputError, match="cannot be made"):
+            master(tmp_path / name).start(fake_job(tmp_path), 1, [32], 2.0, 0.5)
+
+
+@pytest.mark.parametrize(("mode", "uid", "message"), [(0o777, 0, "no other user may write"), (0o700, 65534, "one of")])
+def test_foreign_directories(tmp_path, mode, uid, message):
+    """What others have made or may change is no place for logs, and no job is resumed there: its command would run."""
+    if uid and os.geteuid():
+        pytest.skip("only root can give a directory away")
+    driver = master(tmp_path / "logs").start(shell(tmp_path, "touch ran"), 1, [32], 2.0, 0.5)
+    for folder, error in ((driver.logdir, JournalError), (tmp_path / "logs", OutputError)):
+        folder.chmod(mode)
+        if uid:
+            os.chown(folder, uid, uid)
+        with pytest.raises(error, match=f"Expected a directory .*{message}"):
+            (Driver.resumed if error is JournalError else master)(folder)
+    assert not (tmp_path / "ran").exists()
+    (tmp_path / "logs").chmod(0o1777)
+    master(tmp_path / "logs")
 
 
 REFUSED = {
@@ -193,7 +217,33 @@ def test_what_is_refused(tmp_path, changes, message):
     with pytest.raises(TuningInputError) as caught:
         master(tmp_path / "logs").run(fake_job(tmp_path), **arguments)
     assert message in str(caught.value)
-    assert list((tmp_path / "logs").iterdir()) == []
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("piece", "message"),
+    [
+        ("{batchsize}", "Unknown placeholder {batchsize} in the command. Did you mean 'batch_size'?"),
+        ("--seed={sede}", "Unknown placeholder {sede} in the command. Did you mean 'seed'?"),
+        ("--x={bs}", "Expected {bs} as an argument of its own, got '--x={bs}'."),
+    ],
+)
+def test_placeholders_that_nothing_replaces(tmp_path, piece, message):
+    """A command that would get the placeholder itself is refused before anything is made."""
+    job = script_job(tmp_path, ["true", piece])
+    with pytest.raises(TuningInputError) as caught:
+        master(tmp_path / "logs").run(job, 1, [32], 2.0, 0.5)
+    assert message in str(caught.value)
+    with pytest.raises(TuningInputError):
+        master(tmp_path / "logs").run_job(job, 32, 0.1, 1, str(tmp_path / "logs"), 1, 1, 0.5, 1.0)
+    assert not (tmp_path / "logs").exists()
+
+
+def test_braces_that_are_text(tmp_path):
+    """Doubled ones, those of a shell's variables, and what is no name, reach the script."""
+    job = script_job(tmp_path, ["{{bs}}", "${HOME}", "{print $1}", "{}", "{1,2}", '{"a": 1}', "{bs}"])
+    job.check_placeholders()
+    assert job.gen_command(8, 0.1, 1, 1) == ["{bs}", "${HOME}", "{print $1}", "{}", "{1,2}", '{"a": 1}', "8"]
 
 
 @pytest.mark.parametrize(

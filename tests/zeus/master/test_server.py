@@ -161,7 +161,7 @@ def test_what_servers_do_not_take(tmp_path, client):
         start(tmp_path, client, policy=PruningGTSBatchSizeOptimizer(seed=10**20, verbose=False))
     with pytest.raises(TuningInputError, match=r"batch_sizes \(value 2\): .* less than or equal to 2147483647, got"):
         start(tmp_path, client, batch_sizes=[32, 2**40])
-    assert list((tmp_path / "logs").iterdir()) == []
+    assert not (tmp_path / "logs").exists()
     assert client.jobs() == []
 
 
@@ -172,7 +172,7 @@ def test_no_server(tmp_path):
         pytest.raises(ServerRequestError, match=r"http://127\.0\.0\.1:9: No answer"),
     ):
         start(tmp_path, nobody)
-    assert list((tmp_path / "logs").iterdir()) == []
+    assert not (tmp_path / "logs").exists()
 
 
 def test_journals_keep_no_token(tmp_path, client, monkeypatch):

@@ -28,13 +28,15 @@ def command(*words):
 
 
 class Server:
-    """A server process, with its address and its log."""
+    """A server process, with its address and its log; whoever reaches it is let in, if it is `opened`."""
 
-    def __init__(self, folder, database, *options, port=None):
+    def __init__(self, folder, database, *options, port=None, opened=True, descriptors=None):
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / f"server-{self.port}.log"
-        words = command("serve", "--port", self.port, "--database", database, *options)
+        words = command("serve", "--port", self.port, "--database", database, *options, *["--open"] * opened)
+        if descriptors is not None:
+            words = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *words]
         with self.log.open("ab") as log:
             # A process group of its own, so that its workers can be ended with it.
             self.process = subprocess.Popen(words, stderr=log, stdout=log, start_new_session=True, cwd=folder)
@@ -70,9 +72,9 @@ class Server:
 
 
 @contextmanager
-def server(folder, database, *options, port=None):
+def server(folder, database, *options, **more):
     """A server process that does not outlive the block."""
-    running = Server(folder, database, *options, port=port)
+    running = Server(folder, database, *options, **more)
     try:
         yield running
     finally:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TrainingResult, TrialId
@@ -177,3 +178,15 @@ def test_answers_of_any_form(body):
     with pytest.raises(ServerRequestError, match="was answered 400") as caught:
         client.jobs()
     assert str(caught.value).isprintable()
+
+
+def test_answers_of_later_servers():
+    """Fields that the client does not know are left out of answers, though never out of requests."""
+    answers = [SPEC | {"job_id": "t-1", "owner": "me"}, {"job_id": "t-1", "batch_size": 8, "trial_number": 1, "new": 2}]
+    client = BatchSizeClient(
+        "http://s", transport=httpx.MockTransport(lambda _: httpx.Response(200, json=answers.pop(0)))
+    )
+    assert client.register_job(JobSpec(**SPEC)) == JobSpec(**SPEC)
+    assert client.predict("t-1") == TrialId(job_id="t-1", batch_size=8, trial_number=1)
+    with pytest.raises(ValidationError, match=r"Unknown field 'max_epoch'\. Did you mean 'max_epochs'"):
+        JobSpec(**SPEC, max_epoch=3)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import asdict
 
 import httpx
@@ -13,7 +15,8 @@ from pydantic import TypeAdapter
 from bftrainer.errors import ServerRequestError, SettingsError
 from bftrainer.zeus.server import BatchSizeClient
 from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.settings import ServerSettings, read_tokens
+from bftrainer.zeus.server.settings import ServerSettings
+from tests.waiting import until
 from tests.zeus.server.support import SPEC, Within, in_folder, serving
 
 TOKENS = ("0123456789abcdef", "fedcba9876543210")
@@ -60,31 +63,32 @@ def basic(password):
     return {"Authorization": f"Basic {base64.b64encode(f'me:{password}'.encode()).decode()}"}
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Authorization": ""},
-        {"Authorization": "Bearer"},
-        {"Authorization": "Bearer 0123456789abcdeF"},
-        {"Authorization": "Bearer 0123456789abcdef0"},
-        {"Authorization": f"Token {TOKENS[0]}"},
-        {"Authorization": "Basic !!!"},
-        {"Authorization": b"Bearer \xff\xfe"},
-        basic("0123456789abcde"),
-    ],
-)
-def test_without_a_token_nothing_is_answered(guarded, headers):
+STRANGERS = [
+    {},
+    {"Authorization": ""},
+    {"Authorization": "Bearer"},
+    {"Authorization": "Bearer 0123456789abcdeF"},
+    {"Authorization": "Bearer 0123456789abcdef0"},
+    {"Authorization": f"Token {TOKENS[0]}"},
+    {"Authorization": "Basic !!!"},
+    {"Authorization": b"Bearer \xff\xfe"},
+    basic("0123456789abcde"),
+]
+
+
+def test_without_a_token_nothing_is_answered(guarded):
     """Every route but the health checks answers 401, in the same words, whether it exists or not."""
     said = set()
-    for method, path in ROUTES:
+    requests = [(*route, STRANGERS[number % len(STRANGERS)]) for number, route in enumerate(ROUTES)]
+    for method, path, headers in [*requests, *(("GET", "/state/jobs", headers) for headers in STRANGERS)]:
         answer = guarded.request(method, path, headers=headers)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer")
         said.add(answer.text)
     assert said == {'{"message": "Expected a bearer token."}'}
-    assert guarded.get("/healthz", headers=headers).status_code == 200
-    assert guarded.get("/readyz", headers=headers).json() == {"message": "ready"}
+    for headers in STRANGERS:
+        assert guarded.get("/healthz", headers=headers).status_code == 200
+        assert guarded.get("/readyz", headers=headers).json() == {"message": "ready"}
 
 
 @pytest.mark.parametrize("headers", [{"Authorization": f"Bearer {token}"} for token in TOKENS] + [basic(TOKENS[1])])
@@ -110,27 +114,6 @@ def test_the_document_tells_of_tokens(guarded, tmp_path):
     assert open_paths == {"/healthz", "/readyz"}
     with serving(tmp_path) as client:
         assert "security" not in client.get("/openapi.json").json()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "No token"),
-        ("# none\n", "No token"),
-        ("0123456789abcdef\nshort\n", "tokens:2: Expected a token of at least 16 ASCII characters without spaces"),
-        ("0123456789 abcdef\n", "tokens:1: Expected a token of at least 16 ASCII"),
-        ("0123456789äbcdef\n", "tokens:1: Expected a token of at least 16 ASCII"),
-    ],
-)
-def test_token_files_that_are_none(tmp_path, content, message):
-    """A file without a usable token is refused with its line, and never quoted."""
-    path = tmp_path / "tokens"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(SettingsError, match=message) as got:
-        read_tokens(str(path))
-    assert "short" not in str(got.value)
-    with pytest.raises(SettingsError, match=r"cannot be read .No such file"):
-        read_tokens(str(tmp_path / "none"))
 
 
 def test_long_requests_are_turned_away(tmp_path):
@@ -176,6 +159,34 @@ def test_bodies_that_are_none(plain, body, kind, status):
     assert plain.get("/state/jobs").json() == []
 
 
+def test_unknown_fields(tmp_path):
+    """Each is refused with the closest name, whatever it says; the published server ignores them."""
+    trial = {"job_id": "t-1", "batch_size": 16, "trial_number": 1}
+    requests = (
+        ("POST", "/jobs", SPEC, "max_epoch", "max_epochs"),
+        ("POST", "/report", trial | {"time": 1, "energy": 1, "metric": 0.1, "current_epoch": 1}, "epoch", None),
+        ("PATCH", "/trials", trial, "batchsize", "batch_size"),
+        ("PATCH", "/trials", trial, "batch_size\ud800", "batch_size"),
+    )
+    for compat in ("none", "zeus"):
+        with serving(tmp_path / compat, compat=compat) as client:
+            client.post("/jobs", json=SPEC)
+            client.get("/jobs/batch_size", params={"job_id": "t-1"})
+            for method, path, body, name, near in requests:
+                text = json.dumps(body | {name: 7})
+                answer = client.request(method, path, content=text, headers={"Content-Type": "application/json"})
+                if compat == "zeus":
+                    assert answer.status_code == 200
+                    continue
+                (fault,) = answer.json()["detail"]
+                assert (answer.status_code, fault["type"]) == (422, "extra_forbidden")
+                assert fault["msg"].startswith(f"Unknown field {name!r}.")
+                assert near is None or f"Did you mean {near!r}?" in fault["msg"]
+            answer = client.get("/jobs/batch_size", params={"job_id": "t-1", "requestid": "a"})
+            assert answer.status_code == (200 if compat == "zeus" else 422)
+            assert compat == "zeus" or "Did you mean 'request_id'?" in answer.text
+
+
 @pytest.mark.parametrize("name", ["x\0", "x" * 401, "%ud800", "'; DROP TABLE bso_job; --"])
 def test_names_that_no_job_has(plain, name):
     """They are unknown, or refused, on every route that takes one."""
@@ -189,6 +200,41 @@ def test_names_that_no_job_has(plain, name):
     assert plain.get("/state/job", params=params).status_code in (404, 422)
     assert plain.get("/state/trials", params=params).json() == [] or len(name) > 400
     assert plain.get("/status", params=params).status_code in (404, 422)
+
+
+def test_wrong_tokens_are_throttled(tmp_path, token_file, caplog):
+    """After 50 failures an address is answered 429, and when to come again; others and valid tokens are unhurt."""
+    right, wrong = ({"Authorization": f"Bearer {token}"} for token in (TOKENS[0], "0" * 32))
+    with Within(create_app(in_folder(tmp_path, token_file=token_file))) as within:
+        client = httpx.Client(transport=within, base_url="http://server")
+        answers = [client.get("/state/jobs", headers=wrong) for _ in range(300)]
+        assert [answer.status_code for answer in answers[:50]] == [401] * 50
+        late = [answer for answer in answers[50:] if answer.status_code == 429]
+        assert len(late) > 200
+        assert {answer.headers["retry-after"] for answer in late} == {"1"}
+        assert client.get("/state/jobs", headers=right).status_code == 200
+        assert client.get("/healthz", headers=wrong).status_code == 200
+        within.inner.client = ("192.0.2.1", 1)
+        assert client.get("/state/jobs", headers=wrong).status_code == 401
+        for number, status in enumerate([401] * 50 + [429]):
+            within.inner.client = (f"2001:db8::{number:x}", 1)
+            assert client.get("/state/jobs", headers=wrong).status_code == status
+    told = [record.fields["client"] for record in caplog.records if record.message.startswith("too many requests")]
+    assert told == ["127.0.0.1", "2001:db8::/64"]
+
+
+def test_readiness_is_written(tmp_path):
+    """The database is written to, once a second at most: an unwritable one is told, whoever asks."""
+    path = tmp_path / "bso.db"
+    with serving(tmp_path) as client:
+        assert [client.get("/readyz").status_code for _ in range(3)] == [200] * 3
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("ALTER TABLE bso_schema_version RENAME TO other")
+            assert client.get("/readyz").status_code == 200
+            until(lambda: client.get("/readyz").status_code == 503)
+            connection.execute("ALTER TABLE other RENAME TO bso_schema_version")
+            assert connection.execute("SELECT COUNT(*) FROM bso_schema_version").fetchone() == (1,)
+        until(lambda: client.get("/readyz").status_code == 200)
 
 
 def test_requests_that_cannot_be_told_apart(tmp_path):
@@ -254,7 +300,7 @@ def test_unknown_routes_and_methods(plain):
     assert (plain.get("/nope").status_code, plain.get("/nope").json()) == (404, {"message": "Not Found"})
     answer = plain.get("/jobs")
     assert (answer.status_code, answer.json()) == (405, {"message": "Method Not Allowed"})
-    assert answer.headers["allow"] == "DELETE, POST"
+    assert answer.headers["allow"] == "DELETE, PATCH, POST"
 
 
 def test_failures_give_nothing_away(tmp_path):

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from bftrainer.errors import SettingsError
+from bftrainer.zeus.server.access import Actor, Role
 from bftrainer.zeus.server.database import open_database
 from bftrainer.zeus.server.job_tables import METADATA, VERSION, make_ready
 from bftrainer.zeus.server.messages import TrainingResult
@@ -114,7 +115,7 @@ def test_a_database_of_revision_0001_goes_on(database_url):
             await optimizer.report(TrainingResult(**asked.model_dump(), **used))
             for name, sizes in rows["then"].items():
                 assert [await cycle(optimizer, name) for _ in sizes] == sizes
-            await optimizer.delete_job("t-playing", "somebody")
+            await optimizer.delete_job("t-playing", Actor("somebody", Role.ADMIN))
             (event,) = await store.look(lambda transaction: transaction.events("t-playing", 0, 10))
             assert (event.number, event.actor, event.kind) == (1, "somebody", "deleted")
         finally:

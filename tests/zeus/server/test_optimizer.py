@@ -30,7 +30,7 @@ from bftrainer.zeus.server.messages import (
 )
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.store import open_store
-from tests.zeus.server.support import SPEC
+from tests.zeus.server.support import SPEC, used
 
 
 @asynccontextmanager
@@ -50,8 +50,8 @@ async def register(optimizer, **changes):
 async def report(optimizer, trial, cost=100.0, *, converged=True, epoch=100):
     """Report that a trial has cost so much."""
     metric = 0.6 if converged else 0.1
-    used = {"time": 0.0, "energy": cost / 0.5, "metric": metric, "current_epoch": epoch}
-    return await optimizer.report(TrainingResult(**trial.model_dump(), **used))
+    reached = {"metric": metric, "current_epoch": epoch}
+    return await optimizer.report(TrainingResult(**trial.model_dump(), **used(cost), **reached))
 
 
 def test_pruning_by_hand(database_url):
@@ -178,12 +178,12 @@ def test_what_no_database_holds(database_url):
         async with optimizing(database_url, published=True) as optimizer:
             name = await register(optimizer)
             trial = LenientTrialId(job_id=name, batch_size=8, trial_number=10**30)
-            used = {"time": 1.0, "energy": 1.0, "metric": 1.0, "current_epoch": 1}
+            reported = {"time": 1.0, "energy": 1.0, "metric": 1.0, "current_epoch": 1}
             # MariaDB compares with what it cannot hold.
             with pytest.raises((UnusableRequestError, UnknownTrialError)):
                 await optimizer.end_trial(trial)
             with pytest.raises((UnusableRequestError, UnknownTrialError)):
-                await optimizer.report(LenientTrainingResult(**trial.model_dump(), **used))
+                await optimizer.report(LenientTrainingResult(**trial.model_dump(), **reported))
 
     asyncio.run(story())
 

@@ -1,33 +1,32 @@
-"""The status page: what it shows, that it is safe, and that it looks right in a browser without scripts."""
+"""The status pages: what they show, that they are safe, and that they look right in a browser without scripts."""
 
 from __future__ import annotations
 
-import base64
 import re
 import shutil
-import subprocess
+from html import unescape
 from itertools import product
 
 import httpx
 import pytest
 
-from bftrainer.zeus.server.pages import SERIES, chart
-from bftrainer.zeus.server.state_messages import TrialRow
-from tests.browser import SCHEMES, WIDTHS, asked_for, chromium, shown, violations
-from tests.waiting import until
-from tests.zeus.server.processes import free_port, server
-from tests.zeus.server.support import SPEC, run, serving
+from tests.browser import SCHEMES, WIDTHS, asked_for, chromium, shown, violations, without_scripts
+from tests.zeus.server.processes import server
+from tests.zeus.server.support import SPEC, run, serving, used
 
 EVIL = "t<script>alert('x')</script>&\"'/../?a=1#b"
 
 
 def fill(client):
-    """Two jobs: one whose bandit plays, one with a name that is not to be trusted."""
+    """Two jobs: one whose bandit plays, and whose last trial runs, one with a name that is not to be trusted."""
     for name in ("t-1", EVIL):
         assert client.post("/jobs", json=SPEC | {"job_id": name, "beta_knob": None}).status_code == 201
     for number in range(120):
         run(client, "t-1", lambda size, number=number: 100.0 * size + number, converged=number != 7)
-    client.get("/jobs/batch_size", params={"job_id": "t-1"})
+    trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
+    for epoch in (1, 2, 3):
+        report = trial | used(64.0 * epoch) | {"metric": 0.1 * epoch, "current_epoch": epoch}
+        assert not client.post("/report", json=report).json()["stop_train"]
 
 
 @pytest.fixture(scope="module")
@@ -44,32 +43,94 @@ def text_of(html):
     return " ".join(re.sub(r"<[^>]+>", " ", re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)).split())
 
 
+def page_of(client, **params):
+    """The words of a page."""
+    return text_of(client.get("/", params=params).text)
+
+
 def test_jobs_and_one_of_them(filled):
-    """The list links to each job, which shows stage, arms, costs and the latest trials."""
+    """The list links to each job, which shows stage, beliefs, figures by batch size, charts and the latest trials."""
     page = filled.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert "t-1 MAB 121 120" in text_of(page.text)
+    assert "t-1 – MAB 1 × V100 121 120" in text_of(page.text)
     job = filled.get("/", params={"job_id": "t-1"}).text
     assert "Stage MAB" in text_of(job)
-    assert re.search(r"Mean cost believed give or take Results 8 8\d\d(\.\d+)? J \d", text_of(job))
-    assert job.count('<path class="mark') == 120 + 3
-    assert job.count(" hollow") == 1 + 1  # the style's own
-    assert re.findall(r"<text[^>]*>([a-z]+)</text>", job) == ["result", "cost"]
-    assert job.count("<tr>") == 1 + 3 + 1 + 100
+    assert re.search(r"Drawn for the next trial Results 8 8\d\d(\.\d+)? J 8\d\d", text_of(job))
+    assert re.search(r"By batch size Batch size Results .* 8 1\d\d 1\d\d 8\d\d\.?\d? ± \d\.?\d? J", text_of(job))
+    assert re.findall(r'id="((?:size|result)-\w+)"', job) == [
+        f"{along}-{name}" for along in ("size", "result") for name in ("cost", "energy", "time", "metric")
+    ]
+    # Means by batch size; all results; the legend.
+    assert job.count('<use class="mark') == 4 * 3 + 4 * 120 + 3
+    assert job.count(" hollow") == 4 + 1  # the style's own
+    assert re.search(r"Running trials Trial .* 121 \d+ MAB 3 ", text_of(job))
+    assert re.search(r"History .* 1 2\d\d\d-[-0-9: ]+ – registered", text_of(job))
+    assert len(re.findall(r'trial=\d+">', job)) == 1 + 100
     (older,) = re.findall(r'id="older" href="([^"]+)"', job)
-    rest = filled.get(older.replace("&amp;", "&")).text
-    assert rest.count("<tr>") == 1 + 3 + 1 + 21
+    rest = filled.get(unescape(older)).text
+    assert len(re.findall(r'trial=\d+">', rest)) == 1 + 21
     assert "Older trials" not in rest
+
+
+def test_a_page_starts_nothing_and_draws_nothing(filled):
+    """The batch size that it names is the one that the next trial gets, and the one after it."""
+    for _ in range(3):
+        (promised,) = re.findall(r"Next batch size: (\d+)", page_of(filled, job_id="t-1"))
+        assert page_of(filled, job_id="t-1").count("Next batch size") == 1
+        before = filled.get("/state/job", params={"job_id": "t-1"}).json()["trials"]
+        trial = filled.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
+        assert (trial["batch_size"], trial["trial_number"]) == (int(promised), before + 1)
+        filled.patch("/trials", json=trial)
+
+
+def test_savings_and_what_they_are_worth(filled):
+    """Energy and time against the default, with what is assumed; with a price also money, as the request says."""
+    page = page_of(filled, job_id="t-1")
+    assert "Saved against batch size 16, the default" in page
+    assert re.search(r"Energy saved -?\d+(\.\d+)? ± \d+(\.\d+)? k?J -?\d+\.\d%", page)
+    assert re.search(
+        r"each of the 119 runs that reached the target would have used with 16 what \d such runs used", page
+    )
+    assert "1 runs that missed the target are counted as used in vain" in page
+    assert "Money" not in page
+    priced = page_of(filled, job_id="t-1", price="36000")
+    assert re.search(r"Money saved -?\d+\.\d\d ± \d+\.\d\d", priced)
+    assert "A kWh costs 36000" in priced
+    assert "Money" not in page_of(filled, job_id="t-1", price="")
+    assert filled.get("/", params={"price": "-1"}).status_code == 422
+    assert "Not known yet: 0 of the 2 runs with the default" in page_of(filled, job_id=EVIL)
+
+
+def test_the_epochs_of_a_trial(filled):
+    """A trial has a page: its reports, and charts of metric, energy and time over its epochs."""
+    trial = filled.get("/", params={"job_id": "t-1", "trial": 121}).text
+    assert "1 0.1 28 J 1 s" in text_of(trial)
+    assert "3 0.3 84 J 3 s" in text_of(trial)
+    assert re.findall(r'id="epoch-(\w+)"', trial) == ["metric", "energy", "time"]
+    assert trial.count("<polyline") == 3
+    assert filled.get("/", params={"job_id": "t-1", "trial": 10_000}).status_code == 404
+    assert filled.get("/", params={"job_id": "none", "trial": 1}).status_code == 404
+
+
+def test_jobs_side_by_side(filled):
+    """What differs is apart from what is alike; jobs beyond eight are named, an unknown one is not found."""
+    page = page_of(filled, compare=["t-1", EVIL])
+    assert "How far they came Stage MAB Pruning Left 8, 16, 32 8, 16, 32" in page
+    assert "Settings that differ" not in page
+    assert "Settings alike Owner nobody nobody" in page
+    assert re.search(r"Energy saved \d+.* not known: 0 of the 2 runs", page)
+    assert filled.get("/", params={"compare": ["t-1", "t-2"]}).status_code == 404
 
 
 def test_pages_are_self_contained_and_escaped(filled):
     """No script, nothing from elsewhere, and names are text whatever they look like."""
-    for params in ({}, {"job_id": EVIL}, {"job_id": f"{EVIL}no"}):
+    hostile = ({}, {"job_id": EVIL}, {"job_id": f"{EVIL}no"}, {"compare": [EVIL]}, {"prefix": f"{EVIL}", "owner": EVIL})
+    for params in hostile:
         answer = filled.get("/status", params=params)
         assert answer.status_code == (404 if params.get("job_id", "").endswith("no") else 200)
         assert "<script" not in answer.text
         assert "t&lt;script&gt;" in answer.text
-        assert not re.search(r"""(src|href)=["'](https?:)?//|@import|url\(""", answer.text)
+        assert not re.search(r"""(src|href)=["'](https?:)?//|@import|url\(|style=""", answer.text)
         assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
     (link,) = re.findall(r'href="([^"]*job_id=t%3C[^"]*)"', filled.get("/").text)
     assert "t&lt;script" in filled.get(link).text
@@ -82,15 +143,45 @@ def test_the_front_page_is_not_the_published_servers(tmp_path):
         assert client.get("/status").status_code == 200
 
 
+def listed(html):
+    """Names of the jobs in a list."""
+    return re.findall(r'<a href="[^"]*job_id=([^"&]+)"', html)
+
+
 def test_many_jobs_take_several_pages(tmp_path):
     """A hundred a page, in the order of their names."""
     with serving(tmp_path) as client:
         for number in range(101):
             client.post("/jobs", json=SPEC | {"job_id": f"t-{number:03}"})
         first = client.get("/").text
-        assert (first.count("job_id="), "t-099" in first, "t-100" in first) == (100, True, False)
+        assert listed(first) == [f"t-{number:03}" for number in range(100)]
         (more,) = re.findall(r'id="more" href="([^"]+)"', first)
-        assert client.get(more).text.count("job_id=") == 1
+        assert listed(client.get(more).text) == ["t-100"]
+        (more,) = re.findall(r'id="more" href="([^"]+)"', client.get("/", params={"gpu": "V100"}).text)
+        assert listed(client.get(unescape(more)).text) == ["t-100"]
+
+
+def test_jobs_are_filtered(tmp_path):
+    """By the beginning of their name, stage, GPU and owner, together; wildcards of databases are plain text."""
+    with serving(tmp_path) as client:
+        for name, gpu in (("t-a", "V100"), ("t-A", "A100"), ("t%b", "V_00"), ("t-b", 'V"100')):
+            client.post("/jobs", json=SPEC | {"job_id": name, "gpu_model": gpu, "num_pruning_rounds": 0})
+        client.get("/jobs/batch_size", params={"job_id": "t-a"})  # the bandit begins
+        for params, found in (
+            ({"prefix": "t-"}, ["t-A", "t-a", "t-b"]),
+            ({"prefix": "t-a"}, ["t-a"]),
+            ({"prefix": "t%"}, ["t%25b"]),
+            ({"stage": "MAB"}, ["t-a"]),
+            ({"gpu": "V_00"}, ["t%25b"]),
+            ({"gpu": 'V"100'}, ["t-b"]),
+            ({"gpu": "V100", "stage": "Pruning"}, []),
+            ({"owner": "ann"}, []),
+            ({"prefix": "", "stage": "", "gpu": "", "owner": ""}, ["t%25b", "t-A", "t-a", "t-b"]),
+        ):
+            page = client.get("/", params=params).text
+            assert listed(page) == found, params
+            assert ("No such jobs" in page) == (not found)
+        assert client.get("/", params={"prefix": "\0"}).status_code == 422
 
 
 def test_many_batch_sizes_take_one_line(tmp_path):
@@ -102,157 +193,139 @@ def test_many_batch_sizes_take_one_line(tmp_path):
         assert len(re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)) < 10_000
 
 
-def result(number, cost, size=8, converged=True):
-    """A trial with a result."""
-    row = {"job_id": "t", "batch_size": size, "trial_number": number, "type": "MAB", "status": "Succeeded"}
-    times = {"started": 0.0, "ended": 1.0, "time": 1.0, "energy": 1.0}
-    return TrialRow(**row, **times, cost=cost, converged=converged, observation=number)
+def test_what_was_done_to_a_job_outlives_it(tmp_path):
+    """The page of a deleted job says so; a voided trial counts in no figure, and says that it is one."""
+    with serving(tmp_path) as client:
+        client.post("/jobs", json=SPEC)
+        for cost in (10.0, 15.0):
+            run(client, "t-1", cost)
+        void = {"job_id": "t-1", "trial_number": 2, "reason": "the meter <stood> still"}
+        assert client.post("/trials/void", json=void).status_code == 200
+        page = page_of(client, job_id="t-1")
+        assert "2 8 Exploration Voided yes 15 J" in page
+        assert re.search(r"voided trial number 2; batch size 8; the meter &lt;stood&gt; still", page)
+        assert re.search(r"By batch size Batch size .* 16 \(default\) 1 1 10 J", page)
+        assert "voided: it counts for nothing" in page_of(client, job_id="t-1", trial=2)
+        client.delete("/jobs", params={"job_id": "t-1"})
+        gone = client.get("/", params={"job_id": "t-1"})
+        assert gone.status_code == 404
+        assert re.search(r"There is no job t-1\..* 3 .* deleted .* voided .* registered", text_of(gone.text))
 
 
-def test_the_chart_by_hand():
-    """Costs grow upwards from 0, results go rightwards, each batch size has its colour and its shape."""
-    drawn = chart([result(5, 0.0), result(6, 50.0, 16, False), result(9, 100.0)])
-    assert [(mark.x, mark.y, mark.converged) for mark in drawn.marks] == [
-        (90.0, 210.0, True),
-        (240.0, 110.0, False),
-        (690.0, 10.0, True),
-    ]
-    assert drawn.series == [(8, 0), (16, 1)]
-    assert [mark.series for mark in drawn.marks] == [0, 1, 0]
-    assert len(set(SERIES.values())) == len(SERIES)
-    assert drawn.across == [(90.0, "5"), (390.0, "7"), (690.0, "9")]
-    (alone,) = chart([result(1, 0.0)]).marks
-    assert (alone.x, alone.y) == (390.0, 210.0)
+def test_notes_end_with_the_job_that_they_are_on(tmp_path):
+    """The latest note is on the pages, all are in the history; a job of the same name later has none."""
+    with serving(tmp_path) as client:
+        client.post("/jobs", json=SPEC)
+        for note in ("first", " <b>Ask Ann</b> "):
+            assert client.post("/jobs/note", json={"job_id": "t-1", "note": note}).json() is None
+        assert client.post("/jobs/note", json={"job_id": "t-2", "note": "none"}).status_code == 404
+        assert client.post("/jobs/note", json={"job_id": "t-1", "note": "n" * 501}).status_code == 422
+        assert "&lt;b&gt;Ask Ann&lt;/b&gt; Compare" in page_of(client)
+        assert page_of(client, job_id="t-1").startswith(
+            "t-1 – batch sizes All jobs t-1 &lt;b&gt;Ask Ann&lt;/b&gt; Stage"
+        )
+        assert "noted first" in page_of(client, job_id="t-1")
+        kinds = [event["kind"] for event in client.get("/state/events", params={"job_id": "t-1"}).json()]
+        assert kinds == ["registered", "noted", "noted"]
+        changed = {"job_id": "t-1", "settings": {"max_epochs": 50}, "add_batch_sizes": [64]}
+        assert client.patch("/jobs", json=changed).is_success
+        assert "batch_sizes from [8, 16, 32] to [8, 16, 32, 64]; max_epochs from 100 to 50" in page_of(
+            client, job_id="t-1"
+        )
+        client.delete("/jobs", params={"job_id": "t-1"})
+        client.post("/jobs", json=SPEC)
+        assert 'id="note"' not in client.get("/", params={"job_id": "t-1"}).text
+        assert "Ask Ann" not in page_of(client)
 
 
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--window-size=1000,1600"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
+BROWSED = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("chromedriver") is None, reason="Chromium is not installed"),
+    pytest.mark.xdist_group("browser"),
+    # What the browser's client library leaves open is its own affair.
+    pytest.mark.filterwarnings("default::ResourceWarning"),
+]
 
 
-class Browser:
-    """Chromium without scripts, driven as WebDriver says.
-
-    References
-    ----------
-    W3C, "WebDriver" (2018), sections 8 to 17.
-    """
-
-    def __init__(self, port, folder):
-        options = {
-            "args": [*FLAGS, f"--user-data-dir={folder / 'profile'}"],
-            # 2: blocked.
-            "prefs": {"profile.managed_default_content_settings.javascript": 2},
-        }
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120)
-        asked = {"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}}
-        self.session = f"/session/{self.say('POST', '/session', asked)['sessionId']}"
-        # A click does not wait for the page that it leads to; looking for what is there does.
-        self.say("POST", f"{self.session}/timeouts", {"implicit": 30_000})
-
-    def say(self, method, path, body=None):
-        answer = self.http.request(method, path, json={} if body is None and method == "POST" else body)
-        assert answer.status_code == 200, answer.text
-        return answer.json()["value"]
-
-    def open(self, address):
-        self.say("POST", f"{self.session}/url", {"url": address})
-
-    def find(self, selector):
-        """What matches a CSS selector, as paths."""
-        found = self.say("POST", f"{self.session}/elements", {"using": "css selector", "value": selector})
-        return [f"{self.session}/element/{reference}" for each in found for reference in each.values()]
-
-    def texts(self, selector):
-        return [self.say("GET", f"{each}/text") for each in self.find(selector)]
-
-    def picture(self, path):
-        path.write_bytes(base64.b64decode(self.say("GET", f"{self.session}/screenshot")))
-
-    def close(self):
-        self.say("DELETE", self.session)
-        self.http.close()
-
-
-def ready(port):
-    """Whether the driver at a port takes orders."""
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/status").json()["value"]["ready"]
-    except httpx.HTTPError:
-        return False
-
-
-@pytest.fixture
-def browser(tmp_path):
-    driver = shutil.which("chromedriver")
-    if driver is None or shutil.which("chromium") is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium chromium-driver)")
-    port = free_port()
-    process = subprocess.Popen([driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: ready(port))
-        browser = Browser(port, tmp_path)
-        yield browser
-        browser.close()
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-@pytest.mark.slow
-def test_the_page_in_a_browser(browser, tmp_path):
-    """Without scripts a browser lists jobs, follows the link to one, and shows arms, trials and a chart in colour."""
-    with server(tmp_path, f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}") as running:
+@pytest.fixture(scope="module")
+def browsed(tmp_path_factory):
+    """A server with the two jobs, and a browser."""
+    folder = tmp_path_factory.mktemp("browsed")
+    with server(folder, f"sqlite+aiosqlite:///{folder / 'bso.db'}") as running, chromium() as browser:
         with httpx.Client(base_url=running.url) as client:
             fill(client)
-        browser.open(running.url)
-        assert browser.texts("#jobs tbody td:nth-child(2)") == ["MAB", "Pruning"]
-        assert EVIL in browser.texts("#jobs a")
-        (link,) = browser.find('#jobs a[href$="job_id=t-1"]')
-        browser.say("POST", f"{link}/click")
-        assert browser.texts("#stage") == ["MAB"]
-        assert browser.texts("#arms tbody td:first-child") == ["8", "16", "32"]
-        assert browser.texts("#trials tbody td:first-child") == [str(number) for number in range(121, 21, -1)]
-        assert len(browser.find("#costs .mark")) == 120
-        # Let through by its hash, the style puts numbers at the right.
-        (cell, *_) = browser.find("#trials tbody td:nth-child(2)")
-        assert browser.say("GET", f"{cell}/css/text-align") == "right"
-        assert [browser.say("GET", f"{each}/rect")["width"] for each in browser.find("#legend svg")] == [12.0] * 3
-        browser.picture(tmp_path / "job.png")
-        # However long the words are, nothing is wider than the window, and names have room.
-        long = {"job_id": f"t-{'W' * 390}", "gpu_model": "G" * 390, "batch_sizes": list(range(1, 1001))}
-        assert httpx.post(f"{running.url}/jobs", json=SPEC | long).status_code == 201
-        browser.open(running.url)
-        widths = [browser.say("GET", f"{each}/rect")["width"] for each in browser.find("#jobs td:first-child, #jobs")]
-        assert (max(widths) <= 1000, min(widths) >= 150) == (True, True)
-        browser.open(f"{running.url}/?job_id={long['job_id']}")
-        rects = [browser.say("GET", f"{each}/rect") for each in browser.find("h1, dd")]
-        assert max(each["x"] + each["width"] for each in rects) <= 1000
-        asked = [entry for entry in running.entries() if entry.get("message") == "answered"]
-    from matplotlib.image import imread
+        yield running, browser
 
-    picture = imread(tmp_path / "job.png")[..., :3]
-    assert ((picture.max(axis=2) - picture.min(axis=2)) > 0.3).sum() > 500
+
+def texts(browser, selector):
+    """Texts of what matches a CSS selector."""
+    return [each.text for each in browser.find_elements("css selector", selector)]
+
+
+@pytest.mark.parametrize("_", [pytest.param(None, marks=BROWSED)])
+def test_pages_in_a_browser(browsed, _):
+    """Without scripts a browser filters jobs, compares them, follows links to one and to a trial, by keyboard too."""
+    from selenium.webdriver.common.keys import Keys
+
+    running, browser = browsed
+    with without_scripts(browser):
+        shown(browser, running.url)
+        assert texts(browser, "#jobs tbody td:nth-child(3)") == ["MAB", "Pruning"]
+        assert EVIL in texts(browser, "#jobs a")
+        browser.find_element("css selector", "[name=prefix]").send_keys("t-", Keys.ENTER)
+        assert texts(browser, "#jobs a") == ["t-1"]
+        (box,) = browser.find_elements("css selector", "#jobs input")
+        box.send_keys(Keys.SPACE, Keys.ENTER)
+        assert texts(browser, "h1") == ["Jobs side by side"]
+        browser.find_element("css selector", "#compared thead a").send_keys(Keys.ENTER)
+        assert texts(browser, "#stage") == ["MAB"]
+        assert texts(browser, "#arms tbody td:first-child") == ["8", "16", "32"]
+        assert texts(browser, "#trials tbody td:first-child") == [str(number) for number in range(121, 21, -1)]
+        # Let through by its hash, the style puts numbers at the right, and gives marks their colours.
+        cell = browser.find_element("css selector", "#trials tbody td:nth-child(2)")
+        assert cell.value_of_css_property("text-align") == "right"
+        marks = browser.find_elements("css selector", "#legend use")
+        assert len({mark.value_of_css_property("color") for mark in marks}) == 3
+        browser.find_element("css selector", "[name=price]").send_keys("0.3", Keys.ENTER)
+        assert texts(browser, "#savings .name") == ["Energy saved", "Time saved", "Money saved"]
+        browser.find_element("css selector", "#trials a").send_keys(Keys.ENTER)
+        assert texts(browser, "#epochs tbody td:first-child") == ["1", "2", "3"]
+    asked = [entry for entry in running.entries() if entry.get("message") == "answered"]
     assert {entry["status"] for entry in asked if entry["path"] != "/favicon.ico"} <= {200, 201}
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromedriver") is None, reason="Chromium is not installed")
-def test_pages_are_accessible(tmp_path):
+@pytest.mark.parametrize("_", [pytest.param(None, marks=BROWSED)])
+def test_pages_are_accessible(browsed, _):
     """On any screen axe finds nothing wrong, nothing is reported, asked of others or too wide; all is in `main`."""
-    with server(tmp_path, f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}") as running, chromium() as browser:
-        with httpx.Client(base_url=running.url) as client:
-            fill(client)
-        for scheme, width, path in product(SCHEMES, WIDTHS, ("/", "/?job_id=t-1", "/?job_id=none")):
-            shown(browser, running.url + path, (width, 900), scheme)
-            found, passed = violations(browser)
-            assert found == [], (scheme, width, path)
-            assert len(passed) > 10
-            outside = "return [...document.body.children].map(each => each.tagName)"
-            assert browser.execute_script(outside) == ["MAIN"]
-            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-            assert [each for each in asked_for(browser) if not each.startswith(running.url)] == []
-            # That there is no such job is an answer with status 404.
-            reported = [each["message"] for each in browser.get_log("browser") if "job_id=none" not in each["message"]]
-            assert reported == [], (scheme, width, path)
+    running, browser = browsed
+    # However long the words are, nothing is wider than the window.
+    long = {"job_id": f"t-{'W' * 390}", "gpu_model": "G" * 390, "batch_sizes": list(range(1, 1001))}
+    assert httpx.post(f"{running.url}/jobs", json=SPEC | long).is_success
+    paths = ("/", "/?prefix=no", "/?job_id=t-1&price=0.3", "/?job_id=t-1&trial=121", "/?job_id=none")
+    paths += (f"/?job_id={long['job_id']}", f"/?compare=t-1&compare={long['job_id']}")
+    for scheme, width, path in product(SCHEMES, WIDTHS[:2], paths):
+        shown(browser, running.url + path, (width, 900), scheme)
+        found, passed = violations(browser)
+        assert found == [], (scheme, width, path)
+        assert len(passed) > 10
+        outside = "return [...document.body.children].map(each => each.tagName)"
+        assert browser.execute_script(outside) == ["MAIN"]
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width, (width, path)
+        assert [each for each in asked_for(browser) if not each.startswith(running.url)] == []
+        # That there is no such job is an answer with status 404.
+        reported = [each["message"] for each in browser.get_log("browser") if "job_id=none" not in each["message"]]
+        assert reported == [], (scheme, width, path)
+
+
+@pytest.mark.parametrize("_", [pytest.param(None, marks=BROWSED)])
+def test_pages_are_printed_without_forms(browsed, _):
+    """On paper there are no forms and no links to other pages; tables are whole, and colours are light."""
+    running, browser = browsed
+    shown(browser, f"{running.url}/?job_id=t-1", scheme="dark")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    hidden = "return [...document.querySelectorAll('nav, form label')].every(each => !each.checkVisibility())"
+    assert browser.execute_script(hidden)
+    assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    whole = "return [...document.querySelectorAll('.scroll')].every(each => each.scrollHeight <= each.clientHeight + 2)"
+    assert browser.execute_script(whole)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

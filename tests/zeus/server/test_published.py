@@ -11,8 +11,8 @@ import pytest
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server.database import open_database
 from bftrainer.zeus.server.job_tables import make_ready
+from bftrainer.zeus.server.published.zeus_database import import_jobs, read_published
 from bftrainer.zeus.server.store import JobStore
-from bftrainer.zeus.server.zeus_database import import_jobs, read_published
 from tests.zeus.server.support import DATA, called_in_turn, replayed, serving, transcripts
 
 RECORDED, ROWS = transcripts()

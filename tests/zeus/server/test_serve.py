@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -18,7 +19,8 @@ from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server.database import connect, open_database
 from bftrainer.zeus.server.job_tables import METADATA, make_ready
-from bftrainer.zeus.server.serve import check_exposure
+from bftrainer.zeus.server.serve import _announce, check_exposure
+from bftrainer.zeus.server.settings import ServerSettings
 from tests.waiting import until
 from tests.zeus.server.processes import server
 from tests.zeus.server.support import SPEC, run, serving
@@ -174,6 +176,10 @@ def test_jobs_are_not_counted_by_workers(tmp_path):
         (("--token-file", "none"), "none: cannot be read (No such file or directory)."),
         (("--compat", "zues"), "Did you mean 'zeus'?"),
         (("--trial-timeout", "-1"), "Expected a trial timeout of 0 (never) or more seconds"),
+        (("--open", "--host", "10.0.0.1"), "needs --token-file"),
+        (("--tls-cert", "none"), "Expected a certificate and its key, got one of them."),
+        (("--tls-cert", "none", "--tls-key", "none"), "none, none: No certificate and key: No such file or directory."),
+        (("--max-per-peer", "0"), "Expected at least one connection, in all and of a peer."),
         (("--no-migrate",), "Expected a database, found none; run without --no-migrate."),
     ],
 )
@@ -270,6 +276,27 @@ def test_servers_that_start_at_once_share_the_migration(database_url):
     starting = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     assert [(process.communicate(timeout=200)[1], process.returncode) for process in starting] == [("", 0)] * 4
     ready(database_url, migrate=False)
+
+
+def test_what_others_may_read_is_told(tmp_path, caplog):
+    """A database, tokens or a key that others may read are a warning; so are Zeus's clients without a way in."""
+    names = ("bso.db", "bso.db-wal", "tokens", "key", "cert")
+    for name in names:
+        (tmp_path / name).write_text("a-token-of-some-length\n")
+        (tmp_path / name).chmod(0o640 if name == "tokens" else 0o604)
+    database, tokens, key, cert = (str(tmp_path / name) for name in ("bso.db", "tokens", "key", "cert"))
+    settings = ServerSettings(f"sqlite+aiosqlite:///{database}", token_file=tokens, tls_cert=cert, tls_key=key)
+    with caplog.at_level("WARNING", "bftrainer.zeus.server.serve"):
+        _announce("https://host", settings)
+        told = [record.message for record in caplog.records if "this log" not in record.message]
+        assert [message.split()[6] for message in told] == [f"{database}", f"{database}-wal", tokens, key]
+        assert "(mode 0640); chmod 600" in told[2]
+        for name in names:
+            (tmp_path / name).chmod(0o600)
+        caplog.clear()
+        _announce("https://host", replace(settings, compat="zeus"))
+        told = [record.message for record in caplog.records if "this log" not in record.message]
+        assert told == ["clients of Zeus know no token: --open or --insecure lets them in"]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class Served(BatchSizeOptimizer):
 
     def observe(self, _, __, cost, converged=None):
         metric = 1.0 if converged else 0.0
-        result = TrainingResult(**self.trial.model_dump(), time=0.0, energy=cost, metric=metric, current_epoch=100)
+        result = TrainingResult(**self.trial.model_dump(), time=cost, energy=cost, metric=metric, current_epoch=100)
         verdict = self.loop.run_until_complete(self.optimizer.report(result))
         assert (verdict.stop_train, verdict.converged) == (True, converged)
 

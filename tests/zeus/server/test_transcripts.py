@@ -65,6 +65,8 @@ REFUSED = "numbers that mean nothing are refused when they come, with 422"
 CONVERGED = "only runs that converged lower the bound"
 LATE = "trials of the pruning that end after it count"
 NOTHING = "that no batch size converges is no failure of the server's"
+RISING = "epochs rise from report to report"
+AFTER = "the trial before it goes on, as its report was refused: another batch size is handed out"
 # Status of the corrected answer, and why it is another one; nothing else may differ.
 CORRECTED = {
     ("sc_register", 25): (422, REFUSED),
@@ -78,8 +80,12 @@ CORRECTED = {
     ("sc_register", 71): (200, "the status page"),
     ("sc_report", 5): (422, REFUSED),
     ("sc_report", 6): (422, REFUSED),
+    ("sc_report", 8): (422, RISING),
     ("sc_report", 10): (422, REFUSED),
     ("sc_report", 11): (422, REFUSED),
+    **{("sc_report", place): (422, RISING) for place in (12, 13, 14, 27)},
+    **{("sc_report", place): (200, AFTER) for place in (15, 19)},
+    **{("sc_report", place): (400, AFTER) for place in (16, 17, 18, 20)},
     ("sc_report", 22): (200, CONVERGED),
     ("sc_report", 23): (200, CONVERGED),
     ("sc_end", 4): (422, REFUSED),

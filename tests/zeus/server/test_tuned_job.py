@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import LateTrialError, NothingConvergedError
+from bftrainer.errors import NothingConvergedError
 from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.server.messages import JobSpec, LenientTrainingResult
-from bftrainer.zeus.server.tuned_job import Stage, TrialType, TunedJob
+from bftrainer.zeus.server.tuned_job import EndedTrial, TrialType, TunedJob
 from tests.zeus.server.support import SPEC
 
 SIZES = [8, 16, 32, 64]
@@ -43,8 +43,8 @@ steps = st.lists(
 )
 
 
-@given(steps=steps, rounds=st.integers(0, 3), window=st.integers(0, 4), published=st.booleans())
-def test_what_is_kept_is_all_there_is(steps, rounds, window, published):
+@given(steps=steps, rounds=st.integers(0, 3), window=st.integers(0, 4), many=st.booleans(), published=st.booleans())
+def test_what_is_kept_is_all_there_is(steps, rounds, window, many, published):
     """A job that is written and read again at every step chooses as one that stays in memory, and keeps its books."""
     stays = new_job(num_pruning_rounds=rounds, window_size=window)
     comes_back = kept(stays)
@@ -52,11 +52,10 @@ def test_what_is_kept_is_all_there_is(steps, rounds, window, published):
     for step in steps:
         if step == "start":
             number += 1
-            waiting = stays.exploring in running
             found = []
             for job in (stays, comes_back):
                 try:
-                    found.append(job.choose(waiting=waiting))
+                    found.append(job.choose(number, running.__contains__, parallel=many))
                 except NothingConvergedError:
                     found.append(None)
             assert found[0] == found[1]
@@ -65,8 +64,7 @@ def test_what_is_kept_is_all_there_is(steps, rounds, window, published):
             size, kind = found[0]
             assert size in SIZES
             if kind is TrialType.EXPLORATION:
-                assert not waiting
-                stays.exploring = comes_back.exploring = number
+                assert size not in {other for other, why in running.values() if why is kind}
             running[number] = (size, kind)
         elif running:
             which, converged, cost = step
@@ -74,16 +72,11 @@ def test_what_is_kept_is_all_there_is(steps, rounds, window, published):
             size, kind = running.pop(ended)
             if converged is None:
                 continue
-            late = published and kind is TrialType.CONCURRENT and stays.stage is Stage.MAB
             for job in (stays, comes_back):
-                try:
-                    job.learn(kind, size, cost, converged, published=published)
-                    assert not late
-                except LateTrialError:
-                    assert late
-            if (converged or published) and not late:
+                job.learn(EndedTrial(ended, kind, size, cost, converged), published=published)
+            if (converged or published) and not (many and kind is TrialType.EXPLORATION):
                 cheapest = min(cheapest, cost)
-            assert stays.min_cost == (None if cheapest == math.inf else cheapest)
+            assert many or stays.min_cost == (None if cheapest == math.inf else cheapest)
         comes_back = kept(comes_back)
         assert comes_back.to_dict() == stays.to_dict()
         assert comes_back.arms() == stays.arms()

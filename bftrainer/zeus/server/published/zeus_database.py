@@ -162,7 +162,7 @@ def _tuned(spec: LenientJobSpec, job: PublishedJob) -> TunedJob:
         if manager.expecting != trial.batch_size:
             raise TuningError(f"trial {trial.trial_number} explored {trial.batch_size}, not {manager.expecting}.")
         if trial.status == TrialStatus.DISPATCHED:
-            tuned.exploring = trial.trial_number
+            tuned.exploring[trial.batch_size] = trial.trial_number
         else:
             tuned.pruned.observe(trial.batch_size, _cost(spec, trial), bool(trial.converged), exploration=True)
     if job.row.stage == "MAB":

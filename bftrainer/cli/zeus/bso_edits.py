@@ -1,0 +1,166 @@
+"""`bftrainer bso change`, `clone`, `note`, `reset` and `void`: change jobs of a server that live on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrainer.cli.zeus.bso import asking, find_job, server_options
+from bftrainer.cli.zeus.zeus_options import SETTINGS, with_options
+from bftrainer.errors import SettingsError, nearest
+
+if TYPE_CHECKING:
+    from bftrainer.zeus.server.state_messages import JobEdited
+
+_settings_option = click.option(
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="New value of a setting, such as max_epochs=50 or beta_knob=null.",
+)
+
+
+def _parsed(settings: Sequence[str]) -> dict[str, Any]:
+    """Read settings: values are JSON, or else text."""
+    values: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise SettingsError(f"--set: Expected NAME=VALUE, got {setting!r}.")
+        try:
+            values[name] = json.loads(text)
+        except ValueError:
+            values[name] = text
+    return values
+
+
+def _print_edited(what: str, edited: JobEdited) -> None:
+    from bftrainer.files.opening import one_line
+
+    name = one_line(edited.job.spec.job_id or "")
+    archived = f", {edited.archived:,} archived" if edited.archived else ""
+    click.echo(f"{what} {name}: {edited.kept:,} results kept{archived}; stage {edited.job.stage}.")
+
+
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso change my-job --add 256 --set max_epochs=50")
+@click.argument("job_id", metavar="JOB")
+@_settings_option
+@click.option("--add", metavar="BATCH_SIZE", type=click.IntRange(min=1), multiple=True, help="Batch size to add.")
+@click.option("--remove", metavar="BATCH_SIZE", type=click.IntRange(min=1), multiple=True, help="Batch size to remove.")
+@server_options
+def change(
+    job_id: str,
+    settings: tuple[str, ...],
+    add: tuple[int, ...],
+    remove: tuple[int, ...],
+    server: str,
+    token_file: str | None,
+) -> None:
+    """Change the settings of a job. What is known and still true is kept; other results are archived.
+
+    --set, --add and --remove may be given several times.
+    """
+    values = _parsed(settings)
+    if not (values or add or remove):
+        raise SettingsError("Expected a change: --set, --add or --remove.")
+    with asking(server, token_file) as client:
+        known = find_job(client, job_id).spec.batch_sizes
+        for size in remove:
+            if size not in known:
+                raise SettingsError(f"--remove: Expected a batch size of {job_id!r}, got {size}.{nearest(size, known)}")
+        _print_edited("Changed", client.change_job(job_id, add=add, remove=remove, **values))
+
+
+@click.command(
+    context_settings=SETTINGS,
+    epilog="Example: bftrainer bso clone my-job my-job-a100 --set gpu_model=A100 --set max_power=1600 --time-ratio 0.4",
+)
+@click.argument("job_id", metavar="JOB")
+@click.argument("new_job_id", metavar="NEW")
+@_settings_option
+@with_options(
+    click.option(
+        "--time-ratio",
+        type=float,
+        metavar="RATIO",
+        help="Begin with what JOB knows: time of an epoch on NEW's GPUs, as a multiple of that on JOB's.",
+    ),
+    click.option(
+        "--energy-ratio",
+        type=float,
+        metavar="RATIO",
+        help="Likewise its energy.  [default: the time's, times the ratio of the powers]",
+    ),
+)
+@server_options
+def clone(
+    job_id: str,
+    new_job_id: str,
+    settings: tuple[str, ...],
+    time_ratio: float | None,
+    energy_ratio: float | None,
+    server: str,
+    token_file: str | None,
+) -> None:
+    """Make a job NEW that is like JOB but for some settings, as for other GPUs.
+
+    With --time-ratio it begins with what JOB knows, its costs translated. --set may be given several times.
+    """
+    if energy_ratio is not None and time_ratio is None:
+        raise SettingsError("--energy-ratio: Expected --time-ratio beside it.")
+    values = _parsed(settings)
+    with asking(server, token_file) as client:
+        find_job(client, job_id)
+        edited = client.clone_job(job_id, new_job_id, time_ratio=time_ratio, energy_ratio=energy_ratio, **values)
+    _print_edited("Made", edited)
+
+
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso reset my-job")
+@click.argument("job_id", metavar="JOB")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@server_options
+def reset(job_id: str, yes: bool, server: str, token_file: str | None) -> None:
+    """Have a job begin again, knowing nothing, as when none of its batch sizes converged; its results are archived."""
+    from bftrainer.files.opening import one_line
+
+    with asking(server, token_file) as client:
+        job = find_job(client, job_id)
+        if not yes:
+            question = f"Have {one_line(job_id)} begin again, and archive its {job.observations:,} results?"
+            click.confirm(question, abort=True, err=True)
+        _print_edited("Reset", client.reset_job(job_id))
+
+
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso void my-job 17 --reason 'broken meter'")
+@click.argument("job_id", metavar="JOB")
+@click.argument("trial", metavar="TRIAL", type=click.IntRange(min=1))
+@click.option("--reason", required=True, help="Why; the job's history keeps it.")
+@server_options
+def void(job_id: str, trial: int, reason: str, server: str, token_file: str | None) -> None:
+    """Have a trial of a job count for nothing: what is known of the job is learned anew from its other trials."""
+    from bftrainer.files.opening import one_line
+
+    with asking(server, token_file) as client:
+        find_job(client, job_id)
+        job = client.void_trial(job_id, trial, reason)
+    click.echo(f"Voided trial {trial} of {one_line(job_id)}, which is in stage {job.stage} now.")
+
+
+@click.command(
+    context_settings=SETTINGS, epilog="Example: bftrainer bso note my-job 'Ask Ann before changing the target.'"
+)
+@click.argument("job_id", metavar="JOB")
+@click.argument("text", metavar="TEXT")
+@server_options
+def note(job_id: str, text: str, server: str, token_file: str | None) -> None:
+    """Put a note on a job, which its page shows, in place of the one before; an empty one removes it."""
+    from bftrainer.files.opening import one_line
+
+    with asking(server, token_file) as client:
+        find_job(client, job_id)
+        client.note_job(job_id, text)
+    click.echo(f"{'Noted on' if text.strip() else 'Removed the note on'} {one_line(job_id)}.")

@@ -1,0 +1,172 @@
+"""Sample of a recurring job: a small network learns scikit-learn's handwritten digits, and a server its batch size.
+
+``bftrainer bso quickstart`` makes its runs. Small batches take more steps, so an epoch takes longer; large ones make
+fewer updates, so more epochs are needed, and the largest does not reach the target.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from bftrainer.extras import require_extra
+from bftrainer.zeus.integrations.served import ServerRun, server_run
+from bftrainer.zeus.master.sample_training import Floats, Labels, batches, perceptron
+from bftrainer.zeus.master.training import TrialDriver
+from bftrainer.zeus.server.client import BatchSizeClient
+from bftrainer.zeus.server.messages import TuningParams
+from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
+
+JOB = TuningParams.model_validate(
+    {
+        "job_id": "quickstart-digits",
+        "job_id_prefix": "quickstart",
+        "batch_sizes": [8, 16, 32, 64, 128, 256, 512],
+        "default_batch_size": 256,
+        # Runs of half a second differ by what else the machine does.
+        "beta_knob": 3.0,
+        "target_metric": 0.94,
+        "max_epochs": 20,
+        "mab_seed": 1,
+    }
+)
+LEARNING_RATE = 0.05
+# Images to learn from; accuracy is that on the others, of 1,797. All runs share them.
+LEARNED, DATA_SEED = 1400, 20230417
+
+
+def digits() -> tuple[Floats, Labels]:
+    """Load 1,797 images of 64 pixels each, from 0 to 1, in an order that is always the same.
+
+    Raises
+    ------
+    SettingsError
+        If scikit-learn is not installed.
+    """
+    require_extra("The sample training needs", "sample")
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(DATA_SEED).permutation(labels.size)
+    return images[order] / 16.0, labels[order]
+
+
+def train_digits(run: TrialDriver, images: Floats, labels: Labels, seed: int) -> None:
+    """Train a new network on digits as a driver says; the seed decides its weights and the order of batches."""
+    network, rng = perceptron(run.batch_size, LEARNING_RATE, seed), np.random.default_rng(seed)
+    for _ in run.epochs():
+        for batch in run.steps(batches(rng, images[:LEARNED], labels[:LEARNED], run.batch_size)):
+            network.partial_fit(*batch, classes=range(10))
+        run.report(float(network.score(images[LEARNED:], labels[LEARNED:])))
+
+
+@contextmanager
+def private_client() -> Iterator[BatchSizeClient]:
+    """Open a client of a batch-size server in this process, which nobody else can reach and which keeps nothing.
+
+    Raises
+    ------
+    SettingsError
+        If what servers need is not installed.
+    """
+    require_extra("The server needs", "server")
+    import httpx
+    import uvicorn
+
+    from bftrainer.zeus.server.app import create_app
+    from bftrainer.zeus.server.settings import ServerSettings
+
+    # Such a folder is its user's alone.
+    with tempfile.TemporaryDirectory(prefix="bftrainer-bso-") as folder:
+        socket = f"{folder}/socket"
+        app = create_app(ServerSettings(f"sqlite+aiosqlite:///{folder}/bso.db"))
+        server = uvicorn.Server(uvicorn.Config(app, uds=socket, log_config=None, access_log=False))
+        thread = threading.Thread(target=server.run, name="batch-size server", daemon=True)
+        thread.start()
+        try:
+            # The first request is repeated until the server listens.
+            with BatchSizeClient("http://localhost", retries=8, transport=httpx.HTTPTransport(uds=socket)) as client:
+                yield client
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def recurrences(
+    client: BatchSizeClient, runs: int, *, max_power_w: float, measure: str = "model", seed: int = 1
+) -> Iterator[ServerRun]:
+    """Make runs of the sample job, one after the other; yield each when it has ended.
+
+    Parameters
+    ----------
+    client : BatchSizeClient
+        Client of the server that decides.
+    runs : int
+    max_power_w : float
+        Highest power of this machine; its GPUs do nothing here.
+    measure : str
+        How energy is measured, see `open_meter`.
+    seed : int
+        Seed of the first run; each later run uses the next number.
+
+    Raises
+    ------
+    SettingsError
+        If scikit-learn is not installed.
+    ServerRequestError, MeasurementError
+        See `server_run`.
+    """
+    images, labels = digits()
+    # What a first step loads and compiles would be booked on the first run.
+    perceptron(8, LEARNING_RATE, seed).partial_fit(images[:8], labels[:8], classes=range(10))
+    for number in range(runs):
+        with server_run(client, JOB, measure=measure, max_power_w=max_power_w, find=lambda: None) as run:
+            train_digits(run, images, labels, seed + number)
+        yield run
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What the runs at a batch size used.
+
+    Parameters
+    ----------
+    runs, reached : int
+        How many there were, and how many reached the target.
+    time_s, energy_j, cost_j : float
+        Means over all of them.
+    """
+
+    runs: int
+    reached: int
+    time_s: float
+    energy_j: float
+    cost_j: float
+
+
+def used(rows: Iterable[TrialRow]) -> dict[int, Used]:
+    """Add up the trials that have a result, by batch size."""
+    by_size: dict[int, list[TrialRow]] = {}
+    for row in rows:
+        if row.cost is not None:
+            by_size.setdefault(row.batch_size, []).append(row)
+    return {
+        size: Used(
+            len(found),
+            sum(bool(each.converged) for each in found),
+            *(fmean(getattr(each, name) for each in found) for name in ("time", "energy", "cost")),
+        )
+        for size, found in sorted(by_size.items())
+    }
+
+
+def chosen(job: JobSummary) -> int:
+    """Return the batch size believed to be the cheapest; while batch sizes are pruned, that of the cheapest run."""
+    means = {arm.batch_size: arm.mean for arm in job.arms if arm.mean is not None}
+    return max(means, key=means.__getitem__) if means else job.min_cost_batch_size

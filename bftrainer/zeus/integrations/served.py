@@ -1,0 +1,160 @@
+"""Context manager that a training script runs its epochs in when a batch-size server decides: measures and reports.
+
+Examples
+--------
+>>> def train(client, job, train_epoch, accuracy):
+...     with server_run(client, job) as run:
+...         for epoch in run.epochs():
+...             train_epoch(run.batch_size)
+...             run.report(accuracy())
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from bftrainer.errors import SettingsError, TuningProtocolError
+from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
+from bftrainer.zeus.master.meters import Meter, open_meter
+from bftrainer.zeus.master.script import RunSettings
+from bftrainer.zeus.master.training import TrialDriver, after
+from bftrainer.zeus.server.client import BatchSizeClient, Trial
+from bftrainer.zeus.server.messages import JobSpec, LenientJobSpec, TuningParams
+
+
+class ServerRun(TrialDriver):
+    """One training run that a batch-size server decides on. Made by `server_run`.
+
+    Parameters
+    ----------
+    trial : Trial
+        Trial that the server handed out.
+    max_epochs : int
+    meter : Meter
+        Measures the run's energy.
+    clock : callable
+        Returns the time in seconds, after waiting for all work submitted so far.
+
+    Attributes
+    ----------
+    time_s, energy_j : float
+        Time and energy from the start of the first epoch to the last report.
+    verdict : str
+        What the server answered the last report.
+    """
+
+    def __init__(self, trial: Trial, max_epochs: int, meter: Meter, clock: Callable[[], float]) -> None:
+        self.trial, self.max_epochs, self.meter, self.clock = trial, max_epochs, meter, clock
+        self.batch_size, self.epochs_done, self.reached = trial.batch_size, 0, False
+        self.time_s = self.energy_j = 0.0
+        self.verdict = ""
+        self._since: tuple[float, float] | None = None
+        self._under_way = False
+
+    def begin_epoch(self) -> bool:
+        """See `TrialDriver`; training is over when the server says so, or at `max_epochs`."""
+        if self._since is None:
+            self._since = (self.clock(), self.meter.energy_j())
+        self.epochs_done += self._under_way
+        self._under_way = not self.trial.finished and self.epochs_done < self.max_epochs
+        return self._under_way
+
+    def step(self) -> None:
+        """Do nothing: only a master has power limits measured."""
+
+    def report(self, metric: float) -> bool:
+        """Report metric, time and energy so far; return whether training is over.
+
+        Raises
+        ------
+        TuningProtocolError
+            If no epoch has begun.
+        ServerRequestError
+            If the server is not reached, or has ended the trial.
+        """
+        if self._since is None:
+            raise TuningProtocolError("Expected a report after the beginning of an epoch, got one before.")
+        self.time_s, self.energy_j = self.clock() - self._since[0], self.meter.energy_j() - self._since[1]
+        answer = self.trial.report(self.time_s, self.energy_j, float(metric), self.epochs_done + self._under_way)
+        self.reached, self.verdict = answer.converged, answer.message
+        return answer.stop_train
+
+
+@contextmanager
+def server_run(
+    client: BatchSizeClient,
+    job: JobSpec | TuningParams | str,
+    *,
+    measure: str = "auto",
+    max_power_w: float | None = None,
+    gpus: int | None = None,
+    synchronize: Callable[[], object] | None = None,
+    meter: Meter | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    find: Callable[[], Gpus | None] = found_gpus,
+) -> Iterator[ServerRun]:
+    """Get a batch size from a server, measure a training run, report its epochs, and stop when the server says so.
+
+    A block that is left before the server has a result ends the trial: its batch size is handed out again.
+
+    Parameters
+    ----------
+    client : BatchSizeClient
+    job : JobSpec, TuningParams or str
+        The job, which is registered unless it is; or the name of one that is. `TuningParams` say nothing of GPUs: those
+        of this machine are added.
+    measure : str
+        How energy is measured, see `open_meter`.
+    max_power_w, gpus : float and int, optional
+        Highest power of one GPU, or of a machine without, and number of GPUs, for `TuningParams`; by default what NVML
+        finds.
+    synchronize : callable, optional
+        Waits until a GPU's work is done, such as ``torch.cuda.synchronize``; called before each measurement.
+    meter : Meter, optional
+        Measures energy, instead of `measure`.
+    clock : callable
+        Returns the time in seconds.
+    find : callable
+        Finds GPUs.
+
+    Raises
+    ------
+    SettingsError
+        If the job has no `job_id`.
+    TuningInputError
+        If power, GPUs or way to measure is out of range.
+    ServerRequestError
+        If the server is not reached, refuses the job, or has no batch size left for it.
+    MeasurementError
+        If energy cannot be measured as requested, or the highest power is unknown.
+    """
+    RunSettings(max_power_w=max_power_w, gpus=gpus, measure=measure)  # which checks them
+    with ExitStack() as stack:
+        spec = _registered(client, job, max_power_w, gpus, find)
+        if meter is None:
+            found = find()
+            meter = open_meter(measure, spec.max_power, None if found is None else found.first(spec.number_of_gpus))
+            stack.callback(meter.close)
+        trial = stack.enter_context(client.trial(spec.job_id or ""))
+        yield ServerRun(trial, spec.max_epochs, meter, after(synchronize, clock))
+
+
+def _registered(
+    client: BatchSizeClient,
+    job: JobSpec | TuningParams | str,
+    max_power_w: float | None,
+    gpus: int | None,
+    find: Callable[[], Gpus | None],
+) -> LenientJobSpec:
+    """Register a job, on this machine's GPUs if it names none; or look it up by its name."""
+    if isinstance(job, str):
+        return client.job(job).spec
+    if job.job_id is None:
+        raise SettingsError("Expected a job with a job_id, got none: each run would be a job of its own.")
+    if not isinstance(job, JobSpec):
+        hardware = find_hardware(max_power_w, gpus, find=find)
+        of_gpus = {"max_power": hardware.total_power_w, "number_of_gpus": hardware.count, "gpu_model": hardware.model}
+        job = JobSpec.model_validate(job.model_dump() | of_gpus)
+    return client.register_job(job)

@@ -1,0 +1,399 @@
+"""Who may do what on the server: roles, and the file of tokens and users, which is read again when it has changed.
+
+A line of the file is ``USER ROLE KEY EXPIRES``: the key is ``sha256:`` and the digest of a token, or ``uid:`` and the
+number of a user of this machine, who comes by a Unix socket; EXPIRES a time such as ``2027-01-31T00:00:00Z``, or
+``never``. A line that is a token itself lets in an administrator. Lines that begin with ``#`` are comments.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+from hashlib import sha256
+from pathlib import Path
+
+from bftrainer.errors import ForbiddenError, OutputError, SettingsError, suggestion
+from bftrainer.files.opening import whole_bytes
+from bftrainer.files.writing import replacing, state_directory
+
+
+class Role(IntEnum):
+    """What a user may do; each role includes those before it."""
+
+    READER = 1  # look at everything
+    TRAINER = 2  # run trials, of anybody's jobs
+    OWNER = 3  # register jobs, and change or delete them
+    ADMIN = 4  # the same with others' jobs
+
+
+# What each route takes; ADMIN for any other, so that one that is forgotten here is closed to most.
+NEEDED: Mapping[tuple[str, str], Role] = {
+    ("GET", "/"): Role.READER,
+    ("GET", "/status"): Role.READER,
+    ("GET", "/state/jobs"): Role.READER,
+    ("GET", "/state/job"): Role.READER,
+    ("GET", "/state/trials"): Role.READER,
+    ("GET", "/state/events"): Role.READER,
+    ("GET", "/state/reports"): Role.READER,
+    ("GET", "/metrics"): Role.READER,
+    ("GET", "/openapi.json"): Role.READER,
+    ("GET", "/jobs/batch_size"): Role.TRAINER,
+    ("POST", "/report"): Role.TRAINER,
+    ("PATCH", "/trials"): Role.TRAINER,
+    # Trainers make sure that a job is registered; to register one takes an owner.
+    ("POST", "/jobs"): Role.TRAINER,
+    ("DELETE", "/jobs"): Role.OWNER,
+    ("PATCH", "/jobs"): Role.OWNER,
+    ("POST", "/jobs/clone"): Role.OWNER,
+    ("POST", "/jobs/note"): Role.OWNER,
+    ("POST", "/jobs/reset"): Role.OWNER,
+    ("POST", "/trials/void"): Role.OWNER,
+}
+# Routes for monitoring, which ask nobody who they are, and tell nothing about jobs.
+OPEN = frozenset({"/healthz", "/readyz"})
+
+
+def needed(method: str, path: str) -> Role:
+    """The least role that a request takes."""
+    return NEEDED.get(("GET" if method == "HEAD" else method, path), Role.ADMIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who sends a request.
+
+    Parameters
+    ----------
+    name : str or None
+        None where nobody is asked for a name.
+    role : Role
+    """
+
+    name: str | None
+    role: Role
+
+    def check_role(self, needed: Role) -> None:
+        """Check that a user may do what takes a role.
+
+        Raises
+        ------
+        ForbiddenError
+            If their role is less.
+        """
+        if self.role < needed:
+            have, need = self.role.name.lower(), needed.name.lower()
+            raise ForbiddenError(f"Expected a user who is {need} or more, got {self.name}, who is {have}.")
+
+    def check_owner(self, job_id: str, owner: str | None) -> None:
+        """Check that a job of an owner may be changed and deleted; None: nobody's job.
+
+        Raises
+        ------
+        ForbiddenError
+            If it is not the user's, who is no administrator.
+        """
+        self.check_role(Role.OWNER)
+        if self.role < Role.ADMIN and self.name != owner:
+            whose = "nobody's" if owner is None else f"{owner}'s"
+            raise ForbiddenError(f"Expected a job of {self.name}'s, got {job_id}, which is {whose}.")
+
+
+# Whoever reaches a server that asks nobody who they are, and what is done in this process without a server.
+ANYBODY = Actor(None, Role.ADMIN)
+# The name of those whose token stands in the file itself.
+PLAIN = "admin"
+
+SHORTEST_TOKEN, NAME_LENGTH = 16, 64
+_NAME = re.compile(rf"[^\W_][\w.@+-]{{0,{NAME_LENGTH - 1}}}")
+_KEY = re.compile(r"sha256:[0-9a-f]{64}|uid:\d{1,10}")
+_FOREVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A line of a file of tokens and users.
+
+    Parameters
+    ----------
+    actor : Actor
+        Who it lets in.
+    key : str
+        ``sha256:`` and a token's digest, or ``uid:`` and the number of a user of this machine.
+    expires : float or None
+        Seconds since 1970; None: never.
+    token : str or None
+        The token, where it stands in the file itself.
+    """
+
+    actor: Actor
+    key: str
+    expires: float | None
+    token: str | None = None
+
+    @property
+    def id(self) -> str:
+        """A short name, which gives nothing away."""
+        return self.key if self.key.startswith("uid:") else self.key.removeprefix("sha256:")[:8]
+
+    def holds(self, now: float) -> bool:
+        """Whether it still lets somebody in."""
+        return self.expires is None or now < self.expires
+
+    def line(self) -> str:
+        """The line, without its end."""
+        if self.token is not None:
+            return self.token
+        until = _FOREVER if self.expires is None else _moment(self.expires)
+        return f"{self.actor.name} {self.actor.role.name.lower()} {self.key} {until}"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def token_key(token: bytes) -> str:
+    """The key of a token."""
+    return f"sha256:{sha256(token).hexdigest()}"
+
+
+def role_named(name: str) -> Role:
+    """Find a role by its name.
+
+    Raises
+    ------
+    SettingsError
+        If there is none of that name.
+    """
+    names = [role.name.lower() for role in Role]
+    if name not in names:
+        raise SettingsError(f"Unknown role {name!r}.{suggestion(name, names)}")
+    return Role[name.upper()]
+
+
+def _grant(line: str) -> Grant:
+    """Read a line; messages leave out what may be a token, because they end up in logs."""
+    fields = line.split()
+    if len(fields) == 1:
+        if len(line) < SHORTEST_TOKEN or not line.isascii() or not line.isprintable():
+            raise SettingsError(f"Expected a token of at least {SHORTEST_TOKEN} ASCII characters without spaces.")
+        return Grant(Actor(PLAIN, Role.ADMIN), token_key(line.encode()), None, line)
+    if len(fields) != 4:
+        raise SettingsError(f"Expected USER ROLE KEY EXPIRES, or a token without spaces, got {len(fields)} words.")
+    name, role, key, until = fields
+    check_name(name)
+    if not _KEY.fullmatch(key):
+        raise SettingsError("Expected a key such as sha256:DIGEST or uid:1000.")
+    try:
+        expires = None if until == _FOREVER else datetime.fromisoformat(until)
+    except ValueError:
+        raise SettingsError(f"Expected a time such as 2027-01-31T00:00:00Z, or never, got {until!r}.") from None
+    if expires is not None and expires.tzinfo is None:
+        raise SettingsError(f"Expected a time with a zone, such as 2027-01-31T00:00:00Z, got {until!r}.")
+    return Grant(Actor(name, role_named(role)), key, None if expires is None else expires.timestamp())
+
+
+def check_name(name: str) -> None:
+    """Check that a name is one that users may have.
+
+    Raises
+    ------
+    SettingsError
+        If it has other characters, or too many.
+    """
+    if not _NAME.fullmatch(name):
+        raise SettingsError(
+            f"Expected a user's name of at most {NAME_LENGTH} letters, digits and .@+-_, which begins with a letter or "
+            f"digit, got {name!r}."
+        )
+
+
+def read_grants(path: str | Path) -> list[Grant]:
+    """Read a file of tokens and users.
+
+    Raises
+    ------
+    SettingsError
+        If it cannot be read, or a line means nothing.
+    """
+    grants = []
+    for number, line in enumerate(_lines(path), start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                grants.append(_grant(line.strip()))
+            except SettingsError as fault:
+                raise SettingsError(f"{path}:{number}: {fault}") from None
+    return grants
+
+
+def _lines(path: str | Path) -> list[str]:
+    try:
+        return whole_bytes(Path(path)).decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise SettingsError(f"{path}: cannot be read ({reason}).") from None
+
+
+def first_token(path: str | Path) -> str:
+    """Read the first token of a file, which a client gives.
+
+    Raises
+    ------
+    SettingsError
+        If the file cannot be read, or has none.
+    """
+    for grant in read_grants(path):
+        if grant.token is not None:
+            return grant.token
+    raise SettingsError(f"{path}: No token found.")
+
+
+class AccessFile:
+    """A file of tokens and users, which says anew at each request who is let in.
+
+    Parameters
+    ----------
+    path : str
+
+    Raises
+    ------
+    SettingsError
+        If the file cannot be read, or lets nobody in.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._stamp: tuple[int, ...] = ()
+        self._grants: Mapping[str, Grant] = {}
+        if not self.grants():
+            raise SettingsError(f"{path}: No token found.")
+
+    def grants(self) -> Mapping[str, Grant]:
+        """All lines by their keys.
+
+        Raises
+        ------
+        SettingsError
+            If the file has changed, and cannot be read: until it can, nobody is let in.
+        """
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            self._stamp = ()
+            raise SettingsError(f"{self.path}: cannot be read ({error.strerror}).") from None
+        stamp = (found.st_mtime_ns, found.st_ino, found.st_dev, found.st_size)
+        if stamp != self._stamp:
+            self._stamp = ()
+            self._grants = {grant.key: grant for grant in read_grants(self.path)}
+            self._stamp = stamp
+        return self._grants
+
+    def find(self, key: str) -> Actor | None:
+        """Who a key lets in at this moment; None: nobody."""
+        grant = self.grants().get(key)
+        return grant.actor if grant is not None and grant.holds(time.time()) else None
+
+
+# --- changing the file --------------------------------------------------------------------------------------------
+
+
+def add_grant(path: Path, name: str, role: Role, days: float | None = None, uid: int | None = None) -> Grant:
+    """Let a user in: by a new token, which the result alone holds, or as a user of this machine.
+
+    Parameters
+    ----------
+    path : Path
+        The file; it is made if there is none.
+    name, role : str and Role
+        Who, and what they may do.
+    days : float, optional
+        Days after which the line is worth nothing; by default never.
+    uid : int, optional
+        Number of the user of this machine; by default a token is made.
+
+    Raises
+    ------
+    SettingsError
+        If the name is none, or the file cannot be read.
+    OutputError
+        If it cannot be written.
+    """
+    check_name(name)
+    token = None if uid is not None else secrets.token_urlsafe(32)
+    key = f"uid:{uid}" if token is None else token_key(token.encode())
+    expires = None if days is None else float(round(time.time() + days * 86_400))
+    grant = Grant(Actor(name, role), key, expires)
+    with _edited(path) as lines:
+        lines[:] = [line for line in lines if uid is None or key not in line.split()] + [grant.line()]
+    return Grant(grant.actor, key, expires, token)
+
+
+def revoke(path: Path, which: str) -> list[Grant]:
+    """Let nobody in any more by the lines of a user, or the one of an id; return them.
+
+    Raises
+    ------
+    SettingsError
+        If there is none, or the file cannot be read.
+    OutputError
+        If it cannot be written.
+    """
+    grants = read_grants(path)
+    gone = [grant for grant in grants if which in (grant.id, grant.actor.name)]
+    if not gone:
+        known = {name for grant in grants for name in (grant.id, grant.actor.name or "")}
+        raise SettingsError(f"{path}: Unknown user or token {which!r}.{suggestion(which, known)}")
+    with _edited(path) as lines:
+        words = {grant.token or grant.key for grant in gone}
+        lines[:] = [line for line in lines if line.lstrip().startswith("#") or not words & set(line.split())]
+    return gone
+
+
+@contextmanager
+def _edited(path: Path) -> Iterator[list[str]]:
+    """The lines of a file, which replace it as the block leaves them; nobody else changes it meanwhile."""
+    try:
+        lock = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written ({error.strerror}).") from None
+    try:
+        with suppress(OSError):  # on file systems without locks there is none
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        lines = _lines(path) if path.exists() else []
+        yield lines
+        with replacing(path, private=True) as stream:
+            stream.write("".join(f"{line}\n" for line in lines).encode())
+    finally:
+        os.close(lock)
+
+
+def own_file() -> Path:
+    """The file of tokens of this user's own servers, which is made with a token if there is none.
+
+    Raises
+    ------
+    SettingsError, OutputError
+        If it cannot be read or made.
+    """
+    path = own_path()
+    if not path.exists():
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{path.parent}: cannot be made ({error.strerror}); give --token-file.") from None
+        with _edited(path) as lines:
+            if not lines:  # else another process was faster
+                lines += [secrets.token_urlsafe(32), "# The token of this user's own servers; keep it to yourself."]
+    return path
+
+
+def own_path() -> Path:
+    """Where `own_file` is."""
+    return state_directory() / "bso-tokens"

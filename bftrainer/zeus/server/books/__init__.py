@@ -1,0 +1,1 @@
+"""Books of the batch-size server: what is believed of reports, and how jobs change that live on."""

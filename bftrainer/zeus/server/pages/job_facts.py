@@ -1,0 +1,111 @@
+"""Jobs in words: settings and state of one, and of several beside each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from bftrainer.report.intervals import Estimate
+from bftrainer.zeus.server.messages import few
+from bftrainer.zeus.server.pages.savings import J_PER_KWH, Saved, Savings
+from bftrainer.zeus.server.pages.trial_charts import si
+from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
+
+
+def moment(seconds: float | None) -> str:
+    """A time as UTC."""
+    if seconds is None:
+        return "–"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def interval_text(mean: Estimate, unit: str) -> str:
+    """A mean, and how far its interval reaches to both sides."""
+    return f"{si(mean.mean, mean.half_width)}{unit}".rstrip()
+
+
+def saved_texts(saved: Savings, price_per_kwh: float | None) -> dict[str, str]:
+    """Energy, time and, where energy has a price, money that was saved, with their intervals.
+
+    Parameters
+    ----------
+    saved : Savings
+        What was saved.
+    price_per_kwh : float or None
+        Price of energy; None: unknown.
+    """
+
+    def text(saved: Saved, amount: str) -> str:
+        """An amount with its interval, and its share of what it would have been."""
+        share = saved.amount / saved.instead if saved.instead else 0.0
+        return f"{amount} ({share:.1%}{'' if saved.certain else '; it may be none'})"
+
+    if saved.energy is None or saved.time is None:
+        few_runs = f"not known: {saved.with_default} of the 2 runs with the default that this takes"
+        return {"energy saved": few_runs, "time saved": few_runs}
+    energy, time = saved.energy, saved.time.times(1 / 3600)
+    texts = {
+        "energy saved": text(energy, f"{si(energy.amount, energy.half_width)}J"),
+        "time saved": text(time, f"{time.amount:,.4g} ± {time.half_width:,.2g} h"),
+    }
+    if price_per_kwh is None:
+        return texts
+    money = energy.times(price_per_kwh / J_PER_KWH)
+    return texts | {"money saved": text(money, f"{money.amount:,.2f} ± {money.half_width:,.2f}")}
+
+
+def facts(job: JobSummary) -> dict[str, str]:
+    """Settings and state of a job, by what they are called."""
+    spec = job.spec
+    side = "at least" if spec.higher_is_better_metric else "at most"
+    cheapest = f"{si(job.min_cost)}J with batch size {job.min_cost_batch_size}"
+    return {
+        "Stage": job.stage + ("" if job.exploring is None else f", exploring batch size {job.exploring}"),
+        "Owner": job.owner or "nobody",
+        "Batch sizes": f"{few(spec.batch_sizes)}; default {spec.default_batch_size}",
+        "Left": few(job.remaining) or "none",
+        "Target": f"{side} {spec.target_metric} within {spec.max_epochs} epochs",
+        "Weight of energy": f"{spec.eta_knob}",
+        "Stops at": "never" if spec.beta_knob is None else f"{spec.beta_knob} times the cheapest run",
+        "Cheapest run": "none yet" if job.min_cost is None else cheapest,
+        "Trials": f"{job.trials:,}, {job.observations:,} with a result",
+        "Runs on": f"{spec.number_of_gpus} × {spec.gpu_model}, {si(spec.max_power)}W in all",
+        "Registered": f"{moment(job.registered)} UTC",
+    }
+
+
+def detail_text(event: JobEvent) -> str:
+    """What exactly was done: a note or a reason as it was written, what changed, and names and values of all else."""
+    texts = []
+    for name, value in event.detail.items():
+        if name in ("note", "reason"):
+            texts.append(value)
+        elif name == "settings":
+            texts += [f"{which} from {json.dumps(old)} to {json.dumps(new)}" for which, (old, new) in value.items()]
+        elif name != "spec" and value is not None:
+            texts.append(f"{name.replace('_', ' ')} {value}")
+    return "; ".join(texts)
+
+
+class ComparedFact(NamedTuple):
+    """A row of a comparison: what is compared, and its value of each job."""
+
+    name: str
+    values: list[str]
+
+
+# Facts that say how a job came to be what it is; the others say how far it came.
+_SETTINGS = ("Owner", "Batch sizes", "Target", "Weight of energy", "Stops at", "Runs on")
+
+
+def sorted_facts(known: Sequence[dict[str, str]]) -> dict[str, list[ComparedFact]]:
+    """Sort facts about several jobs: those that say how far they came, settings that differ, and settings alike."""
+    rows = [ComparedFact(name, [each[name] for each in known]) for name in known[0]]
+    settings = [row for row in rows if row.name in _SETTINGS]
+    return {
+        "How far they came": [row for row in rows if row.name not in _SETTINGS],
+        "Settings that differ": [row for row in settings if len(set(row.values)) > 1],
+        "Settings alike": [row for row in settings if len(set(row.values)) == 1],
+    }

@@ -1,0 +1,175 @@
+"""What the status pages ask of the database: results, trials, events and jobs; each answer is of bounded length."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bftrainer.extras import requiring
+from bftrainer.zeus.server.job_tables import EVENT, JOB, REPORT, TRIAL
+from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
+from bftrainer.zeus.server.store import Transaction
+from bftrainer.zeus.server.tuned_job import TrialStatus
+
+with requiring("The server needs", "server", "sqlalchemy"):
+    import sqlalchemy as sa
+
+NOTED = "noted"
+
+_THE_JOB = TRIAL.c.job_id == sa.bindparam("job")
+_LIMIT: sa.BindParameter[int] = sa.bindparam("limit")
+# Results of the job's own runs that count.
+_COUNTS = (_THE_JOB, TRIAL.c.observation.is_not(None), TRIAL.c.excluded.is_(None), TRIAL.c.inherited.is_(sa.false()))
+
+
+def _at_the_end(column: sa.Column[Any]) -> sa.ScalarSelect[Any]:
+    """What a trial said in its latest report."""
+    reports = sa.select(column).where(REPORT.c.job_id == TRIAL.c.job_id, REPORT.c.trial_number == TRIAL.c.trial_number)
+    return reports.order_by(REPORT.c.epoch.desc()).limit(1).scalar_subquery()
+
+
+_TRIALS = sa.select(TRIAL, _at_the_end(REPORT.c.metric).label("metric"), _at_the_end(REPORT.c.epoch).label("epochs"))
+_RESULTS = _TRIALS.where(*_COUNTS).order_by(TRIAL.c.observation.desc()).limit(_LIMIT)
+_LATEST = (
+    _TRIALS.where(_THE_JOB, TRIAL.c.trial_number < sa.bindparam("before"))
+    .order_by(TRIAL.c.trial_number.desc())
+    .limit(_LIMIT)
+)
+_TRIAL = _TRIALS.where(_THE_JOB, TRIAL.c.trial_number == sa.bindparam("number"))
+_RUNNING = (
+    _TRIALS.where(_THE_JOB, TRIAL.c.status == TrialStatus.DISPATCHED.value)
+    .order_by(TRIAL.c.trial_number.desc())
+    .limit(_LIMIT)
+)
+_REPORTS = (
+    sa.select(REPORT)
+    .where(REPORT.c.job_id == sa.bindparam("job"), REPORT.c.trial_number == sa.bindparam("number"))
+    .order_by(REPORT.c.epoch.desc())
+    .limit(_LIMIT)
+)
+
+_QUANTITIES = (TRIAL.c.cost, TRIAL.c.energy, TRIAL.c.time)
+_MEANS = (
+    sa.select(
+        TRIAL.c.batch_size,
+        TRIAL.c.converged,
+        sa.func.count().label("number"),
+        *(sa.func.avg(each).label(f"mean_{each.name}") for each in _QUANTITIES),
+    )
+    .where(*_COUNTS)
+    .group_by(TRIAL.c.batch_size, TRIAL.c.converged)
+    .cte()
+)
+# Second moments about these means: sums of squares would lose the digits that spreads are made of.
+_MOMENTS = (
+    sa.select(
+        *_MEANS.c,
+        *(
+            sa.func.sum((each - _MEANS.c[f"mean_{each.name}"]) * (each - _MEANS.c[f"mean_{each.name}"])).label(
+                f"squares_{each.name}"
+            )
+            for each in _QUANTITIES
+        ),
+    )
+    .join_from(
+        TRIAL, _MEANS, sa.and_(TRIAL.c.batch_size == _MEANS.c.batch_size, TRIAL.c.converged == _MEANS.c.converged)
+    )
+    .where(*_COUNTS)
+    .group_by(*_MEANS.c)
+    .order_by(_MEANS.c.batch_size)
+)
+
+_EVENTS = (
+    sa.select(EVENT)
+    .where(EVENT.c.job_id == sa.bindparam("job"), EVENT.c.number < sa.bindparam("before"))
+    .order_by(EVENT.c.number.desc())
+    .limit(_LIMIT)
+)
+# A note ends with the job that it was written on.
+_LATEST_NOTES = (
+    sa.select(EVENT.c.job_id, sa.func.max(EVENT.c.number).label("number"))
+    .where(EVENT.c.job_id.in_(sa.bindparam("jobs", expanding=True)), EVENT.c.kind.in_((NOTED, "deleted")))
+    .group_by(EVENT.c.job_id)
+    .subquery()
+)
+_NOTES = sa.select(EVENT.c.job_id, EVENT.c.kind, EVENT.c.detail).join(
+    _LATEST_NOTES, sa.and_(EVENT.c.job_id == _LATEST_NOTES.c.job_id, EVENT.c.number == _LATEST_NOTES.c.number)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs to list; what is empty does not matter.
+
+    Parameters
+    ----------
+    prefix, stage, owner, gpu : str
+        Beginning of the name; Pruning or MAB; name of the owner; GPU model.
+    """
+
+    prefix: str = ""
+    stage: str = ""
+    owner: str = ""
+    gpu: str = ""
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Fields that matter, as a request names them."""
+        return {name: text for name, text in asdict(self).items() if text}
+
+    def jobs(self, transaction: Transaction, after: str | None, limit: int) -> list[JobSummary]:
+        """List jobs by name, starting after the name `after`."""
+        found = sa.select(JOB).order_by(JOB.c.job_id).limit(limit)
+        found = found if after is None else found.where(JOB.c.job_id > after)
+        if self.prefix:
+            # Not LIKE, for which some databases hold capitals and small letters alike.
+            found = found.where(sa.func.substr(JOB.c.job_id, 1, len(self.prefix)) == self.prefix)
+        if self.gpu:
+            # The settings are kept as JSON, in which a quote within a text has a backslash before it.
+            found = found.where(
+                JOB.c.spec.contains(f'"gpu_model":{json.dumps(self.gpu, ensure_ascii=False)}', autoescape=True)
+            )
+        same = {JOB.c.stage: self.stage, JOB.c.owner: self.owner}
+        return transaction.summaries(found.where(*(column == text for column, text in same.items() if text)))
+
+
+def results(transaction: Transaction, job_id: str, limit: int) -> list[sa.Row[Any]]:
+    """List results of a job that count, latest first, with metric and epochs of the last report."""
+    return transaction.select(_RESULTS, job=job_id, limit=limit)
+
+
+def trials(transaction: Transaction, job_id: str, before: int, limit: int) -> list[sa.Row[Any]]:
+    """List trials of a job, latest first, starting before the number `before`."""
+    return transaction.select(_LATEST, job=job_id, before=before, limit=limit)
+
+
+def running(transaction: Transaction, job_id: str, limit: int) -> list[sa.Row[Any]]:
+    """List trials of a job that run, latest first."""
+    return transaction.select(_RUNNING, job=job_id, limit=limit)
+
+
+def trial_with_reports(
+    transaction: Transaction, job_id: str, number: int, limit: int
+) -> tuple[sa.Row[Any] | None, list[sa.Row[Any]]]:
+    """Find a trial, and its latest reports, latest first."""
+    found = transaction.select(_TRIAL, job=job_id, number=number)
+    return (found[0] if found else None), transaction.select(_REPORTS, job=job_id, number=number, limit=limit)
+
+
+def moments(transaction: Transaction, job_id: str) -> list[sa.Row[Any]]:
+    """Number, means and squared deviations of results that count, by batch size and whether they converged."""
+    return transaction.select(_MOMENTS, job=job_id)
+
+
+def events(transaction: Transaction, job_id: str, before: int, limit: int) -> list[JobEvent]:
+    """List what was done to jobs of a name, latest first, starting before the number `before`."""
+    rows = transaction.select(_EVENTS, job=job_id, before=before, limit=limit)
+    return [JobEvent.model_validate({**row._mapping, "detail": json.loads(row.detail)}) for row in rows]
+
+
+def notes(transaction: Transaction, job_ids: Iterable[str]) -> dict[str, str]:
+    """Notes on jobs, by name."""
+    rows = transaction.select(_NOTES, jobs=list(job_ids))
+    return {row.job_id: json.loads(row.detail)["note"] for row in rows if row.kind == NOTED}

@@ -1,0 +1,154 @@
+"""Routes of the status pages, and what all pages share: style, filters, and what browsers may load."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from bftrainer.extras import requiring
+
+with requiring("The server needs", "server", "fastapi", "jinja2"):
+    from fastapi import APIRouter, Query, Request
+    from fastapi.responses import HTMLResponse
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+from bftrainer.errors import UnknownJobError
+from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, few
+from bftrainer.zeus.server.pages import job_facts, job_views, trial_charts
+from bftrainer.zeus.server.pages.page_queries import JobFilter, events, notes
+from bftrainer.zeus.server.pages.trial_charts import SERIES, si
+from bftrainer.zeus.server.store import Transaction
+from bftrainer.zeus.server.tuned_job import Stage
+
+JOBS, TOGETHER = 100, 8
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"few": few, "si": si, "moment": job_facts.moment}
+    environment.globals |= {"charts": trial_charts, "facts": job_facts, "views": job_views, "stages": list(Stage)}
+    style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
+    environment.globals |= {"style": Markup(style), "colours": list(SERIES), "shapes": list(SERIES.values())}
+    return environment
+
+
+def _policy(environment: Environment) -> str:
+    """Return the security policy of a page: a browser may load nothing but the page's own style."""
+    style = re.search(r"<style>(.*?)</style>", environment.get_template("base.html").render(), re.DOTALL)
+    assert style is not None
+    digest = base64.b64encode(sha256(style[1].encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
+
+
+Name = Annotated[str, Query(max_length=NAME_LENGTH, pattern=r"^[^\x00]*$")]
+# Forms send fields that nobody filled in.
+Price = Annotated[float | None, BeforeValidator(lambda text: text or None), Query(ge=0, le=1e6)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A page: its template, its values, and its status."""
+
+    template: str
+    values: dict[str, Any]
+    status: int = 200
+
+
+def _jobs_page(transaction: Transaction, wanted: JobFilter, after: str | None) -> _Page:
+    jobs = wanted.jobs(transaction, after, JOBS + 1)
+    shown = jobs[:JOBS]
+    written = notes(transaction, [job.spec.job_id or "" for job in shown])
+    return _Page("jobs.html", {"jobs": shown, "more": len(jobs) > JOBS, "wanted": wanted, "notes": written})
+
+
+def _compared_page(transaction: Transaction, job_ids: list[str], price: float | None) -> _Page:
+    chosen = list(dict.fromkeys(job_ids))
+    rows = job_views.compared(transaction, chosen[:TOGETHER], price)
+    return _Page("compared.html", {"jobs": chosen[:TOGETHER], "left_out": chosen[TOGETHER:], "compared": rows})
+
+
+def _job_page(transaction: Transaction, job_id: str, trial: int | None, before: int, price: float | None) -> _Page:
+    if trial is None:
+        view = job_views.job_view(transaction, job_id, before, price)
+        return _Page("job.html", {"view": view, "job": view.job, "price": price})
+    seen = job_views.trial_view(transaction, job_id, trial)
+    if seen is None:
+        return _Page("missing.html", {"missing": f"trial {trial} of job {job_id}", "events": []}, 404)
+    return _Page("trial.html", {"view": seen, "job": seen.job, "trial": seen.trial})
+
+
+def _sought(work: Callable[[Transaction], _Page], job_id: str | None, transaction: Transaction) -> _Page:
+    """Make a page, or one that says what there is not."""
+    try:
+        return work(transaction)
+    except UnknownJobError:
+        known = [] if job_id is None else events(transaction, job_id, LARGEST, job_views.EVENTS)
+        missing = "one of the jobs" if job_id is None else f"job {job_id}"
+        return _Page("missing.html", {"missing": missing, "events": known}, 404)
+
+
+def pages(*, front: bool, price_per_kwh: float | None = None) -> APIRouter:
+    """Make the routes of the status pages.
+
+    Parameters
+    ----------
+    front : bool
+        Whether the status page is also the front page, which the published server lacks.
+    price_per_kwh : float, optional
+        Price of energy, where a request names none.
+    """
+    router, environment = APIRouter(), _environment()
+    headers = {
+        "Content-Security-Policy": _policy(environment),
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+    }
+
+    async def status(
+        request: Request,
+        job_id: Name | None = None,
+        trial: Annotated[int | None, Query(ge=1, le=LARGEST)] = None,
+        before: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST,
+        compare: Annotated[list[Name], Query(max_length=100)] = [],  # noqa: B006
+        after: Name | None = None,
+        prefix: Name = "",
+        stage: Name = "",
+        owner: Name = "",
+        gpu: Name = "",
+        price: Price = None,
+    ) -> HTMLResponse:
+        """Jobs, some of them side by side, one of them, or a trial of it."""
+        price = price_per_kwh if price is None else price
+        work: Callable[[Transaction], _Page]
+        if job_id is not None:
+            work = partial(_job_page, job_id=job_id, trial=trial, before=before, price=price)
+        elif compare:
+            work = partial(_compared_page, job_ids=compare, price=price)
+        else:
+            work = partial(_jobs_page, wanted=JobFilter(prefix, stage, owner, gpu), after=after)
+        page = await request.app.state.optimizer.service.look(partial(_sought, work, job_id))
+        text = environment.get_template(page.template).render(path=request.url.path, **page.values)
+        return HTMLResponse(text, page.status, headers=headers)
+
+    for path in ("/", "/status") if front else ("/status",):
+        router.add_api_route(path, status, response_class=HTMLResponse, include_in_schema=False)
+    return router

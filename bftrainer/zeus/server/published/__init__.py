@@ -1,0 +1,1 @@
+"""What the published server has: the shape of its models, and the databases that it leaves."""

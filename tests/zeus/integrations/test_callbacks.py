@@ -1,0 +1,205 @@
+"""Callbacks and the loader against the interfaces that the frameworks document: which hooks they call, in which order.
+
+`test_frameworks.py` has the frameworks themselves, where they are installed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from bftrainer.errors import SettingsError, TrainingStoppedError, TuningInputError, TuningProtocolError
+from bftrainer.zeus.integrations import ZeusDataLoader, keras_callback, lightning_callback, transformers_callback
+from bftrainer.zeus.master.script import TrainingReport, read_report
+from tests.zeus.integrations.driven import ScriptedRun, on_threads
+from tests.zeus.master.fakes import environ
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Puts modules with some names in the place of a framework."""
+
+    def put(name, **names):
+        for at in range(1, len(parts := name.split(".")) + 1):
+            module = ModuleType(".".join(parts[:at]))
+            vars(module).update(names)
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    return put
+
+
+def lightning_fit(callback, metrics):
+    """The hooks of Lightning's ``Trainer.fit``: an epoch's validation is over when `on_train_epoch_end` is called."""
+    trainer = SimpleNamespace(should_stop=False, callback_metrics={})
+    callback.on_train_start(trainer, None)
+    for value in metrics:
+        for batch in range(2):
+            callback.on_train_batch_start(trainer, None, None, batch)
+        trainer.callback_metrics = {"val_acc": value}
+        callback.on_train_epoch_end(trainer, None)
+        if trainer.should_stop:
+            return
+
+
+def transformers_train(callback, metrics, strategy="epoch"):
+    """The hooks of ``Trainer.train``, which resets its control first; evaluations around it call a hook as well."""
+    args, control = SimpleNamespace(eval_strategy=strategy), SimpleNamespace(should_training_stop=False)
+    callback.on_evaluate(args, None, control, metrics={"eval_acc": 0.95})
+    callback.on_train_begin(args, None, control)
+    for value in metrics:
+        for _ in range(2):
+            callback.on_step_begin(args, None, control)
+        callback.on_evaluate(args, None, control, metrics={"eval_acc": value})
+        if control.should_training_stop:
+            break
+    callback.on_evaluate(args, None, control, metrics={"eval_acc": 0.0})
+
+
+def keras_fit(callback, metrics):
+    """The hooks of ``Model.fit``."""
+    callback.model = SimpleNamespace(stop_training=False)
+    callback.on_train_begin()
+    for epoch, value in enumerate(metrics):
+        for batch in range(2):
+            callback.on_train_batch_begin(batch)
+        callback.on_epoch_end(epoch, {"val_acc": value})
+        if callback.model.stop_training:
+            return
+
+
+FITS = {
+    "lightning.pytorch": ({"Callback": object}, lightning_callback, lightning_fit, "val_acc"),
+    "pytorch_lightning": ({"Callback": object}, lightning_callback, lightning_fit, "val_acc"),
+    "transformers": ({"TrainerCallback": object}, transformers_callback, transformers_train, "eval_acc"),
+    "keras": ({"callbacks": SimpleNamespace(Callback=object)}, keras_callback, keras_fit, "val_acc"),
+}
+RISING = [0.2, 0.4, 0.91, 0.6, 0.7, 0.8, 0.85, 0.86]
+
+
+@pytest.mark.parametrize("framework", FITS)
+@pytest.mark.parametrize(("metrics", "epochs"), [(RISING, 3), ([0.1] * 8, 5)])
+def test_training_ends_when_the_driver_says_so(fake, framework, metrics, epochs):
+    """At the target, or at the driver's last epoch; each step and each metric was shown to it."""
+    names, make, fit, monitor = FITS[framework]
+    fake(framework, **names)
+    run = ScriptedRun(max_epochs=5)
+    fit(make(run, monitor), metrics)
+    assert (run.epochs_done, run.steps_seen, run.metrics) == (epochs, 2 * epochs, metrics[:epochs])
+    assert run.reached == (epochs == 3)
+
+
+@pytest.mark.parametrize("framework", FITS)
+def test_an_unknown_metric(fake, framework):
+    """One line names the metric that is there."""
+    names, make, fit, monitor = FITS[framework]
+    fake(framework, **names)
+    with pytest.raises(SettingsError, match=f"Unknown metric '{monitor}uracy'. Did you mean '{monitor}'"):
+        fit(make(ScriptedRun(), f"{monitor}uracy"), RISING)
+
+
+def test_a_trainer_has_to_evaluate_each_epoch(fake):
+    """Without evaluations there would be nothing to report."""
+    fake("transformers", TrainerCallback=object)
+    with pytest.raises(SettingsError, match="Expected eval_strategy='epoch', got 'no'"):
+        transformers_train(transformers_callback(ScriptedRun(), "eval_acc"), RISING, strategy="no")
+
+
+# --- the loader --------------------------------------------------------------------------------------------------
+
+
+class Loader:
+    """What is used of ``torch.utils.data.DataLoader``."""
+
+    def __init__(self, dataset, batch_size=1, shuffle=False):
+        self.dataset, self.batch_size, self.shuffled = dataset, batch_size, shuffle
+
+    def __iter__(self):
+        return iter([self.dataset[at : at + self.batch_size] for at in range(0, len(self.dataset), self.batch_size)])
+
+    def __len__(self):
+        return -(-len(self.dataset) // self.batch_size)
+
+
+@pytest.fixture
+def told(fake, monkeypatch, tmp_path):
+    """Sets the environment of a run in a folder, with a PyTorch that has no GPU."""
+    group = SimpleNamespace(is_available=lambda: False)
+    fake("torch.utils.data", DataLoader=Loader, cuda=SimpleNamespace(is_available=lambda: False), distributed=group)
+
+    def tell(**changes):
+        for name, value in environ(tmp_path, BFTRAINER_MEASURE="model", **changes).items():
+            monkeypatch.setenv(name, value)
+        return tmp_path
+
+    return tell
+
+
+def loaded(loader, metrics, **better):
+    """Train on a loader; give the batches of each epoch."""
+    seen = []
+    for epoch in loader.epochs():
+        seen.append(list(loader))
+        loader.report_metric(metrics[epoch], **better)
+    return seen
+
+
+def test_the_loader_leads_to_the_target(told):
+    """Each epoch has all batches; the report has the published name and keys."""
+    folder = told(ZEUS_JOB_ID="rec01+try01")
+    train, evaluation = (
+        ZeusDataLoader([1, 2, 3], batch_size=2, max_epochs=9, shuffle=True),
+        ZeusDataLoader([4], batch_size=1),
+    )
+    assert (train.target_metric, len(train), train.shuffled, list(evaluation)) == (0.5, 2, True, [[4]])
+    assert loaded(train, [0.1, 0.7]) == [[[1, 2], [3]]] * 2
+    written = json.loads((folder / "rec01+try01+bs2.train.json").read_text())
+    assert {"energy", "time", "cost", "num_epochs", "reached"} <= set(written)
+    assert (written["num_epochs"], written["reached"]) == (2, True)
+
+
+@pytest.mark.parametrize(("metrics", "higher", "epochs"), [([0.9, 0.5], False, 2), ([0.1] * 3, True, 3)])
+def test_lower_metrics_and_targets_that_are_missed(told, metrics, higher, epochs):
+    """Whether lower is better is said with the metric; at the last epoch the report says that the target was missed."""
+    folder = told()
+    assert len(loaded(ZeusDataLoader([1], batch_size=1, max_epochs=3), metrics, higher_is_better=higher)) == epochs
+    assert read_report(folder / "zeus+bs1.train.json").reached == (epochs == 2)
+
+
+def test_a_run_that_would_cost_too_much(told):
+    """As published, the report is written, then an exception ends the script."""
+    folder = told(ZEUS_COST_THRESH="1e-12")
+    with pytest.raises(TrainingStoppedError, match="One more epoch after 1 would reach the cost threshold"):
+        loaded(ZeusDataLoader([1], batch_size=1, max_epochs=3), [0.1] * 3)
+    assert not read_report(folder / "zeus+bs1.train.json").reached
+
+
+def test_what_a_loader_refuses(told, monkeypatch):
+    """Metrics and epochs of loaders that don't lead, another distribution, no target."""
+    told()
+    evaluation = ZeusDataLoader([1], batch_size=1)
+    with pytest.raises(TuningProtocolError, match="made with max_epochs"):
+        list(evaluation.epochs())
+    with pytest.raises(TuningProtocolError, match=r"one of the epochs\(\)"):
+        evaluation.report_metric(0.5)
+    with pytest.raises(SettingsError, match="Expected distributed to be None or 'dp', got 'ddp'"):
+        ZeusDataLoader([1], batch_size=1, distributed="ddp")
+    monkeypatch.delenv("ZEUS_TARGET_METRIC")
+    with pytest.raises(TuningInputError, match="ZEUS_TARGET_METRIC"):
+        ZeusDataLoader([1], batch_size=1, max_epochs=3)
+
+
+def test_loaders_of_several_ranks(told):
+    """With ``dp`` there is one report, of the batch size of all ranks together, and all hear rank 0's metric."""
+    folder = told()
+
+    def work(ranks):
+        loader = ZeusDataLoader([1, 2], batch_size=2, max_epochs=9, distributed="dp")
+        loader._ranks = ranks  # there is no group of processes here
+        return len(loaded(loader, [0.1, 0.6 - ranks.rank, 0.1]))
+
+    assert on_threads(2, work) == [2, 2]
+    assert [path.name for path in folder.iterdir()] == ["zeus+bs4.train.json"]
+    assert isinstance(read_report(folder / "zeus+bs4.train.json"), TrainingReport)

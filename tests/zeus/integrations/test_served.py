@@ -1,0 +1,116 @@
+"""Runs that a batch-size server decides on: what is reported, when they stop, what becomes of trials left behind."""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+
+import pytest
+
+from bftrainer.errors import MeasurementError, ServerRequestError, SettingsError, TuningInputError, TuningProtocolError
+from bftrainer.zeus.integrations import server_run
+from bftrainer.zeus.server import BatchSizeClient, JobSpec, TuningParams
+from bftrainer.zeus.server.app import create_app
+from tests.zeus.master.fakes import Device, World, gpus
+from tests.zeus.server.support import SPEC, Within, in_folder
+
+PARAMS = {name: SPEC[name] for name in ("job_id", "job_id_prefix", "batch_sizes", "default_batch_size", "mab_seed")}
+
+
+@contextmanager
+def client_of(folder):
+    """A client of a server of its own."""
+    with Within(create_app(in_folder(folder))) as within, BatchSizeClient("http://server", transport=within) as client:
+        yield client
+
+
+def train(client, world, metrics, job=None, epoch_s=1.0, **options):
+    """Train epochs of a second each until told to stop; give the run."""
+    scores = iter(metrics)
+    measuring = {"meter": world, "clock": world.clock, "find": lambda: None} | options
+    with server_run(client, job or JobSpec(**SPEC), **measuring) as run:
+        world.work(50.0)  # before the first epoch, none of the run's
+        for _ in run.epochs():
+            for _ in run.steps(range(2)):
+                world.work(epoch_s / 2)
+            run.report(next(scores, 0.1))
+        world.work(50.0)
+    return run
+
+
+def test_epochs_are_reported_until_the_target(tmp_path):
+    """Time and energy count from the start of the first epoch; the server's verdict ends the run."""
+    with client_of(tmp_path) as client:
+        run = train(client, World(power_w=80.0), [0.1, math.nan, 0.6])
+        assert (run.batch_size, run.epochs_done, run.reached, run.verdict) == (16, 3, True, "Train succeeded")
+        (row,) = client.trials("t-1")
+        assert (row.time, row.energy, row.converged) == (3.0, 240.0, True)
+
+
+def test_a_registered_job_is_found_by_its_name(tmp_path):
+    """The next run explores another batch size, and ends with the epoch in which it costs twice the first one."""
+    with client_of(tmp_path) as client:
+        client.register_job(JobSpec(**SPEC))
+        train(client, World(power_w=80.0), [0.6], job="t-1")
+        run = train(client, World(power_w=80.0), [], job="t-1")
+        assert (run.batch_size, run.epochs_done, run.reached) == (8, 3, False)
+        with pytest.raises(ServerRequestError, match=r"(?i)unknown job"):
+            train(client, World(), [], job="t-2")
+
+
+def test_a_run_without_reports_is_no_result(tmp_path):
+    """Epochs without a metric end at the last one; the trial is ended, and its batch size handed out again."""
+    with client_of(tmp_path) as client:
+        for _ in range(2):
+            with server_run(client, JobSpec(**SPEC | {"max_epochs": 4}), meter=World(), find=lambda: None) as run:
+                assert list(run.epochs()) == [0, 1, 2, 3]
+            assert (run.batch_size, run.reached) == (16, False)
+        assert [row.status for row in client.trials("t-1")] == ["Failed", "Failed"]
+
+
+def test_a_crash_ends_the_trial(tmp_path):
+    """What a block raises goes through; the trial is ended."""
+    with client_of(tmp_path) as client:
+        with pytest.raises(TypeError):
+            train(client, World(), [], epoch_s="a crash")
+        assert [row.status for row in client.trials("t-1")] == ["Failed"]
+
+
+def test_the_gpus_are_found(tmp_path):
+    """Parameters without GPUs get those of this machine, whose energy is measured."""
+    with client_of(tmp_path) as client:
+        devices, world = (Device(), Device(uuid="GPU-2b")), World()
+        with server_run(client, TuningParams(**PARAMS), find=lambda: gpus(*devices), clock=world.clock) as run:
+            run.begin_epoch()
+            world.work(1.0)
+            devices[0].energy_mj, devices[1].energy_mj = 3000, 5000
+            run.report(0.7)
+        assert run.energy_j == 8.0
+        spec = client.job("t-1").spec
+        assert (spec.max_power, spec.number_of_gpus, spec.gpu_model) == (500.0, 2, "Fake V100")
+
+
+def test_a_machine_without_gpus(tmp_path):
+    """Its power has to be said; the model then counts half of it while it waits, and nothing else is asked for."""
+    with client_of(tmp_path) as client:
+        with pytest.raises(MeasurementError, match="highest power"):
+            train(client, World(), [], job=TuningParams(**PARAMS))
+        with server_run(client, TuningParams(**PARAMS), max_power_w=40.0, measure="model", find=lambda: None) as run:
+            run.begin_epoch()
+            run.report(0.7)
+        assert run.meter.name == "model"
+        assert client.job("t-1").spec.max_power == 40.0
+
+
+def test_what_is_refused(tmp_path):
+    """A job without a name, since each run would be another one; unknown meters; a report before any epoch."""
+    with client_of(tmp_path) as client:
+        with pytest.raises(SettingsError, match="Expected a job with a job_id"):
+            train(client, World(), [], job=JobSpec(**SPEC | {"job_id": None}))
+        with pytest.raises(TuningInputError, match=r"Unknown way to measure 'ralp'. Did you mean 'rapl'"):
+            train(client, World(), [], measure="ralp")
+        with (
+            pytest.raises(TuningProtocolError, match="Expected a report after"),
+            server_run(client, JobSpec(**SPEC), meter=World(), find=lambda: None) as run,
+        ):
+            run.report(0.5)

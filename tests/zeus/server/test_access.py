@@ -1,0 +1,240 @@
+"""Who may do what: every route with every role, the file that says so, and what is logged of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from contextlib import contextmanager
+
+import pytest
+from fastapi import FastAPI
+
+from bftrainer.errors import SettingsError
+from bftrainer.zeus.server import access
+from bftrainer.zeus.server.access import OPEN, AccessFile, Role, add_grant, first_token, needed, read_grants, revoke
+from bftrainer.zeus.server.app import create_app
+from tests.zeus.server.support import SPEC, in_folder, serving
+
+PLAIN = "0123456789abcdef"
+READER, TRAINER, OWNER, ADMIN = Role
+TRIAL = {"batch_size": 16, "trial_number": 1}
+RESULT = TRIAL | {"time": 1.0, "energy": 1.0, "metric": 0.1, "current_epoch": 1}
+NAMED, NUMBERED, NOTHING = {"job_id"}, {"job_id", "trial_number"}, set()
+# Each route: the least role that it takes on an own job and on a foreign one, and how it is told of a job: by
+# parameters, or by a body with these fields beside its name.
+TABLE = {
+    ("GET", "/"): (READER, READER, NOTHING),
+    ("GET", "/status"): (READER, READER, NAMED),
+    ("GET", "/metrics"): (READER, READER, NOTHING),
+    ("GET", "/openapi.json"): (READER, READER, NOTHING),
+    ("GET", "/state/jobs"): (READER, READER, NOTHING),
+    ("GET", "/state/job"): (READER, READER, NAMED),
+    ("GET", "/state/trials"): (READER, READER, NAMED),
+    ("GET", "/state/events"): (READER, READER, NAMED),
+    ("GET", "/state/reports"): (READER, READER, NUMBERED),
+    ("GET", "/jobs/batch_size"): (TRAINER, TRAINER, NAMED),
+    ("POST", "/report"): (TRAINER, TRAINER, RESULT),
+    ("PATCH", "/trials"): (TRAINER, TRAINER, TRIAL),
+    ("POST", "/jobs"): (TRAINER, TRAINER, SPEC),
+    ("DELETE", "/jobs"): (OWNER, ADMIN, NAMED),
+    ("PATCH", "/jobs"): (OWNER, ADMIN, {"settings": {"max_epochs": 50}}),
+    ("POST", "/jobs/reset"): (OWNER, ADMIN, {}),
+    ("POST", "/jobs/note"): (OWNER, ADMIN, {"note": "ran hot"}),
+    # The new job is one's own, whosever the other one is.
+    ("POST", "/jobs/clone"): (OWNER, OWNER, {"new_job_id": "t-new"}),
+    ("POST", "/trials/void"): (OWNER, ADMIN, {"trial_number": 1, "reason": "noise"}),
+}
+
+
+def routes_of(monkeypatch):
+    """All routes of the server, by method and path."""
+    found = {("GET", "/openapi.json")}
+    include = FastAPI.include_router
+
+    def noting(app, router, **options):
+        found.update((method, route.path) for route in router.routes for method in route.methods)
+        include(app, router, **options)
+
+    monkeypatch.setattr(FastAPI, "include_router", noting)
+    create_app()
+    return found
+
+
+@contextmanager
+def with_roles(folder, **settings):
+    """A client, and headers by user and role: one user has every role, another one is an owner."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "tokens"
+    users = [("me", role) for role in Role] + [("other", OWNER)]
+    tokens = {who: {"Authorization": f"Bearer {add_grant(path, *who).token}"} for who in users}
+    with serving(folder, token_file=str(path), **settings) as client:
+        yield client, tokens
+
+
+def sent(client, route, job_id, headers):
+    """The answer to a route's request about a job."""
+    method, path = route
+    how = TABLE[route][2]
+    body = {"json": {**how, "job_id": job_id}} if isinstance(how, dict) else {}
+    params = {name: value for name, value in (TRIAL | {"job_id": job_id}).items() if name in how and not body}
+    return client.request(method, path, headers=headers, params=params, **body)
+
+
+def test_every_route_with_every_role(tmp_path, monkeypatch):
+    """A role does what the table says with own and foreign jobs and no more; a route that is not in it has no tests."""
+    assert routes_of(monkeypatch) - {("GET", path) for path in OPEN} == set(TABLE)
+    assert {route: needed(*route) for route in TABLE} == {route: own for route, (own, _, _) in TABLE.items()}
+    assert (needed("HEAD", "/status"), needed("POST", "/status"), needed("GET", "/other")) == (READER, ADMIN, ADMIN)
+    admin, wrong = ("me", ADMIN), []
+    with with_roles(tmp_path, database_url="sqlite+aiosqlite://") as (client, tokens):
+        for route, (own, foreign, _) in TABLE.items():
+            for role in Role:
+                for owner, least in (("me", own), ("other", foreign)):
+                    job_id = f"t-{owner}"
+                    client.delete("/jobs", params={"job_id": job_id}, headers=tokens[admin])
+                    made = client.post("/jobs", json=SPEC | {"job_id": job_id}, headers=tokens[owner, OWNER])
+                    given = client.get("/jobs/batch_size", params={"job_id": job_id}, headers=tokens[admin])
+                    assert (made.status_code, given.json()) == (201, {"job_id": job_id, **TRIAL})
+                    status = sent(client, route, job_id, tokens["me", role]).status_code
+                    if status not in ((200, 201) if role >= least else (403,)):
+                        wrong.append((*route, role.name, owner, status))
+            assert sent(client, route, "t-me", {}).status_code == 401
+    assert wrong == []
+
+
+def test_owners_register(tmp_path):
+    """A job is its registrant's; a trainer makes sure of a job and registers none; jobs of nobody are the admins'."""
+    with serving(tmp_path) as client:
+        client.post("/jobs", json=SPEC | {"job_id": "t-nobody"})
+    with with_roles(tmp_path) as (client, tokens):
+        for role, status in ((READER, 403), (TRAINER, 403), (OWNER, 201), (TRAINER, 200), (ADMIN, 200)):
+            assert client.post("/jobs", json=SPEC, headers=tokens["me", role]).status_code == status
+        changed = SPEC | {"max_epochs": 7}
+        assert client.post("/jobs", json=changed, headers=tokens["me", TRAINER]).status_code == 409
+        owners = {
+            job["spec"]["job_id"]: job["owner"]
+            for job in client.get("/state/jobs", headers=tokens["me", READER]).json()
+        }
+        assert owners == {"t-1": "me", "t-nobody": None}
+        for name, message in (("t-1", "which is me's"), ("t-nobody", "which is nobody's")):
+            answer = client.delete("/jobs", params={"job_id": name}, headers=tokens["other", OWNER])
+            assert (answer.status_code, message in answer.json()["message"]) == (403, True)
+        assert client.delete("/jobs", params={"job_id": "t-nobody"}, headers=tokens["me", ADMIN]).status_code == 200
+        (event, *_) = client.get("/state/events", params={"job_id": "t-1"}, headers=tokens["me", READER]).json()
+        assert (event["kind"], event["actor"]) == ("registered", "me")
+
+
+def test_what_is_changed_is_logged_with_who_did(tmp_path, caplog):
+    """Whatever the level, a line says who asked for which change of which job, done or refused; looking is not told."""
+    with with_roles(tmp_path) as (client, tokens), caplog.at_level("INFO", "bftrainer.zeus.server.guard.audit"):
+        client.post("/jobs", json=SPEC, headers=tokens["me", OWNER])
+        client.get("/jobs/batch_size", params={"job_id": "t-1"}, headers=tokens["me", TRAINER])
+        client.post("/report", json={"job_id": "t-1", **RESULT}, headers=tokens["other", OWNER])
+        client.delete("/jobs", params={"job_id": "t-1"}, headers=tokens["other", OWNER])
+        client.get("/state/jobs", headers=tokens["me", READER])
+    lines = [each.fields for each in caplog.records if each.name == "bftrainer.zeus.server.guard.audit"]
+    names = ("actor", "role", "method", "path", "status", "job_id", "trial")
+    assert [tuple(line.get(name) for name in names) for line in lines] == [
+        ("me", "owner", "POST", "/jobs", 201, "t-1", None),
+        ("me", "trainer", "GET", "/jobs/batch_size", 200, "t-1", 1),
+        ("other", "owner", "POST", "/report", 200, "t-1", 1),
+        ("other", "owner", "DELETE", "/jobs", 403, "t-1", None),
+    ]
+
+
+def test_changes_hold_at_once(tmp_path):
+    """Who is added, revoked or expires is let in, or not, from the next request on; a broken file lets nobody in."""
+    path = tmp_path / "tokens"
+    path.write_text(f"# of the cluster\n{PLAIN}\n")
+    with serving(tmp_path, token_file=str(path)) as client:
+
+        def status(token):
+            return client.get("/state/jobs", headers={"Authorization": f"Bearer {token}"}).status_code
+
+        new, brief = add_grant(path, "new", READER).token, add_grant(path, "brief", READER, days=1.0).token
+        assert (status(PLAIN), status(new), status(brief)) == (200, 200, 200)
+        lines = path.read_text().splitlines()
+        assert (lines[:2], len(lines)) == (["# of the cluster", PLAIN], 4)
+        past = [line.rpartition(" ")[0] + " 2020-01-01T00:00:00Z" if "brief" in line else line for line in lines]
+        path.write_text("\n".join(past))
+        assert (status(new), status(brief)) == (200, 401)
+        revoke(path, "new")
+        assert (status(PLAIN), status(new)) == (200, 401)
+        kept = path.read_text()
+        for broken in ("me owner what never", None):
+            path.unlink() if broken is None else path.write_text(broken)
+            assert status(PLAIN) == 503
+            path.write_text(kept)
+            assert status(PLAIN) == 200
+
+
+def test_tokens_are_kept_as_digests(tmp_path):
+    """A new token stands nowhere but in the answer; files are their owner's to read, and lines of others stay."""
+    path = tmp_path / "tokens"
+    first, second = add_grant(path, "me", OWNER), add_grant(path, "me", READER, days=2.0)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert first.token not in path.read_text()
+    assert [(each.id, each.actor.role) for each in read_grants(path)] == [(first.id, OWNER), (second.id, READER)]
+    assert second.expires == pytest.approx(time.time() + 2 * 86_400, abs=60)
+    assert [each.id for each in revoke(path, first.id)] == [first.id]
+    with pytest.raises(SettingsError, match=r"Unknown user or token 'mee'. Did you mean 'me'"):
+        revoke(path, "mee")
+    assert revoke(path, "me")[0].id == second.id
+    assert path.read_text() == ""
+    with pytest.raises(SettingsError, match="No token found"):
+        AccessFile(str(path))
+    add_grant(path, "me", OWNER, uid=7)
+    add_grant(path, "me", READER, uid=7)
+    assert path.read_text() == "me reader uid:7 never\n"
+
+
+def test_root_leaves_a_file_to_its_owner(tmp_path):
+    """A file that belongs to the server's user is theirs after a change too."""
+    if os.geteuid():
+        pytest.skip("only root can give a file away")
+    path = tmp_path / "tokens"
+    add_grant(path, "me", OWNER)
+    os.chown(path, 65534, 65534)
+    add_grant(path, "you", OWNER)
+    assert (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (65534, 65534, 0o600)
+
+
+def test_the_own_file_is_made_once(tmp_path, monkeypatch):
+    """A user's own servers have a file with a token, made at first, readable by them alone."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = access.own_file()
+    token = first_token(path)
+    assert (access.own_file(), first_token(path), len(token)) == (path, token, 43)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    add_grant(path, "me", READER)
+    assert first_token(path) == token
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("short", "Expected a token of at least 16 ASCII characters without spaces"),
+        ("0123456789äbcdef", "Expected a token of at least 16 ASCII"),
+        ("0123456789 abcdef", "Expected USER ROLE KEY EXPIRES, or a token without spaces, got 2 words"),
+        (f"me ownr sha256:{'0' * 64} never", "Unknown role 'ownr'. Did you mean 'owner'?"),
+        ("me owner sha256:0 never", "Expected a key such as sha256:DIGEST or uid:1000."),
+        ("me owner uid:7 tomorrow", "Expected a time such as 2027-01-31T00:00:00Z, or never, got 'tomorrow'."),
+        ("me owner uid:7 2027-01-31T00:00:00", "Expected a time with a zone"),
+        ("m/e owner uid:7 never", "Expected a user's name of at most 64 letters"),
+    ],
+)
+def test_lines_that_mean_nothing(tmp_path, line, message):
+    """Each is refused with its number, and what may be a token is not quoted."""
+    path = tmp_path / "tokens"
+    path.write_text(f"{PLAIN}\n{line}\n", encoding="utf-8")
+    with pytest.raises(SettingsError) as got:
+        create_app(in_folder(tmp_path, token_file=str(path))).build_middleware_stack()
+    assert str(got.value).startswith(f"{path}:2: {message}")
+    assert "0123456789" not in str(got.value)
+    with pytest.raises(SettingsError, match=r"cannot be read .No such file"):
+        read_grants(tmp_path / "none")
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match=r"cannot be read .not UTF-8"):
+        read_grants(path)

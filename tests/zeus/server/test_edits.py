@@ -1,0 +1,241 @@
+"""Jobs that are changed while they live: what counts afterwards, what is kept of it, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from bftrainer.zeus.server.books.job_changes import Evidence, changed_spec, still_counts
+from bftrainer.zeus.server.messages import JobSpec
+from tests.zeus.server.books import check_books
+from tests.zeus.server.support import SPEC, run, serving
+
+
+@pytest.fixture
+def client(tmp_path):
+    """A client of a server with the job t-1, which has no bound on costs."""
+    with serving(tmp_path) as client:
+        assert client.post("/jobs", json=SPEC | {"beta_knob": None}).status_code == 201
+        yield client
+
+
+def url_of(folder):
+    """The URL of the server's database."""
+    return f"sqlite+aiosqlite:///{folder / 'bso.db'}"
+
+
+def job(client, job_id="t-1"):
+    """What is known of a job."""
+    return client.get("/state/job", params={"job_id": job_id}).json()
+
+
+def events(client, job_id="t-1"):
+    """What was done to it."""
+    return client.get("/state/events", params={"job_id": job_id}).json()
+
+
+def void(client, number, reason="a broken meter"):
+    """Void a trial."""
+    return client.post("/trials/void", json={"job_id": "t-1", "trial_number": number, "reason": reason})
+
+
+def test_a_voided_trial_has_never_been(client):
+    """Explorations after it count in its place; the reason is kept, and voiding it again changes nothing."""
+    order = [run(client, "t-1", cost)[0]["batch_size"] for cost in (100.0, 5.0, 120.0, 110.0, 7.0)]
+    assert order == [16, 8, 32, 8, 16]
+    assert (job(client)["min_cost"], job(client)["min_cost_batch_size"]) == (5.0, 8)
+    for _ in range(2):
+        answer = void(client, 2)
+        assert (answer.status_code, answer.json()["min_cost"], answer.json()["remaining"]) == (200, 7.0, [8, 16, 32])
+    rows = client.get("/state/trials", params={"job_id": "t-1"}).json()
+    assert [row["excluded"] for row in rows] == [None, "Voided", None, None, None]
+    done = [(event["number"], event["kind"], event["actor"]) for event in events(client)]
+    assert done == [(1, "registered", None), (2, "voided", None)]
+    assert events(client)[1]["detail"] == {"trial_number": 2, "batch_size": 8, "reason": "a broken meter"}
+    # The second exploration of 8 takes the place of the first; the next round then begins at 16, which is there.
+    trial, _ = run(client, "t-1", 90.0)
+    assert (trial["batch_size"], job(client)["stage"]) == (8, "Pruning")
+
+
+def test_a_running_trial_is_voided(client):
+    """It is ended: its reports are refused, and another one explores in its place."""
+    trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
+    assert void(client, 1).status_code == 200
+    used = {"time": 1.0, "energy": 1.0, "metric": 0.9, "current_epoch": 1}
+    assert client.post("/report", json=trial | used).status_code == 400
+    assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).json() == trial | {"trial_number": 2}
+
+
+def test_nonsense_that_was_believed_is_taken_back(tmp_path):
+    """A published server's job that one report has brought to its end goes on without it."""
+    with serving(tmp_path, compat="zeus") as client:
+        client.post("/jobs", json=SPEC)
+        run(client, "t-1", 0.0)
+        while (trial := client.get("/jobs/batch_size", params={"job_id": "t-1"})).status_code == 200:
+            used = {"time": 1.0, "energy": 1.0, "metric": 0.1, "current_epoch": 1}
+            assert client.post("/report", json=trial.json() | used).json()["stop_train"]
+        assert trial.status_code == 500
+        for number in range(1, job(client)["trials"] + 1):
+            assert void(client, number).status_code == 200
+        assert (job(client)["min_cost"], job(client)["remaining"]) == (None, [8, 16, 32])
+        trial, verdict = run(client, "t-1", 100.0)
+        assert (trial["batch_size"], verdict["converged"]) == (16, True)
+
+
+def test_what_cannot_be_voided(client):
+    """Unknown jobs and trials, and voiding without a reason."""
+    assert void(client, 1).status_code == 404
+    assert client.post("/trials/void", json={"job_id": "x", "trial_number": 1, "reason": "y"}).status_code == 404
+    client.get("/jobs/batch_size", params={"job_id": "t-1"})
+    assert void(client, 1, "").status_code == 422
+    assert [event["kind"] for event in events(client)] == ["registered"]
+
+
+def patched(client, **change):
+    """Change the job t-1."""
+    return client.patch("/jobs", json={"job_id": "t-1"} | change)
+
+
+def explored(client):
+    """Run a job until the bandit plays; gives the batch sizes that were run."""
+    order = []
+    while job(client)["stage"] == "Pruning" and len(order) < 20:
+        order.append(run(client, "t-1", lambda size: 100.0 + size, converged=True)[0]["batch_size"])
+    return order
+
+
+def test_batch_sizes_are_added_and_removed(client, tmp_path):
+    """One that is added is explored, once a round, and nothing else again; one that is removed is never handed out."""
+    assert explored(client) == [16, 8, 32, 8, 16, 32, 8]
+    edited = patched(client, add_batch_sizes=[64, 32]).json()
+    assert (edited["kept"], edited["archived"], edited["job"]["spec"]["batch_sizes"]) == (7, 0, [8, 16, 32, 64])
+    assert [run(client, "t-1", 500.0)[0]["batch_size"] for _ in range(2)] == [64, 64]
+    edited = patched(client, remove_batch_sizes=[8], settings={"num_pruning_rounds": 1}).json()
+    assert (edited["kept"], edited["archived"]) == (6, 3)
+    trial, _ = run(client, "t-1", 120.0)
+    assert (trial["batch_size"] in (16, 32, 64), job(client)["remaining"]) == (True, [16, 32, 64])
+    assert job(client)["min_cost"] == 116.0
+    kinds = [(event["kind"], event["detail"].get("settings")) for event in events(client)[1:]]
+    assert kinds == [
+        ("changed", {"batch_sizes": [[8, 16, 32], [8, 16, 32, 64]]}),
+        ("changed", {"batch_sizes": [[8, 16, 32, 64], [16, 32, 64]], "num_pruning_rounds": [2, 1]}),
+    ]
+    check_books(url_of(tmp_path))
+
+
+def test_the_weight_of_energy_changes(client, tmp_path):
+    """Costs are computed anew from time and energy, and nothing is lost."""
+    explored(client)
+    edited = patched(client, settings={"eta_knob": 1.0}).json()
+    assert (edited["kept"], edited["archived"]) == (7, 0)
+    rows = client.get("/state/trials", params={"job_id": "t-1"}).json()
+    assert [row["cost"] for row in rows] == [row["energy"] for row in rows]
+    assert edited["job"]["min_cost"] == min(row["energy"] for row in rows)
+    check_books(url_of(tmp_path))
+
+
+def test_a_job_that_is_dead_lives_on(client, tmp_path):
+    """With more epochs what failed is tried again; a reset begins anew. Running trials stay, or count for nothing."""
+    for _ in range(2):
+        run(client, "t-1", 100.0, converged=False)
+    assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).status_code == 409
+    edited = patched(client, settings={"max_epochs": 200}).json()
+    assert (edited["kept"], edited["archived"], edited["job"]["remaining"]) == (0, 2, [8, 16, 32])
+    trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
+    assert trial["batch_size"] == 16
+    for archived in (0, 0):
+        assert client.post("/jobs/reset", json={"job_id": "t-1"}).json()["archived"] == archived
+    # Its result is taken, and counts for nothing; the exploration was handed out again meanwhile.
+    again = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
+    used = {"time": 1.0, "energy": 1e9, "metric": 0.9, "current_epoch": 1}
+    assert client.post("/report", json=trial | used).json()["converged"]
+    assert (again["batch_size"], job(client)["min_cost"], job(client)["observations"]) == (16, None, 3)
+    assert client.post("/report", json=again | used | {"energy": 50.0}).json()["converged"]
+    assert job(client)["min_cost"] == 75.0
+    assert [event["kind"] for event in events(client)] == ["registered", "changed", "reset"]
+    check_books(url_of(tmp_path))
+
+
+def test_a_clone_begins_with_what_is_known(client, tmp_path):
+    """Costs are translated by the ratios; the bandit plays at once, and only own runs bound costs. Twice is once."""
+    explored(client)
+    settings = {"gpu_model": "A100", "max_power": 200.0}
+    clone = {"job_id": "t-1", "new_job_id": "t-2", "settings": settings, "time_ratio": 0.5}
+    answers = [client.post("/jobs/clone", json=clone) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 200]
+    assert (answers[0].json()["kept"], answers[0].json()["job"]["min_cost"]) == (7, None)
+    theirs, ours = (client.get("/state/trials", params={"job_id": name}).json() for name in ("t-1", "t-2"))
+    for row, other in zip(ours, theirs, strict=True):
+        assert (row["time"], row["energy"], row["inherited"]) == (other["time"] / 2, other["energy"], True)
+        assert row["cost"] == 0.5 * row["energy"] + 0.5 * 200.0 * row["time"]
+    run(client, "t-2", 5000.0)
+    state = job(client, "t-2")
+    assert (state["stage"], state["trials"], state["min_cost"]) == ("MAB", 8, 0.5 * 5000 * 28 / 64 + 100 * 5000 / 64)
+    assert [event["kind"] for event in events(client, "t-2")] == ["cloned"]
+    cold = client.post("/jobs/clone", json={"job_id": "t-1", "new_job_id": "other"}).json()
+    assert (cold["kept"], cold["job"]["spec"]["job_id_prefix"]) == (0, "other")
+    assert client.post("/jobs/clone", json=clone | {"settings": {}}).status_code == 409
+    check_books(url_of(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "message"),
+    [
+        ({"settings": {"max_epoch": 5}}, ["settings", "max_epoch"], "Did you mean 'max_epochs'?"),
+        ({"settings": {"job_id": "t-2"}}, ["settings", "job_id"], "Expected a setting that can change, got 'job_id'."),
+        ({"settings": {"max_epochs": 0}}, ["settings", "max_epochs"], "greater than or equal to 1"),
+        ({"settings": {"batch_sizes": [8]}, "add_batch_sizes": [9]}, ["settings", "batch_sizes"], "got both"),
+        ({"remove_batch_sizes": [16]}, ["settings"], "Expected default_batch_size among batch_sizes [8, 32], got 16."),
+        ({"setings": {}}, ["setings"], "Extra inputs are not permitted"),
+    ],
+)
+def test_changes_that_make_no_sense(client, change, place, message):
+    """422 names the field, and nothing changes."""
+    answer = patched(client, **change)
+    assert answer.status_code == 422
+    (fault,) = answer.json()["detail"]
+    assert fault["loc"] == ["body", *place]
+    assert message in fault["msg"]
+    assert [event["kind"] for event in events(client)] == ["registered"]
+
+
+def test_changes_of_jobs_that_are_not_there(client):
+    """404, whichever it is."""
+    assert client.patch("/jobs", json={"job_id": "x"}).status_code == 404
+    assert client.post("/jobs/reset", json={"job_id": "x"}).status_code == 404
+    assert client.post("/jobs/clone", json={"job_id": "x", "new_job_id": "y"}).status_code == 404
+
+
+CONVERGED = {"converged": True, "epochs": 20}
+FAILED = {"converged": False, "epochs": 100}
+
+
+@pytest.mark.parametrize(
+    ("changes", "trial", "counts"),
+    [
+        ({"target_metric": 0.6}, CONVERGED, False),
+        ({"higher_is_better_metric": False}, CONVERGED, False),
+        ({"gpu_model": "A100"}, CONVERGED, False),
+        ({"max_power": 101.0}, {"converged": None}, False),
+        ({"batch_sizes": [16, 32]}, CONVERGED, False),
+        ({"batch_sizes": [8, 16]}, CONVERGED, True),
+        ({"max_epochs": 101}, CONVERGED, True),
+        ({"max_epochs": 101}, FAILED, False),
+        ({"max_epochs": 99}, CONVERGED, True),
+        ({"max_epochs": 19}, CONVERGED, False),
+        ({"max_epochs": 99}, {"converged": True, "epochs": None}, False),
+        ({"max_epochs": 99}, FAILED, False),
+        ({"max_epochs": 1}, {"converged": None}, True),
+        ({"beta_knob": 3.0}, FAILED, False),
+        ({"beta_knob": None}, FAILED, False),
+        ({"beta_knob": 1.5}, FAILED, True),
+        ({"beta_knob": 3.0}, CONVERGED, True),
+        ({"eta_knob": 1.0}, FAILED, True),
+        ({"eta_knob": 1.0}, CONVERGED | {"energy_j": 0.0}, False),
+        ({"window_size": 5, "mab_seed": 7, "num_pruning_rounds": 1, "mab_prior_mean": 1.0}, FAILED, True),
+    ],
+)
+def test_what_still_counts(changes, trial, counts):
+    """By hand: of a trial of batch size 8, in a job of up to 100 epochs."""
+    old = JobSpec(**SPEC)
+    evidence = Evidence(**{"batch_size": 8, "time_s": 1.0, "energy_j": 50.0, "epochs": None} | trial)
+    assert still_counts(old, changed_spec(old, changes), evidence) is counts

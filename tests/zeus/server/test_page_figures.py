@@ -1,0 +1,183 @@
+"""Figures of the status pages: what was saved, why a batch size is next, and where charts put things, by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bftrainer.zeus.server.messages import JobSpec
+from bftrainer.zeus.server.pages.job_facts import saved_texts
+from bftrainer.zeus.server.pages.next_choice import next_choice
+from bftrainer.zeus.server.pages.savings import by_batch_size, savings
+from bftrainer.zeus.server.pages.trial_charts import HEIGHT, LEFT, RIGHT, SERIES, WIDTH, Plotted, chart, series_of, si
+from bftrainer.zeus.server.tuned_job import EndedTrial, TrialType, TunedJob
+from tests.zeus.server.support import SPEC
+
+
+def gathered(size, converged, *values):
+    """A row of moments of results that used so much energy, in twice the time."""
+    row = {"batch_size": size, "converged": converged, "number": len(values)}
+    for name, factor in (("cost", 3.0), ("energy", 1.0), ("time", 2.0)):
+        scaled = np.array(values) * factor
+        row |= {f"mean_{name}": scaled.mean(), f"squares_{name}": ((scaled - scaled.mean()) ** 2).sum()}
+    return SimpleNamespace(**row)
+
+
+def test_savings_by_hand():
+    """Three runs with 16 used 10 less each than the default's mean, a failure 25: 5 J are saved, give or take."""
+    figures = by_batch_size(
+        [gathered(32, True, 90.0, 110.0), gathered(16, True, 90.0, 90.0, 90.0), gathered(8, False, 25.0)]
+    )
+    found = savings(figures, 32)
+    assert (found.recurrences, found.with_default, found.missed) == (5, 2, 1)
+    assert found.energy.amount == pytest.approx(3 * 10 - 25)
+    assert found.energy.instead == pytest.approx(500.0)
+    # Student's t with one degree of freedom, the spread of 90 and 110, three runs that are replaced.
+    assert found.energy.half_width == pytest.approx(12.7062 * 200**0.5 * (3 + 9 / 2) ** 0.5, rel=1e-5)
+    assert found.time.amount == pytest.approx(2 * found.energy.amount)
+    assert saved_texts(found, 3.6e6)["money saved"] == f"5.00 ± {found.energy.half_width:,.2f} (1.0%; it may be none)"
+
+
+def test_the_interval_holds_what_it_promises():
+    """Of 2,000 jobs whose runs vary alike, the interval holds the truth of 95 %: what the default would have used."""
+    rng = np.random.default_rng(1)
+    held = 0
+    for _ in range(2_000):
+        seen, instead = rng.normal(100.0, 10.0, 4), rng.normal(100.0, 10.0, 6)
+        tuned = rng.normal(80.0, 5.0, 6)
+        found = savings(by_batch_size([gathered(32, True, *seen), gathered(16, True, *tuned)]), 32).energy
+        held += abs(found.amount - (instead.sum() - tuned.sum())) <= found.half_width
+    assert 0.935 < held / 2_000 < 0.965
+
+
+@pytest.mark.parametrize("rows", [[], [gathered(16, True, 1.0)], [gathered(32, True, 1.0), gathered(32, False, 9.0)]])
+def test_too_few_runs_with_the_default_give_no_figure(rows):
+    """One run tells no spread; the text says how many there are."""
+    found = savings(by_batch_size(rows), 32)
+    assert (found.energy, found.time) == (None, None)
+    assert saved_texts(found, 0.3)["energy saved"].startswith(f"not known: {found.with_default} of the 2 runs")
+
+
+def job(**fields):
+    """A job's state."""
+    return TunedJob.new(JobSpec(**SPEC | {"beta_knob": None} | fields), seed=1)
+
+
+def yes(_):
+    """Every trial is running."""
+    return True
+
+
+def no(_):
+    """No trial is running."""
+    return False
+
+
+def ended(tuned, number, *, converged=True):
+    """Type of a trial that is handed out, and ends with a cost that depends on its number too."""
+    size, kind = tuned.choose(number, yes)
+    tuned.learn(EndedTrial(number, kind, size, size / 2 + number / 4, converged), published=False)
+    return kind
+
+
+def test_reasons_while_batch_sizes_are_pruned():
+    """What is tried next, in which round, what it has found, and what is left to try; and what runs beside a trial."""
+    tuned = job()
+    first = next_choice(TunedJob.from_dict(tuned.to_dict(), tuned.spec, None, 16), 1, yes)
+    assert (first.batch_size, first.beliefs) == (16, ())
+    assert first.reasons[0] == "16 is the next to try."
+    assert first.reasons[1].startswith("Round 1 of 2 of the pruning: from 16, the default, it tries smaller")
+    assert first.reasons[2] == "Reached the target in this round: none yet. Still to try in it: 8, 32."
+    ended(tuned, 1)
+    tuned.choose(2, yes)  # 8 is being explored
+    beside = next_choice(TunedJob.from_dict(tuned.to_dict(), tuned.spec, 8.25, 16), 3, yes)
+    assert beside.batch_size == 16
+    assert beside.reasons[0] == "Trial 2 explores 8 now; what starts beside that gets 16, the cheapest so far."
+    assert beside.reasons[2] == "Reached the target in this round: 16 at 8.25 J. Still to try in it: 32."
+    again = next_choice(TunedJob.from_dict(tuned.to_dict(), tuned.spec, 8.25, 16), 3, no)
+    assert again.reasons[0] == "8 is the next to try."
+
+
+def test_reasons_of_the_bandit_are_the_draws_of_the_next_trial():
+    """The draws that are shown are those that the job itself draws next, and its generator stays where it was."""
+    tuned = job(num_pruning_rounds=1)
+    assert [ended(tuned, number) for number in (1, 2, 3)] == [TrialType.EXPLORATION] * 3
+    state = tuned.to_dict()
+    begins = next_choice(TunedJob.from_dict(state, tuned.spec, 4.0, 8), 4, yes)
+    assert begins.reasons[0].startswith(
+        "The pruning is over: 8, 16, 32 are left. Each batch size has to have 2 results"
+    )
+    for number in range(4, 12):
+        ended(tuned, number)
+    state = tuned.to_dict()
+    shown = next_choice(TunedJob.from_dict(state, tuned.spec, 4.0, 8), 99, yes)
+    assert state == tuned.to_dict()
+    size, kind = tuned.choose(99, yes)
+    assert (shown.batch_size, kind) == (size, TrialType.MAB)
+    assert {arm.batch_size: -arm.drawn_j for arm in shown.beliefs} == tuned.pruned.bandit.drawn
+    assert min(shown.beliefs, key=lambda arm: arm.drawn_j).batch_size == size
+    assert f"the lowest wins: that of {size}" in shown.reasons[0]
+    for arm in shown.beliefs:
+        belief = tuned.pruned.bandit.beliefs[arm.batch_size]
+        assert arm.mean_j == -belief.mean
+        assert arm.half_width_j == pytest.approx(1.959964 / belief.precision**0.5)
+
+
+def test_reasons_when_nothing_is_left():
+    """No batch size, and why."""
+    tuned = job(num_pruning_rounds=1, batch_sizes=[16])
+    ended(tuned, 1, converged=False)
+    assert next_choice(tuned, 9, no).batch_size is None
+
+
+def test_the_chart_by_hand():
+    """Costs grow upwards from 0, results go rightwards, each batch size has its colour and its shape."""
+    series = series_of([16, 8])
+    assert series == {8: 0, 16: 1}
+    points = [Plotted(5, 0.0, 0, True, "a"), Plotted(6, 50.0, 1, False, "b"), Plotted(9, 80.0, 0, True, "c", 20.0)]
+    drawn = chart("cost", "J", "result", points)
+    assert [(mark.x, mark.y, mark.filled) for mark in drawn.marks] == [
+        (LEFT, 178.0, True),
+        (170.5, 95.0, False),
+        (WIDTH - RIGHT, 45.2, True),
+    ]
+    assert (drawn.marks[2].low, drawn.marks[2].high) == (78.4, 12.0)
+    assert drawn.across == [(LEFT, "5"), (265.0, "7"), (WIDTH - RIGHT, "9")]
+    assert [text for _, text in drawn.up] == ["0 J", "50 J", "100 J"]
+    assert len(set(SERIES.values())) == len(SERIES)
+    (alone,) = chart("cost", "J", "result", [Plotted(1, 0.0, 0, True, "")]).marks
+    assert (alone.x, alone.y) == ((LEFT + WIDTH - RIGHT) / 2, 178.0)
+
+
+def test_metrics_need_no_zero_and_show_what_was_to_be_reached():
+    """The axis of a metric holds just the values and the target; equal ones are in the middle."""
+    drawn = chart("metric", "", "epoch", [Plotted(1, 0.9, 0, True, ""), Plotted(2, 0.92, 0, True, "")], level=0.95)
+    assert [text for _, text in drawn.up] == ["0.9", "0.925", "0.95"]
+    assert drawn.level == 12.0
+    same = chart("metric", "", "epoch", [Plotted(1, 0.8, 0, True, "")], level=0.1 + 0.7)
+    assert same.marks[0].y == same.level == (178.0 + 12.0) / 2
+    assert HEIGHT > 178.0
+
+
+def test_many_names_along_an_axis_are_thinned():
+    """Of 100 batch sizes ten are named."""
+    points = [Plotted(index, 1.0, 0, True, "") for index in range(100)]
+    drawn = chart("cost", "J", "batch size", points, names={float(index): f"{index}" for index in range(100)})
+    assert [text for _, text in drawn.across] == [f"{index}" for index in range(0, 100, 10)]
+
+
+@pytest.mark.parametrize(
+    ("number", "half", "text"),
+    [
+        (None, None, "–"),
+        (1234.5, None, "1.234 k"),
+        (-2e7, 1.25e5, "-20 ± 0.12 M"),
+        (0.5, None, "0.5 "),
+        (3, 0.0, "3 ± 0 "),
+    ],
+)
+def test_numbers_are_short(number, half, text):
+    """Four digits and a prefix, which an interval shares."""
+    assert si(number, half) == text
