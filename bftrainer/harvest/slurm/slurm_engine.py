@@ -37,7 +37,7 @@ NAME, LOG, _SCRIPT = "carriers.name", "carriers.log", "carrier-*.sh"
 _TICK_S, _SLACK_S, _LAST_S = 0.2, 5.0, 60.0
 """What a carrier may take to end beyond the grace time."""
 _SETTLE_S = 3.0
-"""While carriers leave, and so long after that, no nodes are taken: the job that they left for has not begun."""
+"""While carriers leave, and so long after that, no others come: the job that they left for has not begun."""
 _SIGNAL_S = 10.0
 """Within that a carrier has to say that it was asked to end."""
 _REFUSED_S = 60.0
@@ -58,12 +58,14 @@ exec {python} -m bftrainer.harvest.agent {host} {port} "$1" "$SLURM_JOB_ID" {hol
 
 @dataclass(slots=True)
 class _Carrier:
-    """A job that is to hold a node, or does, and when it is cancelled."""
+    """A job that is to hold a node, or does, and when it is cancelled; `taken` is one that leaves for somebody else."""
 
     node: str
     since_s: float
     up: bool = False
     leaving: bool = False
+    released: bool = False
+    taken: bool = False
     vanished: bool = False
     until_s: float = 1e18
 
@@ -124,7 +126,7 @@ class SlurmCarriers:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._hub.watch(self._wake, partial(os.eventfd_read, self._wake))
         self._idle: set[str] = set()
-        self._due_s = self._looked_s = self._lost_s = self._refused_until_s = 0.0
+        self._due_s = self._settled_s = self._refused_until_s = 0.0
         self._trouble = ""
         self._test: str | None = None
         self._tested, self._waiting, self._failures = False, list[str](), 0
@@ -178,7 +180,7 @@ class SlurmCarriers:
         """
         now_s = time.monotonic()
         if now_s >= self._due_s:
-            self._due_s, self._looked_s = 1e18, now_s
+            self._due_s = 1e18
             self._ask(self._looked, self._look)
         heard = self._hub.poll(min(timeout_s, self._due_s - now_s))
         events: list[HarvestEvent] = []
@@ -211,9 +213,9 @@ class SlurmCarriers:
                 self._ask(_ignored, partial(self._jobs.cancel, event.carrier, signal="TERM"))
         elif isinstance(event, CarrierLeaving):
             self._tested |= is_test
-            self._leaves(carrier)
+            self._leaves(carrier, taken=not (is_test or carrier.released))
         elif not carrier.leaving:
-            self._leaves(carrier)
+            self._leaves(carrier, taken=True)
             carrier.up = False
             self._ask(_ignored, self._jobs.cancel, event.carrier)
             # Its ranks, which are asked to end, may take so long.
@@ -222,16 +224,33 @@ class SlurmCarriers:
             return self._buried(event.carrier)
         return [] if is_test else [event]
 
-    def _leaves(self, carrier: _Carrier) -> None:
-        carrier.leaving = True
+    def _leaves(self, carrier: _Carrier, *, taken: bool) -> None:
+        """If somebody wants its node, and perhaps others, those that have not come yet do not come in between."""
+        carrier.leaving, carrier.taken = True, taken
         carrier.until_s = min(carrier.until_s, time.monotonic() + self._grace_s + _SLACK_S)
         self._idle.discard(carrier.node)
+        for number, other in self._carriers.items() if taken else ():
+            if not (other.up or other.leaving):
+                self._withdraw(number, other)
+
+    def _withdraw(self, number: str, carrier: _Carrier) -> None:
+        """Cancel a carrier that has not come yet."""
+        carrier.leaving = carrier.released = True
+        carrier.until_s = time.monotonic()
+        self._ask(_ignored, self._jobs.cancel, number)
+
+    @property
+    def _is_contended(self) -> bool:
+        """Whether a job is waiting for nodes that carriers leave, or may be about to begin on them."""
+        return time.monotonic() < self._settled_s or any(carrier.taken for carrier in self._carriers.values())
 
     def _buried(self, number: str) -> list[HarvestEvent]:
         """A carrier is gone, with all that it has started, or never came."""
-        node = self._carriers.pop(number).node
+        carrier = self._carriers.pop(number)
+        node = carrier.node
         self._idle.discard(node)
-        self._lost_s = time.monotonic()
+        if carrier.taken:
+            self._settled_s = time.monotonic() + _SETTLE_S
         if number == self._test:
             self._test, waiting, self._waiting = None, self._waiting, []
             if self._tested:
@@ -263,16 +282,15 @@ class SlurmCarriers:
                 events += self._vanished(number, carrier)
             elif listed[number] == "PENDING":
                 if cause not in _MAY_START or now_s > carrier.since_s + LONGEST_WAIT_S:
-                    carrier.leaving, carrier.until_s = True, now_s
-                    self._ask(_ignored, self._jobs.cancel, number)
+                    self._withdraw(number, carrier)
             elif now_s > carrier.until_s:
                 self._ask(_ignored, self._jobs.cancel, number)
             elif carrier.up and cause in _WITHDRAWN:
                 self.release(carrier.node, number)
         idle = {node for node, cause in pool.items() if cause is None}
-        leaving = any(carrier.leaving for carrier in self._carriers.values())
-        if leaving or self._looked_s < self._lost_s + _SETTLE_S or now_s < self._refused_until_s:
-            idle &= {carrier.node for carrier in self._carriers.values() if carrier.up and not carrier.leaving}
+        idle -= {carrier.node for carrier in self._carriers.values() if carrier.leaving}
+        if self._is_contended or now_s < self._refused_until_s:
+            idle &= {carrier.node for carrier in self._carriers.values()}
         came, went = sorted(idle - self._idle), sorted(self._idle - idle)
         self._idle = idle
         return [*events, PoolChanged(tuple(came), tuple(went))] if came or went else events
@@ -307,6 +325,8 @@ class SlurmCarriers:
         self._carriers[number] = _Carrier(node, now_s)
         if self._test == "":
             self._test = number
+        if self._is_contended:
+            self._withdraw(number, self._carriers[number])
         return []
 
     def _complain(self, trouble: str) -> None:
@@ -332,6 +352,7 @@ class SlurmCarriers:
         self._hub.release(node, carrier)
         if carrier in self._carriers:
             known = self._carriers[carrier]
+            known.released = True
             known.until_s = min(known.until_s, time.monotonic() + self._grace_s + _SLACK_S)
 
     def start(self, rank: StartRank) -> None:
