@@ -70,7 +70,7 @@ def next_choice(tuned: TunedJob, number: int, runs: Callable[[int], bool]) -> Ne
     pruning, rounds, left = tuned.stage is Stage.PRUNING, manager.num_pruning_rounds, list(manager.batch_sizes)
     exploring = {size: trial for size, trial in tuned.exploring.items() if runs(trial)} if pruning else {}
     try:
-        size, kind = tuned.choose(number, runs)
+        size, kind = tuned.choose(number, runs, parallel=tuned.spec.parallel_explorations)
     except NothingConvergedError:
         return NextChoice(None, ("No batch size reached the target in a round of the pruning, so none is left.",))
     if kind is TrialType.MAB:
