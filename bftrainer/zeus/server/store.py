@@ -225,8 +225,11 @@ class Transaction:
         return _summary(self._job(job_id))
 
     def tuned(self, job_id: str) -> TunedJob:
-        """Return the state of a job's tuning for display, without the rewards."""
-        return _tuned(self._job(job_id))
+        """Return the state of a job's tuning for display, with the rewards only if the next choice depends on them."""
+        tuned = _tuned(self._job(job_id))
+        if tuned.played:
+            self._add_rewards(job_id, 0, tuned.pruned.rewards)
+        return tuned
 
     def _job(self, job_id: str, find: Select[Any] = tables.FIND_JOB) -> Row[Any]:
         row = self._connection.execute(find, {"job": _name(job_id)}).first()
@@ -291,13 +294,13 @@ class Transaction:
             self._kept.popitem(last=False)
         if kept.observations < row.observations:
             kept.changing = True
-            missing = self._connection.execute(
-                tables.COSTS_SINCE, {"job": row.job_id, "known": kept.observations}
-            ).all()
-            for size, cost in missing:
-                kept.rewards.setdefault(size, RewardLog()).append(-cost)
+            self._add_rewards(row.job_id, kept.observations, kept.rewards)
             kept.observations, kept.changing = row.observations, False
         return kept
+
+    def _add_rewards(self, job_id: str, known: int, rewards: dict[int, RewardLog]) -> None:
+        for size, cost in self._connection.execute(tables.COSTS_SINCE, {"job": job_id, "known": known}).all():
+            rewards.setdefault(size, RewardLog()).append(-cost)
 
 
 class JobStore:
