@@ -233,7 +233,8 @@ def test_reports_do_not_hide_a_step_without_events(tmp_path):
     for time_s, events, earlier in steps:
         if earlier:
             first.step(time_s - 1.0, earlier)
-        journal.add(first, events, first.step(time_s, events), earlier)
+        effects = first.step(time_s, events)
+        journal.add(first, earlier, events, effects)
     journal.close()
     journal = EventJournal(tmp_path)
     journal.replay(again)
