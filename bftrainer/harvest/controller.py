@@ -88,21 +88,21 @@ class Controller:
         return self.start_ns / NS_PER_S
 
     def step(self, time_s: float, events: Sequence[HarvestEvent] = ()) -> list[Effect]:
-        """Take in what happened until a time, and say what is to be done.
+        """Take in what happened until a time, and say what is to be done; reports alone change nothing.
 
         Raises
         ------
         SolverError
             If the solver fails, and its fallback too.
         """
-        self.time_s = max(time_s, self.time_s + _STEP_S)
-        self.changed = not events or any(not isinstance(event, Progressed) for event in events)
-        if not self.changed:
-            self._effects = []
+        self._effects = []
+        if events and all(isinstance(event, Progressed) for event in events):
+            self.changed = False
             for event in events:
                 self._happened(event)
             return self._effects
-        pool, self._effects, self._completed, self._submitted = self.pool, [], [], []
+        self.time_s = max(time_s, self.time_s + _STEP_S)
+        pool, self._completed, self._submitted = self.pool, [], []
         events, pool.later, pool.left = [*pool.later, *events], [], []
         for event in events:
             self._happened(event)

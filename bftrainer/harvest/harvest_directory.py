@@ -73,27 +73,31 @@ class EventJournal:
     def add(
         self,
         controller: Controller,
-        events: Sequence[HarvestEvent],
+        reports: Sequence[HarvestEvent],
+        events: Sequence[HarvestEvent] | None,
         effects: Sequence[Effect] = (),
-        earlier: Sequence[HarvestEvent] = (),
     ) -> None:
-        """Write a step of the controller: the events, what was decided, and which carriers were asked for.
+        """Write a step of the controller.
 
-        What steps before it took in that changed nothing, `earlier`, stands apart: a step of such events alone is one
-        that decides nothing, but one without events may.
+        Parameters
+        ----------
+        controller : Controller
+            After the step.
+        reports : sequence of HarvestEvent
+            What was taken in before, by steps that changed nothing and were not written.
+        events : sequence of HarvestEvent or None
+            What the step took in; None: there are reports alone.
+        effects : sequence of Effect
+            Of the step: carriers that were asked for are written too, as is what was decided.
         """
-        answer = controller.allocator.result
-        asked = [node for effect in effects if isinstance(effect, Request) for node in effect.nodes]
-        self._append(
-            {
-                "time_s": controller.time_s,
-                "earlier": [event_table(event) for event in earlier],
-                "events": [event_table(event) for event in events],
-                "asked": asked,
-                "answer": None if answer is None else result_table(answer),
-            }
-        )
-        controller.allocator.result = None
+        frame: dict[str, Any] = {"reports": list(map(event_table, reports))}
+        if events is not None:
+            answer = controller.allocator.result
+            asked = [node for effect in effects if isinstance(effect, Request) for node in effect.nodes]
+            frame |= {"time_s": controller.time_s, "events": list(map(event_table, events)), "asked": asked}
+            frame |= {"answer": None if answer is None else result_table(answer)}
+            controller.allocator.result = None
+        self._append(frame)
 
     def end(self, reason: str) -> None:
         """Write that it is over."""
@@ -104,14 +108,14 @@ class EventJournal:
         controller.replaying, reason = True, None
         for frame in self._frames:
             reason = frame.get("end")
-            if reason is None:
+            if frame.get("reports"):
+                controller.step(controller.time_s, list(map(event_of, frame["reports"])))
+            if "events" in frame:
                 if frame["answer"] is not None:
                     controller.allocator.answers.append(result_of(frame["answer"]))
-                if frame["earlier"]:
-                    controller.step(0.0, [event_of(table) for table in frame["earlier"]])
-                controller.step(frame["time_s"], [event_of(table) for table in frame["events"]])
+                controller.step(frame["time_s"], list(map(event_of, frame["events"])))
                 controller.pool.expect(frame["asked"], controller.time_s)
-                controller.allocator.result = None
+        controller.allocator.result = None
         controller.replaying = False
         return reason
 

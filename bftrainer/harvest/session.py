@@ -45,7 +45,7 @@ from bftrainer.runs import ReplayConfig, RunResult
 
 _TICK_S = 0.5
 _STATUS_S = 2.0
-_FLUSH_S = 60.0
+_REPORTS_S = 60.0
 _NOTES = 50
 
 
@@ -146,15 +146,14 @@ class HarvestSession:
         """Let the controller take a step, and do what it says; why the harvest is over, None if it is not."""
         controller, reason = self.controller, None
         effects = controller.step(time_s, events)
-        if controller.changed or (self._reports and self._is_due("flush", _FLUSH_S)):
+        for event in () if controller.changed else events:
+            if isinstance(event, Progressed):
+                # Of many reports the first and the last one count.
+                self._reports.setdefault((event.task, event.generation), [event])[1:] = [event]
+        if controller.changed or (self._reports and self._is_due("reports", _REPORTS_S)):
             earlier = [report for reports in self._reports.values() for report in reports]
             self._reports.clear()
-            self.journal.add(controller, events, effects, earlier)
-        else:
-            for event in events:
-                if isinstance(event, Progressed):
-                    # Of many reports the first and the last one count.
-                    self._reports.setdefault((event.task, event.generation), [event])[1:] = [event]
+            self.journal.add(controller, earlier, events if controller.changed else None, effects)
         for effect in effects:
             match effect:
                 case Request():
@@ -221,7 +220,7 @@ def opened_session(
         reason = journal.replay(controller)
         if reason is None:
             controller.step(controller.time_s, [Restarted()])
-            journal.add(controller, [Restarted()])
+            journal.add(controller, (), [Restarted()])
     else:
         journal.begin({"start_ns": start_ns, "settings": asked})
     first += [Submitted(str(file), task.table) for task in tasks if task.name not in controller.tasks]

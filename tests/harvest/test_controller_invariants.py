@@ -24,11 +24,12 @@ from bftrainer.harvest.harvest_events import (
     StopRank,
     Submitted,
 )
+from bftrainer.harvest.session import HarvestSession
 from bftrainer.objectives import throughput
 from bftrainer.replay import Settings
+from bftrainer.runs import ReplayConfig
 from tests.harvest.worlds_of_nodes import START_NS, controller, progress, table
 
-SETTINGS = Settings(objective=throughput, solver="dp")
 NODES = ("n1", "n2", "n3", "n4", "n5")
 STEPS = st.lists(
     st.tuples(
@@ -44,8 +45,8 @@ STEPS = st.lists(
 class World:
     """Carriers and ranks as a machine has them; complains if it is told to do what cannot be done."""
 
-    def __init__(self, made, journal=None):
-        self.made, self.journal, self.time_s = made, journal, 0.0
+    def __init__(self, made, session=None):
+        self.made, self.session, self.time_s = made, session, 0.0
         self.carriers, self.ranks, self.leaving = {}, {}, set()
         self.saved, self.work, self.over = {}, {}, None
         self.number = 0
@@ -53,36 +54,56 @@ class World:
     def tell(self, *events):
         """Let the controller take a step, and do what it says."""
         self.time_s += 0.5
-        effects = self.made.step(self.time_s, events)
-        if self.journal is not None and (events or self.made.changed):
-            self.journal.add(self.made, events, effects)
-        for effect in effects:
-            match effect:
-                case Request():
-                    for node in effect.nodes:
-                        assert node not in self.carriers
-                        self.number += 1
-                        self.carriers[node] = f"c{self.number}"
-                    self.tell(*(CarrierUp(node, self.carriers[node]) for node in effect.nodes))
-                case StartRank():
-                    assert self.carriers[effect.node] == effect.carrier
-                    assert effect.node not in self.leaving
-                    assert effect.node not in self.ranks, "generations overlap on a node"
-                    self.ranks[effect.node] = effect
-                    if effect.rank == 0:
-                        name = effect.task.name
-                        self.work[name] = self.saved.setdefault(name, 0.0)
-                case StopRank():
-                    self.exits(effect.node, 0)
-                case Release():
-                    self.leave(effect.node)
-                case HarvestEnded():
-                    self.over = effect.reason
+        if self.session is not None:
+            self.over = self.session.take_in(self, self.time_s, events)
+        else:
+            for effect in self.made.step(self.time_s, events):
+                self.do(effect)
         for life in self.made.tasks.values():
             here = {node for node, each in self.made.pool.carriers.items() if each.told and not each.leaving}
             assert life.nodes <= here, "a task holds a node that left"
             assert not (life.is_over and life.nodes)
             assert life.saved <= self.saved.get(life.name, 0.0)
+
+    def do(self, effect):
+        """Do what the controller says, as a session does."""
+        match effect:
+            case Request():
+                self.request(effect.nodes)
+            case StartRank():
+                self.start(effect)
+            case StopRank():
+                self.stop(effect)
+            case Release():
+                self.release(effect.node, effect.carrier)
+            case HarvestEnded():
+                self.over = effect.reason
+
+    def request(self, nodes):
+        """Carriers come at once."""
+        for node in nodes:
+            assert node not in self.carriers
+            self.number += 1
+            self.carriers[node] = f"c{self.number}"
+        self.tell(*(CarrierUp(node, self.carriers[node]) for node in nodes))
+
+    def start(self, rank):
+        """A rank starts, from what was saved."""
+        assert self.carriers[rank.node] == rank.carrier
+        assert rank.node not in self.leaving
+        assert rank.node not in self.ranks, "generations overlap on a node"
+        self.ranks[rank.node] = rank
+        if rank.rank == 0:
+            self.work[rank.task.name] = self.saved.setdefault(rank.task.name, 0.0)
+
+    def stop(self, rank):
+        """A rank ends as it was asked to."""
+        self.exits(rank.node, 0)
+
+    def release(self, node, carrier):
+        """A carrier goes as it was asked to."""
+        assert self.carriers[node] == carrier
+        self.leave(node)
 
     def exits(self, node, status):
         """A rank ends; told to, the first one has saved."""
@@ -138,9 +159,9 @@ class World:
             self.tell(Restarted())
 
 
-def drawn(steps, journal=None):
+def drawn(steps):
     """A world in which these things have happened."""
-    world = World(controller(settle_s=0.0), journal)
+    world = World(controller(settle_s=0.0))
     world.made.step(
         0.1,
         [
@@ -171,21 +192,21 @@ def test_nothing_impossible_is_asked_for(steps):
 
 @given(steps=STEPS)
 def test_the_journal_replays(steps, tmp_path_factory):
-    """What is read again from a journal leads to the same state, to the last bit."""
+    """What a session has written leads to the same state when it is read again, to the last bit."""
     place = tmp_path_factory.mktemp("journal")
-    journal = EventJournal(place)
+    journal, first = EventJournal(place), controller(settle_s=0.0)
     journal.begin({"start_ns": START_NS, "settings": {}})
-    again = Controller(
-        Settings(objective=throughput, solver="dp", startup_cost="full"), START_NS, HarvestLimits(settle_s=0.0)
-    )
-    first = controller(settle_s=0.0)
-    world = World(first, journal)
-    journal.add(first, [Submitted("tasks.toml", table())])
+    journal.add(first, (), [Submitted("tasks.toml", table())])
+    session = HarvestSession(place, journal, first, ReplayConfig(baseline=False), say=lambda _: None)
+    world = World(first, session)
     for step in steps:
         if world.over is None:
             world.happen(*step)
+    world.tell(Asked("drain"))
     journal.close()
     journal = EventJournal(place)
+    settings = Settings(objective=throughput, solver="dp", startup_cost="full")
+    again = Controller(settings, START_NS, HarvestLimits(settle_s=0.0))
     assert journal.replay(again) is None
     journal.close()
     assert again.tasks == first.tasks
@@ -193,28 +214,3 @@ def test_the_journal_replays(steps, tmp_path_factory):
         assert getattr(again.allocator.state, name) == getattr(first.allocator.state, name)
     for name in ("owner", "counts", "progress", "status"):
         assert (getattr(again.allocator.state, name) == getattr(first.allocator.state, name)).all()
-
-
-def test_reports_do_not_hide_a_step_without_events(tmp_path):
-    """Reports that change nothing are written with the next step that does, and a start that is due is replayed."""
-    journal, again = EventJournal(tmp_path), Controller(SETTINGS, START_NS, HarvestLimits(settle_s=0.0))
-    journal.begin({"start_ns": START_NS, "settings": {}})
-    first = Controller(SETTINGS, START_NS, HarvestLimits(settle_s=0.0))
-    one, two = table("a", max_nodes=1), table("b", max_nodes=1)
-    steps = [
-        (0.0, [Submitted("tasks.toml", one), Submitted("tasks.toml", two)], []),
-        (1.0, [PoolChanged(("n1", "n2"))], []),
-        (2.0, [CarrierUp("n1", "c1"), CarrierUp("n2", "c2")], []),
-        (3.0, [RankExited("a", 1, "n1", 1)], []),
-        (5.0, [], [progress("b", 1, 10.0, 0.0, 4.0)]),
-    ]
-    for time_s, events, earlier in steps:
-        if earlier:
-            first.step(time_s - 1.0, earlier)
-        journal.add(first, events, first.step(time_s, events), earlier)
-    journal.close()
-    journal = EventJournal(tmp_path)
-    journal.replay(again)
-    journal.close()
-    assert again.tasks == first.tasks
-    assert first.tasks["a"].generations == 2

@@ -1,10 +1,17 @@
-"""kill -9 of what a harvest on this machine consists of; of one on Slurm, see `test_harvest_on_slurm`."""
+"""Harvests that are disturbed: kill -9 of their parts, strangers at their port, requests while they run."""
 
 from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
 
 import pytest
 
 from benchmarks.harvest.kills import KINDS, killed
+from tests.harvest.test_harvest_command import SCRIPT, TASK
+from tests.waiting import until
 
 
 @pytest.mark.slow
@@ -12,3 +19,33 @@ from benchmarks.harvest.kills import KINDS, killed
 def test_what_is_killed_goes_on(tmp_path, kind):
     """Three kills of one kind: tasks go on from their checkpoints, nothing is left, the journal replays."""
     assert killed(tmp_path, 5, 3, work=8_000.0, kinds=[kind]) == [kind] * 3
+
+
+@pytest.mark.slow
+def test_tasks_come_and_go_while_it_runs(tmp_path):
+    """A task is added, another one removed, then all is stopped: each is told and done within the running harvest."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    for name, file in (("a", "live.toml"), ("b", "more.toml")):
+        (tmp_path / file).write_text("schema = 1\n" + TASK.format(name, 1e6, json.dumps([sys.executable, str(script)])))
+    bftrainer = [sys.executable, "-c", "from bftrainer.cli import main; main()", "harvest"]
+
+    def ask(*words):
+        return subprocess.run([*bftrainer, *words], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    def standing():
+        with suppress(OSError, ValueError):
+            status = json.loads((tmp_path / "h" / "status.json").read_text())
+            return {each["task"]: (each["status"], each["rate"] > 0) for each in status["tasks"]}
+        return {}
+
+    with subprocess.Popen([*bftrainer, "run", "live.toml", "--max-nodes", "2", "-o", "h"], cwd=tmp_path) as run:
+        until(lambda: standing().get("a") == ("active", True))
+        assert ask("add", "h", "more.toml") == "h: told.\n"
+        until(lambda: standing().get("b") == ("active", True))
+        ask("remove", "h", "a")
+        until(lambda: standing().get("a") == ("removed", False))
+        ask("stop", "h")
+        assert run.wait() == 0
+    assert "over (interrupted)" in ask("status", "h")
+    assert {task: state for task, (state, _) in standing().items()} == {"a": "removed", "b": "active"}

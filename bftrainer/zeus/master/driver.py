@@ -129,7 +129,8 @@ class Driver:
                     write_journal(self.logdir, progress)
                     self._notify("launching", launch, progress)
                     bound, show = progress.cost_bound_j, partial(self._notify, "printed")
-                    progress.made = make_run(self.logdir, plan, settings, launch, bound, show, (lock,))
+                    with progress.decisions.holding(launch):
+                        progress.made = make_run(self.logdir, plan, settings, launch, bound, show, (lock,))
                     # Saved first: if the server cannot be reached, the run need not be repeated.
                     write_journal(self.logdir, progress)
                     restore()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,10 @@ class Decisions(ABC):
     def close(self) -> None:
         """Release resources, such as connections; by default do nothing."""
         return
+
+    def holding(self, launch: Launch) -> AbstractContextManager[object]:  # noqa: ARG002
+        """Say for as long as the `with` block lasts that a run is going on; by default nobody is told."""
+        return nullcontext()
 
     @abstractmethod
     def lowest_cost_j(self) -> float:

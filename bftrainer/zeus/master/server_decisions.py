@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import JournalError, ServerRequestError, TuningInputError
+from bftrainer.zeus.lease import GONE, LEASE_S, Lease
 from bftrainer.zeus.master.hardware import Hardware
 from bftrainer.zeus.master.recurrences import Decisions, Launch, Plan
 from bftrainer.zeus.master.script import TrainingReport
@@ -16,14 +17,12 @@ from bftrainer.zeus.policies.published import NUM_EXPLORATION, PruningGTSBatchSi
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server.client import BatchSizeClient
-    from bftrainer.zeus.server.messages import JobSpec
+    from bftrainer.zeus.server.messages import JobSpec, TrialId
 
 logger = logging.getLogger(__name__)
 
 # Same value as in the policy.
 NUM_PRUNING_ROUNDS = 2
-# Statuses that answer a report on a trial that the server has ended, or never knew.
-_GONE = (400, 404)
 
 
 def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobSpec:
@@ -113,8 +112,13 @@ class ServerDecisions(Decisions):
 
     def choose(self) -> tuple[int, int | None]:
         """See `Decisions`."""
-        trial = self.client.predict(self._job_id)
+        trial = self.client.predict(self._job_id, LEASE_S)
         return trial.batch_size, trial.trial_number
+
+    def holding(self, launch: Launch) -> Lease:
+        """Renew the lease of a run's trial: if this master dies, its exploration is handed out again in minutes."""
+        trial = self._trial(launch)
+        return Lease(lambda: self.client.heartbeat(trial), LEASE_S)
 
     def lowest_cost_j(self) -> float:
         """See `Decisions`."""
@@ -123,10 +127,9 @@ class ServerDecisions(Decisions):
 
     def learn(self, launch: Launch, report: TrainingReport, cost_j: float, failed: bool) -> bool:  # noqa: ARG002
         """See `Decisions`; a run counts if the server finds that it reached its target within its cost bound."""
-        from bftrainer.zeus.server.messages import TrainingResult, TrialId
+        from bftrainer.zeus.server.messages import TrainingResult
 
-        assert launch.trial is not None  # the server numbers them
-        trial = TrialId(job_id=self._job_id, batch_size=launch.batch_size, trial_number=launch.trial)
+        trial = self._trial(launch)
         target = self.spec.target_metric
         try:
             if failed:
@@ -142,7 +145,7 @@ class ServerDecisions(Decisions):
             )
             return self.client.report(result).converged
         except ServerRequestError as error:
-            if error.status not in _GONE:
+            if error.status not in GONE:
                 raise
             logger.warning("The server has ended this trial already, so it does not count: %s", error)
             return False
@@ -171,6 +174,12 @@ class ServerDecisions(Decisions):
         except (ValidationError, LookupError, TypeError, AttributeError) as fault:
             raise JournalError(f"Expected a job on a server, got something else ({fault!r}).") from None
         return cls(client, spec, owned=True)
+
+    def _trial(self, launch: Launch) -> TrialId:
+        from bftrainer.zeus.server.messages import TrialId
+
+        assert launch.trial is not None  # the server numbers them
+        return TrialId(job_id=self._job_id, batch_size=launch.batch_size, trial_number=launch.trial)
 
     @property
     def _job_id(self) -> str:

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
+from bftrainer.zeus.lease import LEASE_S, Lease
 from bftrainer.zeus.server.local_server import SOCKET_SCHEME, find_address, find_token
 from bftrainer.zeus.server.messages import JobSpec, ReportResponse, TrainingResult, TrialId
 from bftrainer.zeus.server.state_messages import JobEdited, JobSummary, TrialRow
@@ -20,6 +21,8 @@ from bftrainer.zeus.server.state_messages import JobEdited, JobSummary, TrialRow
 if TYPE_CHECKING:
     import httpx
 
+# Most seconds that a server may have its clients wait.
+_LONGEST_WAIT_S = 60.0
 T = TypeVar("T")
 
 
@@ -38,6 +41,7 @@ _SPEC, _TRIAL = _answer(JobSpec), _answer(TrialId)
 _VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
 _EDITED = TypeAdapter(JobEdited)
 _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
+_TRIAL_FIELDS = set(TrialId.model_fields)
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
 _PASSING = frozenset({429, 502, 503, 504})
 
@@ -108,11 +112,12 @@ class BatchSizeClient:
             address = httpx.URL("")
         if address.scheme not in ("http", "https") or not address.host or socket == "":
             raise SettingsError(f"Expected an address such as http://127.0.0.1:8000, got {server_url!r}.")
-        token = token or find_token(self.server_url)
+        self._anonymous = token is None
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.retries, self.backoff_s, self._sleep = retries, backoff_s, sleep
         carrier = transport or (httpx.HTTPTransport(uds=socket) if socket else None)
         self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout_s, transport=carrier)
+        self._find_token()
 
     def register_job(self, spec: JobSpec) -> JobSpec:
         """Register a job, or check that it is registered with the same settings; return it with its name."""
@@ -121,9 +126,18 @@ class BatchSizeClient:
             spec = spec.model_copy(update={"job_id": f"{spec.job_id_prefix}-{uuid4().hex[:8]}"})
         return self._read(_SPEC, self._send("POST", "/jobs", json=spec.model_dump()))
 
-    def predict(self, job_id: str) -> TrialId:
-        """Start a trial: the batch size to run with, and the number to report under."""
-        params = {"job_id": job_id, "request_id": uuid4().hex}
+    def predict(self, job_id: str, lease_s: float | None = None) -> TrialId:
+        """Start a trial: the batch size to run with, and the number to report under.
+
+        Parameters
+        ----------
+        job_id : str
+            The job.
+        lease_s : float, optional
+            Seconds without a report or `heartbeat` after which an exploration is handed out again; by default a day.
+        """
+        lease = {} if lease_s is None else {"lease_s": lease_s}
+        params = {"job_id": job_id, "request_id": uuid4().hex} | lease
         return self._read(_TRIAL, self._send("GET", "/jobs/batch_size", params=params))
 
     def report(self, result: TrainingResult) -> ReportResponse:
@@ -131,9 +145,13 @@ class BatchSizeClient:
         # JSON has no NaN, the metric of a run that diverged; it is sent as text, which the server reads.
         return self._read(_VERDICT, self._send("POST", "/report", json=result.model_dump()))
 
+    def heartbeat(self, trial: TrialId) -> None:
+        """Say that a trial is running, which renews its lease; status 400 if it was ended."""
+        self._send("POST", "/trials/heartbeat", json=trial.model_dump(include=_TRIAL_FIELDS))
+
     def end_trial(self, trial: TrialId) -> None:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
-        self._send("PATCH", "/trials", json=trial.model_dump(include={"job_id", "batch_size", "trial_number"}))
+        self._send("PATCH", "/trials", json=trial.model_dump(include=_TRIAL_FIELDS))
 
     def void_trial(self, job_id: str, number: int, reason: str) -> JobSummary:
         """Have a trial count for nothing; return the job as it is without it."""
@@ -205,9 +223,18 @@ class BatchSizeClient:
             yield from page
             after = page[-1].trial_number
 
-    def trial(self, job_id: str) -> Trial:
-        """Start a trial that is ended at the end of the `with` block."""
-        return Trial(self, self.predict(job_id))
+    def trial(self, job_id: str, lease_s: float | None = LEASE_S) -> Trial:
+        """Start a trial that is ended at the end of the `with` block.
+
+        Parameters
+        ----------
+        job_id : str
+            The job.
+        lease_s : float or None
+            Seconds after which an exploration is handed out again if its process has died; a thread renews this lease
+            while the process lives. None: a day, and no thread.
+        """
+        return Trial(self, self.predict(job_id, lease_s), lease_s)
 
     def close(self) -> None:
         """Close the connections."""
@@ -228,21 +255,31 @@ class BatchSizeClient:
         if "json" in options:
             options |= {"content": json.dumps(options.pop("json")), "headers": {"Content-Type": "application/json"}}
         for attempt in range(self.retries + 1):
+            later_s = 0.0
             try:
+                self._find_token()
                 answer = self._http.request(method, path, **options)
             except httpx.HTTPError as error:
                 if attempt == self.retries:
                     why = str(error) or type(error).__name__
                     raise ServerRequestError(f"{self.server_url}: No answer from a batch-size server: {why}.") from None
             else:
+                self._anonymous = False  # whoever this is, a token is not looked for again
                 if answer.is_success:
                     return self._parsed(answer)
                 if gone_is_done and attempt and answer.status_code == 404:
                     return None
                 if answer.status_code not in _PASSING or attempt == self.retries:
                     raise self._refused(method, path, answer)
-            self._sleep(self.backoff_s * 2**attempt)
+                later = answer.headers.get("Retry-After", "")
+                later_s = min(float(later), _LONGEST_WAIT_S) if later.isdigit() else 0.0
+            self._sleep(max(self.backoff_s * 2**attempt, later_s))
         raise AssertionError("unreachable")
+
+    def _find_token(self) -> None:
+        """Take the token of this user's own server, which may have begun to listen only now."""
+        if self._anonymous and (token := find_token(self.server_url)) is not None:
+            self._http.headers["Authorization"] = f"Bearer {token}"
 
     def _parsed(self, answer: httpx.Response) -> Any:
         try:
@@ -281,9 +318,10 @@ class Trial:
         Whether the target was reached.
     """
 
-    def __init__(self, client: BatchSizeClient, trial: TrialId) -> None:
+    def __init__(self, client: BatchSizeClient, trial: TrialId, lease_s: float | None = None) -> None:
         self.client, self.id = client, trial
         self.finished = self.converged = False
+        self._lease = None if lease_s is None else Lease(lambda: client.heartbeat(trial), lease_s)
 
     @property
     def batch_size(self) -> int:
@@ -312,12 +350,21 @@ class Trial:
             raise TrainingStoppedError(f"{self.id.job_id}, trial {self.id.trial_number}: {verdict.message}")
         return verdict.converged
 
+    @property
+    def lost(self) -> bool:
+        """Whether the server has ended the trial meanwhile, so that its result will not count."""
+        return self._lease is not None and self._lease.lost
+
     def __enter__(self) -> Trial:
+        if self._lease is not None:
+            self._lease.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        if self._lease is not None:
+            self._lease.stop()
         if self.finished:
             return
         try:
@@ -332,9 +379,8 @@ def _reason(body: object) -> str:
     """Read the message of an error from its body."""
     if not isinstance(body, Mapping):
         return ""
-    if isinstance(detail := body.get("detail"), list):
-        return "; ".join(map(_fault, detail))
-    return str(body.get("message") or detail or "")
+    detail = body.get("detail")
+    return "; ".join(map(_fault, detail)) if isinstance(detail, list) else str(body.get("message") or detail or "")
 
 
 def _fault(detail: object) -> str:

@@ -117,7 +117,11 @@ SAVE_JOB = sa.update(JOB).where(_THE_JOB)
 DELETE_JOB = sa.delete(JOB).where(_THE_JOB)
 JOBS = sa.select(JOB).order_by(JOB.c.job_id).limit(_LIMIT)
 JOBS_AFTER = JOBS.where(JOB.c.job_id > sa.bindparam("after"))
-STAGES = sa.select(JOB.c.stage, sa.func.count()).group_by(JOB.c.stage)
+STAGES = sa.select(
+    JOB.c.stage,
+    sa.func.count().label("jobs"),
+    *(sa.func.sum(count).label(name) for name, count in (("trials", JOB.c.trials), ("results", JOB.c.observations))),
+).group_by(JOB.c.stage)
 
 _TRIALS = sa.select(TRIAL).where(_OF_JOB)
 ADD_TRIAL = sa.insert(TRIAL)
@@ -125,7 +129,8 @@ FIND_TRIAL = _TRIALS.where(_NUMBERED)
 FIND_REQUEST = _TRIALS.where(TRIAL.c.request_id == sa.bindparam("request"))
 SAVE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED, _RUNNING)
 CHANGE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED)
-ABANDONED = sa.update(TRIAL).where(_RUNNING, TRIAL.c.heard < sa.bindparam("silent_since"))
+_LAPSED = sa.or_(TRIAL.c.lease_s.is_(None), TRIAL.c.heard + TRIAL.c.lease_s < sa.bindparam("now"))
+ABANDONED = sa.update(TRIAL).where(_RUNNING, TRIAL.c.heard < sa.bindparam("silent_since"), _LAPSED)
 COUNTED_TRIALS = _TRIALS.where(TRIAL.c.excluded.is_(None)).order_by(TRIAL.c.trial_number)
 DELETE_TRIALS = sa.delete(TRIAL).where(_OF_JOB)
 TRIALS_AFTER = _TRIALS.where(TRIAL.c.trial_number > sa.bindparam("after")).order_by(TRIAL.c.trial_number).limit(_LIMIT)

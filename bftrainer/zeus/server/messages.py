@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from bftrainer.errors import legible, suggestion
+from bftrainer.errors import escaped, legible, suggestion
 
 # Names are keys of a database: MySQL's longest index takes 768 characters of four bytes.
 NAME_LENGTH = 400
@@ -28,6 +28,8 @@ LARGEST = 2**31 - 1
 LARGEST_SEED = 2**63 - 1
 # Far beyond any measurement, and small enough that squares of costs do not overflow.
 LARGEST_MEASURE, LARGEST_COST_J = 1e50, 1e100
+# A week.
+LONGEST_LEASE_S = 604_800.0
 
 
 def _truncated(value: Any) -> Any:
@@ -58,9 +60,8 @@ class _Strict(BaseModel):
         for name in value if isinstance(value, Mapping) else ():
             if name not in cls.model_fields:
                 near = suggestion(str(name), cls.model_fields)
-                raise PydanticCustomError(
-                    "extra_forbidden", "{why}", {"why": legible(f"Unknown field {name!r}.{near}")}
-                )
+                why = legible(f"Unknown field {name!r}.{near}")
+                raise PydanticCustomError("extra_forbidden", "{why}", {"why": why, "field": escaped(str(name))})
         return value
 
 
@@ -95,6 +96,9 @@ class TuningParams(WireModel):
         A run stops when it costs more than this many times the cheapest one; None: never.
     target_metric, higher_is_better_metric, max_epochs : float, bool and int
         When a run has converged, and when it has failed.
+    parallel_explorations : bool
+        Explore all batch sizes of a round at once, as far as runs are asked for, rather than one after the other; what
+        is pruned is the same, and more may be run than is needed.
     num_pruning_rounds, window_size, mab_prior_mean, mab_prior_precision, mab_num_explorations, mab_seed
         Settings of the pruning, and of the bandit that plays what is left; a window of 0 means all results.
     """
@@ -114,6 +118,7 @@ class TuningParams(WireModel):
     mab_prior_precision: float = 0.0
     mab_num_explorations: Whole = Field(2, ge=0)
     mab_seed: Whole | None = None
+    parallel_explorations: bool = False
 
     @field_validator("batch_sizes")
     @classmethod
@@ -133,8 +138,10 @@ class TuningParams(WireModel):
         return self
 
 
+# Settings that the published server does not know.
+OWN_SETTINGS = frozenset({"parallel_explorations"})
 _SPEC_EXAMPLE: dict[str, JsonValue] = (
-    {name: each.default for name, each in TuningParams.model_fields.items()}
+    {name: each.default for name, each in TuningParams.model_fields.items() if name not in OWN_SETTINGS}
     | {"job_id": "bert-finetuning", "job_id_prefix": "bert", "batch_sizes": [8, 16, 32, 64], "default_batch_size": 16}
     | {"target_metric": 0.84, "max_epochs": 20, "mab_seed": 1}
     | {"max_power": 1200.0, "number_of_gpus": 4, "gpu_model": "V100"}
@@ -248,11 +255,10 @@ class TrainingResult(LenientTrainingResult, _Strict):
         return metric if math.isfinite(metric) else math.nan
 
 
-class TrialVoid(WireModel):
+class TrialVoid(WireModel, _Strict):
     """A trial that shall count for nothing, as if it had never been, and why."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={"examples": [{"job_id": "bert-finetuning", "trial_number": 1, "reason": "wrong meter"}]},
     )
 
@@ -261,7 +267,7 @@ class TrialVoid(WireModel):
     reason: str = Field(min_length=1, max_length=1_000)
 
 
-class JobChange(WireModel):
+class JobChange(WireModel, _Strict):
     """A change of a job that lives on.
 
     Parameters
@@ -273,7 +279,6 @@ class JobChange(WireModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={"examples": [{"job_id": "bert-finetuning", "settings": {"max_epochs": 30}}]},
     )
 
@@ -314,15 +319,15 @@ class JobClone(JobChange):
     energy_ratio: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
 
 
-class JobReset(WireModel):
+class JobReset(WireModel, _Strict):
     """A job that shall begin again, knowing nothing."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"job_id": "bert-finetuning"}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"job_id": "bert-finetuning"}]})
 
     job_id: str = Field(max_length=NAME_LENGTH)
 
 
-class JobNote(WireModel):
+class JobNote(WireModel, _Strict):
     """A note on a job, for whoever looks at it, in place of the one before; an empty one removes it."""
 
     model_config = ConfigDict(

@@ -31,6 +31,7 @@ from bftrainer.zeus.server.messages import (
     ReportResponse,
     TrialId,
 )
+from bftrainer.zeus.server.published.decision_log import choice_lines, result_lines
 from bftrainer.zeus.server.published.published_models import BanditStage, PruningStage
 from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, TrialType, TunedJob
 
@@ -162,7 +163,7 @@ class ZeusBatchSizeOptimizer:
 
         return await self.service.change(work, job_id)
 
-    async def predict(self, job_id: str, request_id: str | None = None) -> TrialId:
+    async def predict(self, job_id: str, request_id: str | None = None, lease_s: float | None = None) -> TrialId:
         """Start a trial of a job.
 
         Parameters
@@ -171,6 +172,8 @@ class ZeusBatchSizeOptimizer:
             The job.
         request_id : str, optional
             Identifies the request: if it is repeated, the same trial is returned again.
+        lease_s : float, optional
+            Time without a sign of life after which an exploration may be handed out again; by default the time-out.
 
         Raises
         ------
@@ -186,30 +189,77 @@ class ZeusBatchSizeOptimizer:
                 raise UnknownJobError(f"Unknown job({job_id}). Please register the job first") from None
             if request_id is not None and (given := transaction.find_request(job_id, request_id)) is not None:
                 return TrialId(job_id=job_id, batch_size=given.batch_size, trial_number=given.trial_number)
-            return self._start_trial(transaction, job, request_id)
+            return self._start_trial(transaction, job, request_id, lease_s)
 
         return await self.service.change(work, job_id)
 
-    def _start_trial(self, transaction: Transaction, job: StoredJob, request_id: str | None) -> TrialId:
+    def _start_trial(
+        self, transaction: Transaction, job: StoredJob, request_id: str | None, lease_s: float | None
+    ) -> TrialId:
         tuned, now = job.tuned, self.clock()
         if self.published and not tuned.spec.num_pruning_rounds:
             raise UnusableRequestError(str(tuned.spec.batch_sizes[0]))
         job.trials += 1
         runs = partial(self._runs, transaction, job.job_id, now)
-        size, kind = tuned.choose(job.trials, runs)
-        transaction.add_trial(job, size, kind, now, request_id)
+        stage = tuned.stage
+        size, kind = tuned.choose(job.trials, runs, parallel=self.explores_at_once(tuned.spec))
+        transaction.say(lambda: choice_lines(tuned, size, kind, stage))
+        transaction.add_trial(job, size, kind, now, request_id, lease_s)
         transaction.save_job(job)
         return TrialId.model_construct(job_id=job.job_id, batch_size=size, trial_number=job.trials)
 
     def _runs(self, transaction: Transaction, job_id: str, now: float, number: int) -> bool:
-        """Whether a trial is running; a trial without a report for too long is ended first."""
+        """Whether a trial is running; one that was silent for longer than its lease is ended first."""
         trial = transaction.find_trial(job_id, number)
+        if self.is_alive(trial, now):
+            return True
+        if trial is not None and trial.status == TrialStatus.DISPATCHED:
+            transaction.end_trial(job_id, number, TrialStatus.FAILED, now)
+        return False
+
+    def is_alive(self, trial: Row[Any] | None, now: float) -> bool:
+        """Whether a trial is running, and was not silent for longer than its lease."""
         if trial is None or trial.status != TrialStatus.DISPATCHED:
             return False
-        if self.trial_timeout_s is None or trial.heard >= now - self.trial_timeout_s:
-            return True
-        transaction.end_trial(job_id, number, TrialStatus.FAILED, now)
-        return False
+        patience_s = self._patience_s(trial)
+        return patience_s is None or trial.heard >= now - patience_s
+
+    def explores_at_once(self, spec: LenientJobSpec) -> bool:
+        """Whether a job's round of pruning explores several batch sizes at a time."""
+        return spec.parallel_explorations and not self.published
+
+    def _patience_s(self, trial: Row[Any]) -> float | None:
+        """Time without a sign of life after which a trial's place may be given away; None: never."""
+        lease_s: float | None = trial.lease_s
+        return self.trial_timeout_s if lease_s is None else lease_s
+
+    async def hear(self, trial: LenientTrialId) -> None:
+        """Take note that a trial is running, which renews its lease.
+
+        Raises
+        ------
+        TrialEndedError
+            If it has no result, and was ended: another trial may have its place.
+        """
+
+        def work(transaction: Transaction) -> None:
+            """Write the time, if the trial is running."""
+            found = self._find_trial(transaction, trial)
+            if found.status == TrialStatus.FAILED:
+                raise TrialEndedError(f"Trial({trial.trial_number}) was ended without a result.")
+            if found.status == TrialStatus.DISPATCHED:
+                transaction.change_trials(trial.job_id, [trial.trial_number], heard=self.clock())
+
+        await self.service.change(work, trial.job_id)
+
+    @staticmethod
+    def _find_trial(transaction: Transaction, trial: LenientTrialId) -> Row[Any]:
+        if min(trial.trial_number, trial.batch_size) <= 0:
+            raise UnusableRequestError("Expected a trial number and a batch size above 0.")
+        found = transaction.find_trial(trial.job_id, trial.trial_number)
+        if found is None or found.batch_size != trial.batch_size:
+            raise UnknownTrialError(f"Could not find the trial: {trial}")
+        return found
 
     async def report(self, result: LenientTrainingResult) -> ReportResponse:
         """Record what a trial has used and reached so far, and decide whether it continues.
@@ -253,7 +303,8 @@ class ZeusBatchSizeOptimizer:
         counts = trial.excluded is None
         self._keep_report(transaction, job, result, now, ended=verdict.stop_train, judged=counts)
         if not verdict.stop_train:
-            if self.trial_timeout_s is not None and now - trial.heard > _NOTED * self.trial_timeout_s:
+            patience_s = self._patience_s(trial)
+            if patience_s is not None and now - trial.heard > _NOTED * patience_s:
                 transaction.change_trials(job.job_id, [number], heard=now)
             return verdict
         kind = TrialType(trial.type)
@@ -262,7 +313,9 @@ class ZeusBatchSizeOptimizer:
         transaction.learn(job)
         if counts:
             ended = EndedTrial(number, kind, trial.batch_size, cost_j, verdict.converged)
+            stage = job.tuned.stage
             job.tuned.learn(ended, published=self.published)
+            transaction.say(lambda: result_lines(job.tuned, ended, stage))
         used = {"time": result.time, "energy": result.energy, "cost": cost_j}
         marks = {"converged": verdict.converged, "observation": job.observations}
         if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):
@@ -299,14 +352,10 @@ class ZeusBatchSizeOptimizer:
 
     async def end_trial(self, trial: LenientTrialId) -> None:
         """End a trial that has no result; a trial with a result stays as it is."""
-        if min(trial.trial_number, trial.batch_size) <= 0:
-            raise UnusableRequestError("Expected a trial number and a batch size above 0.")
 
         def work(transaction: Transaction) -> None:
             """Mark the trial as ended, if it is running."""
-            found = transaction.find_trial(trial.job_id, trial.trial_number)
-            if found is None or found.batch_size != trial.batch_size:
-                raise UnknownTrialError(f"Could not find the trial: {trial}")
+            self._find_trial(transaction, trial)
             transaction.end_trial(trial.job_id, trial.trial_number, TrialStatus.FAILED, self.clock())
 
         await self.service.change(work, trial.job_id)

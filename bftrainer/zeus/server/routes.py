@@ -5,7 +5,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -23,7 +23,9 @@ from bftrainer.zeus.server.books.job_editor import JobEditor
 from bftrainer.zeus.server.guard import CONTENT_TYPE
 from bftrainer.zeus.server.messages import (
     LARGEST,
+    LONGEST_LEASE_S,
     NAME_LENGTH,
+    OWN_SETTINGS,
     Invalid,
     JobChange,
     JobClone,
@@ -72,6 +74,15 @@ RequestId = Annotated[
         description="The same trial is handed out again on the same request.",
     ),
 ]
+LeaseTime = Annotated[
+    float | None,
+    Query(
+        ge=1,
+        le=LONGEST_LEASE_S,
+        allow_inf_nan=False,
+        description="Seconds without a report or a heartbeat after which an exploration is handed out again.",
+    ),
+]
 
 
 def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -110,21 +121,15 @@ def _refuse_unknown(request: Request) -> None:
             raise RequestValidationError([{"loc": ("query", name), "msg": message, "type": "extra_forbidden"}])
 
 
-def _json(model: BaseModel, status: int = 200) -> Response:
-    return Response(model.model_dump_json(), status, media_type="application/json")
+def _json(model: BaseModel, status: int = 200, *, hidden: Iterable[str] = ()) -> Response:
+    return Response(model.model_dump_json(exclude={*hidden}), status, media_type="application/json")
 
 
 _NULL: Mapping[str, Any] = {"content": b"null", "media_type": "application/json"}
 
 
 def api(*, published: bool) -> APIRouter:
-    """Make the published routes.
-
-    Parameters
-    ----------
-    published : bool
-        Read requests as leniently as the published server.
-    """
+    """Make the published routes; `published`: read requests as leniently as the published server."""
     router = APIRouter(tags=["tuning"], dependencies=[] if published else [Depends(_refuse_unknown)])
     Spec = LenientJobSpec if published else JobSpec  # noqa: N806
     Result = LenientTrainingResult if published else TrainingResult  # noqa: N806
@@ -138,7 +143,9 @@ def api(*, published: bool) -> APIRouter:
     async def register_job(request: Request, job: Spec) -> Response:  # type: ignore[valid-type]
         """Register a job (201), or make sure that it is registered with the same settings (200)."""
         registered = await _optimizer(request).register_job(job, actor_of(request, job))
-        return _json(registered.spec, 201 if registered.created else 200)
+        # Published clients know no other settings than the published ones.
+        hidden = () if registered.spec.parallel_explorations else OWN_SETTINGS
+        return _json(registered.spec, 201 if registered.created else 200, hidden=hidden)
 
     @router.delete("/jobs", response_model=None, responses={200: {"model": None}, **_responses(404, *breaks)})
     async def delete_job(request: Request, job_id: Name) -> Response:  # type: ignore[valid-type]
@@ -147,10 +154,15 @@ def api(*, published: bool) -> APIRouter:
         return Response(**_NULL)
 
     @router.get("/jobs/batch_size", response_model=TrialId, responses=_responses(409, *breaks))
-    async def predict(request: Request, job_id: Name, request_id: RequestId = None) -> Response:  # type: ignore[valid-type]
+    async def predict(
+        request: Request,
+        job_id: Name,  # type: ignore[valid-type]
+        request_id: RequestId = None,
+        lease_s: LeaseTime = None,
+    ) -> Response:
         """Start a trial: the batch size to run with, and the number to report under."""
         actor_of(request, job_id)
-        trial = await _optimizer(request).predict(job_id, request_id)
+        trial = await _optimizer(request).predict(job_id, request_id, lease_s)
         actor_of(request, trial)
         return _json(trial)
 
@@ -171,8 +183,15 @@ def api(*, published: bool) -> APIRouter:
 
 
 def edits() -> APIRouter:
-    """Make the routes that change jobs which live on."""
+    """Make the routes that change jobs which live on, and the one that says that a trial does."""
     router = APIRouter(tags=["editing"], dependencies=[Depends(_refuse_unknown)])
+
+    @router.post("/trials/heartbeat", response_model=None, responses={200: {"model": None}, **_responses(404)})
+    async def heartbeat(request: Request, trial: TrialId) -> Response:
+        """Say that a trial is running, which renews its lease."""
+        actor_of(request, trial)
+        await _optimizer(request).hear(trial)
+        return Response(**_NULL)
 
     @router.post("/trials/void", response_model=JobSummary, responses=_responses(404))
     async def void_trial(request: Request, void: TrialVoid) -> Response:

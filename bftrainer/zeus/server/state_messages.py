@@ -40,6 +40,10 @@ class TrialRow(WireModel):
         Whether it reached its target within its bound.
     observation : int or None
         Which result of the job this was, from 1.
+    heard : float or None
+        When it last showed that it was running, in seconds since 1970.
+    lease_s : float or None
+        Seconds of silence after which an exploration may be handed out again; None: the server's time-out.
     excluded : str or None
         Why it counts for nothing, however it ended: Voided or Archived.
     inherited : bool
@@ -60,6 +64,8 @@ class TrialRow(WireModel):
     cost: float | None
     converged: bool | None
     observation: int | None
+    heard: float | None = None
+    lease_s: float | None = None
     excluded: str | None = None
     inherited: bool = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from bftrainer.zeus.server.access import Actor
 from bftrainer.zeus.server.database import Database, open_database
 from bftrainer.zeus.server.job_tables import make_ready
 from bftrainer.zeus.server.messages import LenientJobSpec, LenientTrainingResult
+from bftrainer.zeus.server.published.decision_log import LEVEL
 from bftrainer.zeus.server.state_messages import EpochRow, JobEvent, JobSummary, TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
@@ -30,6 +32,8 @@ with requiring("The server needs", "server", "sqlalchemy"):
     from sqlalchemy import Connection, Row, Select
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 # Number of jobs whose rewards stay in memory between reports; for other jobs they are read again from the trials.
 KEPT_JOBS = 1_000
@@ -81,6 +85,7 @@ class Transaction:
     def __init__(self, connection: Connection, kept: OrderedDict[str, _Kept]) -> None:
         self._connection, self._kept = connection, kept
         self._changing: list[_Kept] = []
+        self.said: list[str] = []
 
     def find_spec(self, job_id: str) -> LenientJobSpec | None:
         """Find a job by name, without locking it; None if there is none."""
@@ -155,11 +160,14 @@ class Transaction:
         """Find the trial that was handed out for a request; return a row of the table."""
         return self._connection.execute(tables.FIND_REQUEST, {"job": job_id, "request": _name(request_id)}).first()
 
-    def add_trial(self, job: StoredJob, size: int, kind: TrialType, now: float, request: str | None) -> None:
+    def add_trial(
+        self, job: StoredJob, size: int, kind: TrialType, now: float, request: str | None, lease_s: float | None
+    ) -> None:
         """Insert the latest trial of a job, which is being handed out."""
         values = {"job_id": job.job_id, "trial_number": job.trials, "batch_size": size, "type": kind.value}
-        times = {"started": now, "heard": now, "request_id": request, "results_before": job.observations}
-        self._connection.execute(tables.ADD_TRIAL, values | times | {"status": TrialStatus.DISPATCHED.value})
+        times = {"started": now, "heard": now, "results_before": job.observations}
+        asked = {"request_id": request, "lease_s": lease_s, "status": TrialStatus.DISPATCHED.value}
+        self._connection.execute(tables.ADD_TRIAL, values | times | asked)
 
     def copy_trial(self, row: Mapping[str, Any]) -> None:
         """Insert a trial that comes from another database."""
@@ -204,7 +212,7 @@ class Transaction:
 
     def end_abandoned(self, silent_since: float, now: float) -> int:
         """End all trials that have not reported since `silent_since`; return how many."""
-        values = {"status": TrialStatus.FAILED.value, "ended": now, "silent_since": silent_since}
+        values = {"status": TrialStatus.FAILED.value, "ended": now, "silent_since": silent_since, "now": now}
         return self._connection.execute(tables.ABANDONED, values).rowcount
 
     def jobs(self, after: str | None, limit: int) -> list[JobSummary]:
@@ -242,9 +250,10 @@ class Transaction:
         self._connection.execute(tables.ADD_PROBE)
         self._connection.execute(tables.DELETE_PROBE)
 
-    def stages(self) -> dict[str, int]:
-        """Count jobs by stage."""
-        return {row[0]: row[1] for row in self._connection.execute(tables.STAGES)}
+    def stages(self) -> dict[str, dict[str, int]]:
+        """Count jobs, their trials and results, by stage."""
+        rows = [dict(row._mapping) for row in self._connection.execute(tables.STAGES)]
+        return {row.pop("stage"): row for row in rows}
 
     def select(self, statement: Select[Any], **values: Any) -> list[Row[Any]]:
         """Run a query."""
@@ -253,6 +262,11 @@ class Transaction:
     def summaries(self, statement: Select[Any]) -> list[JobSummary]:
         """Summarise the jobs that a query finds."""
         return [_summary(row) for row in self._connection.execute(statement)]
+
+    def say(self, lines: Callable[[], Iterable[str]]) -> None:
+        """Log lines once everything is on disk; they are made only if they are logged."""
+        if logger.isEnabledFor(LEVEL):
+            self.said += lines()
 
     def learn(self, job: StoredJob) -> None:
         """Prepare to add a reward to a locked job; call this before adding it."""
@@ -323,7 +337,9 @@ class JobStore:
 
         turn = contextlib.nullcontext() if job_id is None else self._turns.setdefault(job_id, asyncio.Lock())
         async with turn:
-            _, result = await self.database.write(_once, lambda done: done[0].committed())
+            transaction, result = await self.database.write(_once, lambda done: done[0].committed())
+        for line in transaction.said:
+            logger.log(LEVEL, line)
         return result
 
     async def look(self, work: Callable[[Transaction], T]) -> T:

@@ -256,7 +256,8 @@ class TunedJob:
         if exploration:
             self.early.setdefault(size, []).append((trial.cost_j, trial.converged, trial.inherited))
             self._advance(published=published)
-        elif not trial.inherited:
+        elif not trial.inherited and trial.kind is not TrialType.EXPLORATION:
+            # An exploration that ends after the pruning was one that pruning, one after the other, never asked for.
             self._compare(size, trial.cost_j, converged=trial.converged or published)
 
     def _advance(self, *, published: bool) -> None:

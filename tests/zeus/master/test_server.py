@@ -128,6 +128,24 @@ def test_a_run_that_the_server_could_not_be_told_of(tmp_path, client, monkeypatc
     assert client.jobs()[0].observations == 1
 
 
+def test_a_run_shows_that_it_lives(tmp_path, client, monkeypatch):
+    """While its script runs a master renews the trial's lease: should it die, the batch size is free in minutes."""
+    monkeypatch.setattr("bftrainer.zeus.master.server_decisions.LEASE_S", 1.0)
+    heard, go = [], tmp_path / "go"
+    heartbeat = BatchSizeClient.heartbeat
+
+    def hear(self, trial):
+        heartbeat(self, trial)
+        heard.append(trial.trial_number)
+        go.touch()
+
+    monkeypatch.setattr(BatchSizeClient, "heartbeat", hear)
+    start(tmp_path, client, shell(tmp_path, f"until test -e {go}; do :; done; {WELL}"), recurrences=1).drive()
+    assert set(heard) == {1}
+    (trial,) = client.trials(client.jobs()[0].spec.job_id)
+    assert (trial.lease_s, trial.heard > trial.started) == (1.0, True)
+
+
 def test_a_trial_that_the_server_has_ended_does_not_count(tmp_path, client):
     """A run that took too long for the server is booked as a try that missed, and another one is made."""
     driver = start(tmp_path, client, recurrences=1)

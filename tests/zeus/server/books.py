@@ -21,9 +21,11 @@ def tables(connection):
     return {table.name: connection.execute(sa.select(table)).all() for table in (JOB, TRIAL, REPORT, EVENT)}
 
 
-async def audited(database):
-    """Check all jobs of a database; gives how many trials they have."""
+async def audited(database, job_ids):
+    """Check jobs of a database, by default all; gives the rows of their trials and events."""
     rows = await database.read(tables)
+    if job_ids is not None:
+        rows = {name: [row for row in table if row.job_id in job_ids] for name, table in rows.items()}
     events = Counter(event.job_id for event in rows["bso_event"])
     for event in rows["bso_event"]:
         assert 1 <= event.number <= events[event.job_id]
@@ -31,7 +33,7 @@ async def audited(database):
         own = [trial for trial in rows["bso_trial"] if trial.job_id == job.job_id]
         check_job(job, own, [report for report in rows["bso_report"] if report.job_id == job.job_id])
     assert {trial.job_id for trial in rows["bso_trial"]} <= {job.job_id for job in rows["bso_job"]}
-    return len(rows["bso_trial"])
+    return rows["bso_trial"], rows["bso_event"]
 
 
 def check_job(job, trials, reports):
@@ -60,13 +62,13 @@ def check_job(job, trials, reports):
         assert all(one[0] <= two[0] and one[1] <= two[1] for one, two in pairwise(used))
 
 
-def check_books(url):
-    """Check all jobs of the database at a URL; gives how many trials they have."""
+def check_books(url, job_ids=None):
+    """Check jobs of the database at a URL, by default all; gives the rows of their trials and events."""
 
     async def story():
         database = open_database(url)
         try:
-            return await audited(database)
+            return await audited(database, job_ids)
         finally:
             await database.close()
 

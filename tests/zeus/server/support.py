@@ -122,7 +122,7 @@ def listening(app, **options):
         thread.join(60)
 
 
-async def _called(app, exchange):
+async def called(app, exchange):
     """Status and body of the answer to a recorded request; nothing stands between it and the application."""
     body = exchange["raw"] if "raw" in exchange else json.dumps(exchange["json"]) if "json" in exchange else ""
     sent = [{"type": "http.request", "body": body.encode(), "more_body": False}]
@@ -157,7 +157,7 @@ def replayed(exchanges, **settings):
 
     async def replay():
         async with app.router.lifespan_context(app):
-            return [await _called(app, exchange) for exchange in exchanges]
+            return [await called(app, exchange) for exchange in exchanges]
 
     return asyncio.run(replay())
 

@@ -99,6 +99,47 @@ def spec_of(options):
     return JobSpec(**SPEC | {"batch_sizes": SIZES, "default_batch_size": 32} | options)
 
 
+results = st.lists(st.tuples(st.sampled_from([True, True, True, False]), st.integers(1, 100)), min_size=3, max_size=3)
+
+
+def by_round(life, told):
+    """Hand out a trial; gives it with its result, which depends on its batch size and the round alone."""
+    row = life.start()
+    if row is None or row.type != "Exploration":
+        return None
+    before = sum(other.batch_size == row.batch_size and other.type == row.type for other in life.rows)
+    return row, told[row.batch_size][before - 1]
+
+
+@given(told=st.fixed_dictionaries(dict.fromkeys(SIZES, results)), options=options, data=st.data())
+def test_explorations_in_parallel_decide_as_one_after_the_other(told, options, data):
+    """Whenever the same results come, and in which order, the same batch sizes are left, and the same arms begin."""
+    spec = spec_of(options | {"num_pruning_rounds": data.draw(st.integers(1, 3))})
+    one, many = Life(spec), Life(spec, parallel=True)
+    while found := by_round(one, told):
+        one.end(found[0], *found[1])
+    running = []
+    while True:
+        if running and data.draw(st.booleans()):
+            row, result = running.pop(data.draw(st.integers(0, len(running) - 1)))
+            many.end(row, *result)
+        elif found := by_round(many, told):
+            running.append(found)
+        elif running:
+            row, result = running.pop()
+            many.end(row, *result)
+        else:
+            break
+    for life in (one, many):
+        life.start()
+    (first, second) = (life.job for life in (one, many))
+    assert first.pruned.manager.to_dict() == second.pruned.manager.to_dict()
+    assert (first.min_cost, first.min_cost_batch_size) == (second.min_cost, second.min_cost_batch_size)
+    assert first.arms() == second.arms()
+    sizes = [[row and row.batch_size for row in (life.start() for _ in range(10))] for life in (one, many)]
+    assert sizes[0] == sizes[1]
+
+
 @given(steps=steps, options=options, parallel=st.booleans())
 def test_a_history_makes_the_job(steps, options, parallel):
     """Made anew from its trials, in any order, a job is to the bit what it has become step by step."""

@@ -18,12 +18,12 @@ from bftrainer.errors import SettingsError, StoreUnavailableError, TuningError, 
 from bftrainer.zeus.policies.bandit import Belief
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.server.database import Database, without_password
-from bftrainer.zeus.server.messages import LenientJobSpec
+from bftrainer.zeus.server.messages import OWN_SETTINGS, LenientJobSpec
 from bftrainer.zeus.server.store import JobStore, Transaction
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
 
 _ARM = ("batch_size", "param_mean", "param_precision", "reward_precision", "num_observations")
-_SPEC = tuple(name for name in LenientJobSpec.model_fields if name != "batch_sizes")
+_SPEC = tuple(name for name in LenientJobSpec.model_fields if name not in {"batch_sizes", *OWN_SETTINGS})
 _METADATA = MetaData()
 
 

@@ -1,0 +1,163 @@
+"""Leases: a dead exploration is handed out again in minutes, one that shows that it lives is not; several at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from bftrainer.errors import ServerRequestError, TrialEndedError, UnknownTrialError
+from bftrainer.zeus.lease import Lease
+from bftrainer.zeus.server import BatchSizeClient, JobSpec, TrialId
+from bftrainer.zeus.server.app import create_app
+from tests.waiting import until
+from tests.zeus.server.support import SPEC, Within, in_folder, serving
+from tests.zeus.server.test_optimizer import optimizing, register, report
+
+DAY_S = 86_400.0
+
+
+async def trials(optimizer, name):
+    """Type and status of a job's trials."""
+    rows = await optimizer.service.look(lambda transaction: transaction.trials(name, 0, 100))
+    return [(row.type, row.status) for row in rows]
+
+
+def test_a_dead_exploration_is_handed_out_after_its_lease(database_url):
+    """Heartbeats and reports renew the lease; then its place is given away, and it is told so whenever it speaks."""
+    now = [1000.0]
+
+    async def story():
+        async with optimizing(database_url, trial_timeout_s=DAY_S, clock=lambda: now[0]) as optimizer:
+            name = await register(optimizer)
+            first = await optimizer.predict(name, lease_s=300.0)
+            for _ in range(3):
+                now[0] += 290.0
+                await optimizer.hear(first)
+            now[0] += 290.0
+            await report(optimizer, first, 10.0, converged=False, epoch=1)
+            now[0] += 290.0
+            assert (await optimizer.predict(name)).batch_size == 16
+            assert (await trials(optimizer, name))[1] == ("Concurrent", "Dispatched")
+            now[0] += 11.0
+            again = await optimizer.predict(name)
+            assert (await trials(optimizer, name))[::2] == [("Exploration", "Failed"), ("Exploration", "Dispatched")]
+            for late in (optimizer.hear(first), report(optimizer, first, 100.0)):
+                with pytest.raises(TrialEndedError):
+                    await late
+            # It has asked for no lease: nothing is given away for a day.
+            now[0] += DAY_S - 1.0
+            await optimizer.predict(name)
+            await report(optimizer, again, 100.0)
+            await optimizer.hear(again)
+            with pytest.raises(UnknownTrialError):
+                await optimizer.hear(TrialId(job_id=name, batch_size=8, trial_number=again.trial_number))
+
+    asyncio.run(story())
+
+
+def test_a_late_report_counts_if_nobody_has_its_place(tmp_path):
+    """A lease that has run out ends nothing by itself; nor does the time-out end a trial whose lease is longer."""
+    now = [1000.0]
+
+    async def story():
+        url = f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}"
+        async with optimizing(url, trial_timeout_s=600.0, clock=lambda: now[0]) as optimizer:
+            name = await register(optimizer)
+            first = await optimizer.predict(name, lease_s=300.0)
+            now[0] += 599.0
+            assert await optimizer.end_abandoned() == 0
+            assert (await report(optimizer, first, 100.0)).converged
+            second = await optimizer.predict(name, lease_s=3600.0)
+            now[0] += 3599.0
+            assert await optimizer.end_abandoned() == 0
+            await optimizer.hear(second)
+            now[0] += 3601.0
+            assert await optimizer.end_abandoned() == 1
+
+    asyncio.run(story())
+
+
+def test_several_explore_at_once(tmp_path):
+    """A job that asks for it gets a round's batch sizes at once; results prune in their order, and a dead one waits."""
+    with serving(tmp_path) as client:
+        registered = client.post("/jobs", json=SPEC | {"parallel_explorations": True})
+        assert registered.json()["parallel_explorations"]
+        ask = {"job_id": "t-1", "lease_s": 300}
+        explored = [client.get("/jobs/batch_size", params=ask).json() for _ in range(4)]
+        assert [trial["batch_size"] for trial in explored] == [16, 8, 32, 16]
+        used = {"time": 1.0, "energy": 100.0, "metric": 0.9, "current_epoch": 1}
+        for trial in explored[:0:-1]:
+            assert client.post("/report", json=trial | used).json()["converged"]
+        job = client.get("/state/job", params={"job_id": "t-1"}).json()
+        assert (job["stage"], job["exploring"], job["observations"]) == ("Pruning", 16, 3)
+        client.patch("/trials", json=explored[0])
+        instead = client.get("/jobs/batch_size", params=ask).json()
+        assert (instead["batch_size"], instead["trial_number"]) == (16, 5)
+        client.post("/report", json=instead | used | {"energy": 90.0})
+        second = [client.get("/jobs/batch_size", params=ask).json()["batch_size"] for _ in range(3)]
+        assert second == [16, 8, 32]
+
+
+def test_a_published_server_explores_one_after_the_other(tmp_path):
+    """With `compat` zeus the setting changes nothing."""
+    with serving(tmp_path, compat="zeus") as client:
+        assert client.post("/jobs", json=SPEC | {"parallel_explorations": True}).status_code == 201
+        for _ in range(3):
+            assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()["batch_size"] == 16
+
+
+@pytest.mark.parametrize("lease_s", ["0", "-1", "nan", "inf", "1e9", "x"])
+def test_leases_that_are_none(tmp_path, lease_s):
+    """They are refused, and nothing is handed out."""
+    with serving(tmp_path) as client:
+        client.post("/jobs", json=SPEC)
+        assert client.get("/jobs/batch_size", params={"job_id": "t-1", "lease_s": lease_s}).status_code == 422
+        assert client.get("/state/job", params={"job_id": "t-1"}).json()["trials"] == 0
+
+
+def test_a_lease_is_renewed_until_it_is_lost():
+    """A renewal without an answer is tried again; one that is answered that the trial is over is the last."""
+    answers = [None, ServerRequestError("no answer"), None, ServerRequestError("ended", 400)]
+    with Lease(lambda: raised(answers.pop(0)), 0.003) as lease:
+        until(lambda: lease.lost)
+    assert answers == []
+
+
+def raised(error):
+    """Raise an error, if it is one."""
+    if error is not None:
+        raise error
+
+
+def test_a_lease_ends_with_its_block():
+    """No renewal is sent afterwards, and one that is being sent is waited for."""
+    begun, done = threading.Event(), threading.Event()
+
+    def renew():
+        begun.set()
+        done.wait(0.01)
+        done.set()
+
+    with Lease(renew, 0.003):
+        begun.wait(60)
+    assert done.is_set()
+    assert "bso-lease" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_trials_of_the_client_are_leased(tmp_path):
+    """`client.trial` asks for five minutes, and renews them; without a lease none is asked for."""
+    with Within(create_app(in_folder(tmp_path))) as within, BatchSizeClient("http://s", transport=within) as client:
+        client.register_job(JobSpec(**SPEC))
+        with client.trial("t-1") as trial:
+            assert not trial.lost
+            client.heartbeat(trial.id)
+        with client.trial("t-1", lease_s=None):
+            pass
+        rows = list(client.trials("t-1"))
+        assert [row.lease_s for row in rows] == [300.0, None]
+        assert rows[0].heard > rows[0].started
+        with pytest.raises(ServerRequestError) as refused:
+            client.heartbeat(trial.id)
+        assert refused.value.status == 400
