@@ -269,7 +269,7 @@ class SlurmCarriers:
     def _looked(self, future: Future[tuple[Pool, dict[str, str]]]) -> list[HarvestEvent]:
         """Compare with what is known what Slurm says of nodes and of carriers."""
         now_s = time.monotonic()
-        self._due_s = now_s + self._every_s
+        self._due_s = min(self._due_s, now_s + self._every_s)
         try:
             pool, listed = future.result()
         except PollError as fault:
@@ -287,7 +287,9 @@ class SlurmCarriers:
                     self._withdraw(number, carrier)
             elif now_s > carrier.until_s:
                 self._ask(_ignored, self._jobs.cancel, number)
-            elif listed[number] == ENDING and not carrier.leaving:
+            elif carrier.leaving or number == self._test:
+                continue
+            elif listed[number] == ENDING:
                 self._hub.release(carrier.node, number)
                 if not carrier.up:
                     self._withdraw(number, carrier)
