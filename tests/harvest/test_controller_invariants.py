@@ -30,7 +30,6 @@ from bftrainer.replay import Settings
 from bftrainer.runs import ReplayConfig
 from tests.harvest.worlds_of_nodes import START_NS, controller, progress, table
 
-SETTINGS = Settings(objective=throughput, solver="dp")
 NODES = ("n1", "n2", "n3", "n4", "n5")
 STEPS = st.lists(
     st.tuples(
@@ -215,29 +214,3 @@ def test_the_journal_replays(steps, tmp_path_factory):
         assert getattr(again.allocator.state, name) == getattr(first.allocator.state, name)
     for name in ("owner", "counts", "progress", "status"):
         assert (getattr(again.allocator.state, name) == getattr(first.allocator.state, name)).all()
-
-
-def test_reports_do_not_hide_a_step_without_events(tmp_path):
-    """Reports that change nothing are written with the next step that does, and a start that is due is replayed."""
-    journal, again = EventJournal(tmp_path), Controller(SETTINGS, START_NS, HarvestLimits(settle_s=0.0))
-    journal.begin({"start_ns": START_NS, "settings": {}})
-    first = Controller(SETTINGS, START_NS, HarvestLimits(settle_s=0.0))
-    one, two = table("a", max_nodes=1), table("b", max_nodes=1)
-    steps = [
-        (0.0, [Submitted("tasks.toml", one), Submitted("tasks.toml", two)], []),
-        (1.0, [PoolChanged(("n1", "n2"))], []),
-        (2.0, [CarrierUp("n1", "c1"), CarrierUp("n2", "c2")], []),
-        (3.0, [RankExited("a", 1, "n1", 1)], []),
-        (5.0, [], [progress("b", 1, 10.0, 0.0, 4.0)]),
-    ]
-    for time_s, events, earlier in steps:
-        if earlier:
-            first.step(time_s - 1.0, earlier)
-        effects = first.step(time_s, events)
-        journal.add(first, earlier, events, effects)
-    journal.close()
-    journal = EventJournal(tmp_path)
-    journal.replay(again)
-    journal.close()
-    assert again.tasks == first.tasks
-    assert first.tasks["a"].generations == 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.harvest import slurm_kills
 from benchmarks.harvest.live_harvest import LiveHarvest
 from benchmarks.harvest.sealed_workload import compare, drawn_jobs
 from benchmarks.harvest.slurm_kills import KINDS, remains, torment
@@ -27,11 +28,12 @@ def test_ordinary_jobs_come_first(slurm, tmp_path):
 
 
 @pytest.mark.slow
-def test_parts_of_it_are_killed(slurm, tmp_path):
+def test_parts_of_it_are_killed(slurm, tmp_path, monkeypatch):
     """By kill -9 at some instant: the controller, a carrier, a rank, a node's daemon, and that of the cluster.
 
     Tasks go on from their checkpoints; no job, process or work is left or lost, and the journal replays.
     """
+    monkeypatch.setattr(slurm_kills, "_NODE_IS_DOWN_S", 0.0)
     rng = np.random.default_rng(7)
     harvest = LiveHarvest(slurm, tmp_path)
     try:

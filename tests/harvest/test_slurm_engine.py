@@ -15,18 +15,10 @@ from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, Carrie
 from bftrainer.harvest.slurm import slurm_engine
 from bftrainer.harvest.slurm.slurm_engine import SlurmCarriers
 from bftrainer.harvest.slurm.slurm_jobs import carrier_partition
-from tests.harvest.toy_slurm import ToySlurm
+from tests.harvest.toy_slurm import toy
 from tests.waiting import until
 
-
-@pytest.fixture
-def toy(tmp_path, monkeypatch):
-    """Three idle nodes."""
-    (tmp_path / "toy").mkdir()
-    toy = ToySlurm(tmp_path / "toy")
-    monkeypatch.setenv("PATH", f"{toy.here / 'bin'}:{os.environ['PATH']}")
-    yield toy
-    toy.end()
+__all__ = ["toy"]
 
 
 @pytest.fixture
@@ -188,6 +180,15 @@ def test_a_node_that_is_drained_is_given_back(made, toy):
     made.request(("n1",))
     heard(made, CarrierUp)
     toy.put("nodes", "n1 drain", "n2 idle", "n3 idle")
+    assert heard(made, CarrierLost) == CarrierLost("n1", "2")
+
+
+def test_a_step_that_began_too_late_to_be_told(made, toy):
+    """Slurm tells steps that are there when a job has to make room; one that begins later is told by us."""
+    made.request(("n1",))
+    heard(made, CarrierUp)
+    toy.put("ending")
+    assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
     assert heard(made, CarrierLost) == CarrierLost("n1", "2")
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from tests.waiting import alive, until
 
-__all__ = ["COMMANDS", "ToySlurm"]
+__all__ = ["COMMANDS", "ToySlurm", "toy"]
 
 COMMANDS = ("sinfo", "squeue", "sbatch", "srun", "scancel", "scontrol")
 _SCRIPT = """#!/bin/sh
@@ -27,7 +29,7 @@ squeue*)
         case "$state $*" in
         RUNNING*%P*) echo "$job|scavenge|$node" ;;
         *%P*) ;;
-        *) echo "$job $title $state" ;;
+        *) echo "$job $title $state 0 $([ -e ending ] && echo 10 || echo 1800)" ;;
         esac
     done ;;
 sbatch*)
@@ -80,7 +82,7 @@ class ToySlurm:
         self.put("nodes", *(f"{node} idle" for node in nodes.split()))
 
     def put(self, name, *lines):
-        """Write a file that commands look at: `nodes`, `sbatch.fails`, `pending`, `deaf` and others."""
+        """Write a file that commands look at: `nodes`, `sbatch.fails`, `pending`, `ending`, `deaf` and others."""
         new = self.here / "new"
         new.write_text("\n".join(lines) + "\n")
         new.replace(self.here / name)
@@ -106,3 +108,13 @@ class ToySlurm:
         for path in (self.here / "pids").iterdir():
             if alive(int(path.read_text())):
                 os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """Three idle nodes, whose commands are first on PATH."""
+    (tmp_path / "toy").mkdir()
+    toy = ToySlurm(tmp_path / "toy")
+    monkeypatch.setenv("PATH", f"{toy.here / 'bin'}:{os.environ['PATH']}")
+    yield toy
+    toy.end()

@@ -30,7 +30,7 @@ from bftrainer.harvest.harvest_events import (
 )
 from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import SlurmPoll
-from bftrainer.harvest.slurm.slurm_jobs import LONGEST_WAIT_S, MINUTE_S, CarrierJobs, CarrierPartition
+from bftrainer.harvest.slurm.slurm_jobs import ENDING, LONGEST_WAIT_S, MINUTE_S, CarrierJobs, CarrierPartition
 from bftrainer.schedulers.busy_records import BusyKind
 
 NAME, LOG, _SCRIPT = "carriers.name", "carriers.log", "carrier-*.sh"
@@ -110,10 +110,10 @@ class SlurmCarriers:
         say: Callable[[str], object] = print,
     ) -> None:
         directory = directory.resolve()
-        self._every_s, self._hold_s, self._say = every_s, hold_s, say
+        self._every_s, self._say = every_s, say
         # Ranks end before Slurm kills them.
         self._grace_s = max(1.0, partition.grace_s - 1.0)
-        self._jobs = CarrierJobs(partition.name, _name(directory), directory / LOG)
+        self._jobs = CarrierJobs(partition.name, _name(directory), directory / LOG, hold_s)
         self._carriers: dict[str, _Carrier] = {}
         self._seen = SlurmPoll(partition.name, lambda number, _: number in self._carriers)
         if former := self._ended():
@@ -152,7 +152,7 @@ class SlurmCarriers:
         for old in directory.glob(_SCRIPT):
             old.unlink()
         path = directory / _SCRIPT.replace("*", secrets.token_hex(4))
-        own_s = self._hold_s // MINUTE_S * MINUTE_S - self._grace_s - _SLACK_S
+        own_s = self._jobs.hold_s // MINUTE_S * MINUTE_S - self._grace_s - _SLACK_S
         words = {"value": self._hub.key, "python": sys.executable, "host": address, "port": self._hub.port}
         quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
@@ -208,6 +208,8 @@ class SlurmCarriers:
         is_test = event.carrier == self._test
         if isinstance(event, CarrierUp):
             carrier.up = True
+            # Slurm may have told its job to end before there was a step that could hear it.
+            self._due_s = min(self._due_s, time.monotonic() + _TICK_S)
             if is_test:
                 carrier.until_s = time.monotonic() + _SIGNAL_S
                 self._ask(_ignored, partial(self._jobs.cancel, event.carrier, signal="TERM"))
@@ -267,7 +269,7 @@ class SlurmCarriers:
     def _looked(self, future: Future[tuple[Pool, dict[str, str]]]) -> list[HarvestEvent]:
         """Compare with what is known what Slurm says of nodes and of carriers."""
         now_s = time.monotonic()
-        self._due_s = now_s + self._every_s
+        self._due_s = min(self._due_s, now_s + self._every_s)
         try:
             pool, listed = future.result()
         except PollError as fault:
@@ -285,6 +287,12 @@ class SlurmCarriers:
                     self._withdraw(number, carrier)
             elif now_s > carrier.until_s:
                 self._ask(_ignored, self._jobs.cancel, number)
+            elif carrier.leaving or number == self._test:
+                continue
+            elif listed[number] == ENDING:
+                self._hub.release(carrier.node, number)
+                if not carrier.up:
+                    self._withdraw(number, carrier)
             elif carrier.up and cause in _WITHDRAWN:
                 self.release(carrier.node, number)
         idle = {node for node, cause in pool.items() if cause is None}
@@ -345,7 +353,7 @@ class SlurmCarriers:
                 return
             self._test, nodes = "", nodes[:1]
         for node in nodes:
-            self._ask(partial(self._submitted, node), self._jobs.submit, node, self._script, self._hold_s)
+            self._ask(partial(self._submitted, node), self._jobs.submit, node, self._script)
 
     def release(self, node: str, carrier: str) -> None:
         """Have a carrier end its ranks, and itself."""

@@ -23,6 +23,8 @@ from bftrainer.schedulers.clock import duration_s
 MINUTE_S = 60
 LONGEST_WAIT_S = 120
 """A carrier that has not begun after so long is taken back."""
+ENDING = "ENDING"
+"""State of a job that will end before its time: its grace time runs. Slurm says so by when it is to end."""
 _FIELD = re.compile(r"(\w+)\s*=\s*(\S+)")
 
 
@@ -108,13 +110,16 @@ class CarrierJobs:
         Of each of them, and of no other job.
     log : Path
         Takes what they print.
+    hold_s : float
+        For how long one may run; whole minutes count.
     """
 
     partition: str
     name: str
     log: Path
+    hold_s: float
 
-    def submit(self, node: str, script: Path, hold_s: float) -> str:
+    def submit(self, node: str, script: Path) -> str:
         """Submit a carrier for a node; its job's number.
 
         It is a step of the job, as Slurm tells steps at the start of the grace time to end, and scripts at its end.
@@ -124,7 +129,7 @@ class CarrierJobs:
         PollError
             If Slurm refuses.
         """
-        minutes = int(hold_s // MINUTE_S)
+        minutes = int(self.hold_s // MINUTE_S)
         options = {
             "partition": self.partition,
             "job-name": self.name,
@@ -149,12 +154,24 @@ class CarrierJobs:
         return number
 
     def listed(self) -> dict[str, str]:
-        """State of each of them that waits, runs or ends, by its number; a `PollError` if that is not known."""
-        said = answer(["squeue", "-h", "-a", "-u", str(os.geteuid()), "-n", self.name, "-o", "%A %j %T"])
-        rows = [line.split() for line in said.splitlines()]
-        if any(len(row) != 3 or not row[0].isdecimal() or row[1] != self.name for row in rows):
-            raise PollError(f"squeue: Expected jobs and their states, got {said[:80]!r}.")
-        return {number: state for number, _, state in rows}
+        """State of each of them that waits, runs or ends, by its number; `ENDING` if it has to make room.
+
+        Raises
+        ------
+        PollError
+            If that is not known.
+        """
+        mine = "-u", str(os.geteuid()), "-n", self.name
+        said = answer(["env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-a", *mine, "-o", "%A %j %T %S %e"])
+        found = {}
+        for line in said.splitlines():
+            number, name, state, start, end = [*line.split(), "", "", "", ""][:5]
+            if not number.isdecimal() or name != self.name:
+                raise PollError(f"squeue: Expected jobs and their states, got {line[:80]!r}.")
+            is_running = state == "RUNNING" and start.isdecimal() and end.isdecimal()
+            is_early = is_running and int(end) - int(start) < self.hold_s // MINUTE_S * MINUTE_S
+            found[number] = ENDING if is_early else state
+        return found
 
     def cancel(self, *numbers: str, signal: str = "") -> None:
         """End some of them, or send a signal to their steps; a `PollError` if Slurm refuses."""
