@@ -36,7 +36,7 @@ _LAST_S = 5.0
 """What carriers may take to end beyond the grace time of their ranks."""
 
 
-class PoolSource(Protocol):
+class PoolOfNodes(Protocol):
     """Which nodes are idle, as `LogPool` and the polls of a scheduler tell."""
 
     idle: set[str]
@@ -208,13 +208,13 @@ class ShadowCarriers:
 
     Parameters
     ----------
-    pool : PoolSource
+    pool : PoolOfNodes
         Which nodes are idle.
     say : callable
         Told what would be done.
     """
 
-    def __init__(self, pool: PoolSource, say: Callable[[str], object]) -> None:
+    def __init__(self, pool: PoolOfNodes, say: Callable[[str], object]) -> None:
         self._pool, self._say, self._number = pool, say, count(1)
         self._events: list[HarvestEvent] = []
         self.carriers: dict[str, str] = {}
