@@ -9,6 +9,8 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -152,6 +154,31 @@ def test_sockets_that_are_there_already(tmp_path):
     for path in (tmp_path / "file" / "below", tmp_path / ("x" * 200)):
         with pytest.raises(SettingsError, match="cannot listen there"), listening_at(str(path), 0o600):
             pass
+
+
+def test_of_two_servers_one_gets_the_socket(tmp_path):
+    """Where two start at once and find what a killed one has left, one listens, and the other is refused."""
+    place, outcomes = str(tmp_path / "bso.sock"), []
+
+    def start(together, over):
+        together.wait()
+        try:
+            with listening_at(place, 0o600):
+                outcomes.append("listens")
+                over.wait(60)
+        except SettingsError:
+            outcomes.append("refused")
+            over.wait(60)
+
+    for _ in range(100):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(place)
+        barriers = threading.Barrier(2), threading.Barrier(2)
+        with ThreadPoolExecutor(2) as pool:
+            for each in [pool.submit(start, *barriers) for _ in range(2)]:
+                each.result()
+        assert sorted(outcomes) == ["listens", "refused"]
+        outcomes.clear()
 
 
 def test_clients_find_the_server(tmp_path, monkeypatch):
