@@ -145,7 +145,7 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl failed")
 
 
-def _signal_pipe() -> int:
+def signal_pipe() -> int:
     """Return a file descriptor that can be read once a signal asks the supervisor, and so its command, to end."""
     read_end, write_end = os.pipe()
 
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str]) -> None:
     lifeline, status, grace_s, command = int(arguments[0]), int(arguments[1]), float(arguments[2]), arguments[3:]
     for each in (lifeline, status):
         os.set_inheritable(each, False)
-    asked = _signal_pipe()
+    asked = signal_pipe()
     try:
         supervisor = Supervisor(command, grace_s)
     except (OSError, ValueError, subprocess.SubprocessError) as error:

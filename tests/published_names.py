@@ -167,6 +167,13 @@ MASTER = (
             "run": "job, num_recurrence, batch_sizes, beta_knob, eta_knob",
         },
     ),
+    Published(
+        "zeus.run.dataloader.ZeusDataLoader",
+        "bftrainer.zeus.integrations.ZeusDataLoader",
+        "",
+        _words("target_metric"),
+        {"epochs": "", "report_metric": "metric"},
+    ),
 )
 
 

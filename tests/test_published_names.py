@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import re
 from pathlib import Path
 
@@ -37,8 +38,7 @@ POWER = pd.DataFrame(
 
 def found(dotted):
     """What a dotted name stands for."""
-    module, name = dotted.rsplit(".", 1)
-    return getattr(importlib.import_module(module), name)
+    return pkgutil.resolve_name(dotted)
 
 
 @pytest.fixture

@@ -123,6 +123,8 @@ class AuditedObjective:
 
     Attributes
     ----------
+    sees_progress : bool
+        Whether credit may depend on the work that tasks have done.
     unknown : str or None
         The part of the name that the audit does not know; None if it knows all.
     """
@@ -134,6 +136,7 @@ class AuditedObjective:
         self._limits: list[tuple[str, str | None, int | Fraction]] = []
         base = self._parsed(name)
         self._credit = _KNOWN.get(base)
+        self.sees_progress = self._credit in (None, _deadline)
         if self._credit is None:
             self._own, self.unknown = own, None if own is not None else base
 

@@ -15,7 +15,7 @@ from bftrainer.audit.accounts import Account, Mode
 from bftrainer.audit.audited_objectives import SUM_WEIGHT, AuditedObjective, EdgeError, Situation
 from bftrainer.audit.best_allocation import Choice, best_sum, best_with_floor, better_than
 from bftrainer.audit.input_files import NS, Series
-from bftrainer.audit.parts import TOLERANCE, NotCheckableError, Part, close
+from bftrainer.audit.parts import MEASURED, TOLERANCE, NotCheckableError, Part, close
 
 Floats = NDArray[np.float64]
 EDGE = "a deadline is so near that rounding decides"
@@ -49,6 +49,7 @@ class Rules:
     pue: float = 1.0
     cap: Series | None = None
     published: bool = False  # what the published replayer does otherwise is done
+    live: bool = False  # a harvest, whose tasks are real
     foreseen: bool = False  # tasks get nodes by how long these are expected to stay
 
     def cap_w(self, time_ns: int) -> float | None:
@@ -139,6 +140,9 @@ class Judge:
         if self.objective.unknown is not None:
             why = f"objective {self.objective.unknown} is not known to the audit; --objective MODULE:CALLABLE runs it"
             self._not_judged(why)
+            return modes
+        if self.rules.live and self.objective.sees_progress:
+            self._not_judged(MEASURED)
             return modes
         situations = [
             Situation(account, min(before, account.task.most), now_s, self.rules.start_ns)

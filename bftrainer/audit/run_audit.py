@@ -187,6 +187,7 @@ def _settings(record: RecordedRun, paths: dict[str, Any], log: Log) -> Rules:
         start_ns=log.start_ns,
         end_ns=moment_ns(summary["window_end"]),
         stopped=summary["end_reason"] in ("max_events", "interrupted"),
+        live=summary.get("engine") == "live",
         idle_w=asked.get("idle_power_w") or 0.0,
         pue=asked.get("pue") or 1.0,
         foreseen=asked.get("foresight", "none") != "none"

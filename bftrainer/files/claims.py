@@ -35,7 +35,7 @@ class Claim:
     patience_s : float
         How long to wait for a process that may be ending.
     name : str
-        Of the lock's file, where there are several writers, each with a lock of its own.
+        Of the lock's file, `LOCK` unless several writers have one each.
 
     Raises
     ------
@@ -48,8 +48,9 @@ class Claim:
     # Locks are per process: closing any file of the same name would release them.
     _held: ClassVar[set[tuple[int, int]]] = set()
 
-    def __init__(self, directory: Path, called: Path, patience_s: float | None = None, name: str = LOCK) -> None:
-        self._name, path = name, directory / name
+    def __init__(self, directory: Path, called: Path, patience_s: float | None = None, name: str = "") -> None:
+        self._name = name or LOCK
+        path = directory / self._name
         deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
         while True:
             known = _identity(path)

@@ -21,19 +21,19 @@ _SHOWN = 80
 
 
 def sealed(text: str) -> bytes:
-    r"""A line that ends with the text's checksum; what would break it into two is escaped.
+    r"""A line that ends with the text's checksum; ends of lines within it become blanks.
 
     Examples
     --------
     >>> sealed("1788220800.000 + idle n[1-4]")
     b'1788220800.000 + idle n[1-4] fd43640f\n'
     """
-    data = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").encode("utf-8", "backslashreplace")
+    data = text.replace("\n", " ").replace("\r", " ").encode("utf-8", "backslashreplace")
     return b"%s %08x\n" % (data, crc32(data))
 
 
 def unsealed(line: bytes) -> str | None:
-    """The text of a line without its end, escapes kept; None if it is not as it was written.
+    """The text of a line without its end; None if it is not as it was written.
 
     Examples
     --------

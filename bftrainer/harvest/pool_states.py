@@ -28,7 +28,7 @@ _OUT = (
     (re.compile(r"pow|[~#%!]"), BusyKind.POWERED_DOWN),
     (re.compile(r"drain|drng"), BusyKind.DRAIN),
     (re.compile(r"\bunk"), BusyKind.UNKNOWN),
-    (re.compile(r"down|reboot|invalid|not_responding|[*@^]"), BusyKind.DOWN),
+    (re.compile(r"reboot|[@^]"), BusyKind.DOWN),
 )
 _KEPT = (
     (re.compile(r"\bres(erved|v)|block"), BusyKind.RESERVED),

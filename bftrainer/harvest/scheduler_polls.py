@@ -8,7 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +26,7 @@ from bftrainer.harvest.pool_states import (
 
 LIMIT_S = 30.0
 _MOST_BYTES = 1 << 26
+_ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 # They would change what is printed.
 _SETTINGS_OF_USERS = ("SINFO_", "SQUEUE_")
 
@@ -39,6 +40,9 @@ def answer(command: Sequence[str], limit_s: float = LIMIT_S) -> str:
         If it cannot be run, fails, takes longer, or prints more than 64 MiB.
     """
     with open(os.memfd_create("answer"), "w+b") as out, open(os.memfd_create("fault"), "w+b") as err:
+        process = None
+        # A signal that comes while the process is being made is handled when it can be killed.
+        usual = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         try:
             process = subprocess.Popen(
                 command,
@@ -47,19 +51,20 @@ def answer(command: Sequence[str], limit_s: float = LIMIT_S) -> str:
                 stderr=err,
                 process_group=0,
                 env={name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS_OF_USERS)},
-                preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (_MOST_BYTES, _MOST_BYTES)),
+                preexec_fn=partial(_prepared, usual),
             )
+            signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+            status = process.wait(limit_s)
         except (OSError, ValueError) as fault:
             raise PollError(f"{command[0]}: {getattr(fault, 'strerror', None) or fault}.") from None
-        try:
-            status = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             raise PollError(f"{command[0]}: No answer within {limit_s:g} s.") from None
         finally:
-            if process.returncode is None:
+            if process is not None and process.returncode is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+            signal.pthread_sigmask(signal.SIG_SETMASK, usual)
         out.seek(0)
         err.seek(0)
         said = err.read().decode(errors="replace").strip().splitlines()
@@ -67,6 +72,12 @@ def answer(command: Sequence[str], limit_s: float = LIMIT_S) -> str:
             why = said[-1].removeprefix(f"{command[0]}: ").removesuffix(".") if said else _ending(status)
             raise PollError(f"{command[0]}: {one_line(why)}.")
         return out.read().decode(errors="replace")
+
+
+def _prepared(signals: Collection[int]) -> None:
+    """Give a new process the signals that it usually hears, and a limit of what it prints."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_BYTES, _MOST_BYTES))
 
 
 def _ending(status: int) -> str:

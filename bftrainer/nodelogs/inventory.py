@@ -18,7 +18,8 @@ _EXAMPLES = 10
 _SUFFIXES = "*~#!%$@^-+"
 # Slurm's node states, long and short (sinfo(1), "NODE STATE CODES").
 _OUT_OF_SERVICE = frozenset(
-    {"down", "drain", "drained", "draining", "drng", "fail", "failg", "failing", "future", "futr", "inval", "maint"}
+    {"down", "drain", "drained", "draining", "drng", "fail", "failg", "failing", "future", "futr", "inval"}
+    | {"invalid_reg", "maint", "maintenance", "not_responding", "power_drain"}
     | {"no_respond", "npc", "perfctrs", "pow_dn", "pow_up", "power_down", "power_up", "powered_down", "powering_down"}
     | {"powering_up", "reboot_issued", "reboot_requested", "unk", "unknown"}
 )

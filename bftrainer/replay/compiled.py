@@ -30,7 +30,7 @@ from bftrainer.replay.observers import Observer, PowerMeter, Recorder
 from bftrainer.replay.option_tables import OptionTables
 from solvers.problem import STEPS
 
-Engine = Literal["compiled", "general"]
+Engine = Literal["compiled", "general", "live"]
 
 # Who decides in the core: its programme, its pruning where that leaves one allocation, or nobody.
 DECIDERS = {"programme": 0, "pruning": 1}

@@ -122,11 +122,12 @@ class CurveLearner:
         found: Floats = self.optimism * np.maximum(self.believed(counts)[1] - self.noise, 0.0)
         return found
 
-    def curve(self) -> ScalingCurve:
-        """The curve to decide by: what is believed, raised where more could be learnt by the worth of a probe."""
+    def curve(self, *, probing: bool = True) -> ScalingCurve:
+        """The curve to decide by: what is believed, raised if `probing` by the worth of a probe where one could be."""
         counts = self._counts()
         # Kept within what products with times can hold.
-        rates = np.exp(np.clip(self.believed(counts)[0] + self.worth(counts), -200.0, 200.0))
+        logs = self.believed(counts)[0] + (self.worth(counts) if probing else 0.0)
+        rates = np.exp(np.clip(logs, -200.0, 200.0))
         return ScalingCurve((0, *counts.tolist()), (0.0, *rates.tolist()))
 
     def _counts(self) -> NDArray[np.int64]:

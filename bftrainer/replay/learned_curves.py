@@ -59,22 +59,29 @@ class LearnedCurves:
         """Measure what running tasks have done since the last instant, after they had rescaled."""
         slots = (array.tolist() for array in (before.active, before.counts, before.rate, before.pending))
         for number, count, rate, pending in zip(*slots, strict=True):
-            learner = self._learner(number, before.specs[number])
             seconds = effects.elapsed_s - pending / rate if rate > 0 else 0.0
-            if learner is None or seconds < _LEAST_S:
+            if seconds < _LEAST_S or self._learner(number, before.specs[number]) is None:
                 continue
             work = rate * seconds
             if self._noise:
                 # Of mean 1, and never negative.
                 spread = self._noise * math.sqrt(NOISE_S / seconds)
                 work *= math.exp(spread * self._rng.standard_normal() - spread**2 / 2.0)
-            at = np.array([count])
-            self.probes += count not in learner.seen and learner.worth(at).item() > _PROBE
-            if learner.observe(count, work, seconds):
-                learner.shown = learner.believed(np.ones(1, dtype=np.int64))[0].item()
-                for other, mate in self.learners.items():
-                    if mate is learner or (mate.mates is learner.mates and mate.asks_mates):
-                        self._believed.pop(other, None)
+            self.measured(number, before.specs[number], count, work, seconds)
+
+    def measured(self, number: int, spec: TaskSpec, count: int, work: float, seconds: float) -> bool:
+        """Take in what a task has done on a count of nodes; whether that changes what is believed."""
+        learner = self._learner(number, spec)
+        if learner is None:
+            return False
+        self.probes += count not in learner.seen and learner.worth(np.array([count])).item() > _PROBE
+        news = learner.observe(count, work, seconds)
+        if news:
+            learner.shown = learner.believed(np.ones(1, dtype=np.int64))[0].item()
+            for other, mate in self.learners.items():
+                if mate is learner or (mate.mates is learner.mates and mate.asks_mates):
+                    self._believed.pop(other, None)
+        return news
 
     def _learner(self, number: int, spec: TaskSpec) -> CurveLearner | None:
         if self._names is not None and spec.name not in self._names:

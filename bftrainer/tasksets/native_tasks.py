@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def toml_drafts(path: Path) -> list[Draft]:
     """Read the tasks of a TOML file, in its order; errors name file and task."""
     tables = toml_tables(path, "task", InvalidTaskError)
-    return [_draft(path, number, table) for number, table in enumerate(tables, start=1)]
+    return [toml_draft(path, number, table) for number, table in enumerate(tables, start=1)]
 
 
 @cache
@@ -75,7 +75,13 @@ def _schemas() -> dict[str, type[BaseModel]]:
     return {"task": TaskTable, "scaling": ScalingTable, "zeus": zeus_table}
 
 
-def _draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
+def task_keys() -> list[str]:
+    """Keys that a task's table may have."""
+    return list(_schemas()["task"].model_fields)
+
+
+def toml_draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
+    """Read a task from its table, the `number`-th of a file; errors name file and task."""
     from pydantic import ValidationError
 
     name = table.get("name")

@@ -54,8 +54,12 @@ CALLS = (
     ("sweep sweep.toml -o dask --scheduler tcp://127.0.0.1:9", "dask"),
     ("sweep sweep.toml -o dask --dask-jobqueue slurm.toml", "dask"),
     ("bso quickstart", "sample"),
+    ("bso token add me --token-file tokens", None),
+    ("bso token list --token-file tokens", None),
+    ("bso token revoke me --token-file tokens", None),
     ("bso serve --port 0", "server"),
     ("bso import sqlite:///zeus.db", "server"),
+    ("bso dashboard grafana.json", None),
     ("bso jobs", "client"),
     ("bso show job", "client"),
     ("bso delete job", "client"),
@@ -69,6 +73,13 @@ CALLS = (
     ("master run job.toml --quiet", None),
     ("master status {logs}", None),
     ("master resume {logs}", None),
+    ("harvest run live.toml --max-nodes 1 -o harvested", None),
+    ("harvest run live.toml --dry-run --for 1s -o shadow", None),
+    ("harvest status harvested", None),
+    ("harvest add shadow live.toml", None),
+    ("harvest remove shadow quick", None),
+    ("harvest drain shadow", None),
+    ("harvest stop shadow", None),
     ("spot simulate --trace idle.parquet --depth 2", None),
     ("spot sweep --preemption-scale 1 --repeats 2 --days 0.1 --jobs 1", None),
     ("tasks generate --scenario hpo --count 2 -o hpo.toml", None),
@@ -128,6 +139,8 @@ def answers(tmp_path_factory):
     (work / "measured.csv").write_text("nodes,throughput\n1,10\n2,18\n")
     (work / "slurm.toml").write_text('system = "slurm"\njobs = 1\n')
     (work / "problem.json").write_text(json.dumps(document_of(AllocationProblem((), 1), Limits(), "dp")))
+    bounds = 'name = "quick"\nmin_nodes = 1\nmax_nodes = 1\nwork = 1\n'
+    (work / "live.toml").write_text(f'schema = 1\n[[task]]\n{bounds}command = "true"\n')
     (work / "sinfo").write_text("#!/bin/sh\necho n1 idle idle\n")
     (work / "sinfo").chmod(0o755)
     (work / "sweep.toml").write_text(

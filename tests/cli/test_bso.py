@@ -12,7 +12,7 @@ import pytest
 
 from bftrainer.zeus.server import TrialRow
 from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.job_export import write_job
+from bftrainer.zeus.server.books.export import write_job
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import DATA, SPEC, in_folder, listening, run
 
@@ -164,6 +164,15 @@ def test_help_names_the_commands(call):
     check_refusal(call("bso", "serv"))
 
 
+def test_a_dashboard_is_written(call, here):
+    """A file for Grafana, which is not replaced by mistake."""
+    done = call("bso", "dashboard", "grafana.json")
+    assert (done.status, done.err) == (0, "")
+    assert json.loads((here / "grafana.json").read_text())["title"] == "Batch-size server"
+    check_refusal(call("bso", "dashboard", "-o", "grafana.json"))
+    assert call("bso", "dashboard", "-o", "grafana.json", "--force").status == 0
+
+
 def test_a_note_is_put_on_a_job(bso):
     """And removed by an empty one."""
     done = bso("note", "t-2", "Ask Ann.")
@@ -200,3 +209,33 @@ def test_jobs_are_changed_cloned_and_reset(bso):
         check_refusal(refused)
         assert message in refused.err
     assert bso("delete", "t-3", "--yes").status == 0
+
+
+def test_tokens_are_added_and_revoked(call, here, running):
+    """The token alone is printed, so that it can be kept; lists have ids, roles and ends."""
+
+    def token_command(*words):
+        return call("bso", "token", *words, "--token-file", "file")
+
+    done = token_command("add", "alice", "--role", "trainer", "--days", 90)
+    token = done.out.removesuffix("\n")
+    assert (done.status, len(token), token in (here / "file").read_text()) == (0, 43, False)
+    assert_matches(r"^alice is let in as trainer \([0-9a-f]{8}\) for 90 days\.\n$", done.err)
+    (row,) = token_command("list", "--json").json
+    assert (row["user"], row["role"], row["valid"]) == ("alice", "trainer", True)
+    listed = rf"\n{row['id']} +alice +trainer +\d{{4}}-\d\d-\d\d \d\d:\d\d UTC\n"
+    assert_matches(listed, token_command("list").out)
+    (here / "mine").write_text(f"{token}\n")
+    assert call("bso", "jobs", "--server", running, "--token-file", "mine").status == 1
+    assert token_command("revoke", row["id"]).out == f"Revoked {row['id']} of alice, trainer.\n"
+    for words, message in (
+        (("revoke", "alice"), "Unknown user or token 'alice'."),
+        (("add", "bob", "--role", "trainr"), "Unknown role 'trainr'. Did you mean 'trainer'?"),
+        (("add", "no-such-user-here", "--local"), "Expected a user of this machine, got 'no-such-user-here'."),
+        (("add", "b ob"), "Expected a user's name of at most 64 letters"),
+    ):
+        done = token_command(*words)
+        check_refusal(done)
+        assert message in done.err
+    assert token_command("add", "root", "--local").out == ""
+    assert (here / "file").read_text() == "root owner uid:0 never\n"

@@ -25,8 +25,8 @@ tasks = "tasks.toml"
 [grid]
 forward_time_s = [5.0, 10.0]
 """
-# Servers, schedulers, real jobs and logs of many formats have tests of their own; their examples are parsed alone.
-PARSED = ("bso", "master", "import", "completion", "solve", "watch")
+# Servers, real jobs, schedulers and logs of many formats have tests of their own; their examples are parsed alone.
+PARSED = ("bso", "master", "harvest", "import", "completion", "solve", "watch")
 
 
 def commands(command=cli, path=()):
@@ -174,7 +174,10 @@ def test_commands_that_report_do_so_in_json():
         " ".join(path): {flag for option in command.params for flag in option.opts} for path, command in commands()
     }
     assert {name for name, known in flags.items() if "--json" not in known} == {
-        *("bso delete", "bso export", "bso import", "bso serve", "completion", "convert", "plot", "report"),
+        *("bso delete", "bso export", "bso import", "bso serve", "bso token add", "bso token revoke"),
+        *(f"bso {name}" for name in ("change", "clone", "dashboard", "note", "reset", "void")),
+        *("completion", "convert", "plot", "report"),
+        *("harvest add", "harvest drain", "harvest remove", "harvest stop"),
         *("tasks generate", "trace anonymise", "trace cut", "trace export", "trace filter", "trace merge"),
     }
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bftrainer.zeus.integrations.sample_digits import JOB, chosen, digits, used
+from bftrainer.zeus.integrations.sample_digits import JOB, chosen, digits, figures
 from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.messages import JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import in_folder, listening
 
@@ -18,11 +18,11 @@ def test_batch_sizes_are_tried_and_one_is_chosen(call, here):
     before = sorted(here.iterdir())
     done = call("bso", "quickstart", "--runs", 2, "--json")
     assert done.status == 0, done.err
-    assert_matches(r"run +1: batch size 256, +\d+ epochs, .* J: reached the target", done.err)
-    assert_matches(r"run +2: batch size 128, ", done.err)
-    assert [each["batch_size"] for each in done.json["batch_sizes"]] == [128, 256]
-    assert done.json["default"] == 256
-    assert done.json["chosen"] in (128, 256)
+    assert_matches(r"run +1: batch size +16, +\d+ epochs, .* J: reached the target", done.err)
+    assert_matches(r"run +2: batch size +8, ", done.err)
+    assert [each["batch_size"] for each in done.json["batch_sizes"]] == [8, 16]
+    assert done.json["default"] == 16
+    assert done.json["chosen"] in (8, 16)
     assert sorted(here.iterdir()) == before
 
 
@@ -31,7 +31,7 @@ def test_another_server_may_decide(call, tmp_path):
     with listening(create_app(in_folder(tmp_path))) as url:
         done = call("bso", "quickstart", "--runs", 1, "--server", url)
         assert done.status == 0, done.err
-        assert_matches(r"Chosen: batch size 256, .* J and .* s a run; the default, 256, takes", done.out)
+        assert_matches(r"Chosen: batch size 16, .* J and .* s a run .*; the default, 16, takes .* s\.$", done.out)
         assert JOB.job_id in call("bso", "jobs", "--server", url).out
 
 
@@ -59,10 +59,13 @@ def row(number, batch_size, cost, *, converged=True):
 
 
 def test_what_was_used():
-    """Means over the trials with a result; the others do not count."""
-    found = used([row(1, 64, 2.0), row(2, 8, 8.0, converged=False), row(3, 64, 4.0), row(4, 64, None)])
+    """Means over the trials that reached the target; trials without a result, or that are void, do not count."""
+    rows = [row(1, 64, 2.0), row(2, 8, 8.0, converged=False), row(3, 64, 4.0), row(4, 64, None), row(5, 64, 9.0)]
+    found = figures([*rows[:4], rows[4].model_copy(update={"excluded": "Voided"})])
     assert list(found) == [8, 64]
-    assert (found[64].runs, found[64].reached, found[64].energy_j, found[8].reached) == (2, 2, 3.0, 0)
+    assert (found[64].results, found[64].converged, found[8].converged, found[8].means) == (2, 2, 0, {})
+    assert found[64].means["energy"].mean == 3.0
+    assert found[64].means["energy"].half_width == pytest.approx(12.706, abs=1e-3)
 
 
 def test_what_is_chosen():

@@ -12,8 +12,10 @@ import doctest
 import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +38,7 @@ LONG = (
         "gallery.md",
         "import.md",
         "index.md",
+        "integrations.md",
         "master.md",
         "objectives.md",
         "preemption-costs.md",
@@ -109,6 +112,16 @@ def run_python(block, names):
     assert not failed, "".join(said)
 
 
+@pytest.fixture
+def ended(tmp_path):
+    """Servers that an example has begun, and not ended as it failed, are ended."""
+    yield
+    for started in tmp_path.glob("server.txt"):
+        with suppress(ProcessLookupError):
+            os.kill(int(re.findall(r"process (\d+)", started.read_text())[0]), signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("ended")
 @pytest.mark.parametrize(
     "page",
     [

@@ -140,11 +140,12 @@ tasks generate --scenario nas --count 2 --seed 1 --checkpoint-s 5 --restart-s 9 
 completion bash
 """,
     "servers": """
-bso serve --host 127.0.0.1 --port 0 --database sqlite+aiosqlite:///x.db
+bso serve --host 127.0.0.1 --port 0 --price-kwh 0.3 --database sqlite+aiosqlite:///x.db
 bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1 --max-power 45 --measure model --seed 1
 bso jobs --server http://127.0.0.1:1 --token-file tokens
 bso show job --server http://127.0.0.1:1
 bso export job out.csv --server http://127.0.0.1:1
+bso dashboard out.json --force
 bso delete job --server http://127.0.0.1:1 --yes
 bso change job --set max_epochs=50 --add 64 --remove 8 --server http://127.0.0.1:1
 bso clone job other --set gpu_model=A100 --time-ratio 0.5 --energy-ratio 0.4 --server http://127.0.0.1:1

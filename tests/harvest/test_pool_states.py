@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bftrainer.errors import PollError
+from bftrainer.files.line_journal import sealed
 from bftrainer.harvest.pool_states import changes, listed_pool, nodes_of_carriers, slurm_cause, slurm_pool
 from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.formats.watch_journal import CAUSES, KIND, poll_line, session_line
+from bftrainer.schedulers.import_log import import_log
 
 # What sinfo of Slurm 22.05 printed of nodes in these states: all flags, and its own word.
 SEEN = {
@@ -157,6 +163,30 @@ def test_nonsense(read, answer):
     with pytest.raises(PollError) as caught:
         read(answer)
     assert "\n" not in str(caught.value)
+
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="[],", exclude_categories=("Z", "C")), min_size=1)
+
+
+@given(st.lists(st.tuples(names, st.sampled_from([name for name in CAUSES if name != "unknown"])), min_size=1))
+def test_names_of_any_kind_come_back(tmp_path_factory, rows):
+    """What any program calls its nodes is what the node log calls them."""
+    pool = listed_pool("".join(f"{name} {state}\n" for name, state in rows))
+    assert set(pool) == {name for name, _ in rows}
+    path = tmp_path_factory.mktemp("names") / "idle.watch"
+    lines = [f"{KIND}: x", session_line(1e9, 30.0), poll_line(1e9, pool), poll_line(1e9 + 30, {})]
+    path.write_bytes(b"".join(map(sealed, lines)))
+    done = import_log("watch", [path])
+    assert set(done.log.nodes) == set(pool)
+    assert {done.log.nodes[node] for node in done.log.node} == {name for name, cause in pool.items() if cause is None}
+
+
+@pytest.mark.parametrize("read", [slurm_pool, listed_pool])
+@given(answer=st.text() | st.text("n1[],- \n\tidle{}:\"'"))
+def test_any_answer(read, answer):
+    """It tells of nodes, or is refused."""
+    with suppress(PollError):
+        assert read(answer)
 
 
 def test_states_that_nobody_knows():

@@ -25,6 +25,12 @@ DAY = 1788220800.0
 EVERY_S = 30.0
 
 
+@pytest.fixture(autouse=True)
+def _no_loss_of_power(monkeypatch):
+    """Thousands of polls need not wait for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
 class Scripted:
     """A scheduler and its clock: what it prints is a function of time, None if it does not answer; nobody sleeps.
 
@@ -133,9 +139,8 @@ class Machine:
         return "\n".join(rows) + "\n"
 
 
-def test_a_day_is_as_an_importer_has_it(tmp_path, monkeypatch):
+def test_a_day_is_as_an_importer_has_it(tmp_path):
     """24 hours of missed polls, renamed nodes and a controller that is down give the node log of the same history."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # whether it outlasts a loss of power is not the question here
     machine = Machine()
     _, done = watched(Scripted(machine.answer), tmp_path / "idle.parquet", machine.polls * EVERY_S)
     (tmp_path / "busy.csv").write_text(machine.table())
@@ -181,7 +186,7 @@ def test_restarted_it_goes_on(tmp_path):
 
 def test_a_day_is_told_anew(tmp_path):
     """A damaged line costs a day at most: all nodes are told again every day."""
-    watched(Scripted(IDLE), tmp_path / "idle.parquet", 3 * 86_400, every_s=3600)
+    watched(Scripted(IDLE), tmp_path / "idle.parquet", 3 * 86_400, every_s=6 * 3600)
     assert journal_path(tmp_path / "idle.parquet").read_text().count("+ idle n1 job n2 ") == 4
 
 
@@ -307,21 +312,19 @@ def bytes_a_year(log, folder, nodes=1000):
     return journal_path(path).stat().st_size * 365 * 86_400 / log.window_s
 
 
-def test_a_year_of_polls(tmp_path, monkeypatch):
-    """Of 1,000 nodes that change as often as those of the sample's second day, 11 times, fits in 200 MB."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
+def test_a_year_of_polls(tmp_path):
+    """Of 1,000 nodes that change more often than Summit's 12 times a day, as on the sample's last day, is in 200 MB."""
     log = read_node_log(sample_path(SAMPLE_NODE_LOG))
-    log = log.since(log.start_ns + 86_400 * 10**9).ending(log.start_ns + 2 * 86_400 * 10**9)
-    assert 10 < log.node.size / len(log.nodes) / (log.window_s / 86_400) < 12
-    assert 40e6 < bytes_a_year(log, tmp_path) < 200e6
+    log = log.since(log.end_ns - 86_400 * 10**9)
+    assert log.node.size / len(log.nodes) > 12
+    assert bytes_a_year(log, tmp_path) < 200e6
 
 
 @pytest.mark.slow
-def test_a_year_of_polls_of_summit(tmp_path, published, monkeypatch):
+def test_a_year_of_polls_of_summit(tmp_path, published):
     """So does one of 1,000 nodes of Summit."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     log = read_node_log(published / "ndstat-10sdn6-evt.tar.gz").selected(0, 1000)
-    assert 20e6 < bytes_a_year(log, tmp_path) < 200e6
+    assert bytes_a_year(log, tmp_path) < 200e6
 
 
 @pytest.mark.parametrize("every_s", [0.0, 0.5, float("inf")])

@@ -35,6 +35,7 @@ NodeName=n2 Arch=x86_64
         ("# ours\nn[1-2],m\n\nn4\n", ("n1", "n2", "m", "n4"), set()),
         ("n1,idle\nn2,down*\nn3,drained\nn4,mixed-\nn5,idle~\n", ("n1", "n2", "n3", "n4", "n5"), {"n2", "n3"}),
         ("n1 idle\nn2 IDLE+DRAIN\n", ("n1", "n2"), {"n2"}),
+        ("n1 idle\nn2 idle+not_responding\nn3 idle+maintenance\n", ("n1", "n2", "n3"), {"n2", "n3"}),
         ("n1|batch|alloc\nn2|batch|fail*\n", ("n1", "n2"), {"n2"}),
         ("alpha,mix01\n", ("alpha", "mix01"), set()),
         (SINFO, ("n1", "n2", "n3", "n4"), {"n2", "n4"}),

@@ -109,6 +109,7 @@ _COMMANDS = {
     "completion": ("bftrainer.cli._shared.group", "completion", "Print a shell's completion script."),
     "convert": ("bftrainer.cli.logs.trace", "convert", "Convert node logs and task sets, legacy to native and back."),
     "forecast": ("bftrainer.cli.campaigns", "forecast", "Tell how probably tasks are done by a deadline."),
+    "harvest": ("bftrainer.cli.harvest.harvest", "harvest", "Train on nodes that nobody uses, and give them back."),
     "import": ("bftrainer.cli.logs.imports", "import_log", "Turn a scheduler's log into a node log."),
     "master": ("bftrainer.cli.zeus.master", "master", "Drive a real training job through its recurrences."),
     "plot": ("bftrainer.cli.replay.results", "plot", "Draw a figure of finished runs for print."),

@@ -1,1 +1,1 @@
-"""Commands that meet a running scheduler."""
+"""Commands of live use: watching a scheduler, and harvesting its idle nodes."""

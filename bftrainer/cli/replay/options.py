@@ -78,16 +78,18 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 USUAL = {"tasks": LARGE_SIZE, "processes": LARGE_PROCESSES}
 """Largest sizes without `--large`, by what is counted."""
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+NO_DEFAULTS: Mapping[str, Any] = {}
 
 
-def _declared(name: str, option: Option) -> _Decorator:
-    """The option of a field."""
+def declared_option(name: str, option: Option, defaults: Mapping[str, Any] = NO_DEFAULTS) -> _Decorator:
+    """The option of a field, for a command that may have other `defaults`."""
     text = option.text + (f"  [default: {option.unset}]" if option.unset else "")
     if option.kind is bool:
         turns = (lambda _, __, value: not value) if option.default else None
         return click.option(*option.flags, name, is_flag=True, callback=turns, help=text)
-    known: dict[str, Any] = {"help": text, "default": option.default, "metavar": option.metavar}
-    known["show_default"] = option.default is not None
+    default = defaults.get(name, option.default)
+    known: dict[str, Any] = {"help": text, "default": default, "metavar": option.metavar}
+    known["show_default"] = default is not None
     if option.sized:
         return size_option(*option.flags, name, usual=USUAL[option.sized], **known)
     if option.metavar == "NAME":
@@ -123,7 +125,7 @@ def _of_sections(*sections: str) -> Iterator[_Decorator]:
     for section in sections:
         for name, option in OPTIONS.items():
             if option.section == section:
-                yield _declared(name, option)
+                yield declared_option(name, option)
                 if name in _SHORTCUTS:
                     yield _SHORTCUTS[name]
 
@@ -167,6 +169,12 @@ _OUTPUT: tuple[_Decorator, ...] = (
         metavar="DIR",
         help="Go on with the unfinished run in DIR, with the options it was begun with.",
     ),
+    click.option(
+        "--from-harvest",
+        type=FILE,
+        metavar="DIR",
+        help="Replay the events of the harvest in DIR, with what was measured, and say how far apart the two are.",
+    ),
     click.option("--dry-run", is_flag=True, help="Validate the inputs, print what is in them, and stop."),
 )
 
@@ -179,7 +187,7 @@ HELP_SECTIONS = {
     for section, question in SECTIONS.items()
 }
 """Names of the options that answer each question."""
-cache_option = _declared("cache", OPTIONS["cache"])
+cache_option = declared_option("cache", OPTIONS["cache"])
 """Whether commands of finished runs and of sweeps, too, keep parsed node logs."""
 setting_options = with_options(large_option, *_SETTINGS)
 """The options of a replay that say what is replayed and how, not where results go."""
@@ -190,8 +198,14 @@ def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     """The configuration that options of `replay_options` or `setting_options` ask for."""
     from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 
-    mip, sample = options.pop("mip"), options.pop("sample")
-    if ctx.get_parameter_source("solver") is ParameterSource.DEFAULT:
+    mip, sample, harvest = options.pop("mip"), options.pop("sample"), options.pop("from_harvest", None)
+    if harvest is not None:
+        from bftrainer.harvest.fidelity import harvest_inputs
+
+        given = (ctx.get_parameter_source(name) is not ParameterSource.DEFAULT for name in options)
+        typed = {name: value for (name, value), is_given in zip(options.items(), given, strict=True) if is_given}
+        options |= harvest_inputs(harvest) | typed
+    if ctx.get_parameter_source("solver") is ParameterSource.DEFAULT and harvest is None:
         if mip is False or options["strict_published"]:
             options["solver"] = "equal-share"
     elif mip is not None:

@@ -67,7 +67,7 @@ def replay(
     if target is not None and not dry_run:
         check_free(target, force=force)
     if report is not None and not dry_run:
-        _check_page(report, force=force)
+        check_page(report, force=force)
     inputs = load_inputs(config)
     for note in inputs.notes:
         tell(f"Note: {note}")
@@ -95,7 +95,7 @@ def _lacks_key() -> bool:
     return bool(fault)
 
 
-def _check_page(path: Path, *, force: bool) -> None:
+def check_page(path: Path, *, force: bool) -> None:
     """Refuse a page that could not be made or written, before the run."""
     from bftrainer.files.writing import refuse_existing
     from bftrainer.runs.run_pages import check_pages
@@ -107,7 +107,7 @@ def _check_page(path: Path, *, force: bool) -> None:
 
 def _named_directory(ctx: click.Context, name: str) -> Path | None:
     """``<name>-itrOut`` as published; None for a run of the sample only, which gets the next free number."""
-    given = ("node_log", "tasks", "name")
+    given = ("node_log", "tasks", "name", "from_harvest")
     is_sample = all(ctx.get_parameter_source(option) is ParameterSource.DEFAULT for option in given)
     return None if is_sample else Path(f"{name}-itrOut")
 
@@ -148,6 +148,7 @@ def _resumed(place: Path) -> int:
                 refuse_other_options(_values(given), _values(arguments))
             options = dict(ctx.params)
             told, every_s = {name: options.pop(name) for name in _OF_OUTPUT}, options.pop("checkpoint_every")
+            told["from_harvest"] = options["from_harvest"]
             inputs = load_inputs(config_of(ctx, options))
             done = f"at the checkpoint of {at:%F %T}" if at else "from the start, as there is no checkpoint yet"
             tell(f"Note: {place}: Resumed {done}; what was done later is done again.")
@@ -216,18 +217,32 @@ def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: 
     """Print what was found, and make the page; return the exit status."""
     from bftrainer.runs.resumable import BEGUN
 
+    harvest = options["from_harvest"]
     if options["print_"]:
         _print_result(result, place, options["as_json"], sys.stdout)
+        if harvest is not None and not options["as_json"]:
+            print_fidelity(harvest, place)
     if options["report"] is not None:
         from bftrainer.runs.run_pages import write_page
 
-        write_page([place], options["report"], force=options["force"])
+        write_page([place] if harvest is None else [harvest, place], options["report"], force=options["force"])
         show_page(options["report"], quiet=options["as_json"])
     if not result.is_partial:
         return 0
     if (place / BEGUN).exists():
         tell(_how_to_go_on("Interrupted", place))
     return KILLED_BY + received[0]
+
+
+def print_fidelity(harvest: Path, place: Path) -> None:
+    """Set what was replayed beside what really happened."""
+    from bftrainer.cli._shared.stdio import print_table
+    from bftrainer.harvest.fidelity import fidelity, fidelity_rows
+
+    found = fidelity(harvest, place)
+    print_table(("of the harvest", "predicted", "measured", "apart"), fidelity_rows(found))
+    for reason in found["reasons"]:
+        click.echo(f"Besides: {reason}.")
 
 
 def _how_to_go_on(why: str, place: Path) -> str:

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "change": ("bftrainer.cli.zeus.bso_edits", "change", "Change the settings of a job."),
     "clone": ("bftrainer.cli.zeus.bso_edits", "clone", "Make a job like another one."),
+    "dashboard": ("bftrainer.cli.zeus.bso", "dashboard", "Write a Grafana dashboard of a server."),
     "delete": ("bftrainer.cli.zeus.bso", "delete", "Have a server forget a job."),
     "export": ("bftrainer.cli.zeus.bso", "export", "Write a job's trials to a file."),
     "import": ("bftrainer.cli.zeus.bso", "import_zeus", "Move the jobs of a Zeus database over."),
     "jobs": ("bftrainer.cli.zeus.bso", "jobs", "List a server's jobs."),
-    "quickstart": ("bftrainer.cli.zeus.quickstart", "quickstart", "Train a sample job, and see a batch size chosen."),
     "note": ("bftrainer.cli.zeus.bso_edits", "note", "Put a note on a job."),
+    "quickstart": ("bftrainer.cli.zeus.quickstart", "quickstart", "Train a sample job, and see a batch size chosen."),
     "reset": ("bftrainer.cli.zeus.bso_edits", "reset", "Have a job begin again."),
     "serve": ("bftrainer.cli.zeus.bso", "serve", "Serve batch sizes to recurring training jobs."),
     "token": ("bftrainer.cli.zeus.bso_token", "token", "Say who may do what on a server."),
@@ -198,7 +199,7 @@ def export(
 ) -> None:
     """Write the trials of a job to OUTPUT: .json (with the job), .csv or .parquet."""
     from bftrainer.files.writing import refuse_existing
-    from bftrainer.zeus.server.job_export import check_form, write_job
+    from bftrainer.zeus.server.books.export import check_form, write_job
 
     output = chosen_output(place, output)
     check_form(output)
@@ -207,6 +208,23 @@ def export(
     with asking(server, token_file) as client:
         number = write_job(output, find_job(client, job_id), client.trials(job_id))
     click.echo(f"Wrote {number:,} trials to {output}.")
+
+
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso dashboard grafana.json")
+@click.argument("place", metavar="[OUTPUT]", type=FILE, required=False)
+@click.option("-o", "--output", type=FILE, help="OUTPUT, as other commands take it.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def dashboard(place: Path | None, output: Path | None, force: bool) -> None:
+    """Write a Grafana dashboard of what a server's /metrics tells Prometheus: a file to import there."""
+    from importlib.resources import files
+
+    from bftrainer.files.writing import refuse_existing, replacing
+
+    output = chosen_output(place, output)
+    refuse_existing(output, force=force)
+    with replacing(output) as stream:
+        stream.write(files("bftrainer.zeus.server").joinpath("grafana.json").read_bytes())
+    click.echo(f"Wrote {output}: import it in Grafana, and choose your Prometheus.")
 
 
 @click.command("import", context_settings=SETTINGS, epilog="Example: bftrainer bso import sqlite+aiosqlite:///zeus.db")
@@ -278,6 +296,10 @@ def import_zeus(source: str, database: str | None) -> None:
 @click.option("--max-connections", type=int, default=1_000, help="Connections of a process at a time.")
 @click.option("--max-per-peer", type=int, default=250, help="Connections of an address at a time.")
 @click.option(
+    "--background", metavar="LOG", type=FILE, help="Serve in a process of its own, which logs to a file; say where."
+)
+@click.option("--price-kwh", type=float, help="Price of a kWh, in any currency, for the status pages.")
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -291,6 +313,7 @@ def serve(host: str, port: int, workers: int, no_migrate: bool, trial_timeout: f
     --open. Logs go to standard error, a JSON object a line.
     """
     require_extra("The server needs", "server")
+    from bftrainer.cli.zeus.background import in_background
     from bftrainer.zeus.server import serve as serving
     from bftrainer.zeus.server.settings import DEFAULT_URL, LOOPBACK_NAMES, TRIAL_TIMEOUT_S, ServerSettings, is_loopback
 
@@ -312,9 +335,11 @@ def serve(host: str, port: int, workers: int, no_migrate: bool, trial_timeout: f
         proxies=rest["proxies"],
         most_connections=rest["max_connections"],
         most_of_a_peer=rest["max_per_peer"],
+        price_kwh=rest["price_kwh"],
         log_level=rest["log_level"],
     )
-    serving.serve(host, port, settings, workers=workers, migrate=not no_migrate)
+    ready = in_background(rest["background"]) if rest["background"] else lambda _: None
+    serving.serve(host, port, settings, workers=workers, migrate=not no_migrate, ready=ready)
 
 
 def _listener(host: str, options: dict[str, Any]) -> tuple[str | None, str | None]:

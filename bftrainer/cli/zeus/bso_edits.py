@@ -77,7 +77,7 @@ def change(
 
 @click.command(
     context_settings=SETTINGS,
-    epilog="Example: bftrainer bso clone my-job my-job-a100 --set gpu_model=A100 --set max_power=1600 --time-ratio 0.4",
+    epilog="Example: bftrainer bso clone my-job my-job-a100 --set gpu_model=A100 --time-ratio 0.4",
 )
 @click.argument("job_id", metavar="JOB")
 @click.argument("new_job_id", metavar="NEW")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,14 @@ import click
 
 from bftrainer.cli._shared.stdio import print_table
 from bftrainer.cli._shared.usage import LARGE_RUNS, large_option, refuse_unused, size_option
-from bftrainer.cli.zeus.zeus_options import SETTINGS, given_token
+from bftrainer.cli.zeus.bso import asking
+from bftrainer.cli.zeus.zeus_options import SETTINGS
 from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.server.client import BatchSizeClient
+    from bftrainer.zeus.server.pages.savings import SizeFigures
 
+_QUANTITIES = ("time", "energy", "cost")
 _HEADINGS = ("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J)")
 
 
@@ -44,19 +46,16 @@ def quickstart(
 ) -> None:
     """Train a small network on handwritten digits, again and again, and see a batch size being chosen.
 
-    Each run asks a batch-size server for its batch size, trains to an accuracy of 0.94, and reports what it took. It
+    Each run asks a batch-size server for its batch size, trains to an accuracy of 0.95, and reports what it took. It
     takes less than a minute, and leaves nothing behind; see `bftrainer.zeus.integrations.sample_digits`.
     """
     refuse_unused({"token_file": server is None and "there is no --server"})
     require_extra("The sample training needs", "sample")
-    from bftrainer.zeus.integrations.sample_digits import JOB, chosen, private_client, recurrences, used
-    from bftrainer.zeus.server.client import BatchSizeClient
+    require_extra("The server needs", "server")
+    from bftrainer.zeus.integrations.sample_digits import JOB, chosen, figures, private_client, recurrences
 
-    opening: AbstractContextManager[BatchSizeClient] = (
-        private_client() if server is None else BatchSizeClient(server, given_token(token_file))
-    )
     job_id = JOB.job_id or ""
-    with opening as client:
+    with private_client() if server is None else asking(server, token_file) as client:
         training = recurrences(client, runs, max_power_w=max_power_w, measure=measure, seed=seed)
         for number, run in enumerate(training, start=1):
             missed = "missed the target" if run.epochs_done == run.max_epochs else "stopped, as it cost too much"
@@ -65,19 +64,22 @@ def quickstart(
                 f"{run.energy_j:7.1f} J: {'reached the target' if run.reached else missed}",
                 err=True,
             )
-        by_size, size = used(client.trials(job_id)), chosen(client.job(job_id))
+        by_size, size = figures(client.trials(job_id)), chosen(client.job(job_id))
     if as_json:
-        found = [{"batch_size": at, **asdict(of)} for at, of in by_size.items()]
+        found = [asdict(each) for each in by_size.values()]
         document = {"chosen": size, "default": JOB.default_batch_size, "batch_sizes": found}
         click.echo(json.dumps(document, indent=2, allow_nan=False))
         return
-    rows = [
-        (f"{at}", f"{of.runs}", f"{of.reached}", f"{of.time_s:.2f}", f"{of.energy_j:.1f}", f"{of.cost_j:.1f}")
-        for at, of in by_size.items()
-    ]
-    print_table(_HEADINGS, rows, left=0)
-    default, best = by_size[JOB.default_batch_size], by_size[size]
-    click.echo(
-        f"Chosen: batch size {size}, {best.energy_j:.1f} J and {best.time_s:.2f} s a run; the default, "
-        f"{JOB.default_batch_size}, takes {default.energy_j:.1f} J and {default.time_s:.2f} s."
-    )
+    print_table(_HEADINGS, map(_row, by_size.values()), left=0)
+    click.echo(f"Chosen: batch size {size}, {_mean(by_size[size])} a run that reaches the target; ", nl=False)
+    click.echo(f"the default, {JOB.default_batch_size}, takes {_mean(by_size[JOB.default_batch_size])}.")
+
+
+def _row(size: SizeFigures) -> tuple[str, ...]:
+    means = (f"{size.means[name].mean:.2f}" if size.means else "-" for name in _QUANTITIES)
+    return (f"{size.batch_size}", f"{size.results}", f"{size.converged}", *means)
+
+
+def _mean(size: SizeFigures) -> str:
+    energy, time = (size.means[name].mean if size.means else math.nan for name in ("energy", "time"))
+    return f"{energy:.1f} J and {time:.2f} s"

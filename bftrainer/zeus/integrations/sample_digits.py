@@ -10,8 +10,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from statistics import fmean
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -20,7 +19,9 @@ from bftrainer.zeus.integrations.served import ServerRun, server_run
 from bftrainer.zeus.master.sample_training import Floats, Labels, batches, perceptron
 from bftrainer.zeus.master.training import TrialDriver
 from bftrainer.zeus.server.client import BatchSizeClient
+from bftrainer.zeus.server.local_server import SOCKET_SCHEME
 from bftrainer.zeus.server.messages import TuningParams
+from bftrainer.zeus.server.pages.savings import QUANTITIES, SizeFigures, by_batch_size
 from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 
 JOB = TuningParams.model_validate(
@@ -28,10 +29,10 @@ JOB = TuningParams.model_validate(
         "job_id": "quickstart-digits",
         "job_id_prefix": "quickstart",
         "batch_sizes": [8, 16, 32, 64, 128, 256, 512],
-        "default_batch_size": 256,
+        "default_batch_size": 16,
         # Runs of half a second differ by what else the machine does.
         "beta_knob": 3.0,
-        "target_metric": 0.94,
+        "target_metric": 0.95,
         "max_epochs": 20,
         "mab_seed": 1,
     }
@@ -76,7 +77,6 @@ def private_client() -> Iterator[BatchSizeClient]:
         If what servers need is not installed.
     """
     require_extra("The server needs", "server")
-    import httpx
     import uvicorn
 
     from bftrainer.zeus.server.app import create_app
@@ -91,7 +91,7 @@ def private_client() -> Iterator[BatchSizeClient]:
         thread.start()
         try:
             # The first request is repeated until the server listens.
-            with BatchSizeClient("http://localhost", retries=8, transport=httpx.HTTPTransport(uds=socket)) as client:
+            with BatchSizeClient(f"{SOCKET_SCHEME}{socket}", retries=8) as client:
                 yield client
         finally:
             server.should_exit = True
@@ -123,47 +123,33 @@ def recurrences(
         See `server_run`.
     """
     images, labels = digits()
-    # What a first step loads and compiles would be booked on the first run.
-    perceptron(8, LEARNING_RATE, seed).partial_fit(images[:8], labels[:8], classes=range(10))
+    from threadpoolctl import threadpool_limits  # which scikit-learn brings
+
+    # What a first epoch loads would be booked on the first run.
+    untimed = perceptron(JOB.default_batch_size, LEARNING_RATE, seed)
+    untimed.partial_fit(images[:LEARNED], labels[:LEARNED], classes=range(10)).score(images, labels)
     for number in range(runs):
-        with server_run(client, JOB, measure=measure, max_power_w=max_power_w, find=lambda: None) as run:
+        deciding = server_run(client, JOB, measure=measure, max_power_w=max_power_w, find=lambda: None)
+        # Threads would wait for one another longer than they compute.
+        with deciding as run, threadpool_limits(1):
             train_digits(run, images, labels, seed + number)
         yield run
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
-    """What the runs at a batch size used.
-
-    Parameters
-    ----------
-    runs, reached : int
-        How many there were, and how many reached the target.
-    time_s, energy_j, cost_j : float
-        Means over all of them.
-    """
-
-    runs: int
-    reached: int
-    time_s: float
-    energy_j: float
-    cost_j: float
-
-
-def used(rows: Iterable[TrialRow]) -> dict[int, Used]:
-    """Add up the trials that have a result, by batch size."""
-    by_size: dict[int, list[TrialRow]] = {}
+def figures(rows: Iterable[TrialRow]) -> dict[int, SizeFigures]:
+    """Tell what the trials that count have used, by batch size in ascending order."""
+    grouped: dict[tuple[int, bool], list[TrialRow]] = {}
     for row in rows:
-        if row.cost is not None:
-            by_size.setdefault(row.batch_size, []).append(row)
-    return {
-        size: Used(
-            len(found),
-            sum(bool(each.converged) for each in found),
-            *(fmean(getattr(each, name) for each in found) for name in ("time", "energy", "cost")),
-        )
-        for size, found in sorted(by_size.items())
-    }
+        if row.cost is not None and row.excluded is None:
+            grouped.setdefault((row.batch_size, bool(row.converged)), []).append(row)
+    moments = []
+    for (size, converged), found in sorted(grouped.items()):
+        moment: dict[str, float] = {"batch_size": size, "converged": converged, "number": len(found)}
+        for name in QUANTITIES:
+            values = np.array([getattr(each, name) for each in found])
+            moment |= {f"mean_{name}": float(values.mean()), f"squares_{name}": float(values.var() * values.size)}
+        moments.append(SimpleNamespace(**moment))
+    return by_batch_size(moments)
 
 
 def chosen(job: JobSummary) -> int:

@@ -76,9 +76,9 @@ class RewardLog:
     def __len__(self) -> int:
         return self._size
 
-    def tolist(self) -> list[float]:
-        """All rewards, oldest first."""
-        kept: list[float] = self._values[: self._size].tolist()
+    def tolist(self, latest: int | None = None) -> list[float]:
+        """All rewards, or so many of the latest, oldest first."""
+        kept: list[float] = self._values[0 if latest is None else max(0, self._size - latest) : self._size].tolist()
         return kept
 
     def append(self, reward: float) -> None:

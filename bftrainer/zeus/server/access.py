@@ -34,39 +34,6 @@ class Role(IntEnum):
     ADMIN = 4  # the same with others' jobs
 
 
-# What each route takes; ADMIN for any other, so that one that is forgotten here is closed to most.
-NEEDED: Mapping[tuple[str, str], Role] = {
-    ("GET", "/"): Role.READER,
-    ("GET", "/status"): Role.READER,
-    ("GET", "/state/jobs"): Role.READER,
-    ("GET", "/state/job"): Role.READER,
-    ("GET", "/state/trials"): Role.READER,
-    ("GET", "/state/events"): Role.READER,
-    ("GET", "/state/reports"): Role.READER,
-    ("GET", "/metrics"): Role.READER,
-    ("GET", "/openapi.json"): Role.READER,
-    ("GET", "/jobs/batch_size"): Role.TRAINER,
-    ("POST", "/report"): Role.TRAINER,
-    ("PATCH", "/trials"): Role.TRAINER,
-    ("POST", "/trials/heartbeat"): Role.TRAINER,
-    # Trainers make sure that a job is registered; to register one takes an owner.
-    ("POST", "/jobs"): Role.TRAINER,
-    ("DELETE", "/jobs"): Role.OWNER,
-    ("PATCH", "/jobs"): Role.OWNER,
-    ("POST", "/jobs/clone"): Role.OWNER,
-    ("POST", "/jobs/note"): Role.OWNER,
-    ("POST", "/jobs/reset"): Role.OWNER,
-    ("POST", "/trials/void"): Role.OWNER,
-}
-# Routes for monitoring, which ask nobody who they are, and tell nothing about jobs.
-OPEN = frozenset({"/healthz", "/readyz"})
-
-
-def needed(method: str, path: str) -> Role:
-    """The least role that a request takes."""
-    return NEEDED.get(("GET" if method == "HEAD" else method, path), Role.ADMIN)
-
-
 @dataclass(frozen=True, slots=True)
 class Actor:
     """Who sends a request.

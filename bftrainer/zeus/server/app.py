@@ -33,9 +33,8 @@ from bftrainer.errors import (
     UnusableValueError,
 )
 from bftrainer.parallel import end_with_parent
-from bftrainer.zeus.server.access import OPEN
 from bftrainer.zeus.server.books.job_editor import JobEditor
-from bftrainer.zeus.server.guard import Guard, Metrics
+from bftrainer.zeus.server.guard import OPEN, Guard, Metrics
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import pages
 from bftrainer.zeus.server.routes import api, edits, operations, state
@@ -98,7 +97,7 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
     app.include_router(edits())
     app.include_router(state())
     app.include_router(operations())
-    app.include_router(pages(front=not settings.published))
+    app.include_router(pages(front=not settings.published, usual_price_kwh=settings.price_kwh))
     for kind, handler in _handlers(published=settings.published).items():
         app.add_exception_handler(kind, handler)
     if settings.token_file is not None:  # the OpenAPI document, which is cached, says that a token is required
@@ -155,6 +154,11 @@ async def _sweep(optimizer: ZeusBatchSizeOptimizer) -> None:
         await asyncio.sleep(pause_s)
 
 
+def _unknown_field(fault: Mapping[str, Any]) -> list[str]:
+    """Name of a field that a message does not have; empty if the fault is another one."""
+    return [fault["ctx"]["field"]] if fault["type"] == "extra_forbidden" and "field" in fault.get("ctx", {}) else []
+
+
 Handler = Callable[[Request, Any], Awaitable[JSONResponse]]
 
 
@@ -175,7 +179,10 @@ def _handlers(*, published: bool) -> dict[type[Exception], Handler]:
 
     async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         # Leaves out the input, which may not even be text.
-        detail = [{"loc": list(each["loc"]), "msg": each["msg"], "type": each["type"]} for each in error.errors()]
+        detail = [
+            {"loc": [*each["loc"], *_unknown_field(each)], "msg": each["msg"], "type": each["type"]}
+            for each in error.errors()
+        ]
         return JSONResponse({"detail": detail}, 422)
 
     async def _refused(request: Request, error: HTTPException) -> JSONResponse:

@@ -21,6 +21,8 @@ from bftrainer.zeus.server.state_messages import JobEdited, JobSummary, TrialRow
 if TYPE_CHECKING:
     import httpx
 
+# Most seconds that a server may have its clients wait.
+_LONGEST_WAIT_S = 60.0
 T = TypeVar("T")
 
 
@@ -110,11 +112,12 @@ class BatchSizeClient:
             address = httpx.URL("")
         if address.scheme not in ("http", "https") or not address.host or socket == "":
             raise SettingsError(f"Expected an address such as http://127.0.0.1:8000, got {server_url!r}.")
-        token = token or find_token(self.server_url)
+        self._anonymous = token is None
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.retries, self.backoff_s, self._sleep = retries, backoff_s, sleep
         carrier = transport or (httpx.HTTPTransport(uds=socket) if socket else None)
         self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout_s, transport=carrier)
+        self._find_token()
 
     def register_job(self, spec: JobSpec) -> JobSpec:
         """Register a job, or check that it is registered with the same settings; return it with its name."""
@@ -252,21 +255,31 @@ class BatchSizeClient:
         if "json" in options:
             options |= {"content": json.dumps(options.pop("json")), "headers": {"Content-Type": "application/json"}}
         for attempt in range(self.retries + 1):
+            later_s = 0.0
             try:
+                self._find_token()
                 answer = self._http.request(method, path, **options)
             except httpx.HTTPError as error:
                 if attempt == self.retries:
                     why = str(error) or type(error).__name__
                     raise ServerRequestError(f"{self.server_url}: No answer from a batch-size server: {why}.") from None
             else:
+                self._anonymous = False  # whoever this is, a token is not looked for again
                 if answer.is_success:
                     return self._parsed(answer)
                 if gone_is_done and attempt and answer.status_code == 404:
                     return None
                 if answer.status_code not in _PASSING or attempt == self.retries:
                     raise self._refused(method, path, answer)
-            self._sleep(self.backoff_s * 2**attempt)
+                later = answer.headers.get("Retry-After", "")
+                later_s = min(float(later), _LONGEST_WAIT_S) if later.isdigit() else 0.0
+            self._sleep(max(self.backoff_s * 2**attempt, later_s))
         raise AssertionError("unreachable")
+
+    def _find_token(self) -> None:
+        """Take the token of this user's own server, which may have begun to listen only now."""
+        if self._anonymous and (token := find_token(self.server_url)) is not None:
+            self._http.headers["Authorization"] = f"Bearer {token}"
 
     def _parsed(self, answer: httpx.Response) -> Any:
         try:
@@ -366,9 +379,8 @@ def _reason(body: object) -> str:
     """Read the message of an error from its body."""
     if not isinstance(body, Mapping):
         return ""
-    if isinstance(detail := body.get("detail"), list):
-        return "; ".join(map(_fault, detail))
-    return str(body.get("message") or detail or "")
+    detail = body.get("detail")
+    return "; ".join(map(_fault, detail)) if isinstance(detail, list) else str(body.get("message") or detail or "")
 
 
 def _fault(detail: object) -> str:

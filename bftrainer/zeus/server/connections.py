@@ -32,6 +32,7 @@ RESERVED, _SURPLUS = 64, 16
 _HEALTH = "/healthz"
 _BUSY = 503, b"The server has too many connections; try again."
 _REASONS = {408: b"Request Timeout", 413: b"Content Too Large", 431: b"Request Header Fields Too Large"}
+_REASONS |= {503: b"Service Unavailable"}
 _PEER_CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
@@ -204,21 +205,15 @@ class Connection(HttpToolsProtocol):
     def dismiss(self, status: int, message: bytes) -> None:
         """Close a connection, with an answer unless one has begun."""
         self.kept.forget(self)
-        unsafe = self.flow is None and self.kept.tls is not None
-        if unsafe or self._unread or self.transport.is_closing():
-            self.transport.abort()
-            return
         # What is in a body's place belongs to the latest request, else to the next one.
-        cycle = self.cycle if self._in_body else None
-        if cycle is None or not cycle.response_started:
-            reason = _REASONS.get(status, b"Service Unavailable")
+        begun = self._in_body and self.cycle is not None and self.cycle.response_started
+        if begun or self._unread or (self.flow is None and self.kept.tls is not None) or self.transport.is_closing():
+            self.transport.abort()
+        else:
             body = b'{"message": "%s"}' % message
-            later = b"retry-after: 1\r\n" if status == 503 else b""
-            head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % (
-                *(status, reason),
-                len(body),
-            )
-            self.transport.write(head + later + b"connection: close\r\n\r\n" + body)
+            lines = [b"HTTP/1.1 %d %s" % (status, _REASONS[status]), b"content-type: application/json"]
+            lines += [b"content-length: %d" % len(body), b"connection: close"] + [b"retry-after: 1"] * (status == 503)
+            self.transport.write(b"\r\n".join([*lines, b"", body]))
         self.transport.close()
         # Whoever does not read the answer either keeps nothing open.
         self.loop.call_later(_LOOK_S, self.transport.abort)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from bftrainer.errors import ForbiddenError, SettingsError
 from bftrainer.extras import requiring
 from bftrainer.files.permissions import login_name
-from bftrainer.zeus.server.access import ANYBODY, OPEN, AccessFile, Actor, Role, needed, token_key
+from bftrainer.zeus.server.access import ANYBODY, AccessFile, Actor, Role, token_key
 from bftrainer.zeus.server.settings import PEER_UID, ServerSettings, network_of
 
 with requiring("The server needs", "server", "fastapi"):
@@ -35,15 +35,16 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 class _Jobs(Collector):
     """Counts jobs by stage from the database, separately from the counters of workers."""
 
-    def __init__(self, jobs: dict[str, int]) -> None:
-        self._jobs = jobs
+    def __init__(self, stages: Mapping[str, Mapping[str, int]]) -> None:
+        self._stages = stages
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The gauge."""
-        gauge = GaugeMetricFamily("bftrainer_bso_jobs", "Jobs registered.", labels=("stage",))
-        for stage, number in self._jobs.items():
-            gauge.add_metric((stage,), number)
-        yield gauge
+        """The gauges."""
+        for name, what in (("jobs", "Jobs"), ("trials", "Trials of jobs"), ("results", "Results of trials of jobs")):
+            gauge = GaugeMetricFamily(f"bftrainer_bso_{name}", f"{what} registered.", labels=("stage",))
+            for stage, counts in self._stages.items():
+                gauge.add_metric((stage,), counts[name])
+            yield gauge
 
 
 class Metrics:
@@ -74,16 +75,16 @@ class Metrics:
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(duration_s)
 
-    def page(self, jobs: dict[str, int]) -> bytes:
+    def page(self, stages: Mapping[str, Mapping[str, int]]) -> bytes:
         """Render all figures in Prometheus's text format.
 
         Parameters
         ----------
-        jobs : dict of str to int
-            Number of jobs by stage.
+        stages : mapping of str to mapping of str to int
+            Number of jobs, trials and results by stage.
         """
         now = CollectorRegistry()
-        now.register(_Jobs(jobs))
+        now.register(_Jobs(stages))
         counted = self._registry
         if self._together:
             counted = CollectorRegistry()
@@ -95,6 +96,9 @@ logger = logging.getLogger(__name__)
 # Who changed what: logged whatever the level.
 audit_logger = logging.getLogger(f"{__name__}.audit")
 
+# Routes for monitoring, which ask nobody who they are, and tell nothing about jobs.
+OPEN = frozenset({"/healthz", "/readyz"})
+
 # Pages that other sites may link to, because they change nothing.
 _PAGES = frozenset({"/", "/status"})
 
@@ -103,6 +107,28 @@ _DIGITS = 18
 
 # Requests without a valid token that an address may send at once, and each second from then on; addresses remembered.
 _FAILURES, _FAILURES_PER_S, _ADDRESSES = 50, 1.0, 10_000
+
+
+_LOOK, _TRAIN, _OWN = Role.READER, Role.TRAINER, Role.OWNER
+_NEEDED: Mapping[tuple[str, str], Role] = {
+    **{("GET", path): _LOOK for path in ("/", "/status", "/metrics", "/openapi.json")},
+    **{("GET", f"/state/{what}"): _LOOK for what in ("jobs", "job", "trials", "reports", "events")},
+    ("GET", "/jobs/batch_size"): _TRAIN,
+    ("POST", "/report"): _TRAIN,
+    ("POST", "/trials/heartbeat"): _TRAIN,
+    ("PATCH", "/trials"): _TRAIN,
+    # Trainers make sure that a job is registered; to register one takes an owner.
+    ("POST", "/jobs"): _TRAIN,
+    # Of own jobs.
+    **{("POST", path): _OWN for path in ("/jobs/clone", "/jobs/note", "/jobs/reset", "/trials/void")},
+    ("PATCH", "/jobs"): _OWN,
+    ("DELETE", "/jobs"): _OWN,
+}
+
+
+def needed(method: str, path: str) -> Role:
+    """The least role that a request takes: an administrator's of a route that the table has not."""
+    return _NEEDED.get(("GET" if method == "HEAD" else method, path), Role.ADMIN)
 
 
 class _Failures:

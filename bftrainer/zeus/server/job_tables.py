@@ -117,7 +117,11 @@ SAVE_JOB = sa.update(JOB).where(_THE_JOB)
 DELETE_JOB = sa.delete(JOB).where(_THE_JOB)
 JOBS = sa.select(JOB).order_by(JOB.c.job_id).limit(_LIMIT)
 JOBS_AFTER = JOBS.where(JOB.c.job_id > sa.bindparam("after"))
-STAGES = sa.select(JOB.c.stage, sa.func.count()).group_by(JOB.c.stage)
+STAGES = sa.select(
+    JOB.c.stage,
+    sa.func.count().label("jobs"),
+    *(sa.func.sum(count).label(name) for name, count in (("trials", JOB.c.trials), ("results", JOB.c.observations))),
+).group_by(JOB.c.stage)
 
 _TRIALS = sa.select(TRIAL).where(_OF_JOB)
 ADD_TRIAL = sa.insert(TRIAL)

@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from bftrainer.errors import legible, suggestion
+from bftrainer.errors import escaped, legible, suggestion
 
 # Names are keys of a database: MySQL's longest index takes 768 characters of four bytes.
 NAME_LENGTH = 400
@@ -60,9 +60,8 @@ class _Strict(BaseModel):
         for name in value if isinstance(value, Mapping) else ():
             if name not in cls.model_fields:
                 near = suggestion(str(name), cls.model_fields)
-                raise PydanticCustomError(
-                    "extra_forbidden", "{why}", {"why": legible(f"Unknown field {name!r}.{near}")}
-                )
+                why = legible(f"Unknown field {name!r}.{near}")
+                raise PydanticCustomError("extra_forbidden", "{why}", {"why": why, "field": escaped(str(name))})
         return value
 
 
@@ -256,11 +255,10 @@ class TrainingResult(LenientTrainingResult, _Strict):
         return metric if math.isfinite(metric) else math.nan
 
 
-class TrialVoid(WireModel):
+class TrialVoid(WireModel, _Strict):
     """A trial that shall count for nothing, as if it had never been, and why."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={"examples": [{"job_id": "bert-finetuning", "trial_number": 1, "reason": "wrong meter"}]},
     )
 
@@ -269,7 +267,7 @@ class TrialVoid(WireModel):
     reason: str = Field(min_length=1, max_length=1_000)
 
 
-class JobChange(WireModel):
+class JobChange(WireModel, _Strict):
     """A change of a job that lives on.
 
     Parameters
@@ -281,7 +279,6 @@ class JobChange(WireModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={"examples": [{"job_id": "bert-finetuning", "settings": {"max_epochs": 30}}]},
     )
 
@@ -322,15 +319,15 @@ class JobClone(JobChange):
     energy_ratio: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
 
 
-class JobReset(WireModel):
+class JobReset(WireModel, _Strict):
     """A job that shall begin again, knowing nothing."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"job_id": "bert-finetuning"}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"job_id": "bert-finetuning"}]})
 
     job_id: str = Field(max_length=NAME_LENGTH)
 
 
-class JobNote(WireModel):
+class JobNote(WireModel, _Strict):
     """A note on a job, for whoever looks at it, in place of the one before; an empty one removes it."""
 
     model_config = ConfigDict(

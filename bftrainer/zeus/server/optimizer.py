@@ -31,13 +31,15 @@ from bftrainer.zeus.server.messages import (
     ReportResponse,
     TrialId,
 )
+from bftrainer.zeus.server.published.decision_log import choice_lines, result_lines
 from bftrainer.zeus.server.published.published_models import BanditStage, PruningStage
 from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, TrialType, TunedJob
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
-    from bftrainer.zeus.server.store import JobStore, StoredJob, Transaction
+    from bftrainer.zeus.server.books.transaction import StoredJob, Transaction
+    from bftrainer.zeus.server.store import JobStore
 
 logger = logging.getLogger(__name__)
 
@@ -200,8 +202,9 @@ class ZeusBatchSizeOptimizer:
             raise UnusableRequestError(str(tuned.spec.batch_sizes[0]))
         job.trials += 1
         runs = partial(self._runs, transaction, job.job_id, now)
-        parallel = tuned.spec.parallel_explorations and not self.published
-        size, kind = tuned.choose(job.trials, runs, parallel=parallel)
+        stage = tuned.stage
+        size, kind = tuned.choose(job.trials, runs, parallel=self.explores_at_once(tuned.spec))
+        transaction.say(lambda: choice_lines(tuned, size, kind, stage))
         transaction.add_trial(job, size, kind, now, request_id, lease_s)
         transaction.save_job(job)
         return TrialId.model_construct(job_id=job.job_id, batch_size=size, trial_number=job.trials)
@@ -209,13 +212,22 @@ class ZeusBatchSizeOptimizer:
     def _runs(self, transaction: Transaction, job_id: str, now: float, number: int) -> bool:
         """Whether a trial is running; one that was silent for longer than its lease is ended first."""
         trial = transaction.find_trial(job_id, number)
+        if self.is_alive(trial, now):
+            return True
+        if trial is not None and trial.status == TrialStatus.DISPATCHED:
+            transaction.end_trial(job_id, number, TrialStatus.FAILED, now)
+        return False
+
+    def is_alive(self, trial: Row[Any] | None, now: float) -> bool:
+        """Whether a trial is running, and was not silent for longer than its lease."""
         if trial is None or trial.status != TrialStatus.DISPATCHED:
             return False
         patience_s = self._patience_s(trial)
-        if patience_s is None or trial.heard >= now - patience_s:
-            return True
-        transaction.end_trial(job_id, number, TrialStatus.FAILED, now)
-        return False
+        return patience_s is None or trial.heard >= now - patience_s
+
+    def explores_at_once(self, spec: LenientJobSpec) -> bool:
+        """Whether a job's round of pruning explores several batch sizes at a time."""
+        return spec.parallel_explorations and not self.published
 
     def _patience_s(self, trial: Row[Any]) -> float | None:
         """Time without a sign of life after which a trial's place may be given away; None: never."""
@@ -302,7 +314,9 @@ class ZeusBatchSizeOptimizer:
         transaction.learn(job)
         if counts:
             ended = EndedTrial(number, kind, trial.batch_size, cost_j, verdict.converged)
+            stage = job.tuned.stage
             job.tuned.learn(ended, published=self.published)
+            transaction.say(lambda: result_lines(job.tuned, ended, stage))
         used = {"time": result.time, "energy": result.energy, "cost": cost_j}
         marks = {"converged": verdict.converged, "observation": job.observations}
         if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):

@@ -20,6 +20,7 @@ with requiring("The server needs", "server", "fastapi"):
 from bftrainer.errors import StoreUnavailableError, legible, suggestion
 from bftrainer.zeus.server.access import ANYBODY, Actor
 from bftrainer.zeus.server.books.job_editor import JobEditor
+from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.guard import CONTENT_TYPE
 from bftrainer.zeus.server.messages import (
     LARGEST,
@@ -43,7 +44,7 @@ from bftrainer.zeus.server.messages import (
 )
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.state_messages import EpochRow, JobEdited, JobEvent, JobSummary, TrialRow
-from bftrainer.zeus.server.store import JobStore, Transaction
+from bftrainer.zeus.server.store import JobStore
 
 __all__ = ["actor_of", "api", "edits", "operations", "state"]
 
@@ -129,13 +130,7 @@ _NULL: Mapping[str, Any] = {"content": b"null", "media_type": "application/json"
 
 
 def api(*, published: bool) -> APIRouter:
-    """Make the published routes.
-
-    Parameters
-    ----------
-    published : bool
-        Read requests as leniently as the published server.
-    """
+    """Make the published routes; `published`: read requests as leniently as the published server."""
     router = APIRouter(tags=["tuning"], dependencies=[] if published else [Depends(_refuse_unknown)])
     Spec = LenientJobSpec if published else JobSpec  # noqa: N806
     Result = LenientTrainingResult if published else TrainingResult  # noqa: N806

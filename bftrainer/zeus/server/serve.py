@@ -10,7 +10,7 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from typing import Any
 from bftrainer.errors import SettingsError
 from bftrainer.files.permissions import readable_by_others
 from bftrainer.zeus.server.access import AccessFile
-from bftrainer.zeus.server.connections import tls_context
+from bftrainer.zeus.server.connections import Connection, tls_context
 from bftrainer.zeus.server.database import database_files
 from bftrainer.zeus.server.settings import ENVIRONMENT, ServerSettings, is_loopback
 
@@ -71,7 +71,15 @@ def check_exposure(host: str, token_file: str | None, *, insecure: bool) -> None
         )
 
 
-def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migrate: bool) -> None:
+def serve(
+    host: str,
+    port: int,
+    settings: ServerSettings,
+    *,
+    workers: int,
+    migrate: bool,
+    ready: Callable[[str], None] = lambda _: None,
+) -> None:
     """Serve until a signal ends it.
 
     Parameters
@@ -82,10 +90,10 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
         Port to listen on; 0: any free port.
     settings : ServerSettings
         Settings of the server.
-    workers : int
-        Number of processes that answer requests.
-    migrate : bool
-        Whether the database's tables may be created and changed.
+    workers, migrate : int and bool
+        Number of processes that answer requests; whether the database's tables may be created and changed.
+    ready : callable
+        Called with the address, once nothing is in the way of listening there.
 
     Raises
     ------
@@ -96,15 +104,7 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
     tls_context(settings)
     with ExitStack() as stack:
         stack.callback(os.umask, os.umask(0o077))  # nobody else reads what is made from here on
-        place: dict[str, Any]
-        if settings.socket is None:
-            place = {"host": host, "port": _free_port(host, port)}
-            name = f"[{host}]" if ":" in host else host
-            where = f"{'http' if settings.tls_cert is None else 'https'}://{name}:{place['port']}"
-        else:
-            # Where others are let in, it is by their number that the socket knows who they are.
-            mode = 0o666 if any(key.startswith("uid:") for key in grants) else 0o600
-            place, where = {"fd": stack.enter_context(_listening(settings.socket, mode))}, f"unix:{settings.socket}"
+        place, where = _place(stack, host, port, settings, grants)
         asyncio.run(_prepare(settings, migrate=migrate))
 
         import uvicorn
@@ -112,6 +112,7 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
         os.environ[ENVIRONMENT] = json.dumps(asdict(settings))
         configure(settings.log_level)
         _announce(where, settings)
+        ready(where)
         # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
         stack.enter_context(suppress(KeyboardInterrupt))
         if workers > 1:
@@ -120,7 +121,7 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
             "bftrainer.zeus.server.app:from_environment",
             factory=True,
             **place,
-            http="bftrainer.zeus.server.connections:Connection",
+            http=Connection,
             workers=workers,
             log_config=None,
             access_log=False,
@@ -129,6 +130,19 @@ def serve(host: str, port: int, settings: ServerSettings, *, workers: int, migra
             forwarded_allow_ips=list(settings.proxies),
             timeout_graceful_shutdown=SHUTDOWN_S,
         )
+
+
+def _place(
+    stack: ExitStack, host: str, port: int, settings: ServerSettings, keys: Iterable[str]
+) -> tuple[dict[str, Any], str]:
+    """Where to listen, as uvicorn takes it and as clients do; a socket is removed as the stack ends."""
+    if settings.socket is not None:
+        # Where others are let in, it is by their number that the socket knows who they are.
+        mode = 0o666 if any(key.startswith("uid:") for key in keys) else 0o600
+        return {"fd": stack.enter_context(_listening(settings.socket, mode))}, f"unix:{settings.socket}"
+    place = {"host": host, "port": _free_port(host, port)}
+    name = f"[{host}]" if ":" in host else host
+    return place, f"{'http' if settings.tls_cert is None else 'https'}://{name}:{place['port']}"
 
 
 def _announce(where: str, settings: ServerSettings) -> None:

@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from bftrainer.errors import SettingsError, TrainingStoppedError, TuningInputError, TuningProtocolError
-from bftrainer.zeus.integrations import ZeusDataLoader, keras_callback, lightning_callback, transformers_callback
+from bftrainer.zeus.integrations import (
+    ZeusDataLoader,
+    keras_callback,
+    lightning_callback,
+    training_run,
+    transformers_callback,
+)
+from bftrainer.zeus.master.meters import read_profile
 from bftrainer.zeus.master.script import TrainingReport, read_report
 from tests.zeus.integrations.driven import ScriptedRun, on_threads
-from tests.zeus.master.fakes import environ
+from tests.zeus.master.fakes import Device, World, environ, gpus
+from tests.zeus.master.test_training import STEP_S
 
 
 @pytest.fixture
@@ -174,6 +183,23 @@ def test_a_run_that_would_cost_too_much(told):
     with pytest.raises(TrainingStoppedError, match="One more epoch after 1 would reach the cost threshold"):
         loaded(ZeusDataLoader([1], batch_size=1, max_epochs=3), [0.1] * 3)
     assert not read_report(folder / "zeus+bs1.train.json").reached
+
+
+def test_the_loader_tries_power_limits(told, monkeypatch):
+    """A warm-up batch and two that are measured at each limit, in the first epoch; then the best one, until the end."""
+    device = Device()
+    world, seen = World(device), []
+    on_gpu = partial(training_run, meter=world, clock=world.clock, find=lambda: gpus(device))
+    monkeypatch.setattr("bftrainer.zeus.integrations.data_loader.training_run", on_gpu)
+    folder = told(BFTRAINER_SET_POWER_LIMITS=True, ZEUS_PROFILE_PARAMS="1,2", ZEUS_ETA_KNOB=1)
+    loader = ZeusDataLoader(list(range(25)), batch_size=1, max_epochs=1)
+    for _ in loader.epochs():
+        for _ in loader:
+            seen.append(device.limit_mw // 1000)
+            world.work(STEP_S[seen[-1]])
+    assert seen == [limit for limit in STEP_S for _ in range(3)] + [175] * 4
+    assert device.limit_mw == 250_000
+    assert [each.limit_w for each in read_profile(folder / "bs1.power.json")] == list(STEP_S)
 
 
 def test_what_a_loader_refuses(told, monkeypatch):

@@ -12,8 +12,9 @@ from fastapi import FastAPI
 
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server import access
-from bftrainer.zeus.server.access import OPEN, AccessFile, Role, add_grant, first_token, needed, read_grants, revoke
+from bftrainer.zeus.server.access import AccessFile, Role, add_grant, first_token, read_grants, revoke
 from bftrainer.zeus.server.app import create_app
+from bftrainer.zeus.server.guard import OPEN, needed
 from tests.zeus.server.support import SPEC, in_folder, serving
 
 PLAIN = "0123456789abcdef"
@@ -35,8 +36,8 @@ TABLE = {
     ("GET", "/state/reports"): (READER, READER, NUMBERED),
     ("GET", "/jobs/batch_size"): (TRAINER, TRAINER, NAMED),
     ("POST", "/report"): (TRAINER, TRAINER, RESULT),
-    ("PATCH", "/trials"): (TRAINER, TRAINER, TRIAL),
     ("POST", "/trials/heartbeat"): (TRAINER, TRAINER, TRIAL),
+    ("PATCH", "/trials"): (TRAINER, TRAINER, TRIAL),
     ("POST", "/jobs"): (TRAINER, TRAINER, SPEC),
     ("DELETE", "/jobs"): (OWNER, ADMIN, NAMED),
     ("PATCH", "/jobs"): (OWNER, ADMIN, {"settings": {"max_epochs": 50}}),

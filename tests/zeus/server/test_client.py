@@ -156,10 +156,13 @@ def test_addresses_that_are_none(address):
 
 
 def test_busy_servers_are_asked_again():
-    """503 is repeated, 500 is not."""
-    answers = [httpx.Response(503, json={"message": "later"}), httpx.Response(200, json=[])]
-    client = BatchSizeClient("http://s", transport=httpx.MockTransport(lambda _: answers.pop(0)), sleep=lambda _: None)
+    """503 and 429 are repeated, after as long as the server says or more, 500 is not."""
+    waits, later = [], {"Retry-After": "7"}
+    answers = [httpx.Response(503), httpx.Response(429, headers=later), httpx.Response(200, json=[])]
+    transport = httpx.MockTransport(lambda _: answers.pop(0))
+    client = BatchSizeClient("http://s", transport=transport, backoff_s=1.0, sleep=waits.append)
     assert client.jobs() == []
+    assert waits == [1.0, 7.0]
     answers[:] = [httpx.Response(500, text="what"), httpx.Response(200, json=[])]
     with pytest.raises(ServerRequestError, match="answered 500: Internal Server Error"):
         client.jobs()

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
-from bftrainer.errors import ServerRequestError, SettingsError
+from bftrainer.errors import ServerRequestError, SettingsError, escaped
 from bftrainer.zeus.server import BatchSizeClient
 from bftrainer.zeus.server.app import create_app
 from bftrainer.zeus.server.settings import ServerSettings
@@ -180,6 +180,7 @@ def test_unknown_fields(tmp_path):
                     continue
                 (fault,) = answer.json()["detail"]
                 assert (answer.status_code, fault["type"]) == (422, "extra_forbidden")
+                assert fault["loc"] == ["body", escaped(name)]
                 assert fault["msg"].startswith(f"Unknown field {name!r}.")
                 assert near is None or f"Did you mean {near!r}?" in fault["msg"]
             answer = client.get("/jobs/batch_size", params={"job_id": "t-1", "requestid": "a"})
@@ -220,7 +221,7 @@ def test_wrong_tokens_are_throttled(tmp_path, token_file, caplog):
             within.inner.client = (f"2001:db8::{number:x}", 1)
             assert client.get("/state/jobs", headers=wrong).status_code == status
     told = [record.fields["client"] for record in caplog.records if record.message.startswith("too many requests")]
-    assert told == ["127.0.0.1", "2001:db8::/64"]
+    assert [*dict.fromkeys(told)] == ["127.0.0.1", "2001:db8::/64"]
 
 
 def test_readiness_is_written(tmp_path):

@@ -12,6 +12,7 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from bftrainer.errors import SettingsError
@@ -176,13 +177,23 @@ def test_tokens_are_given_to_own_servers_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     own_path().parent.mkdir()
     own_path().write_text("a-token-of-my-own\n")
-    port = free_port()
+    port, tokens = free_port(), []
+
+    def seen(request):
+        tokens.append(request.headers.get("Authorization"))
+        return httpx.Response(200, json=[])
+
     address = f"http://127.0.0.1:{port}"
     assert find_token(address) is None
+    early = BatchSizeClient(address, transport=httpx.MockTransport(seen), backoff_s=0.0)
     with socket.create_server(("127.0.0.1", port)):
         assert find_token(address) == "a-token-of-my-own"
+        assert early.jobs() == []
+        assert tokens == ["Bearer a-token-of-my-own"]
         assert find_token(f"http://localhost:{port}/") == "a-token-of-my-own"
         assert find_token(f"http://example.org:{port}") is None
+        client = BatchSizeClient(address, retries=0)
+        assert client._http.headers["Authorization"] == "Bearer a-token-of-my-own"
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
         assert find_token(address) is None
     (tmp_path / "other").write_text("another-token-of-some-length")

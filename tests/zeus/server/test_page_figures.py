@@ -175,6 +175,7 @@ def test_many_names_along_an_axis_are_thinned():
         (1234.5, None, "1.234 k"),
         (-2e7, 1.25e5, "-20 ± 0.12 M"),
         (0.5, None, "0.5 "),
+        (5e3, 4.2e5, "5 ± 420 k"),
         (3, 0.0, "3 ± 0 "),
     ],
 )

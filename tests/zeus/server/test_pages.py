@@ -93,12 +93,22 @@ def test_savings_and_what_they_are_worth(filled):
     )
     assert "1 runs that missed the target are counted as used in vain" in page
     assert "Money" not in page
-    priced = page_of(filled, job_id="t-1", price="36000")
+    priced = page_of(filled, job_id="t-1", price_kwh="36000")
     assert re.search(r"Money saved -?\d+\.\d\d ± \d+\.\d\d", priced)
     assert "A kWh costs 36000" in priced
-    assert "Money" not in page_of(filled, job_id="t-1", price="")
-    assert filled.get("/", params={"price": "-1"}).status_code == 422
+    assert "Money" not in page_of(filled, job_id="t-1", price_kwh="")
+    assert filled.get("/", params={"price_kwh": "-1"}).status_code == 422
     assert "Not known yet: 0 of the 2 runs with the default" in page_of(filled, job_id=EVIL)
+
+
+def test_the_server_may_know_a_price(tmp_path):
+    """Its own price is used where the request has none."""
+    with serving(tmp_path, price_kwh=0.25) as client:
+        client.post("/jobs", json=SPEC)
+        for _ in range(6):
+            run(client, "t-1", 10.0)
+        assert "A kWh costs 0.25." in page_of(client, job_id="t-1")
+        assert "A kWh costs 0.5." in page_of(client, job_id="t-1", price_kwh="0.5")
 
 
 def test_the_epochs_of_a_trial(filled):
@@ -114,7 +124,8 @@ def test_the_epochs_of_a_trial(filled):
 
 def test_jobs_side_by_side(filled):
     """What differs is apart from what is alike; jobs beyond eight are named, an unknown one is not found."""
-    page = page_of(filled, compare=["t-1", EVIL])
+    page = page_of(filled, compare=["t-1", EVIL], price_kwh="0.3")
+    assert re.search(r"Money saved -?\d+\.\d\d ± \S+ \([^)]*\) – Note – –", page)
     assert "How far they came Stage MAB Pruning Left 8, 16, 32 8, 16, 32" in page
     assert "Settings that differ" not in page
     assert "Settings alike Owner nobody nobody" in page
@@ -238,6 +249,29 @@ def test_notes_end_with_the_job_that_they_are_on(tmp_path):
         assert "Ask Ann" not in page_of(client)
 
 
+def test_pages_on_every_database(tmp_path, database_url):
+    """Figures, filters, notes and events are the same whatever keeps the jobs."""
+    with serving(tmp_path, database_url=database_url) as client:
+        client.delete("/jobs", params={"job_id": "pages-1"})
+        client.post("/jobs", json=SPEC | {"job_id": "pages-1", "job_id_prefix": "pages", "beta_knob": None})
+        for number in range(9):
+            run(client, "pages-1", lambda size, number=number: 64.0 * size + number, converged=number != 1)
+        client.post("/jobs/note", json={"job_id": "pages-1", "note": "Ask Ann."})
+        assert listed(client.get("/", params={"prefix": "pages-", "gpu": "V100", "stage": "MAB"}).text) == ["pages-1"]
+        assert listed(client.get("/", params={"prefix": "Pages-"}).text) == []
+        page = page_of(client, job_id="pages-1")
+        assert "All jobs pages-1 Ask Ann. Stage MAB" in page
+        (figures,) = re.findall(r"Time Metric (8 .*?) Means of the runs", page)
+        assert figures == (
+            "8 1 0 – – – – 16 (default) 6 6 1.029 ± 0.0031 kJ 450.1 ± 1.3 J 16.08 ± 0.048 s 0.6 ± 0 "
+            "32 2 2 2.051 ± 0.013 kJ 897.3 ± 5.6 J 32.05 ± 0.2 s 0.6 ± 0"
+        )
+        assert "Energy saved" in page
+        assert "Reported (UTC) 100 0.6 448 J 16 s" in page_of(client, job_id="pages-1", trial=1)
+        assert "Jobs side by side" in page_of(client, compare=["pages-1"])
+        client.delete("/jobs", params={"job_id": "pages-1"})
+
+
 BROWSED = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("chromedriver") is None, reason="Chromium is not installed"),
@@ -286,7 +320,7 @@ def test_pages_in_a_browser(browsed, _):
         assert cell.value_of_css_property("text-align") == "right"
         marks = browser.find_elements("css selector", "#legend use")
         assert len({mark.value_of_css_property("color") for mark in marks}) == 3
-        browser.find_element("css selector", "[name=price]").send_keys("0.3", Keys.ENTER)
+        browser.find_element("css selector", "[name=price_kwh]").send_keys("0.3", Keys.ENTER)
         assert texts(browser, "#savings .name") == ["Energy saved", "Time saved", "Money saved"]
         browser.find_element("css selector", "#trials a").send_keys(Keys.ENTER)
         assert texts(browser, "#epochs tbody td:first-child") == ["1", "2", "3"]
@@ -301,7 +335,7 @@ def test_pages_are_accessible(browsed, _):
     # However long the words are, nothing is wider than the window.
     long = {"job_id": f"t-{'W' * 390}", "gpu_model": "G" * 390, "batch_sizes": list(range(1, 1001))}
     assert httpx.post(f"{running.url}/jobs", json=SPEC | long).is_success
-    paths = ("/", "/?prefix=no", "/?job_id=t-1&price=0.3", "/?job_id=t-1&trial=121", "/?job_id=none")
+    paths = ("/", "/?prefix=no", "/?job_id=t-1&price_kwh=0.3", "/?job_id=t-1&trial=121", "/?job_id=none")
     paths += (f"/?job_id={long['job_id']}", f"/?compare=t-1&compare={long['job_id']}")
     for scheme, width, path in product(SCHEMES, WIDTHS[:2], paths):
         shown(browser, running.url + path, (width, 900), scheme)

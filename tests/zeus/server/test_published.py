@@ -83,7 +83,7 @@ def test_jobs_go_on_as_they_were(tmp_path):
         assert status == wanted_status
         for body in (ours, theirs):
             for each in body if isinstance(body, list) else [body]:
-                for moment in ("registered", "started", "heard", "ended"):
+                for moment in ("registered", "started", "ended", "heard"):
                     each.pop(moment, None)
         assert ours == approximately(theirs)
 

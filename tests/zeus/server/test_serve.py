@@ -140,8 +140,8 @@ def test_workers_end_with_their_parent(tmp_path):
 COUNTED = """
 from bftrainer.zeus.server.guard import Metrics
 metrics = Metrics()
-metrics.page({"Pruning": 1})
-print(metrics.page({"Pruning": 2}).decode())
+metrics.page({"Pruning": {"jobs": 1, "trials": 0, "results": 0}})
+print(metrics.page({"Pruning": {"jobs": 2, "trials": 0, "results": 0}}).decode())
 """
 
 
@@ -158,6 +158,7 @@ def test_jobs_are_not_counted_by_workers(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("--price-kwh", "-1"), "Expected a price of 0 or more, got -1.0."),
         (("--database", "postgresql://h/x"), "asynchronous driver, got postgresql://; try postgresql+asyncpg://."),
         (("--database", "postgresql+psycopg2://h/x"), "psycopg2"),
         (("--database", "sqlite:///x.db"), "asynchronous driver, got sqlite://; try sqlite+aiosqlite://."),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bftrainer.report.intervals import Estimate
 from bftrainer.zeus.server.messages import few
 from bftrainer.zeus.server.pages.savings import J_PER_KWH, Saved, Savings
-from bftrainer.zeus.server.pages.trial_charts import si
+from bftrainer.zeus.server.pages.trial_charts import si, two_digits
 from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
 
 
@@ -26,14 +26,14 @@ def interval_text(mean: Estimate, unit: str) -> str:
     return f"{si(mean.mean, mean.half_width)}{unit}".rstrip()
 
 
-def saved_texts(saved: Savings, price_per_kwh: float | None) -> dict[str, str]:
+def saved_texts(saved: Savings, price_kwh: float | None) -> dict[str, str]:
     """Energy, time and, where energy has a price, money that was saved, with their intervals.
 
     Parameters
     ----------
     saved : Savings
         What was saved.
-    price_per_kwh : float or None
+    price_kwh : float or None
         Price of energy; None: unknown.
     """
 
@@ -48,11 +48,11 @@ def saved_texts(saved: Savings, price_per_kwh: float | None) -> dict[str, str]:
     energy, time = saved.energy, saved.time.times(1 / 3600)
     texts = {
         "energy saved": text(energy, f"{si(energy.amount, energy.half_width)}J"),
-        "time saved": text(time, f"{time.amount:,.4g} ± {time.half_width:,.2g} h"),
+        "time saved": text(time, f"{time.amount:,.4g} ± {two_digits(time.half_width)} h"),
     }
-    if price_per_kwh is None:
+    if price_kwh is None:
         return texts
-    money = energy.times(price_per_kwh / J_PER_KWH)
+    money = energy.times(price_kwh / J_PER_KWH)
     return texts | {"money saved": text(money, f"{money.amount:,.2f} ± {money.half_width:,.2f}")}
 
 
@@ -69,6 +69,7 @@ def facts(job: JobSummary) -> dict[str, str]:
         "Target": f"{side} {spec.target_metric} within {spec.max_epochs} epochs",
         "Weight of energy": f"{spec.eta_knob}",
         "Stops at": "never" if spec.beta_knob is None else f"{spec.beta_knob} times the cheapest run",
+        "Explores": "a round at once" if spec.parallel_explorations else "one batch size at a time",
         "Cheapest run": "none yet" if job.min_cost is None else cheapest,
         "Trials": f"{job.trials:,}, {job.observations:,} with a result",
         "Runs on": f"{spec.number_of_gpus} × {spec.gpu_model}, {si(spec.max_power)}W in all",
@@ -97,12 +98,13 @@ class ComparedFact(NamedTuple):
 
 
 # Facts that say how a job came to be what it is; the others say how far it came.
-_SETTINGS = ("Owner", "Batch sizes", "Target", "Weight of energy", "Stops at", "Runs on")
+_SETTINGS = ("Owner", "Batch sizes", "Target", "Weight of energy", "Stops at", "Explores", "Runs on")
 
 
 def sorted_facts(known: Sequence[dict[str, str]]) -> dict[str, list[ComparedFact]]:
     """Sort facts about several jobs: those that say how far they came, settings that differ, and settings alike."""
-    rows = [ComparedFact(name, [each[name] for each in known]) for name in known[0]]
+    names = dict.fromkeys(name for each in known for name in each)
+    rows = [ComparedFact(name, [each.get(name, "–") for each in known]) for name in names]
     settings = [row for row in rows if row.name in _SETTINGS]
     return {
         "How far they came": [row for row in rows if row.name not in _SETTINGS],

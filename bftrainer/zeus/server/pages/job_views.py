@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from bftrainer.report.intervals import Estimate, estimate
+from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.messages import LenientJobSpec
+from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import page_queries as queries
 from bftrainer.zeus.server.pages.job_facts import ComparedFact, facts, interval_text, saved_texts, sorted_facts
 from bftrainer.zeus.server.pages.next_choice import NextChoice, next_choice
 from bftrainer.zeus.server.pages.savings import Savings, SizeFigures, by_batch_size, savings
 from bftrainer.zeus.server.pages.trial_charts import Chart, Plotted, chart, series_of, si
 from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
-from bftrainer.zeus.server.store import Transaction
-from bftrainer.zeus.server.tuned_job import TrialStatus
 
 TRIALS, RESULTS, RUNNING, EVENTS, EPOCHS = 100, 300, 20, 20, 1_000
 UNITS = {"cost": "J", "energy": "J", "time": "s", "metric": ""}
@@ -58,18 +58,22 @@ class JobView:
     events: list[JobEvent]
 
 
-def job_view(transaction: Transaction, job_id: str, before: int, price_per_kwh: float | None) -> JobView:
+def job_view(
+    transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job_id: str, before: int, price_kwh: float | None
+) -> JobView:
     """Read a job and compute its figures.
 
     Parameters
     ----------
     transaction : Transaction
         Reads the job.
+    optimizer : ZeusBatchSizeOptimizer
+        Knows which trials are still waited for.
     job_id : str
         Name of the job.
     before : int
         Trials below this number are listed.
-    price_per_kwh : float or None
+    price_kwh : float or None
         Price of energy; None: unknown.
 
     Raises
@@ -86,11 +90,11 @@ def job_view(transaction: Transaction, job_id: str, before: int, price_per_kwh: 
     return JobView(
         job,
         queries.notes(transaction, [job_id]).get(job_id, ""),
-        choice_of(transaction, job),
+        choice_of(transaction, optimizer, job),
         figures,
         metrics,
         saved,
-        saved_texts(saved, price_per_kwh),
+        saved_texts(saved, price_kwh),
         _charts_by_size(figures, metrics, series, job.spec),
         _charts_by_result(latest, series, job.spec),
         series,
@@ -100,16 +104,18 @@ def job_view(transaction: Transaction, job_id: str, before: int, price_per_kwh: 
     )
 
 
-def choice_of(transaction: Transaction, job: JobSummary) -> NextChoice:
+def choice_of(transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job: JobSummary) -> NextChoice:
     """Say which batch size the next trial of a job would get: of a copy of its state, which is not stored."""
     job_id = job.spec.job_id or ""
 
+    now = optimizer.clock()
+
     def runs(number: int) -> bool:
         """Whether a trial is running."""
-        trial = transaction.find_trial(job_id, number)
-        return trial is not None and trial.status == TrialStatus.DISPATCHED
+        return optimizer.is_alive(transaction.find_trial(job_id, number), now)
 
-    return next_choice(transaction.tuned(job_id), job.trials + 1, runs)
+    parallel = optimizer.explores_at_once(job.spec)
+    return next_choice(transaction.tuned(job_id), job.trials + 1, runs, parallel=parallel)
 
 
 def _metrics(latest: Sequence[Any]) -> dict[int, Estimate]:
@@ -201,7 +207,7 @@ def trial_view(transaction: Transaction, job_id: str, number: int) -> TrialView 
 
 
 def compared(
-    transaction: Transaction, job_ids: Sequence[str], price_per_kwh: float | None
+    transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job_ids: Sequence[str], price_kwh: float | None
 ) -> dict[str, list[ComparedFact]]:
     """Read several jobs, and put what is known of them side by side.
 
@@ -215,13 +221,13 @@ def compared(
     for job_id in job_ids:
         job = transaction.job(job_id)
         figures = by_batch_size(queries.moments(transaction, job_id))
-        saved, choice = savings(figures, job.spec.default_batch_size), choice_of(transaction, job)
+        saved, choice = savings(figures, job.spec.default_batch_size), choice_of(transaction, optimizer, job)
         found = {**facts(job), "Next batch size": "none left" if choice.batch_size is None else str(choice.batch_size)}
         best = figures.get(job.min_cost_batch_size)
         for name in ("energy", "time"):
             means = None if best is None else best.means.get(name)
             text = "–" if means is None else interval_text(means, UNITS[name])
             found[f"{name.capitalize()} of a run with the cheapest"] = text
-        found |= {name.capitalize(): text for name, text in saved_texts(saved, price_per_kwh).items()}
+        found |= {name.capitalize(): text for name, text in saved_texts(saved, price_kwh).items()}
         known.append(found | {"Note": notes.get(job_id, "–")})
     return sorted_facts(known)

@@ -54,7 +54,7 @@ class NextChoice:
     beliefs: tuple[DrawnBelief, ...] = ()
 
 
-def next_choice(tuned: TunedJob, number: int, runs: Callable[[int], bool]) -> NextChoice:
+def next_choice(tuned: TunedJob, number: int, runs: Callable[[int], bool], *, parallel: bool = False) -> NextChoice:
     """Say which batch size a trial would get now.
 
     Parameters
@@ -65,12 +65,14 @@ def next_choice(tuned: TunedJob, number: int, runs: Callable[[int], bool]) -> Ne
         Number of the trial.
     runs : callable
         Whether a trial of some number is running.
+    parallel : bool
+        Whether a round explores several batch sizes at a time.
     """
     manager = tuned.pruned.manager
     pruning, rounds, left = tuned.stage is Stage.PRUNING, manager.num_pruning_rounds, list(manager.batch_sizes)
     exploring = {size: trial for size, trial in tuned.exploring.items() if runs(trial)} if pruning else {}
     try:
-        size, kind = tuned.choose(number, runs, parallel=tuned.spec.parallel_explorations)
+        size, kind = tuned.choose(number, runs, parallel=parallel)
     except NothingConvergedError:
         return NextChoice(None, ("No batch size reached the target in a round of the pruning, so none is left.",))
     if kind is TrialType.MAB:
@@ -80,7 +82,7 @@ def next_choice(tuned: TunedJob, number: int, runs: Callable[[int], bool]) -> Ne
         cheapest = "the default, as no run has converged yet" if tuned.min_cost is None else "the cheapest so far"
         now = f"{what[:1].upper()}{what[1:]} now; what starts beside that gets {size}, {cheapest}."
     else:
-        now = f"{size} is the next to try."
+        now = f"{size} is the next to try{', beside the others of this round' if parallel else ''}."
     which = rounds - manager.rounds_left + 1
     what = "the default" if which == 1 else "the cheapest of the round before"
     rule = (

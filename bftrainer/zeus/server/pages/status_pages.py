@@ -23,11 +23,12 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
     from markupsafe import Markup
 
 from bftrainer.errors import UnknownJobError
+from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, few
+from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import job_facts, job_views, trial_charts
 from bftrainer.zeus.server.pages.page_queries import JobFilter, events, notes
 from bftrainer.zeus.server.pages.trial_charts import SERIES, si
-from bftrainer.zeus.server.store import Transaction
 from bftrainer.zeus.server.tuned_job import Stage
 
 JOBS, TOGETHER = 100, 8
@@ -79,15 +80,24 @@ def _jobs_page(transaction: Transaction, wanted: JobFilter, after: str | None) -
     return _Page("jobs.html", {"jobs": shown, "more": len(jobs) > JOBS, "wanted": wanted, "notes": written})
 
 
-def _compared_page(transaction: Transaction, job_ids: list[str], price: float | None) -> _Page:
+def _compared_page(
+    transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job_ids: list[str], price: float | None
+) -> _Page:
     chosen = list(dict.fromkeys(job_ids))
-    rows = job_views.compared(transaction, chosen[:TOGETHER], price)
+    rows = job_views.compared(transaction, optimizer, chosen[:TOGETHER], price)
     return _Page("compared.html", {"jobs": chosen[:TOGETHER], "left_out": chosen[TOGETHER:], "compared": rows})
 
 
-def _job_page(transaction: Transaction, job_id: str, trial: int | None, before: int, price: float | None) -> _Page:
+def _job_page(
+    transaction: Transaction,
+    optimizer: ZeusBatchSizeOptimizer,
+    job_id: str,
+    trial: int | None,
+    before: int,
+    price: float | None,
+) -> _Page:
     if trial is None:
-        view = job_views.job_view(transaction, job_id, before, price)
+        view = job_views.job_view(transaction, optimizer, job_id, before, price)
         return _Page("job.html", {"view": view, "job": view.job, "price": price})
     seen = job_views.trial_view(transaction, job_id, trial)
     if seen is None:
@@ -105,14 +115,14 @@ def _sought(work: Callable[[Transaction], _Page], job_id: str | None, transactio
         return _Page("missing.html", {"missing": missing, "events": known}, 404)
 
 
-def pages(*, front: bool, price_per_kwh: float | None = None) -> APIRouter:
+def pages(*, front: bool, usual_price_kwh: float | None = None) -> APIRouter:
     """Make the routes of the status pages.
 
     Parameters
     ----------
     front : bool
         Whether the status page is also the front page, which the published server lacks.
-    price_per_kwh : float, optional
+    usual_price_kwh : float, optional
         Price of energy, where a request names none.
     """
     router, environment = APIRouter(), _environment()
@@ -134,18 +144,19 @@ def pages(*, front: bool, price_per_kwh: float | None = None) -> APIRouter:
         stage: Name = "",
         owner: Name = "",
         gpu: Name = "",
-        price: Price = None,
+        price_kwh: Price = None,
     ) -> HTMLResponse:
         """Jobs, some of them side by side, one of them, or a trial of it."""
-        price = price_per_kwh if price is None else price
+        price = usual_price_kwh if price_kwh is None else price_kwh
+        optimizer: ZeusBatchSizeOptimizer = request.app.state.optimizer
         work: Callable[[Transaction], _Page]
         if job_id is not None:
-            work = partial(_job_page, job_id=job_id, trial=trial, before=before, price=price)
+            work = partial(_job_page, optimizer=optimizer, job_id=job_id, trial=trial, before=before, price=price)
         elif compare:
-            work = partial(_compared_page, job_ids=compare, price=price)
+            work = partial(_compared_page, optimizer=optimizer, job_ids=compare, price=price)
         else:
             work = partial(_jobs_page, wanted=JobFilter(prefix, stage, owner, gpu), after=after)
-        page = await request.app.state.optimizer.service.look(partial(_sought, work, job_id))
+        page = await optimizer.service.look(partial(_sought, work, job_id))
         text = environment.get_template(page.template).render(path=request.url.path, **page.values)
         return HTMLResponse(text, page.status, headers=headers)
 

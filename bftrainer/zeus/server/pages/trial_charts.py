@@ -62,8 +62,13 @@ def si(number: float | None, half_width: float | None = None) -> str:
         return "–"
     factors = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
     factor, prefix = next((each for each in factors if abs(number) >= each[0]), factors[-1])
-    half = "" if half_width is None else f" ± {half_width / factor:.2g}"
+    half = "" if half_width is None else f" ± {two_digits(half_width / factor)}"
     return f"{number / factor:.4g}{half} {prefix}"
+
+
+def two_digits(number: float) -> str:
+    """Format a number with two digits, or all that are before the point."""
+    return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
 
 
 def series_of(sizes: Sequence[int]) -> dict[int, int]:

@@ -1,0 +1,136 @@
+"""Harvests that are killed: ``python -m benchmarks.harvest.kills [SEEDS] [KILLS]``.
+
+Two tasks train on six nodes that come and go. At random instants the controller, a carrier, a rank or the supervisor of
+one gets kill -9; a killed controller is started again, at once or when all that it left is gone. In the end both tasks
+are done, no process is left, no task went back beyond a checkpoint, and the audit finds nothing wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from bftrainer.model import NodeLog
+from bftrainer.nodelogs import write_node_log
+from bftrainer.tasksets.native_tasks import toml_text
+
+KINDS = ("controller", "carrier", "rank", "supervisor")
+_NODES, _WINDOW_S, _SPEED, _GRACE_S, _PATIENCE_S = 6, 24_000.0, 60.0, 3.0, 20.0
+
+
+def processes(directory: Path) -> dict[int, str]:
+    """Living processes of a harvest but for its controller, and what they are."""
+    found = {}
+    held, place = str(directory.resolve() / ".carriers"), f"BFTRAINER_CHECKPOINT_DIR={directory.resolve()}".encode()
+    for entry in (each for each in Path("/proc").iterdir() if each.name.isdigit()):
+        with suppress(OSError):
+            if entry.joinpath("stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+                continue
+            words = entry.joinpath("cmdline").read_bytes().split(b"\0")
+            is_agent = b"bftrainer.harvest.agent" in words
+            if place in entry.joinpath("environ").read_bytes():
+                found[int(entry.name)] = "supervisor" if any(b"supervisor.py" in word for word in words) else "rank"
+            elif is_agent and held in {os.readlink(each) for each in entry.joinpath("fd").iterdir()}:
+                found[int(entry.name)] = "carrier"
+    return found
+
+
+def churn(rng: random.Random) -> NodeLog:
+    """Nodes that are idle for a quarter of a minute to 40 s in real time, and away for 2 to 15 s."""
+    changes = []
+    for node in range(_NODES):
+        time_s, idle = (0.0 if node < _NODES // 2 else rng.uniform(0, 600)), True
+        while time_s < _WINDOW_S:
+            changes.append((int(time_s * 1e9), node, idle))
+            time_s, idle = time_s + (rng.uniform(900, 2400) if idle else rng.uniform(120, 900)), not idle
+    times, nodes, states = zip(*sorted(changes), strict=True)
+    start = 1_700_000_000 * 10**9
+    names = tuple(f"n{number}" for number in range(1, _NODES + 1))
+    window = start, start + int(_WINDOW_S * 1e9)
+    return NodeLog(names, *window, start + np.array(times), np.array(nodes, dtype=np.int32), np.array(states))
+
+
+def written_inputs(place: Path, rng: random.Random, work: float) -> list[str]:
+    """Write log and tasks; the command."""
+    module, tasks = [sys.executable, "-P", "-m", "bftrainer.harvest.sample_classifier"], []
+    for seed, name in enumerate(("a", "b"), start=1):
+        command = [*module, str(seed), str(0.002 * seed)]
+        tasks.append({"name": name, "min_nodes": 1, "max_nodes": 4, "work": work / seed, "command": command})
+    (place / "live.toml").write_text(toml_text({"schema": 1, "task": tasks}))
+    write_node_log(place / "idle.parquet", churn(rng))
+    pool = ["--pool", str(place / "idle.parquet"), "--speed", str(_SPEED), "--grace", f"{_GRACE_S}s"]
+    run = [sys.executable, "-c", "from bftrainer.cli import main; main()", "harvest", "run", str(place / "live.toml")]
+    return [*run, *pool, "-o", str(place / "h")]
+
+
+def killed(place: Path, seed: int, kills: int, work: float = 40_000.0, kinds: Sequence[str] = KINDS) -> list[str]:
+    """Harvest in an empty directory, with so many kills; what was killed. Complains if something went wrong."""
+    rng, harvest, log = random.Random(seed), place / "h", (place / "said").open("ab")
+    command, done = written_inputs(place, rng, work), []
+
+    def begun() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdout=log, stderr=log)
+
+    controller = begun()
+    while controller.poll() is None and len(done) < kills:
+        time.sleep(rng.uniform(1.0, 6.0))
+        kind = rng.choice(kinds)
+        if kind == "controller":
+            controller.kill()
+            controller.wait()
+            if rng.random() < 0.5:
+                _gone(harvest)
+            controller = begun()
+        else:
+            some = sorted(pid for pid, each in processes(harvest).items() if each == kind)
+            if not some:
+                continue
+            with suppress(ProcessLookupError):
+                os.kill(rng.choice(some), signal.SIGKILL)
+        done.append(kind)
+    status = controller.wait()
+    log.close()
+    said = (place / "said").read_text()
+    assert status == 0, said
+    assert "before its last checkpoint" not in said, said
+    tasks = json.loads((harvest / "status.json").read_text())["tasks"]
+    assert all(task["status"] == "done" for task in tasks), tasks
+    _gone(harvest)
+    audited = [*command[:3], "audit", str(harvest)]
+    found = subprocess.run(audited, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout
+    return done
+
+
+def _gone(harvest: Path) -> None:
+    """Wait until no process of a harvest is left."""
+    until_s = time.monotonic() + _PATIENCE_S
+    while left := processes(harvest):
+        assert time.monotonic() < until_s, f"Expected no process, got {left}."
+        time.sleep(0.05)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print what was killed."""
+    seeds, kills = (int(each) for each in (*arguments, 3, 20)[:2])
+    for seed in range(1, seeds + 1):
+        place = Path(tempfile.mkdtemp())
+        found = killed(place, seed, kills)
+        print(f"seed {seed}: " + ", ".join(f"{found.count(kind)} {kind}s" for kind in KINDS) + " killed, all went on")
+        shutil.rmtree(place)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

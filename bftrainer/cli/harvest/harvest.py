@@ -1,0 +1,272 @@
+"""`bftrainer harvest`: run real tasks on idle nodes, see how they do, and tell a harvest what to do."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bftrainer.cli._shared.group import LazyGroup
+from bftrainer.cli._shared.signals import KILLED_BY, interruptible
+from bftrainer.cli._shared.stdio import print_table, tell
+from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_unused, show_page
+from bftrainer.cli.replay.options import DURATION, declared_option
+from bftrainer.cli.replay.replay import check_page, print_fidelity
+from bftrainer.cli.zeus.zeus_options import FILE, with_options
+from bftrainer.runs.config import OPTIONS
+
+if TYPE_CHECKING:
+    from bftrainer.harvest.carrier_hub import CarrierEngine
+    from bftrainer.harvest.harvest_directory import EventJournal
+    from bftrainer.harvest.live_tasks import LiveTask
+    from bftrainer.model import NodeLog
+
+_HERE = "bftrainer.cli.harvest.harvest"
+_COMMANDS = {
+    "add": (_HERE, "add", "Add the tasks of a file to a harvest."),
+    "drain": (_HERE, "drain", "Have a harvest take no more nodes, and end when it has none."),
+    "remove": (_HERE, "remove", "Take tasks back from a harvest."),
+    "run": (_HERE, "run", "Run tasks on idle nodes, or go on with that."),
+    "status": (_HERE, "status", "Tell where a harvest stands."),
+    "stop": (_HERE, "stop", "Have a harvest save its tasks, give its nodes back, and end."),
+}
+SAMPLE_SPEED, _NOTES = 60.0, 10
+DEFAULTS: dict[str, Any] = {
+    "solver": "dp",
+    "objective": "scaling-efficiency",
+    "forward_time_s": 120.0,
+    "startup_cost": "full",
+}
+"""Options of a replay with other defaults: real starts cost time, and tasks count work in units of their own."""
+_SETTINGS = ("solver", "fallback", "objective", "forward_time_s", "max_tasks", "time_limit_s", "startup_cost")
+_DIRECTORY = click.argument("directory", metavar="DIR", type=FILE)
+
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer harvest run --sample")
+def harvest() -> None:
+    """Train on nodes that nobody uses, and give them back when somebody does."""
+
+
+@click.command(
+    cls=Sectioned,
+    context_settings=WIDE,
+    sections={
+        "Common options": ("sample", "engine", "pool", "speed", "output_dir", "report"),
+        "How much is taken": ("max_nodes", "offer_after_s", "max_hold_s", "grace_s", "for_s", "stays"),
+        "How it is decided": (*_SETTINGS, "profile_noise", "seed", "measured"),
+    },
+    epilog="Example: bftrainer harvest run tasks.toml --pool idle.parquet --speed 60 -o my-harvest",
+)
+@click.argument("tasks", required=False, type=FILE)
+@click.option("--sample", is_flag=True, help="Show it in two minutes: three small tasks on the nodes of a sample log.")
+@click.option(
+    "--engine", type=click.Choice(["local"]), default="local", show_default=True, help="Where nodes are from."
+)
+@click.option("--pool", type=FILE, help="Node log whose idle nodes are played.  [default: all nodes are idle always]")
+@click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="X")
+@click.option("-o", "--output-dir", type=FILE, help="Directory of the harvest.  [default: harvest]")
+@click.option("--report", type=FILE, help="At the end, make a page of it and of its replay.")
+@open_option
+@click.option("--max-nodes", type=click.IntRange(min=1), help="At once.  [default: all; processors without --pool]")
+@click.option("--offer-after", "offer_after_s", type=DURATION, default="0s", show_default=True, metavar="TIME")
+@click.option("--max-hold", "max_hold_s", type=DURATION, default="30min", show_default=True, metavar="TIME")
+@click.option("--grace", "grace_s", type=DURATION, default="10s", show_default=True, metavar="TIME")
+@click.option("--for", "for_s", type=DURATION, metavar="TIME", help="Stop after so long.")
+@click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
+@click.option("--measured", type=FILE, help="Curves and costs from this task set: measured.toml of an earlier harvest.")
+@click.option("--force", is_flag=True, help="Replace an existing page.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.option("--dry-run", is_flag=True, help="Decide and say what would be done, and start nothing.")
+@with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise", "seed")))
+@click.pass_context
+def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
+    """Run TASKS on idle nodes; with a directory that holds a harvest, go on with it.
+
+    TASKS is a task set as a replay reads it, with a command for each task. The directory has the journal, logs and
+    checkpoints, and at the end the files of a run, which report, compare and audit read.
+    """
+    from bftrainer.extras import EXTRAS, absent
+    from bftrainer.files.claims import claimed
+    from bftrainer.harvest.harvest_directory import EventJournal
+
+    sample = options.pop("sample")
+    if sample == (tasks is not None):
+        raise click.UsageError("Expected either TASKS or --sample.")
+    report, directory = options.pop("report"), options.pop("output_dir") or Path("harvest")
+    if sample and not absent(*EXTRAS["report"]):
+        report = report or directory / "page.html"
+    no_log = "the sample has its own" if sample else options["pool"] is None and "no node log is played"
+    refuse_unused({"speed": no_log, "pool": sample and no_log, "open": report is None and "there is no --report"})
+    refuse_unused({"force": report is None and "there is no --report"})
+    options["speed"] = SAMPLE_SPEED if sample else options["speed"]
+    if report is not None and not sample:
+        check_page(report, force=options["force"])
+    inputs = _inputs(directory, tasks, options)
+    directory.mkdir(parents=True, exist_ok=True)
+    with claimed(directory), closing(EventJournal(directory)) as journal, interruptible() as received:
+        status = _harvested(directory, journal, inputs, received, **options)
+    if report is not None:
+        from bftrainer.harvest.fidelity import predict
+        from bftrainer.runs.run_pages import write_page
+
+        predicted = predict(directory)
+        write_page([directory, predicted], report, force=options["force"] or sample)
+        if not options["as_json"]:
+            print_fidelity(directory, predicted)
+        show_page(report, quiet=options["as_json"])
+    ctx.exit(KILLED_BY + received[0] if received else status)
+
+
+def _harvested(
+    directory: Path,
+    journal: EventJournal,
+    inputs: tuple[Path, tuple[LiveTask, ...], NodeLog | None],
+    received: list[int],
+    *,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Harvest, and say what came of it; the exit status."""
+    from bftrainer.harvest.carrier_pool import HarvestLimits
+    from bftrainer.harvest.session import SETTINGS, opened_session
+    from bftrainer.runs import ReplayConfig
+
+    config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
+    file, tasks, log = inputs
+    most = options["max_nodes"] or (1_000_000 if log is not None else _processors())
+    limits = HarvestLimits(most, options["offer_after_s"], stays=options["stays"])
+    said = {
+        "say": tell,
+        "interrupted": lambda: bool(received),
+        "until_s": options["for_s"] or float("inf"),
+        "command": shlex.join(["bftrainer", *sys.argv[1:]]),
+    }
+    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, **said)
+    if reason is None:
+        engine = _engine(directory, log, session.now_s, most, options, dry_run=dry_run)
+        result = session.run(engine, first)
+    else:
+        tell(f"Note: The harvest in {directory} is over ({reason}); its results are written again.")
+        result = session.finish(reason)
+    parked = [life for life in session.controller.tasks.values() if life.status == "parked"]
+    for life in parked:
+        tell(f"Error: {life.name} is parked: {life.why}")
+    summary = result.summary()
+    done = f"{directory}: {summary['tasks_completed']} of {summary['tasks_total']} tasks done"
+    click.echo(json.dumps(summary, indent=2) if as_json else done)
+    return bool(parked)
+
+
+def _processors() -> int:
+    from bftrainer.parallel import usable_processors
+
+    return usable_processors()
+
+
+def _inputs(
+    directory: Path, file: Path | None, options: dict[str, Any]
+) -> tuple[Path, tuple[LiveTask, ...], NodeLog | None]:
+    """The task file and its tasks, and the node log that is played, if any; without a file, those of the sample."""
+    from bftrainer.harvest.live_tasks import read_live_tasks, with_measured
+    from bftrainer.harvest.sample_classifier import sample_inputs
+    from bftrainer.nodelogs import read_node_log
+
+    log: NodeLog | None
+    if file is None:
+        directory.mkdir(parents=True, exist_ok=True)
+        file, log = sample_inputs(directory)
+    else:
+        pool = options["pool"]
+        log = None if pool is None else read_node_log(pool, 0, lambda text: tell(f"Note: {text}"))
+    tasks = read_live_tasks(file)
+    return file, tasks if options["measured"] is None else with_measured(tasks, options["measured"]), log
+
+
+def _engine(
+    directory: Path, log: NodeLog | None, since_s: float, nodes: int, options: dict[str, Any], *, dry_run: bool
+) -> CarrierEngine:
+    from bftrainer.harvest.local_engine import LocalCarriers, LogPool, ShadowCarriers
+
+    pool = LogPool(log, options["speed"], nodes, since_s)
+    if dry_run:
+        return ShadowCarriers(pool, tell)
+    return LocalCarriers(directory, pool, options["grace_s"], options["max_hold_s"])
+
+
+@click.command(epilog="Example: bftrainer harvest status my-harvest")
+@_DIRECTORY
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def status(directory: Path, as_json: bool) -> None:
+    """Tell where the harvest in DIR stands: its nodes, its tasks, and what happened last."""
+    from bftrainer.files.claims import writer_of
+    from bftrainer.harvest.harvest_directory import read_status
+    from bftrainer.harvest.status_page import status_rows, status_text
+
+    found = read_status(directory)
+    runs = bool(writer_of(directory))
+    if as_json:
+        click.echo(json.dumps(found | {"runs": runs}, indent=2))
+        return
+    click.echo(status_text(found, runs=runs))
+    print_table(*status_rows(found))
+    for note in found["notes"][-_NOTES:]:
+        click.echo(note)
+
+
+def _asking(name: str, text: str, what: str) -> click.Command:
+    """A command that asks something of a harvest."""
+
+    @click.command(name, help=text, epilog=f"Example: bftrainer harvest {name} my-harvest")
+    @_DIRECTORY
+    def command(directory: Path) -> None:
+        from bftrainer.harvest.harvest_directory import ask
+        from bftrainer.harvest.harvest_events import Asked
+
+        ask(directory, Asked(what))
+        _said(directory)
+
+    return command
+
+
+drain = _asking("drain", "Have the harvest in DIR take no more nodes, and end when it has none.", "drain")
+stop = _asking("stop", "Have the harvest in DIR save its tasks, give its nodes back, and end.", "stop")
+
+
+@click.command(epilog="Example: bftrainer harvest add my-harvest more.toml")
+@_DIRECTORY
+@click.argument("tasks", type=FILE)
+def add(directory: Path, tasks: Path) -> None:
+    """Add the tasks of the file TASKS to the harvest in DIR."""
+    from bftrainer.harvest.harvest_directory import ask
+    from bftrainer.harvest.harvest_events import Submitted
+    from bftrainer.harvest.live_tasks import read_live_tasks
+
+    for task in read_live_tasks(tasks):
+        ask(directory, Submitted(str(tasks.resolve()), task.table))
+    _said(directory)
+
+
+@click.command(epilog="Example: bftrainer harvest remove my-harvest bert")
+@_DIRECTORY
+@click.argument("names", metavar="TASK...", nargs=-1, required=True)
+def remove(directory: Path, names: tuple[str, ...]) -> None:
+    """Take tasks back from the harvest in DIR: they save, and end."""
+    from bftrainer.harvest.harvest_directory import ask
+    from bftrainer.harvest.harvest_events import Removed
+
+    for name in names:
+        ask(directory, Removed(name))
+    _said(directory)
+
+
+def _said(directory: Path) -> None:
+    from bftrainer.files.claims import writer_of
+
+    runs = bool(writer_of(directory))
+    click.echo(f"{directory}: {'told' if runs else 'no harvest runs there now; it is told when it goes on'}.")

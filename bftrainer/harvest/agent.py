@@ -1,0 +1,289 @@
+"""The agent that holds a node for a harvest: starts ranks as the controller says, and gives the node back in time.
+
+``python -m bftrainer.harvest.agent HOST PORT NODE CARRIER HOLD_S [FD...]``, with the harvest's key in the environment
+variable `KEY`. Told to leave, by SIGTERM, by its controller or because it has held the node for HOLD_S, it says so at
+once, asks its ranks to save and end, and ends when they have. It does the same when its controller is gone. Each rank
+is under a `bftrainer.supervisor`, which ends all that the rank has started, also when the agent itself is killed.
+
+The file
+descriptors FD stay open until all are gone.
+
+Messages are lines of JSON. Linux only, and nothing of the package but the supervisor: an agent is small.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bftrainer import supervisor
+
+KEY = "BFTRAINER_CARRIER_KEY"
+_TICK_S = 0.5
+_TAIL, _TAIL_LINES = 4000, 3
+_CONNECT_S = 30.0
+
+
+class _Rank:
+    """A rank under its supervisor, and what it reports."""
+
+    def __init__(self, order: dict[str, Any], held: Sequence[int]) -> None:
+        self.order, self.status, self.said, self.ended = order, -signal.SIGKILL, b"", False
+        self.log = Path(order["log"])
+        self._place, self._pattern, self._seen = self._progress()
+        self.told: list[float] = []
+        lifeline, self._cord = os.pipe()
+        self.pipe, status = os.pipe()
+        grace = str(order["grace_s"])
+        try:
+            with self.log.open("ab", buffering=0) as log:
+                self._offset = log.tell() if self._place == self.log else 0
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", supervisor.__file__, str(lifeline), str(status), grace]
+                    + order["command"],
+                    cwd=order["workdir"],
+                    env=order["env"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(lifeline, status, *held),
+                    start_new_session=True,
+                )
+        except OSError:
+            self.stop()
+            os.close(self.pipe)
+            raise
+        finally:
+            os.close(lifeline)
+            os.close(status)
+
+    def _progress(self) -> tuple[Path | None, re.Pattern[str] | None, float]:
+        """Where work is reported, the pattern to find it by, and what of it is from before."""
+        kind, _, rest = self.order["progress"].partition(":")
+        if self.order["rank"]:
+            return None, None, 0.0
+        if kind == "stdout":
+            return self.log, re.compile(rest), 0.0
+        place = Path(self.order["workdir"], rest if kind == "file" else self.order["env"]["BFTRAINER_PROGRESS"])
+        with suppress(OSError):
+            return place, None, place.stat().st_mtime_ns
+        return place, None, 0.0
+
+    @property
+    def pid(self) -> int:
+        """Its supervisor's process."""
+        return self._process.pid
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Task and generation."""
+        return self.order["task"], self.order["generation"]
+
+    def stop(self) -> None:
+        """Ask it to save and end, and have it killed after its grace time."""
+        if self._cord >= 0:
+            os.close(self._cord)
+            self._cord = -1
+
+    def report(self) -> list[float] | None:
+        """Work done, work saved (-1 if that is unknown) and the time of it; None if there is nothing new."""
+        if self._place is None:
+            return None
+        found: list[float] = []
+        with suppress(OSError, ValueError):
+            if self._pattern is not None:
+                with self._place.open("rb") as stream:
+                    stream.seek(self._offset)
+                    text = stream.read()
+                end = text.rfind(b"\n") + 1
+                self._offset += end
+                matches = self._pattern.findall(text[:end].decode(errors="replace"))
+                found = [float(matches[-1])] if matches else []
+            elif (changed := self._place.stat().st_mtime_ns) != self._seen:
+                found, self._seen = [float(word) for word in self._place.read_text().split()], changed
+        if not found or found == self.told:
+            return None
+        self.told = found
+        return found[:3] if len(found) > 2 else [found[0], -1.0, time.time()]
+
+    def tail(self) -> str:
+        """The last lines of its log, if it failed."""
+        if not self.status:
+            return ""
+        with suppress(OSError), self.log.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL))
+            lines = stream.read().decode(errors="replace").split("\n")
+            return " | ".join([line.strip() for line in lines if line.strip()][-_TAIL_LINES:])
+        return ""
+
+    def heard(self) -> bool:
+        """Read what its supervisor says; whether it is gone, and with it all that the rank has started."""
+        piece = os.read(self.pipe, 4096)
+        self.said += piece
+        if piece:
+            return False
+        for line in self.said.decode(errors="replace").splitlines():
+            word, _, rest = line.partition(" ")
+            if word == "exited":
+                self.status, self.ended = int(rest), True
+            elif word == "refused":
+                self.status, self.ended = 127, True
+                with suppress(OSError), self.log.open("a") as log:
+                    log.write(f"The command cannot be run: {rest}\n")
+        os.close(self.pipe)
+        self.stop()
+        self._process.returncode = 0  # it is reaped with all others
+        return True
+
+
+class Agent:
+    """Holds a node, and talks to its controller.
+
+    Parameters
+    ----------
+    link : socket
+        To the controller, which knows it already.
+    hold_s : float
+        For how long it holds the node at most.
+    held : sequence of int
+        File descriptors that its ranks keep open, too.
+    """
+
+    def __init__(self, link: socket.socket, hold_s: float, held: Sequence[int] = ()) -> None:
+        self._link, self._held = link, held
+        self._until_s = time.monotonic() + hold_s
+        self._ranks: list[_Rank] = []
+        self._left, self._input, self._sweep = False, b"", 0
+        self._selector = selectors.DefaultSelector()
+        self._signals = supervisor.signal_pipe()
+        supervisor.adopt_orphans()
+        self._hear(self._link, self._ordered)
+        self._hear(self._signals, self.leave)
+
+    def _hear(self, source: Any, do: Callable[[], object]) -> None:
+        self._selector.register(source, selectors.EVENT_READ, do)
+
+    def run(self) -> None:
+        """Work until the node is to be given back, and all ranks have ended."""
+        while self._ranks or not self._left:
+            for key, _ in self._selector.select(_TICK_S):
+                key.data()
+            self._tick()
+
+    def _tick(self) -> None:
+        for rank in self._ranks:
+            self._report(rank)
+        if time.monotonic() > self._until_s:
+            self.leave()
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if self._sweep:  # what a killed supervisor has left is the agent's now
+            known = {rank.pid for rank in self._ranks}
+            for process in supervisor.descendants(os.getpid(), known):
+                if process not in known:
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(process, signal.SIGKILL)
+                        self._sweep = 2
+            self._sweep -= 1
+
+    def _ordered(self) -> None:
+        """Do what the controller says; leave if it is gone."""
+        try:
+            piece = self._link.recv(1 << 16)
+        except OSError:
+            piece = b""
+        if not piece:
+            self._selector.unregister(self._link)
+            self._link.close()
+            self.leave()
+        *lines, self._input = (self._input + piece).split(b"\n")
+        for order in map(json.loads, lines):
+            if order["do"] == "start" and not self._left:
+                self._start(order)
+            elif order["do"] == "stop":
+                for rank in self._ranks:
+                    if rank.key == (order["task"], order["generation"]):
+                        rank.stop()
+            elif order["do"] == "leave":
+                self.leave()
+
+    def _start(self, order: dict[str, Any]) -> None:
+        order["env"] = {**os.environ, **order["env"]}
+        order["env"].pop(KEY, None)
+        try:
+            Path(order["log"]).parent.mkdir(parents=True, exist_ok=True)
+            Path(order["env"]["BFTRAINER_CHECKPOINT_DIR"]).mkdir(parents=True, exist_ok=True)
+            rank = _Rank(order, self._held)
+        except OSError as fault:
+            self._exited(order, 127, f"{fault.filename}: {fault.strerror}")
+            return
+        self._ranks.append(rank)
+        self._hear(rank.pipe, lambda: self._heard(rank))
+
+    def _heard(self, rank: _Rank) -> None:
+        pipe = rank.pipe
+        if rank.heard():
+            self._selector.unregister(pipe)
+            self._report(rank)
+            self._ranks.remove(rank)
+            self._sweep = self._sweep if rank.ended else 2
+            self._exited(rank.order, rank.status, rank.tail())
+
+    def _report(self, rank: _Rank) -> None:
+        found = rank.report()
+        if found is not None:
+            self._say("progress", *rank.key, *found)
+
+    def _exited(self, order: dict[str, Any], status: int, tail: str) -> None:
+        self._say("exited", order["task"], order["generation"], status, tail)
+
+    def leave(self) -> None:
+        """Say that the node is given back, and ask all ranks to end."""
+        if not self._left:
+            self._left = True
+            self._selector.unregister(self._signals)
+            self._say("leaving")
+            for rank in self._ranks:
+                rank.stop()
+
+    def _say(self, *what: object) -> None:
+        with suppress(OSError):  # a controller that is gone has closed it, which is seen when it is read
+            self._link.sendall(json.dumps(what).encode() + b"\n")
+
+
+def proof(key: str, challenge: str, carrier: str) -> str:
+    """What shows that a carrier knows the key, without telling it."""
+    return hmac.new(key.encode(), f"{challenge} {carrier}".encode(), hashlib.sha256).hexdigest()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Connect to the controller, and hold the node."""
+    host, port, node, carrier, hold_s, *held = arguments
+    try:
+        link = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
+    except OSError as fault:  # such as a controller that is gone again
+        sys.exit(f"{carrier}: No controller at {host}:{port}: {fault.strerror}.")
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    challenge = link.makefile("r").readline().strip()
+    hello = ["hello", node, carrier, proof(os.environ[KEY], challenge, carrier)]
+    link.sendall(json.dumps(hello).encode() + b"\n")
+    link.settimeout(_CONNECT_S)
+    Agent(link, float(hold_s), [int(each) for each in held]).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

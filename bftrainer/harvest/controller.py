@@ -1,0 +1,349 @@
+"""The controller of a harvest: a state machine that takes in what happens, and says what is to be done.
+
+It reads no clock and no file and starts nothing: events in, effects out. The same events lead to the same state, from
+which a harvest goes on whose controller was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bftrainer.errors import InvalidTaskError
+from bftrainer.harvest.carrier_pool import PORTS, CarrierPool, HarvestLimits
+from bftrainer.harvest.harvest_events import (
+    Asked,
+    CarrierLeaving,
+    CarrierLost,
+    CarrierUp,
+    Effect,
+    HarvestEnded,
+    HarvestEvent,
+    Note,
+    PoolChanged,
+    Progressed,
+    RankExited,
+    Release,
+    Removed,
+    Restarted,
+    StartRank,
+    StopRank,
+    Submitted,
+)
+from bftrainer.harvest.live_allocator import LiveAllocator
+from bftrainer.harvest.live_tasks import live_task
+from bftrainer.harvest.task_life import Generation, TaskLife, TaskStatus
+from bftrainer.model import NS_PER_S, Event, TaskSpec
+from bftrainer.replay import Settings
+
+_STEP_S = 1e-6
+"""Instants are apart by so much, at least."""
+_LONGEST_RETRY_S = 60.0
+
+
+class Controller:
+    """Decides which task runs on which node, and has ranks and carriers started and ended accordingly.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of the allocator.
+    start_ns : int
+        The instant that times count from, nanoseconds since the Unix epoch.
+    limits : HarvestLimits
+    noise : float
+        Relative standard deviation of throughput measured in a minute.
+
+    Attributes
+    ----------
+    tasks : dict of str to TaskLife
+    pool : CarrierPool
+    time_s : float
+        Of the last step.
+    changed : bool
+        Whether the last step changed anything but what is known of progress.
+    replaying : bool
+        Whether steps are those of an earlier process: no carriers are asked for.
+    """
+
+    def __init__(self, settings: Settings, start_ns: int, limits: HarvestLimits, noise: float = 0.02) -> None:
+        self.allocator = LiveAllocator(settings, start_ns, noise)
+        self.start_ns, self.stays, self._first_port = start_ns, limits.stays, limits.first_port
+        self._noise = noise
+        self.tasks: dict[str, TaskLife] = {}
+        self.pool = CarrierPool(limits)
+        self.time_s = 0.0
+        self.ending: str | None = None
+        self.changed = self.replaying = False
+        self._busy: dict[str, tuple[str, int]] = {}
+        self._completed: list[str] = []
+        self._submitted: list[TaskLife] = []
+        self._effects: list[Effect] = []
+        self._serial = 0
+
+    @property
+    def epoch_s(self) -> float:
+        """The instant that times count from, in seconds since the Unix epoch."""
+        return self.start_ns / NS_PER_S
+
+    def step(self, time_s: float, events: Sequence[HarvestEvent] = ()) -> list[Effect]:
+        """Take in what happened until a time, and say what is to be done; reports alone change nothing.
+
+        Raises
+        ------
+        SolverError
+            If the solver fails, and its fallback too.
+        """
+        self._effects = []
+        if events and all(isinstance(event, Progressed) for event in events):
+            self.changed = False
+            for event in events:
+                self._happened(event)
+            return self._effects
+        self.time_s = max(time_s, self.time_s + _STEP_S)
+        pool, self._completed, self._submitted = self.pool, [], []
+        events, pool.later, pool.left = [*pool.later, *events], [], []
+        for event in events:
+            self._happened(event)
+        self._admit_due()
+        if self.ending is None and self.tasks and not self.stays and all(life.is_over for life in self.tasks.values()):
+            self._stop("finished")
+        told = self._decide()
+        for life in self.tasks.values():
+            self._reconcile(life)
+        self._balance()
+        drained = self.pool.closed and not self.pool.requested
+        if not self.pool.carriers and (self.ending is not None or drained):
+            self._effects.append(HarvestEnded(self.ending or "drained"))
+        self.changed = bool(self._effects or events or told)
+        return self._effects
+
+    def finish(self, reason: str) -> None:
+        """Close the books, after the last step; tasks whose curves were learnt have them from now on."""
+        self.time_s += _STEP_S
+        self._measure()
+        learned = [name for name, life in self.tasks.items() if life.task.learned]
+        found = self.measured()
+        self.allocator.respecify({name: found[name].scaling for name in learned})
+        self.allocator.end(self.time_s, reason)
+
+    def measured(self) -> dict[str, TaskSpec]:
+        """Tasks with the curves and costs that were measured."""
+        return {name: life.measured_spec(self._noise) for name, life in self.tasks.items()}
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    def _happened(self, event: HarvestEvent) -> None:
+        match event:
+            case PoolChanged():
+                self.pool.change(event, self.time_s)
+            case CarrierUp():
+                sent_away = self.pool.came(event, self.time_s)
+                self._effects += [] if sent_away is None else [sent_away]
+            case CarrierLeaving() | CarrierLost():
+                self._carrier_went(event)
+            case RankExited():
+                self._rank_exited(event)
+            case Progressed():
+                behind = self.tasks[event.task].report(event, self.epoch_s)
+                if behind > 1e-9 * max(1.0, event.saved):
+                    self._say(f"{event.task} went on from {event.work:g}, {behind:g} before its last checkpoint.")
+            case Submitted():
+                self._submit(event)
+            case Removed():
+                self._remove(event.task)
+            case Asked():
+                self.pool.closed = True
+                if event.what != "drain":
+                    self._stop("interrupted")
+            case Restarted():
+                for node, carrier in [*self.pool.carriers.items()]:
+                    self._carrier_went(CarrierLost(node, carrier.name))
+                for life in self.tasks.values():
+                    life.disturbed()
+                self.pool.idle, self.pool.requested = {}, {}
+                self.pool.closed, self.ending = False, None
+
+    def _carrier_went(self, event: CarrierLeaving | CarrierLost) -> None:
+        """A task that had the node loses it; with the carrier gone, its rank is gone too."""
+        if self.pool.went(event):
+            for life in self.tasks.values():
+                life.nodes.discard(event.node)
+                if life.current is not None and event.node in life.current.live:
+                    life.current.lost = True
+        if isinstance(event, CarrierLost) and event.node in self._busy and event.node not in self.pool.carriers:
+            self._rank_gone(*self._busy[event.node], event.node)
+
+    def _rank_exited(self, event: RankExited) -> None:
+        generation = self.tasks[event.task].current
+        if generation is None or generation.number != event.generation or event.node not in generation.live:
+            return
+        if event.status and event.node not in generation.asked and generation.failed is None:
+            generation.failed = f"status {event.status}" + (f": {event.tail}" if event.tail else "")
+        self._rank_gone(event.task, event.generation, event.node)
+
+    def _rank_gone(self, task: str, number: int, node: str) -> None:
+        """A node has no rank any more; the last one ends its generation."""
+        del self._busy[node]
+        life = self.tasks[task]
+        if life.current is not None and life.current.number == number:
+            life.current.live.discard(node)
+            if not life.current.live:
+                self._generation_ended(life, life.current, asked=node in life.current.asked)
+
+    def _generation_ended(self, life: TaskLife, generation: Generation, *, asked: bool) -> None:
+        self._measure_task(life)
+        life.current = None
+        if life.is_over:
+            return
+        if generation.failed is not None and not generation.lost:
+            self._failed(life, generation.failed)
+        elif life.saved >= life.task.spec.work or not (asked or generation.lost):
+            life.status, life.work = TaskStatus.DONE, life.task.spec.work
+            life.nodes.clear()
+            self._completed.append(life.name)
+            self._say(f"{life.name} is done.")
+
+    def _failed(self, life: TaskLife, why: str) -> None:
+        """Let a task try again after a while, or park it."""
+        life.disturbed()
+        life.failures = 1 if life.saved > life.failed_at else life.failures + 1
+        life.failed_at, life.why = life.saved, why
+        life.retry_s = self.time_s + min(_LONGEST_RETRY_S, 2.0 ** (life.failures - 1) - 0.5)
+        if life.failures < life.task.max_failures:
+            self._say(f"{life.name} failed ({life.failures} of {life.task.max_failures}), {why}")
+        else:
+            self._say(f"{life.name} is parked after {life.failures} failures without progress, {why}")
+            self._withdraw(life, TaskStatus.PARKED)
+
+    def _withdraw(self, life: TaskLife, status: TaskStatus) -> None:
+        """Let a task end with what it has done."""
+        was, life.status = life.status, status
+        life.nodes.clear()
+        self.pool.forget_demand()
+        if was is TaskStatus.ACTIVE:
+            self._measure_task(life)
+            if self.allocator.withdraw(life.name, life.work):
+                self._completed.append(life.name)
+
+    def _submit(self, event: Submitted) -> None:
+        try:
+            task = live_task(Path(event.file), 1, event.table)
+            if task.name in self.tasks:
+                raise InvalidTaskError(f"{event.file}, task {task.name}: Expected a new name, it is here already.")
+        except InvalidTaskError as fault:
+            self._say(f"Not added: {fault}")
+            return
+        due_s = max(self.time_s, task.spec.submitted_after_s(self.start_ns))
+        self.tasks[task.name] = TaskLife(replace(task, spec=replace(task.spec, submit_s=due_s, submit_ns=None)))
+
+    def _remove(self, name: str) -> None:
+        life = self.tasks.get(name)
+        if life is None or life.is_over:
+            self._say(f"Not removed: no task {name!r} is here that could run.")
+            return
+        self._withdraw(life, TaskStatus.REMOVED)
+        self._say(f"{name} is removed.")
+
+    # --- what is done about it ---------------------------------------------------------------------------------------
+
+    def _admit_due(self) -> None:
+        """Submit the tasks whose time has come."""
+        for life in self.tasks.values():
+            if life.status is TaskStatus.WAITING and life.task.spec.submit_s <= self.time_s and self.ending is None:
+                life.task = replace(life.task, spec=replace(life.task.spec, submit_s=self.time_s))
+                self._submitted.append(life)
+                if life.task.learned:
+                    self.allocator.curves.learn(life.name)
+
+    def _measure(self) -> None:
+        """Let the books have what tasks have done, and those whose curves are learnt what they have shown."""
+        for life in self.tasks.values():
+            self._measure_task(life)
+
+    def _measure_task(self, life: TaskLife) -> None:
+        if life.status is TaskStatus.WAITING:
+            return
+        count, work, seconds = life.measure()
+        self.allocator.measured[life.name] = life.work, life.rate
+        if work > 0:
+            self.allocator.curves.measured(self.allocator.number_of(life.name), life.task.spec, count, work, seconds)
+
+    def _decide(self) -> bool:
+        """Tell the allocator, and take over what it decided; whether there was anything to tell."""
+        events = [Event.submission(self.time_s, life.task.spec) for life in self._submitted]
+        joined = self.pool.joined(self.time_s)
+        told = (Event.completion, self._completed), (Event.leave, self.pool.left), (Event.join, joined)
+        events += [make(self.time_s, *names) for make, names in told if names]
+        if not events:
+            return False
+        self._measure()
+        decision = self.allocator.on_event(*events)
+        for life in self._submitted:
+            life.status = TaskStatus.ACTIVE
+        for name, (count, charges) in self.allocator.charges.items():
+            self.tasks[name].decided(self.time_s, self.epoch_s, count, charges)
+        for name, nodes in decision.removed.items():
+            self.tasks[name].nodes.difference_update(nodes)
+        for name, nodes in decision.added.items():
+            self.tasks[name].nodes.update(nodes)
+        self.pool.forget_demand()
+        return True
+
+    def _reconcile(self, life: TaskLife) -> None:
+        """Bring the ranks of a task to the nodes that it is to have."""
+        generation = life.current
+        if generation is None:
+            if life.nodes and self.time_s >= life.retry_s and not life.nodes & self._busy.keys():
+                self._serial += 1
+                port = self._first_port + self._serial % PORTS
+                self._start_ranks(life.start(tuple(sorted(life.nodes)), port), life, life.nodes)
+        elif generation.failed is not None or generation.lost or set(generation.nodes) != life.nodes:
+            if life.task.rescale == "elastic" and generation.failed is None and life.nodes & generation.live:
+                self._reshape(life, generation)
+            else:
+                self._stop_ranks(life, generation, generation.live)
+
+    def _reshape(self, life: TaskLife, generation: Generation) -> None:
+        """Start and stop ranks of a task that copes with that by itself, as far as nodes are free."""
+        kept = [node for node in generation.nodes if node in life.nodes and node in generation.live]
+        fresh = sorted(node for node in life.nodes if node not in kept and node not in self._busy)
+        if not fresh and tuple(kept) == generation.nodes:
+            return
+        self._stop_ranks(life, generation, generation.live.difference(kept))
+        self._start_ranks(life.reshape((*kept, *fresh)), life, fresh)
+
+    def _start_ranks(self, generation: Generation, life: TaskLife, nodes: Iterable[str]) -> None:
+        carriers, size = self.pool.carriers, len(generation.nodes)
+        meeting = size, carriers[generation.nodes[0]].address, generation.port
+        for node in sorted(nodes):
+            self._busy[node] = life.name, generation.number
+            rank = generation.nodes.index(node)
+            numbers = generation.number, rank, *meeting
+            self._effects.append(StartRank(node, carriers[node].name, life.task, *numbers))
+
+    def _stop_ranks(self, life: TaskLife, generation: Generation, nodes: Iterable[str]) -> None:
+        """Ask ranks to end, once; those on a carrier that leaves were asked by it."""
+        for node in sorted(set(nodes) - generation.asked):
+            generation.asked.add(node)
+            if not self.pool.carriers[node].leaving:
+                self._effects.append(StopRank(node, self.pool.carriers[node].name, life.name, generation.number))
+
+    def _balance(self) -> None:
+        """Ask for carriers, or give some back."""
+        if self.replaying or self.ending is not None:
+            return
+        used = self._busy.keys() | {node for life in self.tasks.values() for node in life.nodes}
+        self._effects += self.pool.balance(self.time_s, used, self.allocator.wanted)
+
+    def _stop(self, reason: str) -> None:
+        """Give all nodes back, and take no more."""
+        self.ending, self.pool.closed = self.ending or reason, True
+        for node, carrier in [*self.pool.carriers.items()]:
+            if not carrier.leaving:
+                self._effects.append(Release(node, carrier.name))
+                self._carrier_went(CarrierLeaving(node, carrier.name))
+
+    def _say(self, text: str) -> None:
+        self._effects.append(Note(text))

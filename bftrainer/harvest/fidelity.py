@@ -1,0 +1,112 @@
+"""How far a replay of what happened in a harvest is from what its tasks really did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bftrainer.files.directories import result_directory
+from bftrainer.harvest.harvest_directory import MEASURED, NODE_LOG, read_status
+from bftrainer.harvest.session import SETTINGS
+from bftrainer.runs import ReplayConfig, run_replay, write_run
+from bftrainer.runs.finished import read_run, read_summary
+
+_FIGURES = ("work_done", "used_node_s", "rescales", "preemptions", "decisions", "tasks_completed", "makespan_s")
+
+
+def harvest_inputs(directory: Path) -> dict[str, Any]:
+    """Fields of `ReplayConfig` by which a harvest is replayed: its events and settings, and what was measured.
+
+    Raises
+    ------
+    RunDirectoryError
+        If the directory has no finished harvest.
+    """
+    settings = read_summary(directory)["settings"]
+    given = {name: settings[name] for name in SETTINGS if settings.get(name) is not None and name != "profile_noise"}
+    return given | {"node_log": directory / NODE_LOG, "tasks": directory / MEASURED}
+
+
+def predict(harvest: Path) -> Path:
+    """Replay a harvest, into a directory of its own within it; the place.
+
+    Raises
+    ------
+    RunDirectoryError
+        If the directory has no finished harvest.
+    OutputError
+        If the results cannot be written.
+    """
+    config = ReplayConfig(**harvest_inputs(harvest), baseline=False)
+    with result_directory([harvest / "prediction"], force=True) as directory:
+        write_run(run_replay(config=config, command=f"bftrainer replay --from-harvest {harvest}"), directory.working)
+    return directory.path
+
+
+def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
+    """Set what a replay predicts beside what a harvest did.
+
+    Parameters
+    ----------
+    harvest, replayed : Path
+        Their result directories.
+
+    Returns
+    -------
+    dict
+        ``figures``: by name, what was predicted and what was measured; ``tasks``: the same of each task's work,
+        node-seconds and completion; ``reasons``: what happened that a replay does not know of.
+
+    Raises
+    ------
+    RunDirectoryError
+        If one cannot be read.
+    """
+    real, predicted = read_run(harvest), read_run(replayed)
+    figures = {name: (predicted.summary.get(name), real.summary.get(name)) for name in _FIGURES}
+    columns = ("work_done", "node_s", "rescales", "preemptions", "completed_s")
+    places = {name: place for place, name in enumerate(predicted.tasks["name"])}
+    tasks = {
+        name: {
+            column: (_number(predicted.tasks[column][places[name]]), _number(real.tasks[column][place]))
+            for column in columns
+        }
+        for place, name in enumerate(real.tasks["name"])
+        if name in places
+    }
+    return {"figures": figures, "tasks": tasks, "reasons": _reasons(harvest)}
+
+
+def _number(value: Any) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _reasons(harvest: Path) -> list[str]:
+    """What a harvest met that its replay does not."""
+    status = read_status(harvest)
+    found = [f"{each['task']}: {each['why']}" for each in status["tasks"] if each["failures"]]
+    found += [f"{each['task']} is {each['status']}" for each in status["tasks"] if each["status"] != "done"]
+    more = sum(each["generation"] for each in status["tasks"])
+    return [*found, f"ranks were started in {more} generations; a replay rescales at decisions alone"]
+
+
+def distance(pair: tuple[float | None, float | None]) -> float | None:
+    """How far a prediction is from what was measured, as a share of that."""
+    predicted, real = pair
+    return None if predicted is None or not real else predicted / real - 1.0
+
+
+def fidelity_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Rows of a table: figure, predicted, measured, apart."""
+    named = {name.replace("_", " "): pair for name, pair in found["figures"].items()}
+    for task, figures in found["tasks"].items():
+        named |= {f"{task}: {name.replace('_', ' ')}": pair for name, pair in figures.items()}
+    rows = []
+    for name, pair in named.items():
+        texts = ["-" if value is None else f"{value:,.6g}" for value in pair]
+        share = distance(pair)
+        rows.append((name, *texts, "-" if share is None else f"{100 * share:+.1f} %"))
+    return rows

@@ -1,0 +1,239 @@
+"""The directory of a harvest: its journal, what people ask of it, and at the end the files of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bftrainer.errors import ResumeError, RunDirectoryError
+from bftrainer.files.manifest import list_written
+from bftrainer.files.signed_journal import SignedJournal
+from bftrainer.files.writing import file_source, replacing, versions
+from bftrainer.harvest.controller import Controller
+from bftrainer.harvest.harvest_events import (
+    Asked,
+    Effect,
+    HarvestEvent,
+    Removed,
+    Request,
+    Submitted,
+    event_of,
+    event_table,
+)
+from bftrainer.harvest.live_allocator import result_of, result_table
+from bftrainer.model import NS_PER_S, NodeLog
+from bftrainer.nodelogs import write_node_log
+from bftrainer.runs import ReplayConfig, RunResult, write_run
+from bftrainer.runs.result import Timings
+from bftrainer.tasksets import write_task_set
+
+JOURNAL, STATUS, PAGE, REQUESTS = "journal", "status.json", "status.html", "requests"
+NODE_LOG, TASKS, MEASURED = "idle.parquet", "tasks.toml", "measured.toml"
+_HARVEST = b"harvest"
+_VERSION = 1
+
+
+class EventJournal:
+    """All that has happened to a harvest, on the disk before anything is done about it.
+
+    Parameters
+    ----------
+    directory : Path
+        Of the harvest; made if it is not there.
+
+    Raises
+    ------
+    ResumeError
+        If its journal is another user's, damaged, or of another version.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._journal = SignedJournal(directory / JOURNAL, _HARVEST)
+        self._frames = map(_unpacked, self._journal)
+        self.header: dict[str, Any] = next(self._frames, {})
+        if self.header and self.header.get("version") != _VERSION:
+            raise ResumeError(f"{directory / JOURNAL}: Expected a journal of version {_VERSION}, got another one.")
+
+    def begin(self, header: Mapping[str, Any]) -> None:
+        """Write what the harvest is begun with."""
+        self.header = {"version": _VERSION, **header}
+        self._append(self.header)
+
+    def add(
+        self,
+        controller: Controller,
+        reports: Sequence[HarvestEvent],
+        events: Sequence[HarvestEvent] | None,
+        effects: Sequence[Effect] = (),
+    ) -> None:
+        """Write a step of the controller.
+
+        Parameters
+        ----------
+        controller : Controller
+            After the step.
+        reports : sequence of HarvestEvent
+            What was taken in before, by steps that changed nothing and were not written.
+        events : sequence of HarvestEvent or None
+            What the step took in; None: there are reports alone.
+        effects : sequence of Effect
+            Of the step: carriers that were asked for are written too, as is what was decided.
+        """
+        frame: dict[str, Any] = {"reports": list(map(event_table, reports))}
+        if events is not None:
+            answer = controller.allocator.result
+            asked = [node for effect in effects if isinstance(effect, Request) for node in effect.nodes]
+            frame |= {"time_s": controller.time_s, "events": list(map(event_table, events)), "asked": asked}
+            frame |= {"answer": None if answer is None else result_table(answer)}
+            controller.allocator.result = None
+        self._append(frame)
+
+    def end(self, reason: str) -> None:
+        """Write that it is over."""
+        self._append({"end": reason})
+
+    def replay(self, controller: Controller) -> str | None:
+        """Bring a controller to where the journal ends; why the harvest is over, None if it is not."""
+        controller.replaying, reason = True, None
+        for frame in self._frames:
+            reason = frame.get("end")
+            if frame.get("reports"):
+                controller.step(controller.time_s, list(map(event_of, frame["reports"])))
+            if "events" in frame:
+                if frame["answer"] is not None:
+                    controller.allocator.answers.append(result_of(frame["answer"]))
+                controller.step(frame["time_s"], list(map(event_of, frame["events"])))
+                controller.pool.expect(frame["asked"], controller.time_s)
+        controller.allocator.result = None
+        controller.replaying = False
+        return reason
+
+    def close(self) -> None:
+        """Close the file."""
+        self._journal.close()
+
+    def _append(self, frame: Mapping[str, Any]) -> None:
+        self._journal.append(zlib.compress(json.dumps(frame).encode()))
+
+
+def _unpacked(frame: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(zlib.decompress(frame))
+    return found
+
+
+def ask(directory: Path, event: Submitted | Removed | Asked) -> None:
+    """Ask something of a harvest, whether it runs or will be started again.
+
+    Raises
+    ------
+    RunDirectoryError
+        If there is none.
+    """
+    if not (directory / JOURNAL).is_file():
+        raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
+    place = directory / REQUESTS
+    place.mkdir(mode=0o700, exist_ok=True)
+    number = 1 + max([int(path.stem) for path in place.glob("*.json") if path.stem.isdigit()], default=0)
+    with replacing(place / f"{number:06}.json") as stream:
+        stream.write(json.dumps(event_table(event)).encode())
+
+
+def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:
+    """What was asked, and where that stands: files of this user's alone; of others, why they are refused."""
+    place = directory / REQUESTS
+    for path in sorted(place.glob("*.json")) if place.is_dir() else ():
+        try:
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
+                about = os.fstat(stream.fileno())
+                if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode) or about.st_mode & 0o022:
+                    raise OSError(0, "Expected a file that only this user may write")
+                event = event_of(json.loads(stream.read()))
+            yield path, event if isinstance(event, Submitted | Removed | Asked) else "Expected a request."
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, ResumeError) as fault:
+            yield path, f"{path}: Refused: {getattr(fault, 'strerror', None) or fault}."
+
+
+def harvest_result(controller: Controller, config: ReplayConfig, directory: Path, command: str) -> RunResult:
+    """The harvest as a run: what was recorded while it went on, after writing the inputs that it stands for."""
+    allocator = controller.allocator
+    recording = allocator.recorder.recording
+    end_ns = controller.start_ns + round(recording.end_s * NS_PER_S)
+    times, nodes, idle = zip(*allocator.transitions, strict=True) if allocator.transitions else ((), (), ())
+    log = NodeLog(
+        tuple(allocator.node_names),
+        controller.start_ns,
+        end_ns,
+        controller.start_ns + np.round(np.array(times, dtype=np.float64) * NS_PER_S).astype(np.int64),
+        np.array(nodes, dtype=np.int32),
+        np.array(idle, dtype=np.bool_),
+        {"source": "harvest", "notes": ["nodes are idle here while carriers held them."]},
+    )
+    write_node_log(directory / NODE_LOG, log)
+    write_task_set(directory / TASKS, allocator.state.specs)
+    write_task_set(directory / MEASURED, [*controller.measured().values()])
+    curves = allocator.curves
+    seen = sum(bool(learner.seen) for learner in curves.learners.values())
+    learned = {"learned_tasks": seen, "learned_probes": curves.probes, "learned_error": None}
+    paths: dict[str, Any] = {"node_log": directory / NODE_LOG, "tasks": directory / TASKS}
+    return RunResult(
+        config=replace(config, **paths),
+        command=command,
+        sources={name: file_source(path) for name, path in paths.items()} | {"scalability": None},
+        assumed_scaling=None,
+        notes=(),
+        versions=versions(),
+        engine="live",
+        nodes=log.nodes,
+        log_notes=log.notes,
+        log_zone=None,
+        start_ns=controller.start_ns,
+        recording=recording,
+        efficiency=None,
+        timings=Timings(0.0, recording.end_s, 0.0, recording.end_s),
+        is_partial=recording.reason == "interrupted",
+        learned=learned | {"learned_error_used": None} if curves.learners else {},
+    )
+
+
+def write_harvest(result: RunResult, directory: Path) -> None:
+    """Write the files of a run beside the journal, the manifest last.
+
+    Raises
+    ------
+    OSError, OutputError
+        If one cannot be written.
+    """
+    new = directory / ".run"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()
+    write_run(result, new)
+    names = [path.name for path in new.iterdir()]
+    for name in names:
+        (new / name).replace(directory / name)
+    new.rmdir()
+    list_written(directory, [*names, NODE_LOG, TASKS, MEASURED], final=True)
+
+
+def read_status(directory: Path) -> dict[str, Any]:
+    """What a harvest last said of itself.
+
+    Raises
+    ------
+    RunDirectoryError
+        If it has said nothing yet.
+    """
+    with suppress(OSError, ValueError), closing((directory / STATUS).open("rb")) as stream:
+        found: dict[str, Any] = json.load(stream)
+        return found
+    raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS} that can be read.")

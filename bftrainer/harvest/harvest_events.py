@@ -1,0 +1,184 @@
+"""What happens to a harvest, and what its controller has done about it: plain values, which a journal can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bftrainer.errors import ResumeError
+from bftrainer.harvest.live_tasks import LiveTask
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChanged:
+    """Nodes that the scheduler leaves idle from now on, and such that it has use for."""
+
+    idle: tuple[str, ...] = ()
+    busy: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierUp:
+    """A carrier holds a node, and can be reached at an address by ranks on others."""
+
+    node: str
+    carrier: str
+    address: str = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierLeaving:
+    """A carrier has to give its node back; its ranks have been asked to end."""
+
+    node: str
+    carrier: str
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierLost:
+    """A carrier is gone, with all its ranks, or never came; the pool tells anew if its node is idle."""
+
+    node: str
+    carrier: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankExited:
+    """A rank has ended, and all that it started; `tail` has the last lines of its log if it failed."""
+
+    task: str
+    generation: int
+    node: str
+    status: int
+    tail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """Work that a task has done, and of that what is in its checkpoint; `time_s` since the Unix epoch."""
+
+    task: str
+    generation: int
+    work: float
+    saved: float
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A task is added: its table, and the file that it is from."""
+
+    file: str
+    table: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A task is taken back."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Somebody asks to ``drain``, take no more nodes and end when those held are gone, or to ``stop``: end now."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The controller was gone, and all carriers with it."""
+
+
+HarvestEvent = (
+    PoolChanged
+    | CarrierUp
+    | CarrierLeaving
+    | CarrierLost
+    | RankExited
+    | Progressed
+    | Submitted
+    | Removed
+    | Asked
+    | Restarted
+)
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in HarvestEvent.__args__}
+
+
+def event_table(event: HarvestEvent) -> dict[str, Any]:
+    """An event as plain values for JSON."""
+    return {"is": type(event).__name__} | {name: getattr(event, name) for name in type(event).__slots__}
+
+
+def event_of(table: Mapping[str, Any]) -> HarvestEvent:
+    """An event from its plain values.
+
+    Raises
+    ------
+    ResumeError
+        If it is of a kind that this version does not know.
+    """
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items() if name != "is"}
+    kind = _KINDS.get(table["is"])
+    if kind is None:
+        raise ResumeError(f"Expected an event of this version in the journal, got {table['is']!r}.")
+    event: HarvestEvent = kind(**values)
+    return event
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Start a carrier on each of these nodes."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give a node back: its carrier asks its ranks to end, and ends."""
+
+    node: str
+    carrier: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartRank:
+    """Start a rank of a task on a node; `address` and `port` are those at which its ranks meet."""
+
+    node: str
+    carrier: str
+    task: LiveTask
+    generation: int
+    rank: int
+    world_size: int
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopRank:
+    """Ask a rank to save and end, and kill it after its task's `grace_s`."""
+
+    node: str
+    carrier: str
+    task: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something to tell people."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class HarvestEnded:
+    """The harvest is over: all nodes are given back."""
+
+    reason: str
+
+
+Effect = Request | Release | StartRank | StopRank | Note | HarvestEnded

@@ -1,0 +1,245 @@
+"""What makes a training script malleable: it saves when it is asked to end, goes on from there, and tells its progress.
+
+Nothing but the standard library is imported.
+
+Examples
+--------
+>>> def train(weights, gradient, save, load):
+...     with training(save, load) as run:
+...         for step in run:
+...             weights -= run.mean(gradient(weights, step, run.rank, run.world_size))
+...             run.report(64)  # samples, those of all ranks together
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import struct
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+_REPORT_S = 0.2
+_SIGNAL_S = 5.0
+"""How long a rank whose peers are gone waits to be asked to end, too."""
+_MEET_S = 60.0
+_COUNT = struct.Struct("<q")
+
+
+class MalleableTraining:
+    """A training in progress, on one rank; made by `training`.
+
+    Attributes
+    ----------
+    rank, world_size : int
+        As torch.distributed has them; 0 of 1 outside of a harvest.
+    work : float
+        Work done so far, by all ranks.
+    total : float
+        Work to do.
+    steps : int
+        Steps done so far.
+    """
+
+    def __init__(
+        self,
+        save: Callable[[Path], object],
+        load: Callable[[Path], object],
+        total: float | None = None,
+        every_s: float = 60.0,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.rank, self.world_size = int(environ.get("RANK", 0)), int(environ.get("WORLD_SIZE", 1))
+        self.total = float(environ["BFTRAINER_WORK"]) if total is None else total
+        self.work, self.steps = 0.0, 0
+        self._save, self._load, self._every_s = save, load, every_s
+        self._place = Path(environ.get("BFTRAINER_CHECKPOINT_DIR", "checkpoint"))
+        self._progress = environ.get("BFTRAINER_PROGRESS")
+        # Apart from MASTER_PORT, at which torch.distributed may meet.
+        self._address = environ.get("MASTER_ADDR", ""), int(environ.get("BFTRAINER_PORT", 0))
+        self._peers: list[socket.socket] = []
+        self._asked = self._agreed = False
+        self._saved, self._saved_s, self._told_s = 0.0, time.monotonic(), 0.0
+
+    def __enter__(self) -> MalleableTraining:
+        """Go on from the last checkpoint, if there is one."""
+        signal.signal(signal.SIGTERM, self._ask)
+        self._place.mkdir(parents=True, exist_ok=True)
+        found = self._checkpoints()
+        if found:
+            steps, work = (found[-1] / "done").read_text().split()
+            self.steps, self.work = int(steps), float(work)
+            self._load(found[-1] / "state")
+        self._saved = self.work
+        self._tell()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Save, unless the script fails by itself; a rank that fails as its peers are gone is asked to end soon."""
+        until_s = time.monotonic() + _SIGNAL_S
+        while isinstance(error, Exception) and not self._asked and time.monotonic() < until_s and self.world_size > 1:
+            time.sleep(0.05)
+        if error is None or (self._asked and isinstance(error, Exception)):
+            self.save()
+        for peer in self._peers:
+            peer.close()
+        if error is not None and self._asked and isinstance(error, Exception):
+            sys.exit(0)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the numbers of steps, until the work is done; asked to end, save and end the script."""
+        while self.work < self.total:
+            if self._agreed or (self._asked and not self._peers):
+                self.save()
+                sys.exit(0)
+            if time.monotonic() - self._saved_s > self._every_s:
+                self.save()
+            yield self.steps
+            self.steps += 1
+            self._tell()
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._asked = True
+
+    def report(self, work: float) -> None:
+        """Count work that a step has done, by all ranks together."""
+        self.work += work
+
+    def save(self) -> None:
+        """Save a checkpoint, whole or not at all; only the first rank does."""
+        self._saved_s = time.monotonic()
+        if self.rank:
+            return
+        new, place = self._place / ".new", self._place / f"save-{self.steps:012}"
+        if place.exists():
+            return
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir()
+        self._save(new / "state")
+        (new / "done").write_text(f"{self.steps} {self.work!r}\n")
+        for path in (*new.iterdir(), new):
+            with suppress(OSError):  # a state may be a directory of files, on a file system that cannot flush it
+                handle = os.open(path, os.O_RDONLY)
+                os.fsync(handle)
+                os.close(handle)
+        new.rename(place)
+        for old in self._checkpoints()[:-1]:
+            shutil.rmtree(old)
+        self._saved = self.work
+        self._tell(now=True)
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(self._place.glob("save-*"))
+
+    def _tell(self, *, now: bool = False) -> None:
+        """Tell the harvest what is done, and saved."""
+        if self.rank or self._progress is None or not (now or time.monotonic() - self._told_s > _REPORT_S):
+            return
+        self._told_s = time.monotonic()
+        with suppress(OSError):  # it is told again soon
+            new = Path(f"{self._progress}.new")
+            new.write_text(f"{self.work!r} {self._saved!r} {time.time()!r}\n")
+            new.replace(self._progress)
+
+    def mean(self, values: Any) -> Any:
+        """Mean of a sequence of numbers, or of a NumPy array of floats, over all ranks; each calls it at each step.
+
+        Whether one of them was asked to end goes along, so that all end after the same step.
+        """
+        numbers = array("d", values.ravel() if hasattr(values, "ravel") else values)
+        numbers.append(float(self._asked))
+        if self.world_size > 1:
+            self._meet()
+            numbers = self._summed(numbers)
+        self._agreed = numbers.pop() > 0
+        shares = array("d", (number / self.world_size for number in numbers))
+        if not hasattr(values, "ravel"):
+            return list(shares)
+        import numpy as np
+
+        return np.frombuffer(shares).reshape(values.shape).astype(values.dtype)
+
+    def _summed(self, numbers: array[float]) -> array[float]:
+        """Sum over all ranks: the first one collects, and sends it back."""
+        if self.rank:
+            self._peers[0].sendall(numbers.tobytes())
+            return array("d", _received(self._peers[0], 8 * len(numbers)))
+        parts = [array("d", _received(peer, 8 * len(numbers))) for peer in self._peers]
+        numpy = sys.modules.get("numpy")  # which adds large arrays faster, for those who have it
+        total = map(sum, zip(numbers, *parts, strict=True)) if numpy is None else numpy.add.reduce([numbers, *parts])
+        numbers = array("d", total)
+        for peer in self._peers:
+            peer.sendall(numbers.tobytes())
+        return numbers
+
+    def _meet(self) -> None:
+        """Connect all ranks with the first one, in the order of ranks."""
+        if self._peers:
+            return
+        until_s = time.monotonic() + _MEET_S
+        if self.rank:
+            while not self._peers:
+                try:
+                    self._peers = [socket.create_connection(self._address, timeout=_MEET_S)]
+                except OSError:
+                    if self._asked or time.monotonic() > until_s:
+                        raise
+                    time.sleep(0.05)
+            self._peers[0].sendall(_COUNT.pack(self.rank))
+        else:
+            with socket.create_server(("", self._address[1])) as server:
+                server.settimeout(_MEET_S)
+                met: dict[int, socket.socket] = {}
+                while len(met) < self.world_size - 1:
+                    peer, _ = server.accept()
+                    met[_COUNT.unpack(_received(peer, _COUNT.size))[0]] = peer
+            self._peers = [met[rank] for rank in sorted(met)]
+        for peer in self._peers:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _received(peer: socket.socket, size: int) -> bytes:
+    """Receive so many bytes."""
+    parts = bytearray()
+    while len(parts) < size:
+        piece = peer.recv(size - len(parts))
+        if not piece:
+            raise ConnectionError("A peer is gone.")
+        parts += piece
+    return bytes(parts)
+
+
+def training(
+    save: Callable[[Path], object],
+    load: Callable[[Path], object],
+    *,
+    total: float | None = None,
+    every_s: float = 60.0,
+) -> MalleableTraining:
+    """Make a training malleable: use it in a ``with`` block, and iterate over it for the steps.
+
+    Parameters
+    ----------
+    save : callable
+        Writes the state of the training to a path, a file or a directory; the first rank calls it.
+    load : callable
+        Reads it again; all ranks call it.
+    total : float, optional
+        Work to do; by default that of the task in the harvest's task file.
+    every_s : float
+        Seconds between checkpoints, besides those at the end and when the script is asked to end.
+
+    Examples
+    --------
+    See `bftrainer.harvest.malleable`.
+    """
+    return MalleableTraining(save, load, total, every_s)

@@ -1,0 +1,236 @@
+"""Run a harvest: wait for what happens, keep it in the journal, have the controller decide, and do what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bftrainer.errors import InvalidTaskError, ResumeError
+from bftrainer.files.writing import replacing
+from bftrainer.harvest.carrier_hub import CarrierEngine
+from bftrainer.harvest.carrier_pool import HarvestLimits
+from bftrainer.harvest.controller import Controller
+from bftrainer.harvest.harvest_directory import (
+    PAGE,
+    STATUS,
+    EventJournal,
+    harvest_result,
+    requests,
+    write_harvest,
+)
+from bftrainer.harvest.harvest_events import (
+    Asked,
+    HarvestEnded,
+    HarvestEvent,
+    Note,
+    Progressed,
+    Release,
+    Request,
+    Restarted,
+    StartRank,
+    StopRank,
+    Submitted,
+)
+from bftrainer.harvest.live_tasks import LiveTask
+from bftrainer.harvest.status_page import status_of, status_page
+from bftrainer.objectives import get_objective
+from bftrainer.runs import ReplayConfig, RunResult
+
+_TICK_S = 0.5
+_STATUS_S = 2.0
+_REPORTS_S = 60.0
+_NOTES = 50
+
+
+@dataclass(slots=True)
+class HarvestSession:
+    """One process's part of a harvest, which may have been begun by an earlier one.
+
+    Parameters
+    ----------
+    directory : Path
+        Claimed by this process.
+    journal : EventJournal
+    controller : Controller
+    config : ReplayConfig
+    say : callable
+        Told what people should know.
+    interrupted : callable
+        Whether the harvest is to stop.
+    until_s : float
+        Seconds since its start at which it stops.
+    """
+
+    directory: Path
+    journal: EventJournal
+    controller: Controller
+    config: ReplayConfig
+    say: Callable[[str], object]
+    interrupted: Callable[[], bool] = lambda: False
+    until_s: float = float("inf")
+    command: str = ""
+    _origin_s: float = 0.0
+    _reports: dict[tuple[str, int], list[Progressed]] = field(default_factory=dict)
+    _notes: deque[str] = field(default_factory=lambda: deque(maxlen=_NOTES))
+    _due_s: dict[str, float] = field(default_factory=dict)
+
+    def run(self, engine: CarrierEngine, first: Sequence[HarvestEvent]) -> RunResult:
+        """Harvest until all tasks are over, or it is to stop.
+
+        Raises
+        ------
+        OutputError
+            If the journal cannot be written.
+        SolverError
+            If no solver can decide.
+        """
+        with closing(engine):  # whatever happens, carriers end, after their ranks have saved
+            reason = self._harvest(engine, first)
+        self.journal.end(reason)
+        return self.finish(reason)
+
+    def _harvest(self, engine: CarrierEngine, first: Sequence[HarvestEvent]) -> str:
+        """Wait, decide and act until it is over; why it is."""
+        reason, stopping = self.take_in(engine, self.now_s, first), False
+        while reason is None:
+            events = engine.poll(0.0 if self.controller.pool.later else _TICK_S)
+            asked = []
+            for path, request in requests(self.directory):
+                asked.append(path)
+                if isinstance(request, str):
+                    self._tell(request)
+                else:
+                    events.append(request)
+            if not stopping and (self.interrupted() or self.now_s >= self.until_s or engine.is_over):
+                stopping = True
+                events.append(Asked("stop"))
+            if events or self._is_due("tick", _TICK_S):
+                reason = self.take_in(engine, self.now_s, events)
+            for path in asked:
+                path.unlink()
+            if self._is_due("status", _STATUS_S):
+                self._write_status(None)
+        return reason
+
+    def finish(self, reason: str) -> RunResult:
+        """Close the books, and write the files of the run."""
+        is_over = all(life.is_over for life in self.controller.tasks.values())
+        self.controller.finish("finished" if is_over else "interrupted")
+        result = harvest_result(self.controller, self.config, self.directory, self.command)
+        write_harvest(result, self.directory)
+        self._write_status(reason)
+        return result
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the harvest was begun, which do not go back."""
+        if not self._origin_s:
+            self._origin_s = time.monotonic() - max(time.time() - self.controller.epoch_s, self.controller.time_s)
+        return time.monotonic() - self._origin_s
+
+    def _is_due(self, what: str, every_s: float) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._due_s.get(what, 0.0):
+            return False
+        self._due_s[what] = now_s + every_s
+        return True
+
+    def take_in(self, engine: CarrierEngine, time_s: float, events: Sequence[HarvestEvent]) -> str | None:
+        """Let the controller take a step, and do what it says; why the harvest is over, None if it is not."""
+        controller, reason = self.controller, None
+        effects = controller.step(time_s, events)
+        for event in () if controller.changed else events:
+            if isinstance(event, Progressed):
+                # Of many reports the first and the last one count.
+                self._reports.setdefault((event.task, event.generation), [event])[1:] = [event]
+        if controller.changed or (self._reports and self._is_due("reports", _REPORTS_S)):
+            earlier = [report for reports in self._reports.values() for report in reports]
+            self._reports.clear()
+            self.journal.add(controller, earlier, events if controller.changed else None, effects)
+        for effect in effects:
+            match effect:
+                case Request():
+                    engine.request(effect.nodes)
+                case Release():
+                    engine.release(effect.node, effect.carrier)
+                case StartRank():
+                    engine.start(effect)
+                case StopRank():
+                    engine.stop(effect)
+                case Note():
+                    self._tell(effect.text)
+                case HarvestEnded():
+                    reason = effect.reason
+        return reason
+
+    def _tell(self, text: str) -> None:
+        self._notes.append(text)
+        self.say(text)
+
+    def _write_status(self, reason: str | None) -> None:
+        status = status_of(self.controller) | {"notes": list(self._notes), "over": reason, "process": os.getpid()}
+        page = status_page(self.directory.resolve().name, status)
+        for name, text in ((STATUS, json.dumps(status)), (PAGE, page)):
+            with replacing(self.directory / name) as stream:
+                stream.write(text.encode(errors="backslashreplace"))
+
+
+def opened_session(
+    directory: Path,
+    journal: EventJournal,
+    tasks: Sequence[LiveTask],
+    file: Path,
+    config: ReplayConfig,
+    limits: HarvestLimits,
+    **more: Any,
+) -> tuple[HarvestSession, list[HarvestEvent], str | None]:
+    """A session of a new harvest, or of the one that a directory holds.
+
+    Returns
+    -------
+    session : HarvestSession
+    first : list of HarvestEvent
+        What its first step takes in.
+    reason : str or None
+        Why the harvest is over already.
+
+    Raises
+    ------
+    ResumeError
+        If the harvest in the directory was begun with other settings.
+    """
+    settings = config.settings(get_objective(str(config.objective)), str(config.solver))
+    asked = {name: getattr(config, name) for name in SETTINGS}
+    header = journal.header
+    if header and header["settings"] != json.loads(json.dumps(asked)):
+        odd = ", ".join(sorted(name for name, value in asked.items() if header["settings"].get(name) != value))
+        raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {odd}.")
+    start_ns = header["start_ns"] if header else time.time_ns()
+    controller = Controller(settings, start_ns, limits, config.profile_noise)
+    first: list[HarvestEvent] = []
+    reason = None
+    if header:
+        reason = journal.replay(controller)
+        if reason is None:
+            controller.step(controller.time_s, [Restarted()])
+            journal.add(controller, (), [Restarted()])
+    else:
+        journal.begin({"start_ns": start_ns, "settings": asked})
+    first += [Submitted(str(file), task.table) for task in tasks if task.name not in controller.tasks]
+    if len({task.name for task in tasks}) < len(tasks):
+        raise InvalidTaskError(f"{file}: Expected unique task names.")
+    return HarvestSession(directory, journal, controller, config, **more), first, reason
+
+
+SETTINGS: tuple[str, ...] = (
+    *("solver", "fallback", "objective", "forward_time_s", "max_tasks", "time_limit_s", "startup_cost"),
+    *("profile_noise", "seed"),
+)
+"""Fields of `ReplayConfig` that a harvest has."""

@@ -1,0 +1,246 @@
+"""Lives of tasks in a harvest: generations of ranks, what these report, and what throughput and changes cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from bftrainer.harvest.harvest_events import Progressed
+from bftrainer.harvest.live_tasks import LiveTask
+from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.replay.curve_learner import CurveLearner
+
+_LEAST_S = 1.0
+"""Shorter stretches of training are not measured."""
+_SLOPE, _LEAST_RATE = 0.9, 1e-9
+
+
+class TaskStatus(StrEnum):
+    """Where a task stands."""
+
+    WAITING = "waiting"
+    ACTIVE = "active"
+    DONE = "done"
+    PARKED = "parked"
+    REMOVED = "removed"
+
+
+Charge = tuple[str, int]
+"""What a replay deducts at a change: the `grow_cost_s` or `shrink_cost_s` of its task, times its rate on a count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a change of a task's nodes has cost, as far as it shows: from the decision until it trained again.
+
+    Parameters
+    ----------
+    gained : float
+        Work done meanwhile; negative if some was done again.
+    spans : tuple of (int, float)
+        Counts of nodes that it was to have, and for how many seconds.
+    charges : tuple of Charge
+    """
+
+    gained: float
+    spans: tuple[tuple[int, float], ...]
+    charges: tuple[Charge, ...]
+
+
+@dataclass(slots=True)
+class _OpenChange:
+    """A change under way: the work done when it began, and what was decided since, when, for which count."""
+
+    work: float
+    steps: list[tuple[float, int, tuple[Charge, ...]]] = field(default_factory=list)
+
+    def closed(self, time_s: float, work: float) -> Change:
+        """The change, when the task trains again."""
+        ends = [*(step[0] for step in self.steps[1:]), time_s]
+        spans = tuple((count, end - begin) for (begin, count, _), end in zip(self.steps, ends, strict=True))
+        return Change(work - self.work, spans, tuple(each for _, _, charges in self.steps for each in charges))
+
+
+@dataclass(slots=True)
+class Generation:
+    """Ranks of a task that run together.
+
+    Parameters
+    ----------
+    number : int
+    nodes : tuple of str
+        In the order of ranks.
+    port : int
+        At which they meet.
+    live : set of str
+        Nodes whose rank has not ended.
+    asked : set of str
+        Nodes whose rank was asked to end.
+    lost : bool
+        Whether one of its nodes was lost.
+    failed : str or None
+        What the first rank said that ended by itself and badly.
+    first, last : Progressed or None
+        Its reports.
+    measured : Progressed or None
+        Report up to which its throughput was taken in.
+    """
+
+    number: int
+    nodes: tuple[str, ...]
+    port: int
+    live: set[str]
+    asked: set[str] = field(default_factory=set)
+    lost: bool = False
+    failed: str | None = None
+    first: Progressed | None = None
+    last: Progressed | None = None
+    measured: Progressed | None = None
+
+    @property
+    def rate(self) -> float:
+        """Work per second while it trained; 0 if that is not known."""
+        if self.first is None or self.last is None or self.last.time_s - self.first.time_s < _LEAST_S:
+            return 0.0
+        return max(0.0, (self.last.work - self.first.work) / (self.last.time_s - self.first.time_s))
+
+    def unmeasured(self) -> tuple[float, float]:
+        """Work and seconds since this was asked last; nothing if they are too few."""
+        if self.measured is None or self.last is None or self.last.time_s - self.measured.time_s < _LEAST_S:
+            return 0.0, 0.0
+        found = self.last.work - self.measured.work, self.last.time_s - self.measured.time_s
+        self.measured = self.last
+        return found
+
+
+@dataclass(slots=True)
+class TaskLife:
+    """A task: where it stands, the nodes that it is to have, and what was measured of it.
+
+    Attributes
+    ----------
+    seen : dict of int to (float, float)
+        By count of nodes, work and seconds.
+    changes : list of Change
+        Those that were decided, and not disturbed by crashes.
+    generations, failures : int
+        How many there were; failures since there was progress.
+    """
+
+    task: LiveTask
+    status: TaskStatus = TaskStatus.WAITING
+    nodes: set[str] = field(default_factory=set)
+    current: Generation | None = None
+    generations: int = 0
+    work: float = 0.0
+    saved: float = 0.0
+    rate: float = 0.0
+    failures: int = 0
+    failed_at: float = -1.0
+    retry_s: float = 0.0
+    why: str = ""
+    seen: dict[int, tuple[float, float]] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    _open: _OpenChange | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.task.name
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it will not run any more."""
+        return self.status in (TaskStatus.DONE, TaskStatus.PARKED, TaskStatus.REMOVED)
+
+    def report(self, event: Progressed, epoch_s: float) -> float:
+        """Take in a report; the work by which it is behind what had been saved, if it is the first of a generation."""
+        generation, behind = self.current, 0.0
+        if generation is None or event.generation != generation.number:
+            return 0.0
+        if generation.first is None:
+            generation.first = generation.measured = event
+            behind = max(0.0, self.saved - event.work)
+            if self._open is not None and not generation.asked and set(generation.nodes) == self.nodes:
+                self.changes.append(self._open.closed(event.time_s - epoch_s, event.work))
+                self._open = None
+        generation.last = event
+        # Where a script does not say what it has saved, that is what it was seen to go on from.
+        self.work, self.saved = event.work, event.saved if event.saved >= 0 else generation.first.work
+        self.rate = generation.rate or self.rate
+        return behind
+
+    def decided(self, time_s: float, epoch_s: float, count: int, charges: tuple[Charge, ...]) -> None:
+        """Note that it is to have a count of nodes from now on, and what a replay would deduct for that."""
+        if self._open is None:
+            generation, work = self.current, self.work
+            if generation is not None and generation.last is not None:
+                work += self.rate * max(0.0, epoch_s + time_s - generation.last.time_s)
+            self._open = _OpenChange(work)
+        self._open.steps.append((time_s, count, charges))
+
+    def disturbed(self) -> None:
+        """Learn nothing from a change under way: a crash came in between."""
+        self._open = None
+
+    def start(self, nodes: tuple[str, ...], port: int) -> Generation:
+        """Begin a generation on these nodes."""
+        self.generations += 1
+        self.current = Generation(self.generations, nodes, port, set(nodes))
+        return self.current
+
+    def reshape(self, nodes: tuple[str, ...]) -> Generation:
+        """Go on with the generation on other nodes, of which some may have no rank yet."""
+        former = self.current
+        assert former is not None
+        self.current = Generation(former.number, nodes, former.port, former.live | set(nodes), former.asked)
+        return self.current
+
+    def measure(self) -> tuple[int, float, float]:
+        """Count of nodes, work and seconds that the present generation has shown since this was asked last."""
+        if self.current is None:
+            return 0, 0.0, 0.0
+        count, (work, seconds) = len(self.current.nodes), self.current.unmeasured()
+        if seconds:
+            before = self.seen.get(count, (0.0, 0.0))
+            self.seen[count] = before[0] + work, before[1] + seconds
+        return count, work, seconds
+
+    def measured_spec(self, noise: float) -> TaskSpec:
+        """The task with the curve and the costs that were measured, as far as they were."""
+        spec, learner = self.task.spec, CurveLearner(self.task.spec.max_nodes, noise)
+        for count, (work, seconds) in sorted(self.seen.items()):
+            learner.observe(count, work, seconds)
+        if not learner.seen:
+            return spec
+        counts = [*learner.seen]
+        logs = np.log([work / seconds for work, seconds in learner.seen.values()])
+        if self.task.learned:
+            learner.level = float(logs[0] - _SLOPE * np.log(counts[0]))
+            curve = learner.curve(probing=False)
+        else:
+            known = np.array(sorted({*spec.scaling.nodes[1:], *counts}))
+            rates = spec.scaling.values(known)
+            factors = np.interp(np.log(known), np.log(counts), logs - np.log(spec.rates[counts].clip(_LEAST_RATE)))
+            curve = ScalingCurve((0, *known.tolist()), (0.0, *(rates * np.exp(factors)).tolist()))
+        measured = replace(spec, scaling=curve)
+        return replace(measured, **self._costs(measured))
+
+    def _costs(self, spec: TaskSpec) -> dict[str, Any]:
+        """Costs of growing and shrinking by which a replay, that deducts them, comes nearest to what was measured."""
+        kinds = [
+            kind for kind in ("grow", "shrink") if any(each[0] == kind for c in self.changes for each in c.charges)
+        ]
+        charged = [[sum(spec.rates[n] for k, n in c.charges if k == kind) for kind in kinds] for c in self.changes]
+        lost = [sum(spec.rates[n] * seconds for n, seconds in c.spans) - c.gained for c in self.changes]
+        while kinds:
+            found = np.linalg.lstsq(np.array(charged), np.array(lost), rcond=None)[0].tolist()
+            if min(found) >= 0 or len(kinds) == 1:
+                return {f"{kind}_cost_s": max(0.0, cost) for kind, cost in zip(kinds, found, strict=True)}
+            worst = found.index(min(found))
+            del kinds[worst]
+            charged = [row[:worst] + row[worst + 1 :] for row in charged]
+        return {}

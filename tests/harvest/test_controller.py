@@ -1,0 +1,206 @@
+"""The controller: tables of what happens, and of what is done about it."""
+
+from __future__ import annotations
+
+from bftrainer.harvest.harvest_events import (
+    Asked,
+    CarrierLeaving,
+    CarrierLost,
+    CarrierUp,
+    HarvestEnded,
+    Note,
+    PoolChanged,
+    RankExited,
+    Release,
+    Removed,
+    Request,
+    Restarted,
+    StopRank,
+    Submitted,
+)
+from tests.harvest.worlds_of_nodes import carried, controller, exits, kinds, progress, run_on, table
+
+
+def test_idle_nodes_that_tasks_want_are_asked_for():
+    """A task of at most four nodes gets carriers on four of six idle ones; a rank on each, in their order."""
+    made = controller()
+    assert made.step(1.0, [PoolChanged(("n1", "n2", "n3", "n4", "n5", "n6"))]) == [Request(("n1", "n2", "n3", "n4"))]
+    up = made.step(2.0, [CarrierUp(node, f"c-{node}") for node in ("n1", "n2", "n3", "n4")])
+    assert run_on(up) == [(f"n{place}", "a", 1, place - 1, 4) for place in (1, 2, 3, 4)]
+
+
+def test_carriers_wait_for_each_other_but_not_long():
+    """The first of two is told to the allocator with the second one, or after a second."""
+    made = controller(settle_s=1.0)
+    made.step(1.0, [PoolChanged(("n1", "n2"))])
+    assert run_on(made.step(1.1, [CarrierUp("n1", "c1")])) == []
+    assert run_on(made.step(1.2)) == []
+    assert run_on(made.step(2.2)) == [("n1", "a", 1, 0, 1)]
+
+
+def test_a_node_is_taken_once_it_has_been_idle_for_so_long():
+    """`offer_after_s` of 5 s: nothing is asked for before."""
+    made = controller(offer_after_s=5.0)
+    assert made.step(1.0, [PoolChanged(("n1",))]) == []
+    assert made.step(5.9) == []
+    assert made.step(6.0) == [Request(("n1",))]
+
+
+def test_no_more_nodes_than_allowed():
+    """`max_nodes` of 2."""
+    made = controller(max_nodes=2)
+    assert made.step(1.0, [PoolChanged(("n1", "n2", "n3"))]) == [Request(("n1", "n2"))]
+
+
+def test_a_leaving_carrier_ends_the_generation_and_the_rest_goes_on():
+    """The other rank is asked to end; when both have ended, the next generation starts on what is left."""
+    made = controller()
+    carried(made, 1.0, "n1", "n2")
+    assert made.step(5.0, [CarrierLeaving("n1", "c-n1")]) == [StopRank("n2", "c-n2", "a", 1)]
+    assert exits(made, 5.5, "a", 1, "n2") == []
+    assert run_on(made.step(6.0, [CarrierLost("n1", "c-n1")])) == [("n2", "a", 2, 0, 1)]
+
+
+def test_a_lost_carrier_has_no_rank():
+    """Without having said that it leaves, it is gone with its rank."""
+    made = controller()
+    carried(made, 1.0, "n1", "n2")
+    assert made.step(5.0, [CarrierLost("n1", "c-n1")]) == [StopRank("n2", "c-n2", "a", 1)]
+    assert run_on(exits(made, 5.5, "a", 1, "n2")) == [("n2", "a", 2, 0, 1)]
+    assert made.tasks["a"].failures == 0
+
+
+def test_generations_do_not_overlap_on_a_node():
+    """A node that one task gives to another is free only when the rank on it has ended."""
+    made = controller()
+    carried(made, 1.0, "n1", "n2")
+    added = made.step(5.0, [Submitted("tasks.toml", table("b", scaling={"model": "linear", "rate_1": 1000.0}))])
+    assert kinds(added) == [("stop", "n1"), ("stop", "n2")]
+    assert run_on(exits(made, 5.1, "a", 1, "n1")) == []
+    assert run_on(exits(made, 5.2, "a", 1, "n2")) == [("n1", "b", 1, 0, 2), ("n2", "b", 1, 1, 2)]
+
+
+def test_a_task_whose_ranks_end_by_themselves_is_done():
+    """All nodes are given back, and the harvest is over when they are."""
+    made = controller()
+    carried(made, 1.0, "n1", "n2")
+    made.step(9.0, [progress("a", 1, 1e6, 1e6, 8.0)])
+    assert exits(made, 9.0, "a", 1, "n1") == []
+    assert kinds(exits(made, 9.1, "a", 1, "n2")) == [("note", None), ("release", "n1"), ("release", "n2")]
+    assert made.step(9.2, [CarrierLost("n1", "c-n1"), CarrierLost("n2", "c-n2")]) == [HarvestEnded("finished")]
+    made.finish("finished")
+    assert made.allocator.recorder.recording.tasks[0].work_done == 1e6
+
+
+def test_a_task_that_crashes_is_tried_again_and_then_parked():
+    """Three failures in a row without progress; the last lines of its log are told."""
+    made, time_s = controller(table(max_failures=3)), 1.0
+    carried(made, time_s, "n1")
+    for number in (1, 2, 3):
+        found = exits(made, time_s + 1.0, "a", number, "n1", status=1, tail="boom")
+        assert next(effect.text for effect in found if isinstance(effect, Note)).endswith("status 1: boom")
+        time_s += 10.0
+        started = run_on(made.step(time_s))
+        assert started == ([("n1", "a", number + 1, 0, 1)] if number < 3 else [])
+    assert made.tasks["a"].status == "parked"
+
+
+def test_progress_between_failures_counts():
+    """Saved work that grows lets failures count from one again."""
+    made, saved = controller(table(max_failures=2)), 0.0
+    carried(made, 1.0, "n1")
+    for number in range(1, 6):
+        saved += 10.0
+        made.step(10.0 * number, [progress("a", number, saved, saved, 10.0 * number)])
+        exits(made, 10.0 * number + 1.0, "a", number, "n1", status=1)
+        made.step(10.0 * number + 5.0)
+    assert (made.tasks["a"].status, made.tasks["a"].failures) == ("active", 1)
+
+
+def test_removing_and_adding_tasks():
+    """A removed task gives its nodes to others, and counts as one whose work ends there; names are not used twice."""
+    made = controller(table("a"), table("b"))
+    carried(made, 1.0, "n1", "n2", "n3", "n4", "n5")
+    held = {name: set(life.nodes) for name, life in made.tasks.items()}
+    made.step(3.0, [progress("a", 1, 700.0, 0.0, 2.5)])
+    removed = made.step(4.0, [Removed("a"), Removed("x"), Submitted("more.toml", table("b"))])
+    notes = [effect.text for effect in removed if isinstance(effect, Note)]
+    assert notes == [
+        "a is removed.",
+        "Not removed: no task 'x' is here that could run.",
+        "Not added: more.toml, task b: Expected a new name, it is here already.",
+    ]
+    assert {effect.node for effect in removed if isinstance(effect, StopRank)} >= held["a"]
+    assert made.tasks["b"].nodes > held["b"]
+    made.step(5.0, [Asked("stop")])
+    made.finish("interrupted")
+    first = made.allocator.recorder.recording.tasks[0]
+    assert (first.work_done, first.completed_s) == (700.0, 4.0)
+
+
+def test_draining_takes_no_more_and_ends_without_nodes():
+    """Carriers that are there stay until they leave."""
+    made = controller()
+    carried(made, 1.0, "n1")
+    assert made.step(2.0, [Asked("drain"), PoolChanged(("n2",))]) == []
+    effects = made.step(3.0, [CarrierLeaving("n1", "c-n1"), CarrierLost("n1", "c-n1")])
+    assert effects == [HarvestEnded("drained")]
+
+
+def test_stopping_gives_all_back():
+    """Each carrier is told once; when all are gone the harvest is over."""
+    made = controller()
+    carried(made, 1.0, "n1", "n2")
+    assert made.step(2.0, [Asked("stop")]) == [Release("n1", "c-n1"), Release("n2", "c-n2")]
+    assert made.step(2.1, [Asked("stop"), RankExited("a", 1, "n1", 0)]) == []
+    assert made.step(2.2, [CarrierLost("n1", "c-n1"), CarrierLost("n2", "c-n2")]) == [HarvestEnded("interrupted")]
+
+
+def test_after_a_restart_all_begins_with_the_pool():
+    """Carriers and ranks are gone, tasks and what they have done are not."""
+    made = controller()
+    carried(made, 1.0, "n1", "n2")
+    made.step(8.0, [progress("a", 1, 500.0, 400.0, 7.0)])
+    assert made.step(9.0, [Restarted()]) == []
+    assert run_on(carried(made, 12.0, "n2")) == [("n2", "a", 2, 0, 1)]
+    assert made.tasks["a"].saved == 400.0
+
+
+def test_going_back_beyond_a_checkpoint_is_told():
+    """A generation that begins with less than was saved."""
+    made = controller()
+    carried(made, 1.0, "n1")
+    made.step(5.0, [progress("a", 1, 500.0, 400.0, 4.0)])
+    exits(made, 6.0, "a", 1, "n1", status=1)
+    made.step(20.0)
+    (note,) = made.step(21.0, [progress("a", 2, 300.0, 300.0, 20.5)])
+    assert note == Note("a went on from 300, 100 before its last checkpoint.")
+
+
+def test_a_task_waits_for_its_time():
+    """Submitted for 30 s from now."""
+    made = controller(table(submit=30.0))
+    assert made.step(1.0, [PoolChanged(("n1",))]) == []
+    assert made.step(30.0) == [Request(("n1",))]
+
+
+def test_elastic_ranks_stay_when_others_come_and_go():
+    """Only what changes is started and stopped, in the same generation."""
+    made = controller(table(rescale="elastic"))
+    carried(made, 1.0, "n1", "n2")
+    assert run_on(carried(made, 5.0, "n3")) == [("n3", "a", 1, 2, 3)]
+    assert made.step(8.0, [CarrierLeaving("n1", "c-n1"), CarrierLost("n1", "c-n1")]) == []
+    assert made.tasks["a"].current.live == {"n2", "n3"}
+
+
+def test_what_is_measured_teaches_curves():
+    """A task without a curve believes 50 work/s on one node after 60 s at that; costs of the start are booked."""
+    given = table()
+    del given["scaling"]
+    made = controller(given)
+    carried(made, 1.0, "n1")
+    made.step(70.0, [progress("a", 1, 0.0, 0.0, 4.0), progress("a", 1, 3000.0, 0.0, 64.0)])
+    made.step(71.0, [CarrierLost("n1", "c-n1")])
+    found = made.tasks["a"].measured_spec(noise=0.02)
+    assert abs(found.scaling.at(1) - 50.0) < 0.5
+    assert abs(found.grow_cost_s - 3.0) < 0.1

@@ -1,0 +1,216 @@
+"""What holds of a controller whatever happens: drawn worlds of nodes that come and go, and ranks that end anyhow."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bftrainer.harvest.carrier_pool import HarvestLimits
+from bftrainer.harvest.controller import Controller
+from bftrainer.harvest.harvest_directory import EventJournal
+from bftrainer.harvest.harvest_events import (
+    Asked,
+    CarrierLeaving,
+    CarrierLost,
+    CarrierUp,
+    HarvestEnded,
+    PoolChanged,
+    RankExited,
+    Release,
+    Removed,
+    Request,
+    Restarted,
+    StartRank,
+    StopRank,
+    Submitted,
+)
+from bftrainer.harvest.session import HarvestSession
+from bftrainer.objectives import throughput
+from bftrainer.replay import Settings
+from bftrainer.runs import ReplayConfig
+from tests.harvest.worlds_of_nodes import START_NS, controller, progress, table
+
+NODES = ("n1", "n2", "n3", "n4", "n5")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("join", "leave", "die", "exit", "crash", "train", "train", "wait", "restart", "remove")),
+        st.integers(0, 4),
+        st.integers(1, 5),
+    ),
+    min_size=5,
+    max_size=25,
+)
+
+
+class World:
+    """Carriers and ranks as a machine has them; complains if it is told to do what cannot be done."""
+
+    def __init__(self, made, session=None):
+        self.made, self.session, self.time_s = made, session, 0.0
+        self.carriers, self.ranks, self.leaving = {}, {}, set()
+        self.saved, self.work, self.over = {}, {}, None
+        self.number = 0
+
+    def tell(self, *events):
+        """Let the controller take a step, and do what it says."""
+        self.time_s += 0.5
+        if self.session is not None:
+            self.over = self.session.take_in(self, self.time_s, events)
+        else:
+            for effect in self.made.step(self.time_s, events):
+                self.do(effect)
+        for life in self.made.tasks.values():
+            here = {node for node, each in self.made.pool.carriers.items() if each.told and not each.leaving}
+            assert life.nodes <= here, "a task holds a node that left"
+            assert not (life.is_over and life.nodes)
+            assert life.saved <= self.saved.get(life.name, 0.0)
+
+    def do(self, effect):
+        """Do what the controller says, as a session does."""
+        match effect:
+            case Request():
+                self.request(effect.nodes)
+            case StartRank():
+                self.start(effect)
+            case StopRank():
+                self.stop(effect)
+            case Release():
+                self.release(effect.node, effect.carrier)
+            case HarvestEnded():
+                self.over = effect.reason
+
+    def request(self, nodes):
+        """Carriers come at once."""
+        for node in nodes:
+            assert node not in self.carriers
+            self.number += 1
+            self.carriers[node] = f"c{self.number}"
+        self.tell(*(CarrierUp(node, self.carriers[node]) for node in nodes))
+
+    def start(self, rank):
+        """A rank starts, from what was saved."""
+        assert self.carriers[rank.node] == rank.carrier
+        assert rank.node not in self.leaving
+        assert rank.node not in self.ranks, "generations overlap on a node"
+        self.ranks[rank.node] = rank
+        if rank.rank == 0:
+            self.work[rank.task.name] = self.saved.setdefault(rank.task.name, 0.0)
+
+    def stop(self, rank):
+        """A rank ends as it was asked to."""
+        self.exits(rank.node, 0)
+
+    def release(self, node, carrier):
+        """A carrier goes as it was asked to."""
+        assert self.carriers[node] == carrier
+        self.leave(node)
+
+    def exits(self, node, status):
+        """A rank ends; told to, the first one has saved."""
+        rank = self.ranks.pop(node, None)
+        if rank is not None:
+            name = rank.task.name
+            if rank.rank == 0 and status == 0:
+                self.saved[name] = self.work[name]
+            self.tell(RankExited(name, rank.generation, node, status))
+
+    def leave(self, node):
+        """A carrier ends, after its rank."""
+        self.leaving.add(node)
+        self.tell(CarrierLeaving(node, self.carriers[node]))
+        self.exits(node, 0)
+        self.lose(node)
+
+    def lose(self, node):
+        """A carrier is gone."""
+        self.leaving.discard(node)
+        self.ranks.pop(node, None)
+        self.tell(CarrierLost(node, self.carriers.pop(node)), PoolChanged((node,)))
+
+    def train(self, amount):
+        """All tasks that run do some work, and save some."""
+        running = {rank.task.name: rank.generation for rank in self.ranks.values()}
+        for name, generation in running.items():
+            self.work[name] = self.work.get(name, 0.0) + 10.0 * amount
+            self.saved[name] = max(self.saved.get(name, 0.0), self.work[name] - 5.0)
+            self.tell(progress(name, generation, self.work[name], self.saved[name], self.time_s))
+
+    def happen(self, what, place, amount):
+        """One thing happens."""
+        node = NODES[place]
+        held = node in self.carriers and node not in self.leaving
+        if what == "join":
+            self.tell(PoolChanged((node,)))
+        elif what == "leave" and held:
+            self.leave(node)
+        elif what == "die" and held:
+            self.lose(node)
+        elif what in ("exit", "crash") and node in self.ranks:
+            self.exits(node, int(what == "crash"))
+        elif what == "train":
+            self.train(amount)
+        elif what == "wait":
+            self.time_s += 10.0 * amount
+            self.tell()
+        elif what == "remove":
+            self.tell(Removed("abc"[place % 3]))
+        elif what == "restart":
+            self.carriers, self.ranks, self.leaving = {}, {}, set()
+            self.tell(Restarted())
+
+
+def drawn(steps):
+    """A world in which these things have happened."""
+    world = World(controller(settle_s=0.0))
+    world.made.step(
+        0.1,
+        [
+            Submitted("tasks.toml", table(name, max_nodes=3, rescale=how))
+            for name, how in (("b", "restart"), ("c", "elastic"))
+        ],
+    )
+    for step in steps:
+        if world.over is None:
+            world.happen(*step)
+    return world
+
+
+@given(STEPS)
+def test_nothing_impossible_is_asked_for(steps):
+    """No task holds a node that left, generations never overlap on a node, and work goes on from checkpoints."""
+    world = drawn(steps)
+    if world.over is None:
+        world.tell(Asked("stop"))
+    assert not world.ranks
+    assert not world.carriers
+    world.made.finish("interrupted")
+    recording = world.made.allocator.recorder.recording
+    for task, life in zip(recording.tasks, world.made.tasks.values(), strict=False):
+        assert task.spec.name == life.name
+        assert abs(task.work_done - min(life.work, task.spec.work)) < 1e-6
+
+
+@given(steps=STEPS)
+def test_the_journal_replays(steps, tmp_path_factory):
+    """What a session has written leads to the same state when it is read again, to the last bit."""
+    place = tmp_path_factory.mktemp("journal")
+    journal, first = EventJournal(place), controller(settle_s=0.0)
+    journal.begin({"start_ns": START_NS, "settings": {}})
+    journal.add(first, (), [Submitted("tasks.toml", table())])
+    session = HarvestSession(place, journal, first, ReplayConfig(baseline=False), say=lambda _: None)
+    world = World(first, session)
+    for step in steps:
+        if world.over is None:
+            world.happen(*step)
+    world.tell(Asked("drain"))
+    journal.close()
+    journal = EventJournal(place)
+    settings = Settings(objective=throughput, solver="dp", startup_cost="full")
+    again = Controller(settings, START_NS, HarvestLimits(settle_s=0.0))
+    assert journal.replay(again) is None
+    journal.close()
+    assert again.tasks == first.tasks
+    for name in ("time_s", "pool"):
+        assert getattr(again.allocator.state, name) == getattr(first.allocator.state, name)
+    for name in ("owner", "counts", "progress", "status"):
+        assert (getattr(again.allocator.state, name) == getattr(first.allocator.state, name)).all()

@@ -1,0 +1,153 @@
+"""`bftrainer harvest`: real processes on this machine, what it refuses, and what is asked of it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from itertools import count
+
+import pytest
+
+from bftrainer.files import signed_journal
+from bftrainer.files.claims import claimed
+from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
+from bftrainer.harvest.harvest_events import Removed
+from tests.cli.conftest import assert_matches, call, check_refusal, here
+
+__all__ = ["call", "here"]
+
+SCRIPT = """
+import time
+from bftrainer.harvest import training
+with training(lambda path: path.touch(), lambda path: None) as run:
+    for step in run:
+        run.mean([1.0])
+        time.sleep(0.05)
+        run.report(1)
+"""
+TASK = '[[task]]\nname = "{}"\nmin_nodes = 1\nmax_nodes = 2\nwork = {}\ncommand = {}\n'
+
+
+@pytest.fixture
+def tasks(here):
+    """A function that writes a task file of a name, an amount of work, and a command."""
+    (here / "train.py").write_text(SCRIPT)
+
+    def write(*rows, name="live.toml"):
+        usual = json.dumps([sys.executable, "train.py"])
+        text = "".join(TASK.format(*(*row, usual)[:3]) for row in rows)
+        (here / name).write_text(f"schema = 1\n{text}")
+        return name
+
+    return write
+
+
+def test_tasks_are_trained_and_the_directory_is_that_of_a_run(call, here, tasks):
+    """Two tasks on two nodes, one after the other or side by side; then compare, audit, replay and status read it."""
+    run = call("harvest", "run", tasks(("a", 25), ("b", 20)), "--max-nodes", 2, "-o", "h", "--json")
+    assert run.status == 0, run.err
+    assert (run.json["tasks_completed"], run.json["work_done"], run.json["engine"]) == (2, 45.0, "live")
+    assert call("audit", "h").status == 0
+    assert call("compare", "h").status == 0
+    status = call("harvest", "status", "h", "--json").json
+    assert [(each["task"], each["status"]) for each in status["tasks"]] == [("a", "done"), ("b", "done")]
+    assert "over (finished)" in call("harvest", "status", "h").out
+    assert "a is done." in (here / "h" / "status.html").read_text()
+    replayed = call("replay", "--from-harvest", "h", "--no-baseline", "-o", "predicted")
+    assert replayed.status == 0, replayed.err
+    assert_matches(r"work done +[\d.]+ +45 +[-+]", replayed.out)
+    again = call("harvest", "run", "live.toml", "--max-nodes", 2, "-o", "h")
+    assert "is over (finished)" in again.err
+    assert call("audit", "h").status == 0
+
+
+def test_a_task_that_always_crashes_is_parked(call, here, tasks):
+    """After its failures, in one line with the last lines of its log; the status is 1."""
+    file = tasks(("a", 25, json.dumps([sys.executable, "-c", "raise SystemExit('no data')"])))
+    (here / file).write_text((here / file).read_text() + "max_failures = 1\n")
+    done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
+    assert done.status == 1
+    assert_matches(r"^Error: a is parked: status 1: no data$", done.err.splitlines()[-1])
+
+
+def test_nothing_is_started_in_a_dry_run(call, here, tasks):
+    """It says what it would do."""
+    done = call("harvest", "run", tasks(("a", 25)), "--max-nodes", 2, "-o", "h", "--dry-run", "--for", "1s")
+    assert done.status == 0, done.err
+    assert done.err.splitlines()[:2] == ["would take n1 n2", "would start a on n1, rank 0 of 2"]
+    assert not (here / "h" / "logs").exists()
+
+
+def test_what_cannot_be_is_refused_in_a_line(call, here, tasks):
+    """No such program, no such harvest, nothing to run; and nothing is left behind."""
+    tasks(("a", 1))
+    for words, why in (
+        (("run", tasks(("a", 1, '"no-such"'), name="bad.toml")), "bad.toml, task a: Expected a program .*'no-such'"),
+        (("run", "none.toml"), "none.toml"),
+        (("run",), "Expected either TASKS or --sample"),
+        (("run", "live.toml", "--speed", "2"), "--speed"),
+        (("run", "live.toml", "--pool", "none.parquet"), "none.parquet"),
+        (("status", "none"), "none: Expected the directory of a harvest, found no status.json"),
+        (("stop", "none"), "none: Expected the directory of a harvest, found no journal"),
+        (("remove", "none", "a"), "none: Expected the directory of a harvest, found no journal"),
+    ):
+        refused = call("harvest", *words)
+        check_refusal(refused)
+        assert_matches(why, refused.err)
+    assert not (here / "harvest").exists()
+
+
+def test_one_controller_a_directory(call, here, tasks):
+    """A second one is refused, by the number of the first one's process."""
+    (here / "h").mkdir()
+    with claimed(here / "h"):
+        refused = call("harvest", "run", tasks(("a", 25)), "-o", "h")
+    check_refusal(refused)
+    assert_matches("is writing there", refused.err)
+
+
+def test_a_full_disk_ends_it(call, tasks, monkeypatch):
+    """In one line, with status 1; with room it goes on from what is in the journal."""
+    real, calls = os.fsync, count(1)
+
+    def full(file):
+        if next(calls) > 4:
+            raise OSError(errno.ENOSPC, "No space left on device", "journal")
+        real(file)
+
+    file = tasks(("a", 25))
+    with monkeypatch.context() as patched:
+        patched.setattr(signed_journal.os, "fsync", full)
+        done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
+    assert (done.status, done.err.count("\n")) == (1, 1), done
+    assert_matches("No space left on device", done.err)
+    assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h").status == 0
+
+
+def test_a_harvest_goes_on_with_its_own_options_only(call, tasks):
+    """Others are refused by name; added tasks wait for it."""
+    file = tasks(("a", 1e6))
+    assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--dry-run", "--for", "0.5s").status == 0
+    refused = call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--solver", "highs")
+    check_refusal(refused)
+    assert_matches(r"these differ: solver\.", refused.err)
+    assert call("harvest", "add", "h", tasks(("b", 1), name="more.toml")).out.startswith("h: no harvest runs there now")
+
+
+def test_requests_of_others_are_not_heard(here):
+    """What others may write, or is none, is refused in words; what is ours is taken in the order it was asked."""
+    (here / "h").mkdir()
+    (here / "h" / "journal").touch()
+    for name in ("a", "b"):
+        ask(here / "h", Removed(name))
+    place = here / "h" / REQUESTS
+    (place / "000003.json").write_text('{"is": "CarrierUp", "node": "n1", "carrier": "c"}')
+    (place / "000004.json").write_text("nonsense")
+    (place / "000005.json").symlink_to(place / "000001.json")
+    (place / "000006.json").write_text('{"is": "Removed", "task": "a"}')
+    (place / "000006.json").chmod(0o666)
+    found = [what for _, what in requests(here / "h")]
+    assert found[:2] == [Removed("a"), Removed("b")]
+    assert len([what for what in found[2:] if isinstance(what, str)]) == 4

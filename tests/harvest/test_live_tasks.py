@@ -1,0 +1,66 @@
+"""Task files of a harvest: what they may say, and how faults are named."""
+
+from __future__ import annotations
+
+import pytest
+
+from bftrainer.errors import InvalidTaskError
+from bftrainer.harvest.live_tasks import read_live_tasks, with_measured
+
+TASK = '[[task]]\nname = "a"\nmin_nodes = 1\nmax_nodes = 4\nwork = 1e4\n'
+COMMAND = 'command = "true --epochs 3"\n'
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A function that writes a task file."""
+
+    def write(text, name="tasks.toml"):
+        (tmp_path / name).write_text(f"schema = 1\n{text}")
+        return tmp_path / name
+
+    return write
+
+
+def test_a_task_has_what_a_replay_needs_and_a_command(written):
+    """Keys of both kinds; a text is split as a shell does; without a curve it is to be learnt."""
+    text = TASK + COMMAND + 'grace_s = 3\nmax_failures = 5\nrescale = "elastic"\nprogress = "stdout:step (\\\\d+)"\n'
+    (task,) = read_live_tasks(written(text + '[task.env]\nOMP_NUM_THREADS = "1"\n'))
+    assert (task.command, task.grace_s, task.max_failures) == (("true", "--epochs", "3"), 3, 5)
+    assert (task.learned, task.rescale, task.env) == (True, "elastic", {"OMP_NUM_THREADS": "1"})
+    assert task.spec.work == 1e4
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (TASK, r"tasks.toml, task a: Missing key 'command'."),
+        ('[[task]]\nname = "a"\n' + COMMAND, r"tasks.toml, task a: Missing key 'min_nodes'."),
+        (TASK + "command = 3\n", r"task a: Expected command to be a text, or a list of texts, got 3."),
+        (TASK + 'command = "\'"\n', r"task a: Expected command as a shell splits it"),
+        (TASK + COMMAND + "grace = 3\n", r"task a: Unknown key 'grace'. Did you mean 'grace_s'\?"),
+        (TASK + COMMAND + "grace_s = -1\n", r"task a: Expected grace_s > 0, got -1."),
+        (TASK + COMMAND + "max_failures = 0\n", r"task a: Expected max_failures to be a whole number >= 1, got 0."),
+        (TASK + COMMAND + 'rescale = "x"\n', r"task a: Expected rescale to be restart or elastic, got 'x'."),
+        (TASK + COMMAND + 'progress = "stdout:("\n', r"task a: Expected progress to be reported, file:PATH or stdout"),
+        (TASK + COMMAND + 'progress = "lines"\n', r"task a: Expected progress to be reported, file:PATH or stdout"),
+        (TASK + COMMAND + "env = 3\n", r"task a: Expected env to be a table of texts, got 3."),
+        (TASK + COMMAND + TASK + COMMAND, r"tasks.toml: Expected unique task names, got 'a' twice."),
+        (TASK + 'command = "no-such-program"\n', r"task a: Expected a program to run in .*, got 'no-such-program'."),
+        (TASK.replace('"a"', '"a/b"') + COMMAND, r"Expected a name that a file may have, got 'a/b'."),
+        ("", r"tasks.toml: Expected at least one task, got none."),
+    ],
+)
+def test_faults_name_file_task_and_field(written, text, fault):
+    """One line each."""
+    with pytest.raises(InvalidTaskError, match=fault):
+        read_live_tasks(written(text))
+
+
+def test_what_was_measured_before_is_taken_over(written):
+    """Curve and costs of a task set, for tasks of the same name."""
+    measured = TASK + "grow_cost_s = 2.5\n[task.scaling]\nnodes = [0, 1, 4]\nthroughput = [0, 10.0, 30.0]\n"
+    tasks = read_live_tasks(written(TASK + COMMAND + TASK.replace('"a"', '"b"') + COMMAND))
+    first, second = with_measured(tasks, written(measured, "measured.toml"))
+    assert (first.spec.scaling.at(4), first.spec.grow_cost_s, first.learned) == (30.0, 2.5, False)
+    assert second.learned
