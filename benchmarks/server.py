@@ -151,9 +151,10 @@ def _energy(batch_size: int, rng: np.random.Generator) -> float:
 
 async def _fill(url: str, jobs: dict[str, int], seed: int) -> None:
     """Register jobs and give them so many trials: some real cycles, and copies of the last one for the rest."""
+    from bftrainer.zeus.server.books.transaction import Transaction
     from bftrainer.zeus.server.messages import JobSpec, TrainingResult
     from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-    from bftrainer.zeus.server.store import Transaction, open_store
+    from bftrainer.zeus.server.store import open_store
 
     async with open_store(url) as store:
         optimizer = ZeusBatchSizeOptimizer(store)

@@ -38,7 +38,8 @@ from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, Tria
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
-    from bftrainer.zeus.server.store import JobStore, StoredJob, Transaction
+    from bftrainer.zeus.server.books.transaction import StoredJob, Transaction
+    from bftrainer.zeus.server.store import JobStore
 
 logger = logging.getLogger(__name__)
 

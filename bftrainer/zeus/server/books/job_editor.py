@@ -18,7 +18,8 @@ from bftrainer.zeus.server.tuned_job import TrialStatus, TunedJob
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
-    from bftrainer.zeus.server.store import JobStore, StoredJob, Transaction
+    from bftrainer.zeus.server.books.transaction import StoredJob, Transaction
+    from bftrainer.zeus.server.store import JobStore
 
 # Why a trial does not count.
 VOIDED, ARCHIVED = "Voided", "Archived"
