@@ -143,8 +143,10 @@ class CarrierJobs:
             "open-mode": "append",
         }
         step = shlex.join(["srun", "--ntasks=1", "--mem=0", "--cpu-bind=none", "sh", str(script), node])
+        # A harvest may itself run in a job, whose variables are not those of its carriers.
+        outer = [f"--unset={name}" for name in os.environ if name.startswith("SLURM_") and name != "SLURM_CONF"]
         said = answer(
-            ["sbatch", "--parsable", "--exclusive", "--no-requeue"]
+            ["env", *outer, "sbatch", "--parsable", "--exclusive", "--no-requeue"]
             + [f"--{name}={value}" for name, value in options.items()]
             + ["--wrap", f"exec {step}"]
         )
