@@ -8,7 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ _ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _SETTINGS_OF_USERS = ("SINFO_", "SQUEUE_")
 
 
-def answer(command: Sequence[str], limit_s: float = LIMIT_S) -> str:
+def answer(command: Sequence[str], limit_s: float = LIMIT_S, environ: Mapping[str, str] = os.environ) -> str:
     """What a command prints; it is killed, and all of its process group, if it takes too long or when a signal comes.
 
     Raises
@@ -50,7 +50,7 @@ def answer(command: Sequence[str], limit_s: float = LIMIT_S) -> str:
                 stdout=out,
                 stderr=err,
                 process_group=0,
-                env={name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS_OF_USERS)},
+                env={name: value for name, value in environ.items() if not name.startswith(_SETTINGS_OF_USERS)},
                 preexec_fn=partial(_prepared, usual),
             )
             signal.pthread_sigmask(signal.SIG_SETMASK, usual)

@@ -143,10 +143,15 @@ class CarrierJobs:
             "open-mode": "append",
         }
         step = shlex.join(["srun", "--ntasks=1", "--mem=0", "--cpu-bind=none", "sh", str(script), node])
+        # A harvest may itself run in a job, whose variables are not those of its carriers.
+        outside = {
+            name: os.environ[name] for name in os.environ if not name.startswith("SLURM_") or name == "SLURM_CONF"
+        }
         said = answer(
             ["sbatch", "--parsable", "--exclusive", "--no-requeue"]
             + [f"--{name}={value}" for name, value in options.items()]
-            + ["--wrap", f"exec {step}"]
+            + ["--wrap", f"exec {step}"],
+            environ=outside,
         )
         number = said.strip().partition(";")[0]
         if not number.isdecimal():
@@ -162,7 +167,8 @@ class CarrierJobs:
             If that is not known.
         """
         mine = "-u", str(os.geteuid()), "-n", self.name
-        said = answer(["env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-a", *mine, "-o", "%A %j %T %S %e"])
+        command = ["squeue", "-h", "-a", *mine, "-o", "%A %j %T %S %e"]
+        said = answer(command, environ=os.environ | {"SLURM_TIME_FORMAT": "%s"})
         found = {}
         for line in said.splitlines():
             number, name, state, start, end = [*line.split(), "", "", "", ""][:5]
