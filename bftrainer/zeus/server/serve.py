@@ -122,6 +122,7 @@ def serve(
             factory=True,
             **place,
             http=Connection,
+            ws="none",
             workers=workers,
             log_config=None,
             access_log=False,
