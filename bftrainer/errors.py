@@ -43,6 +43,7 @@
     │   ├── StoreUnavailableError       the database cannot be reached, read or written now
     │   ├── ServerRequestError          what a client was answered instead of a result; `status` holds the HTTP status
     │   └── TrainingStoppedError        a trial was told to stop before it converged
+    ├── CarrierError                    exit status 1: nodes cannot be held by carriers as they have to be
     ├── PollError                       exit status 1: a scheduler did not answer, or answered nonsense
     └── SolverError                     exit status 1: a solver failed on a valid problem
         ├── SolverUnavailableError      exit status 2: not installed, or no licence for this model
@@ -291,6 +292,10 @@ class ServerRequestError(BatchSizeServerError):
 
 class TrainingStoppedError(BatchSizeServerError):
     """The server had a trial stop before its target was reached."""
+
+
+class CarrierError(BftrainerError):
+    """Carriers cannot hold nodes, or not give them back, as they have to."""
 
 
 class PollError(BftrainerError):

@@ -35,6 +35,8 @@ KEY = "BFTRAINER_CARRIER_KEY"
 _TICK_S = 0.5
 _TAIL, _TAIL_LINES = 4000, 3
 _CONNECT_S = 30.0
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
+"""A controller that cannot be reached for half a minute is gone."""
 
 
 class _Rank:
@@ -265,9 +267,20 @@ class Agent:
             self._link.sendall(json.dumps(what).encode() + b"\n")
 
 
-def proof(key: str, challenge: str, carrier: str) -> str:
-    """What shows that a carrier knows the key, without telling it."""
-    return hmac.new(key.encode(), f"{challenge} {carrier}".encode(), hashlib.sha256).hexdigest()
+def proof(key: str, who: str, challenge: str, carrier: str) -> str:
+    """What shows that the hub, or a carrier, knows the key, without telling it."""
+    return hmac.new(key.encode(), f"{who} {challenge} {carrier}".encode(), hashlib.sha256).hexdigest()
+
+
+def _line(link: socket.socket) -> str:
+    """Receive a line, and nothing of what comes after it."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = link.recv(1)
+        if not piece:
+            sys.exit("The connection was closed.")
+        line += piece
+    return line.decode(errors="replace").strip()
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -278,9 +291,13 @@ def main(arguments: Sequence[str]) -> None:
     except OSError as fault:  # such as a controller that is gone again
         sys.exit(f"{carrier}: No controller at {host}:{port}: {fault.strerror}.")
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    challenge = link.makefile("r").readline().strip()
-    hello = ["hello", node, carrier, proof(os.environ[KEY], challenge, carrier)]
+    for option, value in _KEEPALIVE.items():
+        link.setsockopt(socket.IPPROTO_TCP, option, value)
+    challenge, key = os.urandom(16).hex(), os.environ[KEY]
+    hello = ["hello", node, carrier, proof(key, "carrier", _line(link), carrier), challenge]
     link.sendall(json.dumps(hello).encode() + b"\n")
+    if not hmac.compare_digest(_line(link).encode(), proof(key, "hub", challenge, carrier).encode()):
+        sys.exit(f"{host}:{port} is not the controller.")  # its orders would be run
     link.settimeout(_CONNECT_S)
     Agent(link, float(hold_s), [int(each) for each in held]).run()
 

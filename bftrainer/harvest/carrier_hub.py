@@ -111,7 +111,7 @@ class CarrierHub:
         port: int = self._server.getsockname()[1]
         return port
 
-    def watch(self, source: Any, do: Callable[[], None]) -> None:
+    def watch(self, source: Any, do: Callable[[], object]) -> None:
         """Call a function when something else can be read while `poll` waits."""
         self._selector.register(source, selectors.EVENT_READ, do)
 
@@ -173,8 +173,9 @@ class CarrierHub:
     def _greeted(self, link: _Link, line: bytes) -> bool:
         """Whether a stranger is a carrier of ours."""
         with suppress(ValueError):
-            _, node, carrier, shown = map(str, json.loads(line))
-            if hmac.compare_digest(shown.encode(), proof(self.key, link.challenge, carrier).encode()):
+            _, node, carrier, shown, challenge = map(str, json.loads(line))
+            if hmac.compare_digest(shown.encode(), proof(self.key, "carrier", link.challenge, carrier).encode()):
+                self._send(link, proof(self.key, "hub", challenge, carrier).encode() + b"\n")
                 link.node, link.carrier = node, carrier
                 self._strangers.discard(link)
                 self._links[carrier] = link

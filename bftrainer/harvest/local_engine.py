@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 from bftrainer.errors import OutputError
 from bftrainer.harvest.agent import KEY
@@ -33,6 +34,21 @@ from bftrainer.model import NodeLog
 _HELD = ".carriers"
 _LAST_S = 5.0
 """What carriers may take to end beyond the grace time of their ranks."""
+
+
+class PoolSource(Protocol):
+    """Which nodes are idle, as `LogPool` and the polls of a scheduler tell."""
+
+    idle: set[str]
+    is_over: bool
+
+    def due_s(self) -> float:
+        """Seconds until it may change."""
+        ...
+
+    def changes(self) -> list[PoolChanged]:
+        """What has changed since this was asked last."""
+        ...
 
 
 class LogPool:
@@ -192,13 +208,13 @@ class ShadowCarriers:
 
     Parameters
     ----------
-    pool : LogPool
+    pool : PoolSource
         Which nodes are idle.
     say : callable
         Told what would be done.
     """
 
-    def __init__(self, pool: LogPool, say: Callable[[str], object]) -> None:
+    def __init__(self, pool: PoolSource, say: Callable[[str], object]) -> None:
         self._pool, self._say, self._number = pool, say, count(1)
         self._events: list[HarvestEvent] = []
         self.carriers: dict[str, str] = {}

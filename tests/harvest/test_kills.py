@@ -1,16 +1,17 @@
-"""kill -9 of what a harvest consists of, and strangers at its port."""
+"""Harvests that are disturbed: kill -9 of their parts, strangers at their port, requests while they run."""
 
 from __future__ import annotations
 
 import json
-import socket
+import subprocess
+import sys
+from contextlib import suppress
 
 import pytest
 
 from benchmarks.harvest.kills import KINDS, killed
-from bftrainer.harvest.agent import proof
-from bftrainer.harvest.carrier_hub import CarrierHub
-from bftrainer.harvest.harvest_events import CarrierLost, CarrierUp
+from tests.harvest.test_harvest_command import SCRIPT, TASK
+from tests.waiting import until
 
 
 @pytest.mark.slow
@@ -20,29 +21,31 @@ def test_what_is_killed_goes_on(tmp_path, kind):
     assert killed(tmp_path, 5, 3, work=8_000.0, kinds=[kind]) == [kind] * 3
 
 
-def hello(hub, answer):
-    """Connect, answer the challenge, and see what becomes of it: the events, and whether the connection stays."""
-    with socket.create_connection(("127.0.0.1", hub.port)) as stranger:
-        stranger.settimeout(5.0)
-        hub.poll(1.0)
-        challenge = stranger.makefile().readline().strip()
-        stranger.sendall(answer(challenge))
-        events = hub.poll(1.0)
-        if not events:
-            assert stranger.recv(1) == b""
-    return events
+@pytest.mark.slow
+def test_tasks_come_and_go_while_it_runs(tmp_path):
+    """A task is added, another one removed, then all is stopped: each is told and done within the running harvest."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    for name, file in (("a", "live.toml"), ("b", "more.toml")):
+        (tmp_path / file).write_text("schema = 1\n" + TASK.format(name, 1e6, json.dumps([sys.executable, str(script)])))
+    bftrainer = [sys.executable, "-c", "from bftrainer.cli import main; main()", "harvest"]
 
+    def ask(*words):
+        return subprocess.run([*bftrainer, *words], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
 
-def test_only_who_knows_the_key_is_a_carrier(tmp_path):
-    """Strangers are sent away: without the key, with nonsense, or with more than a greeting."""
-    hub = CarrierHub(tmp_path)
+    def standing():
+        with suppress(OSError, ValueError):
+            status = json.loads((tmp_path / "h" / "status.json").read_text())
+            return {each["task"]: (each["status"], each["rate"] > 0) for each in status["tasks"]}
+        return {}
 
-    def greeting(key):
-        return lambda challenge: json.dumps(["hello", "n1", "c1", proof(key, challenge, "c1")]).encode() + b"\n"
-
-    assert hello(hub, greeting("guessed")) == []
-    assert hello(hub, lambda _: b'{"do": "what I say"}\n') == []
-    assert hello(hub, lambda _: b"x" * 5000) == []
-    assert hello(hub, greeting(hub.key)) == [CarrierUp("n1", "c1", "127.0.0.1")]
-    assert hub.poll(1.0) == [CarrierLost("n1", "c1")]
-    hub.close()
+    with subprocess.Popen([*bftrainer, "run", "live.toml", "--max-nodes", "2", "-o", "h"], cwd=tmp_path) as run:
+        until(lambda: standing().get("a") == ("active", True))
+        assert ask("add", "h", "more.toml") == "h: told.\n"
+        until(lambda: standing().get("b") == ("active", True))
+        ask("remove", "h", "a")
+        until(lambda: standing().get("a") == ("removed", False))
+        ask("stop", "h")
+        assert run.wait() == 0
+    assert "over (interrupted)" in ask("status", "h")
+    assert {task: state for task, (state, _) in standing().items()} == {"a": "removed", "b": "active"}

@@ -15,6 +15,7 @@ from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.signals import KILLED_BY, interruptible
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_unused, show_page
+from bftrainer.cli.harvest.slurm_options import SLURM, check_slurm, slurm_engine, slurm_options
 from bftrainer.cli.replay.options import DURATION, declared_option
 from bftrainer.cli.replay.replay import check_page, print_fidelity
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
@@ -58,6 +59,7 @@ def harvest() -> None:
     sections={
         "Common options": ("sample", "engine", "pool", "speed", "output_dir", "report"),
         "How much is taken": ("max_nodes", "offer_after_s", "max_hold_s", "grace_s", "for_s", "stays"),
+        "With --engine slurm": SLURM,
         "How it is decided": (*_SETTINGS, "profile_noise", "seed", "measured"),
     },
     epilog="Example: bftrainer harvest run tasks.toml --pool idle.parquet --speed 60 -o my-harvest",
@@ -65,17 +67,20 @@ def harvest() -> None:
 @click.argument("tasks", required=False, type=FILE)
 @click.option("--sample", is_flag=True, help="Show it in two minutes: three small tasks on the nodes of a sample log.")
 @click.option(
-    "--engine", type=click.Choice(["local"]), default="local", show_default=True, help="Where nodes are from."
+    "--engine", type=click.Choice(["local", "slurm"]), default="local", show_default=True, help="Where nodes are from."
 )
 @click.option("--pool", type=FILE, help="Node log whose idle nodes are played.  [default: all nodes are idle always]")
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="X")
 @click.option("-o", "--output-dir", type=FILE, help="Directory of the harvest.  [default: harvest]")
 @click.option("--report", type=FILE, help="At the end, make a page of it and of its replay.")
 @open_option
-@click.option("--max-nodes", type=click.IntRange(min=1), help="At once.  [default: all; processors without --pool]")
+@click.option(
+    "--max-nodes", type=click.IntRange(min=1), help="At once.  [default: all; processors with neither --pool nor Slurm]"
+)
 @click.option("--offer-after", "offer_after_s", type=DURATION, default="0s", show_default=True, metavar="TIME")
 @click.option("--max-hold", "max_hold_s", type=DURATION, default="30min", show_default=True, metavar="TIME")
 @click.option("--grace", "grace_s", type=DURATION, default="10s", show_default=True, metavar="TIME")
+@slurm_options
 @click.option("--for", "for_s", type=DURATION, metavar="TIME", help="Stop after so long.")
 @click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
 @click.option("--measured", type=FILE, help="Curves and costs from this task set: measured.toml of an earlier harvest.")
@@ -103,6 +108,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     no_log = "the sample has its own" if sample else options["pool"] is None and "no node log is played"
     refuse_unused({"speed": no_log, "pool": sample and no_log, "open": report is None and "there is no --report"})
     refuse_unused({"force": report is None and "there is no --report"})
+    check_slurm(options)
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
     if report is not None and not sample:
         check_page(report, force=options["force"])
@@ -139,7 +145,8 @@ def _harvested(
 
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     file, tasks, log = inputs
-    most = options["max_nodes"] or (1_000_000 if log is not None else _processors())
+    is_here = log is None and options["engine"] == "local"
+    most = options["max_nodes"] or (_processors() if is_here else 1_000_000)
     limits = HarvestLimits(most, options["offer_after_s"], stays=options["stays"])
     said = {
         "say": tell,
@@ -193,6 +200,8 @@ def _engine(
 ) -> CarrierEngine:
     from bftrainer.harvest.local_engine import LocalCarriers, LogPool, ShadowCarriers
 
+    if options["engine"] == "slurm":
+        return slurm_engine(directory, options, dry_run=dry_run)
     pool = LogPool(log, options["speed"], nodes, since_s)
     if dry_run:
         return ShadowCarriers(pool, tell)

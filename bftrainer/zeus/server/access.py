@@ -313,12 +313,12 @@ def revoke(path: Path, which: str) -> list[Grant]:
     OutputError
         If it cannot be written.
     """
-    grants = read_grants(path)
-    gone = [grant for grant in grants if which in (grant.id, grant.actor.name)]
-    if not gone:
-        known = {name for grant in grants for name in (grant.id, grant.actor.name or "")}
-        raise SettingsError(f"{path}: Unknown user or token {which!r}.{suggestion(which, known)}")
     with _edited(path) as lines:
+        grants = read_grants(path)
+        gone = [grant for grant in grants if which in (grant.id, grant.actor.name)]
+        if not gone:
+            known = {name for grant in grants for name in (grant.id, grant.actor.name or "")}
+            raise SettingsError(f"{path}: Unknown user or token {which!r}.{suggestion(which, known)}")
         words = {grant.token or grant.key for grant in gone}
         lines[:] = [line for line in lines if line.lstrip().startswith("#") or not words & set(line.split())]
     return gone

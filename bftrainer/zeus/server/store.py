@@ -180,8 +180,7 @@ class Transaction:
 
     def last_epochs(self, job_id: str) -> dict[int, int]:
         """Find the last epoch that each trial of a job has reported, by number."""
-        rows = self._connection.execute(tables.LAST_EPOCHS, {"job": job_id})
-        return {row[0]: row[1] for row in rows}
+        return {row[0]: row[1] for row in self._connection.execute(tables.LAST_EPOCHS, {"job": job_id})}
 
     def end_trial(self, job_id: str, number: int, status: TrialStatus, now: float, **result: Any) -> bool:
         """End a trial if it is running; return whether it was."""
@@ -225,8 +224,11 @@ class Transaction:
         return _summary(self._job(job_id))
 
     def tuned(self, job_id: str) -> TunedJob:
-        """Return the state of a job's tuning for display, without the rewards."""
-        return _tuned(self._job(job_id))
+        """Return the state of a job's tuning for display, with the rewards that its next choice may rest on."""
+        tuned = _tuned(self._job(job_id))
+        if tuned.played:  # not those kept in memory, which are the writers'
+            self._add_rewards(tuned.pruned.rewards, job_id)
+        return tuned
 
     def _job(self, job_id: str, find: Select[Any] = tables.FIND_JOB) -> Row[Any]:
         row = self._connection.execute(find, {"job": _name(job_id)}).first()
@@ -252,7 +254,7 @@ class Transaction:
 
     def stages(self) -> dict[str, dict[str, int]]:
         """Count jobs, their trials and results, by stage."""
-        rows = [dict(row._mapping) for row in self._connection.execute(tables.STAGES)]
+        rows = map(dict, self._connection.execute(tables.STAGES).mappings())
         return {row.pop("stage"): row for row in rows}
 
     def select(self, statement: Select[Any], **values: Any) -> list[Row[Any]]:
@@ -291,13 +293,14 @@ class Transaction:
             self._kept.popitem(last=False)
         if kept.observations < row.observations:
             kept.changing = True
-            missing = self._connection.execute(
-                tables.COSTS_SINCE, {"job": row.job_id, "known": kept.observations}
-            ).all()
-            for size, cost in missing:
-                kept.rewards.setdefault(size, RewardLog()).append(-cost)
+            self._add_rewards(kept.rewards, row.job_id, kept.observations)
             kept.observations, kept.changing = row.observations, False
         return kept
+
+    def _add_rewards(self, rewards: dict[int, RewardLog], job_id: str, known: int = 0) -> None:
+        """Add those of the results after the first `known` ones."""
+        for size, cost in self._connection.execute(tables.COSTS_SINCE, {"job": job_id, "known": known}).all():
+            rewards.setdefault(size, RewardLog()).append(-cost)
 
 
 class JobStore:
@@ -368,8 +371,7 @@ def _tuned(row: Row[Any]) -> TunedJob:
 
 
 def _summary(row: Row[Any]) -> JobSummary:
-    tuned = _tuned(row)
-    manager = tuned.pruned.manager
+    manager = (tuned := _tuned(row)).pruned.manager
     progress = {"exploring": manager.expecting, "remaining": manager.batch_sizes, "arms": tuned.arms()}
     return JobSummary.model_validate({**row._mapping, "spec": tuned.spec, **progress})
 

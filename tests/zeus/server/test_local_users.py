@@ -17,7 +17,7 @@ import pytest
 
 from bftrainer.errors import SettingsError
 from bftrainer.files.permissions import login_name
-from bftrainer.zeus.server import BatchSizeClient, JobSpec
+from bftrainer.zeus.server import BatchSizeClient, JobSpec, local_server
 from bftrainer.zeus.server.access import Role, add_grant, own_path
 from bftrainer.zeus.server.local_server import find_address, find_token, usual_socket
 from bftrainer.zeus.server.serve import _listening as listening_at
@@ -168,8 +168,9 @@ def test_clients_find_the_server(tmp_path, monkeypatch):
         assert BatchSizeClient().server_url == f"unix:{usual_socket()}"
     monkeypatch.setenv("BFTRAINER_BSO_SERVER", "http://head:8000/")
     assert BatchSizeClient().server_url == "http://head:8000"
-    with pytest.raises(SettingsError, match="Expected an address"):
-        BatchSizeClient("unix:")
+    for address in ("unix:", "http://127.0.0.1:99999"):
+        with pytest.raises(SettingsError, match="Expected an address"):
+            BatchSizeClient(address)
 
 
 def test_tokens_are_given_to_own_servers_alone(tmp_path, monkeypatch):
@@ -191,6 +192,10 @@ def test_tokens_are_given_to_own_servers_alone(tmp_path, monkeypatch):
         assert early.jobs() == []
         assert tokens == ["Bearer a-token-of-my-own"]
         assert find_token(f"http://localhost:{port}/") == "a-token-of-my-own"
+        with monkeypatch.context() as patch:
+            patch.setattr(local_server, "_is_own", lambda port: port == 443)
+            assert find_token("https://localhost") == "a-token-of-my-own"
+            assert find_token("http://localhost") is None
         assert find_token(f"http://example.org:{port}") is None
         client = BatchSizeClient(address, retries=0)
         assert client._http.headers["Authorization"] == "Bearer a-token-of-my-own"

@@ -53,7 +53,9 @@ def saved_texts(saved: Savings, price_kwh: float | None) -> dict[str, str]:
     if price_kwh is None:
         return texts
     money = energy.times(price_kwh / J_PER_KWH)
-    return texts | {"money saved": text(money, f"{money.amount:,.2f} ± {money.half_width:,.2f}")}
+    cents = f"{money.amount:,.2f} ± {money.half_width:,.2f}"
+    small = si(money.amount, money.half_width).rstrip()
+    return texts | {"money saved": text(money, cents if abs(money.amount) >= 1 else small)}
 
 
 def facts(job: JobSummary) -> dict[str, str]:

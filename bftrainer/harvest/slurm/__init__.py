@@ -1,0 +1,1 @@
+"""Carriers of a harvest as jobs of Slurm."""

@@ -1,0 +1,396 @@
+"""Carriers as jobs of Slurm: one job a node, in a partition whose jobs make room, seen by polls of the scheduler."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bftrainer.errors import CarrierError, PollError
+from bftrainer.files.writing import replacing
+from bftrainer.harvest.agent import KEY
+from bftrainer.harvest.carrier_hub import CarrierHub
+from bftrainer.harvest.harvest_events import (
+    CarrierLeaving,
+    CarrierLost,
+    CarrierUp,
+    HarvestEvent,
+    PoolChanged,
+    StartRank,
+)
+from bftrainer.harvest.pool_states import Pool
+from bftrainer.harvest.scheduler_polls import SlurmPoll
+from bftrainer.harvest.slurm.slurm_jobs import ENDING, LONGEST_WAIT_S, MINUTE_S, CarrierJobs, CarrierPartition
+from bftrainer.schedulers.busy_records import BusyKind
+
+NAME, LOG, _SCRIPT = "carriers.name", "carriers.log", "carrier-*.sh"
+_TICK_S, _SLACK_S, _LAST_S = 0.2, 5.0, 60.0
+"""What a carrier may take to end beyond the grace time."""
+_SETTLE_S = 3.0
+"""While carriers leave, and so long after that, no others come: the job that they left for has not begun."""
+_SIGNAL_S = 10.0
+"""Within that a carrier has to say that it was asked to end."""
+_REFUSED_S = 60.0
+"""For so long no carriers are submitted after one was refused."""
+_ATTEMPTS = 3
+"""So many jobs of the test may end before they come up: other jobs may take their nodes."""
+_WITHDRAWN = (BusyKind.DRAIN, BusyKind.MAINTENANCE, BusyKind.RESERVED)
+"""Why a node is given back that a carrier holds."""
+_MAY_START = (None, BusyKind.PLANNED)
+_SCRIPT_TEXT = """\
+# Starts a carrier of a harvest on the node that is its first argument; holds the key that shows that it is one.
+unset $(env | sed -n 's/^\\(SLURM_[A-Za-z0-9_]*\\)=.*/\\1/p' | grep -v -x -e SLURM_CONF -e SLURM_JOB_ID)
+{key}={value}
+export {key}
+exec {python} -m bftrainer.harvest.agent {host} {port} "$1" "$SLURM_JOB_ID" {hold_s}
+"""
+
+
+@dataclass(slots=True)
+class _Carrier:
+    """A job that is to hold a node, or does, and when it is cancelled; `taken` is one that leaves for somebody else."""
+
+    node: str
+    since_s: float
+    up: bool = False
+    leaving: bool = False
+    released: bool = False
+    taken: bool = False
+    vanished: bool = False
+    until_s: float = 1e18
+
+
+class SlurmCarriers:
+    """A `CarrierEngine` of jobs; the numbers of jobs are the names of carriers.
+
+    Parameters
+    ----------
+    directory : Path
+        Of the harvest, which all nodes see under the same name.
+    partition : CarrierPartition
+    hold_s : float
+        For how long a carrier holds a node at most.
+    every_s : float
+        Seconds between polls.
+    address : str
+        At which nodes reach this machine.
+    listen : str
+        Address to listen at; all of this machine by default.
+    say : callable
+        Told what people should know.
+
+    Raises
+    ------
+    CarrierError
+        If carriers of an earlier controller do not end.
+    PollError
+        If Slurm does not answer.
+    """
+
+    is_over = False
+
+    def __init__(
+        self,
+        directory: Path,
+        partition: CarrierPartition,
+        hold_s: float,
+        every_s: float,
+        address: str,
+        listen: str = "",
+        say: Callable[[str], object] = print,
+    ) -> None:
+        directory = directory.resolve()
+        self._every_s, self._say = every_s, say
+        # Ranks end before Slurm kills them.
+        self._grace_s = max(1.0, partition.grace_s - 1.0)
+        self._jobs = CarrierJobs(partition.name, _name(directory), directory / LOG, hold_s)
+        self._carriers: dict[str, _Carrier] = {}
+        self._seen = SlurmPoll(partition.name, lambda number, _: number in self._carriers)
+        if former := self._ended():
+            self._say(f"Carriers of an earlier controller have ended: {', '.join(former)}.")
+        self._hub = CarrierHub(directory, listen)
+        self.stop = self._hub.stop
+        self._script = self._written(directory, address)
+        self._worker = ThreadPoolExecutor(1, "slurm")
+        self._answers: deque[tuple[Callable[[Future[Any]], list[HarvestEvent]], Future[Any]]] = deque()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._hub.watch(self._wake, partial(os.eventfd_read, self._wake))
+        self._idle: set[str] = set()
+        self._due_s = self._settled_s = self._refused_until_s = 0.0
+        self._trouble = ""
+        self._test: str | None = None
+        self._tested, self._waiting, self._failures = False, list[str](), 0
+
+    def _ended(self) -> list[str]:
+        """Wait until no carriers are left, whose controller is gone: they end by themselves, or are cancelled."""
+        begun_s, found, cancelled = time.monotonic(), set[str](), set[str]()
+        while left := self._jobs.listed():
+            waited_s = time.monotonic() - begun_s
+            if waited_s > 2 * self._grace_s + _LAST_S:
+                raise CarrierError(f"Jobs {', '.join(sorted(left, key=int))} ({self._jobs.name}) do not end.")
+            found |= left.keys()
+            overdue = {each for each in left if left[each] == "PENDING" or waited_s > self._grace_s + _SLACK_S}
+            if fresh := overdue - cancelled:
+                cancelled |= fresh
+                with suppress(PollError):  # one may have ended by itself; the next list tells
+                    self._jobs.cancel(*fresh)
+            time.sleep(_TICK_S)
+        return sorted(found, key=int)
+
+    def _written(self, directory: Path, address: str) -> Path:
+        """Write how to start a carrier, readable for this user alone; under a new name, which no node has cached."""
+        for old in directory.glob(_SCRIPT):
+            old.unlink()
+        path = directory / _SCRIPT.replace("*", secrets.token_hex(4))
+        own_s = self._jobs.hold_s // MINUTE_S * MINUTE_S - self._grace_s - _SLACK_S
+        words = {"value": self._hub.key, "python": sys.executable, "host": address, "port": self._hub.port}
+        quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            stream.write(_SCRIPT_TEXT.format(key=KEY, hold_s=own_s, **quoted))
+        return path
+
+    def _ask(self, then: Callable[[Future[Any]], list[HarvestEvent]], do: Callable[..., Any], *words: Any) -> None:
+        """Ask Slurm something, in order, while the harvest goes on; what is answered is dealt with by `poll`."""
+
+        def answered(future: Future[Any]) -> None:
+            self._answers.append((then, future))
+            os.eventfd_write(self._wake, 1)
+
+        self._worker.submit(do, *words).add_done_callback(answered)
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_s: float) -> list[HarvestEvent]:
+        """Wait for carriers or Slurm to say something, at most so long.
+
+        Raises
+        ------
+        CarrierError
+            If carriers cannot come up here, or are not told when their node is taken back.
+        """
+        now_s = time.monotonic()
+        if now_s >= self._due_s:
+            self._due_s = 1e18
+            self._ask(self._looked, self._look)
+        heard = self._hub.poll(min(timeout_s, self._due_s - now_s))
+        events: list[HarvestEvent] = []
+        while self._answers:
+            then, future = self._answers.popleft()
+            events += then(future)
+        for event in heard:
+            events += self._heard(event)
+        test = None if self._tested or not self._test else self._carriers.get(self._test)
+        if test is not None and test.up and test.until_s < now_s:
+            raise CarrierError(
+                f"Job {self._test} was sent SIGTERM, and its step heard nothing of it within {_SIGNAL_S:g} s: "
+                f"carriers here would be killed without a warning."
+            )
+        return events
+
+    def _heard(self, event: HarvestEvent) -> list[HarvestEvent]:
+        """Pass on what a carrier says; one whose connection breaks before it has left does so now."""
+        if not isinstance(event, CarrierUp | CarrierLeaving | CarrierLost):
+            return [event]
+        carrier = self._carriers.get(event.carrier)
+        if carrier is None:
+            self._hub.release(event.node, event.carrier)
+            return []
+        is_test = event.carrier == self._test
+        if isinstance(event, CarrierUp):
+            carrier.up = True
+            # Slurm may have told its job to end before there was a step that could hear it.
+            self._due_s = min(self._due_s, time.monotonic() + _TICK_S)
+            if is_test:
+                carrier.until_s = time.monotonic() + _SIGNAL_S
+                self._ask(_ignored, partial(self._jobs.cancel, event.carrier, signal="TERM"))
+        elif isinstance(event, CarrierLeaving):
+            self._tested |= is_test
+            self._leaves(carrier, taken=not (is_test or carrier.released))
+        elif not carrier.leaving:
+            self._leaves(carrier, taken=True)
+            carrier.up = False
+            self._ask(_ignored, self._jobs.cancel, event.carrier)
+            # Its ranks, which are asked to end, may take so long.
+            return [CarrierLeaving(event.node, event.carrier)]
+        else:
+            return self._buried(event.carrier)
+        return [] if is_test else [event]
+
+    def _leaves(self, carrier: _Carrier, *, taken: bool) -> None:
+        """If somebody wants its node, and perhaps others, those that have not come yet do not come in between."""
+        carrier.leaving, carrier.taken = True, taken
+        carrier.until_s = min(carrier.until_s, time.monotonic() + self._grace_s + _SLACK_S)
+        self._idle.discard(carrier.node)
+        for number, other in self._carriers.items() if taken else ():
+            if not (other.up or other.leaving):
+                self._withdraw(number, other)
+
+    def _withdraw(self, number: str, carrier: _Carrier) -> None:
+        """Cancel a carrier that has not come yet."""
+        carrier.leaving = carrier.released = True
+        carrier.until_s = time.monotonic()
+        self._ask(_ignored, self._jobs.cancel, number)
+
+    @property
+    def _is_contended(self) -> bool:
+        """Whether a job is waiting for nodes that carriers leave, or may be about to begin on them."""
+        return time.monotonic() < self._settled_s or any(carrier.taken for carrier in self._carriers.values())
+
+    def _buried(self, number: str) -> list[HarvestEvent]:
+        """A carrier is gone, with all that it has started, or never came."""
+        carrier = self._carriers.pop(number)
+        node = carrier.node
+        self._idle.discard(node)
+        if carrier.taken:
+            self._settled_s = time.monotonic() + _SETTLE_S
+        if number == self._test:
+            self._test, waiting, self._waiting = None, self._waiting, []
+            if self._tested:
+                self.request(tuple(waiting))
+                return []
+            return [CarrierLost(each, number) for each in waiting]
+        return [CarrierLost(node, number)]
+
+    # --- what Slurm says ---------------------------------------------------------------------------------------------
+
+    def _look(self) -> tuple[Pool, dict[str, str]]:
+        return self._seen(), self._jobs.listed()
+
+    def _looked(self, future: Future[tuple[Pool, dict[str, str]]]) -> list[HarvestEvent]:
+        """Compare with what is known what Slurm says of nodes and of carriers."""
+        now_s = time.monotonic()
+        self._due_s = min(self._due_s, now_s + self._every_s)
+        try:
+            pool, listed = future.result()
+        except PollError as fault:
+            self._complain(f"{fault} Going on with the nodes that are held.")
+            return []
+        if self._trouble and now_s >= self._refused_until_s:
+            self._complain("")
+        events: list[HarvestEvent] = []
+        for number, carrier in [*self._carriers.items()]:
+            cause = pool.get(carrier.node, BusyKind.AWAY)
+            if number not in listed:
+                events += self._vanished(number, carrier)
+            elif listed[number] == "PENDING":
+                if cause not in _MAY_START or now_s > carrier.since_s + LONGEST_WAIT_S:
+                    self._withdraw(number, carrier)
+            elif now_s > carrier.until_s:
+                self._ask(_ignored, self._jobs.cancel, number)
+            elif carrier.leaving or number == self._test:
+                continue
+            elif listed[number] == ENDING:
+                self._hub.release(carrier.node, number)
+                if not carrier.up:
+                    self._withdraw(number, carrier)
+            elif carrier.up and cause in _WITHDRAWN:
+                self.release(carrier.node, number)
+        idle = {node for node, cause in pool.items() if cause is None}
+        idle -= {carrier.node for carrier in self._carriers.values() if carrier.leaving}
+        if self._is_contended or now_s < self._refused_until_s:
+            idle &= {carrier.node for carrier in self._carriers.values()}
+        came, went = sorted(idle - self._idle), sorted(self._idle - idle)
+        self._idle = idle
+        return [*events, PoolChanged(tuple(came), tuple(went))] if came or went else events
+
+    def _vanished(self, number: str, carrier: _Carrier) -> list[HarvestEvent]:
+        """A job is gone; if its carrier still talks to us, its node has lost touch with Slurm: it is sent away."""
+        if not carrier.up:
+            self._failures += number == self._test and not carrier.leaving
+            if self._failures >= _ATTEMPTS:
+                raise CarrierError(f"Job {number} has ended before its carrier could come up; see {self._jobs.log}.")
+            return [] if carrier.leaving and time.monotonic() < carrier.until_s else self._buried(number)
+        if not carrier.vanished:
+            carrier.vanished = True
+            self.release(carrier.node, number)
+            return []
+        if time.monotonic() < carrier.until_s:
+            return []
+        return [CarrierLeaving(carrier.node, number), *self._buried(number)]
+
+    def _submitted(self, node: str, future: Future[str]) -> list[HarvestEvent]:
+        """Remember a job, or that Slurm has refused it."""
+        now_s = time.monotonic()
+        try:
+            number = future.result()
+        except PollError as fault:
+            self._complain(f"{fault} No carriers are submitted for {_REFUSED_S:g} s.")
+            self._refused_until_s = now_s + _REFUSED_S
+            nodes, self._waiting = {node, *self._waiting}, []
+            self._idle -= nodes
+            self._test = None
+            return [CarrierLost(each, "") for each in sorted(nodes)]
+        self._carriers[number] = _Carrier(node, now_s)
+        if self._test == "":
+            self._test = number
+        if self._is_contended:
+            self._withdraw(number, self._carriers[number])
+        return []
+
+    def _complain(self, trouble: str) -> None:
+        """Say what is wrong, once; and that it is over."""
+        if trouble != self._trouble:
+            self._say(trouble or "Slurm answers again.")
+        self._trouble = trouble
+
+    # --- what is done ------------------------------------------------------------------------------------------------
+
+    def request(self, nodes: tuple[str, ...]) -> None:
+        """Submit a carrier for each of these nodes; the first one is tested, and the others wait for that."""
+        if not self._tested:
+            self._waiting += nodes
+            if self._test is not None:
+                return
+            self._test, nodes = "", nodes[:1]
+        for node in nodes:
+            self._ask(partial(self._submitted, node), self._jobs.submit, node, self._script)
+
+    def release(self, node: str, carrier: str) -> None:
+        """Have a carrier end its ranks, and itself."""
+        self._hub.release(node, carrier)
+        if carrier in self._carriers:
+            known = self._carriers[carrier]
+            known.released = True
+            known.until_s = min(known.until_s, time.monotonic() + self._grace_s + _SLACK_S)
+
+    def start(self, rank: StartRank) -> None:
+        """Start a rank, which has at most the partition's grace time to end."""
+        task = replace(rank.task, grace_s=min(rank.task.grace_s, self._grace_s))
+        self._hub.start(replace(rank, task=task))
+
+    def close(self) -> None:
+        """End all carriers, cancel those that have not begun, and wait until they are gone."""
+        self._hub.close()
+        self._worker.shutdown(cancel_futures=True)
+        try:
+            self._ended()
+        except (CarrierError, PollError) as fault:
+            self._say(f"{fault} Look for jobs named {self._jobs.name}: they end by themselves.")
+        self._script.unlink(missing_ok=True)
+        os.close(self._wake)
+
+
+def _ignored(future: Future[None]) -> list[HarvestEvent]:
+    """A job that is to be cancelled may have ended: the next look tells."""
+    if not isinstance(fault := future.exception(), PollError | None):
+        raise fault
+    return []
+
+
+def _name(directory: Path) -> str:
+    """Name of this harvest's jobs, which no others have."""
+    path = directory / NAME
+    if not path.exists():
+        with replacing(path) as stream:
+            stream.write(f"bftrainer-{secrets.token_hex(8)}\n".encode())
+    return path.read_text().strip()

@@ -1,0 +1,214 @@
+"""Jobs of Slurm that carry a harvest: whether a partition may be used, and how they are submitted, seen and ended.
+
+All is asked of Slurm by its own commands, with the rights of the user.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bftrainer.errors import PollError, SettingsError
+from bftrainer.harvest.harvest_events import PoolChanged
+from bftrainer.harvest.pool_states import Pool
+from bftrainer.harvest.scheduler_polls import answer
+from bftrainer.schedulers.clock import duration_s
+
+MINUTE_S = 60
+LONGEST_WAIT_S = 120
+"""A carrier that has not begun after so long is taken back."""
+ENDING = "ENDING"
+"""State of a job that will end before its time: its grace time runs. Slurm says so by when it is to end."""
+_FIELD = re.compile(r"(\w+)\s*=\s*(\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierPartition:
+    """What a harvest has to know of a partition.
+
+    Parameters
+    ----------
+    name : str
+    grace_s : int
+        Seconds between SIGTERM and SIGKILL for a job that makes room.
+    objection : str
+        Why its jobs may not make room for others; empty if they do.
+    """
+
+    name: str
+    grace_s: int
+    objection: str
+
+
+def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> CarrierPartition:
+    """Look at a partition, and refuse what could get in the way of other people.
+
+    Parameters
+    ----------
+    name : str
+    hold_s : float
+        For how long carriers hold a node at most.
+    knows : bool
+        Whether the user knows what is wrong with it, and means it.
+
+    Raises
+    ------
+    SettingsError
+        If there is no such partition, its jobs do not make room for others, tasks would run as root, or a carrier's
+        time is one that Slurm does not have.
+    PollError
+        If Slurm does not answer.
+    """
+    partitions = [
+        dict(_FIELD.findall(line)) for line in answer(["scontrol", "-a", "-o", "show", "partition"]).splitlines()
+    ]
+    names = [str(each.get("PartitionName")) for each in partitions]
+    if name not in names:
+        raise SettingsError(f"Expected --partition to be one of {', '.join(names)}, got {name!r}.")
+    mine = partitions[names.index(name)]
+    grace_s, most_s = int(mine.get("GraceTime", "0")), duration_s(mine.get("MaxTime", "UNLIMITED")) or math.inf
+    if not MINUTE_S + grace_s <= hold_s <= most_s:
+        expected = f"a minute and the grace time of {grace_s} s at least, and at most {most_s:g} s"
+        raise SettingsError(f"partition {name}: Expected --max-hold of {expected}, got {hold_s:g} s.")
+    objection = _objection(mine, partitions)
+    if objection and not knows:
+        raise SettingsError(f"partition {name}: Expected one whose jobs make room, but {objection} (see --i-know).")
+    if os.geteuid() == 0 and not knows:
+        raise SettingsError("Expected a user other than root, as all tasks would run as root (see --i-know).")
+    return CarrierPartition(name, grace_s, objection)
+
+
+def _objection(mine: dict[str, str], partitions: Iterable[dict[str, str]]) -> str:
+    """Why jobs of a partition may not make room for others."""
+    config = dict(_FIELD.findall(answer(["scontrol", "show", "config"])))
+    kind, mode, tier = config.get("PreemptType", ""), mine.get("PreemptMode", ""), int(mine.get("PriorityTier", "1"))
+    if kind.endswith("qos"):
+        return "Slurm goes by QOS here, which is not checked: ask for one by SBATCH_QOS"
+    if not kind.endswith("partition_prio"):
+        return f"Slurm preempts no jobs (PreemptType={kind})"
+    if not mode.startswith(("CANCEL", "REQUEUE")):
+        return f"its PreemptMode is {mode}"
+    if all(int(each.get("PriorityTier", "1")) <= tier for each in partitions):
+        return f"no partition has a PriorityTier above its {tier}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierJobs:
+    """The jobs of one harvest.
+
+    Parameters
+    ----------
+    partition : str
+    name : str
+        Of each of them, and of no other job.
+    log : Path
+        Takes what they print.
+    hold_s : float
+        For how long one may run; whole minutes count.
+    """
+
+    partition: str
+    name: str
+    log: Path
+    hold_s: float
+
+    def submit(self, node: str, script: Path) -> str:
+        """Submit a carrier for a node; its job's number.
+
+        It is a step of the job, as Slurm tells steps at the start of the grace time to end, and scripts at its end.
+
+        Raises
+        ------
+        PollError
+            If Slurm refuses.
+        """
+        minutes = int(self.hold_s // MINUTE_S)
+        options = {
+            "partition": self.partition,
+            "job-name": self.name,
+            "nodelist": node,
+            "nodes": "1",
+            "mem": "0",
+            "time": str(minutes),
+            "deadline": f"now+{minutes * MINUTE_S + LONGEST_WAIT_S}",
+            "chdir": self.log.parent,
+            "output": str(self.log).replace("%", "%%"),
+            "open-mode": "append",
+        }
+        step = shlex.join(["srun", "--ntasks=1", "--mem=0", "--cpu-bind=none", "sh", str(script), node])
+        said = answer(
+            ["sbatch", "--parsable", "--exclusive", "--no-requeue"]
+            + [f"--{name}={value}" for name, value in options.items()]
+            + ["--wrap", f"exec {step}"]
+        )
+        number = said.strip().partition(";")[0]
+        if not number.isdecimal():
+            raise PollError(f"sbatch: Expected the number of a job, got {number[:80]!r}.")
+        return number
+
+    def listed(self) -> dict[str, str]:
+        """State of each of them that waits, runs or ends, by its number; `ENDING` if it has to make room.
+
+        Raises
+        ------
+        PollError
+            If that is not known.
+        """
+        mine = "-u", str(os.geteuid()), "-n", self.name
+        said = answer(["env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-a", *mine, "-o", "%A %j %T %S %e"])
+        found = {}
+        for line in said.splitlines():
+            number, name, state, start, end = [*line.split(), "", "", "", ""][:5]
+            if not number.isdecimal() or name != self.name:
+                raise PollError(f"squeue: Expected jobs and their states, got {line[:80]!r}.")
+            is_running = state == "RUNNING" and start.isdecimal() and end.isdecimal()
+            is_early = is_running and int(end) - int(start) < self.hold_s // MINUTE_S * MINUTE_S
+            found[number] = ENDING if is_early else state
+        return found
+
+    def cancel(self, *numbers: str, signal: str = "") -> None:
+        """End some of them, or send a signal to their steps; a `PollError` if Slurm refuses."""
+        if numbers:
+            answer(["scancel", "-u", str(os.geteuid()), "-n", self.name, *(["-s", signal] if signal else []), *numbers])
+
+
+class PolledPool:
+    """Which nodes are idle, as polls of a scheduler say; a poll that fails changes nothing.
+
+    Parameters
+    ----------
+    poll : callable
+    every_s : float
+        Seconds between polls.
+    say : callable
+        Told which ones failed.
+    """
+
+    is_over = False
+
+    def __init__(self, poll: Callable[[], Pool], every_s: float, say: Callable[[str], object]) -> None:
+        self._poll, self._every_s, self._say, self._due_s = poll, every_s, say, 0.0
+        self.idle = set[str]()
+
+    def due_s(self) -> float:
+        """Seconds until it may change."""
+        return max(0.0, self._due_s - time.monotonic())
+
+    def changes(self) -> list[PoolChanged]:
+        """What has changed since this was asked last."""
+        if self.due_s():
+            return []
+        before, self._due_s = self.idle, time.monotonic() + self._every_s
+        try:
+            self.idle = {node for node, cause in self._poll().items() if cause is None}
+        except PollError as fault:
+            self._say(str(fault))
+        came, went = sorted(self.idle - before), sorted(before - self.idle)
+        return [PoolChanged(tuple(came), tuple(went))] if came or went else []

@@ -1,0 +1,262 @@
+"""Carriers as jobs of Slurm, whatever Slurm says and whoever dies: on a toy of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bftrainer.errors import CarrierError, PollError, SettingsError
+from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, PoolChanged
+from bftrainer.harvest.slurm import slurm_engine
+from bftrainer.harvest.slurm.slurm_engine import SlurmCarriers
+from bftrainer.harvest.slurm.slurm_jobs import carrier_partition
+from tests.harvest.toy_slurm import toy
+from tests.waiting import until
+
+__all__ = ["toy"]
+
+
+@pytest.fixture
+def made(toy, tmp_path, monkeypatch):
+    """An engine that was told of idle nodes; `said` is what it says."""
+    monkeypatch.setattr(slurm_engine, "_SETTLE_S", 0.0)
+    assert toy.jobs() == {}
+    said = []
+    partition = carrier_partition("scavenge", 1800.0, knows=True)
+    directory = tmp_path / "harvest"
+    directory.mkdir(exist_ok=True)
+    with closing(SlurmCarriers(directory, partition, 1800.0, 0.05, "127.0.0.1", say=said.append)) as engine:
+        engine.said = said
+        assert heard(engine, PoolChanged) == PoolChanged(("n1", "n2", "n3"))
+        yield engine
+
+
+def heard(engine, *kinds):
+    """Poll until there is an event of such a kind; it."""
+
+    def one():
+        engine.seen = [*getattr(engine, "seen", []), *engine.poll(0.05)]
+        return next((event for event in engine.seen if isinstance(event, kinds)), None)
+
+    found = until(one)
+    engine.seen.remove(found)
+    return found
+
+
+def until_idle(engine, *nodes):
+    """Poll until these nodes, and no others, were said to be idle or held."""
+    idle = {"n1", "n2", "n3"}
+
+    def same():
+        engine.seen = [*getattr(engine, "seen", []), *engine.poll(0.05)]
+        for event in [event for event in engine.seen if isinstance(event, PoolChanged | CarrierLeaving | CarrierLost)]:
+            engine.seen.remove(event)
+            idle.difference_update(event.busy if isinstance(event, PoolChanged) else {event.node})
+            idle.update(event.idle if isinstance(event, PoolChanged) else ())
+        return idle == set(nodes)
+
+    until(same)
+
+
+def test_a_carrier_holds_a_node_and_gives_it_back(made, toy):
+    """The first carrier is a test that it hears SIGTERM; then jobs hold nodes, and their numbers are their names."""
+    made.request(("n1", "n2"))
+    assert {heard(made, CarrierUp), heard(made, CarrierUp)} == {
+        CarrierUp("n1", "2", "127.0.0.1"),
+        CarrierUp("n2", "3", "127.0.0.1"),
+    }
+    assert list(toy.jobs()) == ["2", "3"]
+    made.release("n1", "2")
+    assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
+    assert heard(made, CarrierLost) == CarrierLost("n1", "2")
+    until_idle(made, "n1", "n2", "n3")
+    os.kill(toy.pid("3"), signal.SIGTERM)
+    assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n2", "3")
+
+
+def test_nothing_comes_while_somebody_waits(made, toy, monkeypatch):
+    """An ordinary job may need more than the node that is free already: those that have not come yet are taken back."""
+    monkeypatch.setattr(slurm_engine, "_SETTLE_S", 0.5)
+    made.request(("n1", "n2"))
+    assert {heard(made, CarrierUp).node, heard(made, CarrierUp).node} == {"n1", "n2"}
+    toy.put("pending")
+    made.request(("n3",))
+    until(lambda: made.poll(0.05) == [] and "4" in toy.jobs())
+    os.kill(toy.pid("3"), signal.SIGSTOP)
+    os.kill(toy.pid("3"), signal.SIGTERM)
+    os.kill(toy.pid("2"), signal.SIGTERM)
+    assert {heard(made, CarrierLost), heard(made, CarrierLost)} == {CarrierLost("n1", "2"), CarrierLost("n3", "4")}
+    toy.drop("pending")
+    os.kill(toy.pid("3"), signal.SIGCONT)
+    assert heard(made, CarrierLost) == CarrierLost("n2", "3")
+    until_idle(made, "n1", "n2", "n3")
+
+
+def test_the_key_is_seen_by_nobody(made, toy, tmp_path):
+    """It is in a file of this user's alone, and on no command line."""
+    made.request(("n1",))
+    heard(made, CarrierUp)
+    (script,) = (tmp_path / "harvest").glob("carrier-*.sh")
+    assert script.stat().st_mode & 0o077 == 0
+    key = script.read_text().split("BFTRAINER_CARRIER_KEY=")[1].split()[0]
+    shown = [*toy.asked(), Path(f"/proc/{toy.pid('2')}/cmdline").read_text()]
+    assert len(key) == 64
+    assert not any(key in each for each in shown)
+
+
+def test_a_step_that_is_not_told_is_no_carrier(made, toy, monkeypatch):
+    """Where SIGTERM does not reach it, nothing is harvested."""
+    monkeypatch.setattr(slurm_engine, "_SIGNAL_S", 0.3)
+    toy.put("deaf")
+    made.request(("n1", "n2"))
+    with pytest.raises(CarrierError, match=r"^Job 1 was sent SIGTERM, and its step heard nothing"):
+        heard(made, CarrierUp)
+    toy.drop("deaf")
+
+
+def test_carriers_that_cannot_come_up(made, toy):
+    """After three attempts it is given up, and said where to look."""
+    toy.put("srun.fails", "srun: error: no")
+
+    def attempt():
+        made.request(("n1",))
+        heard(made, CarrierLost)
+
+    attempt()
+    attempt()
+    with pytest.raises(
+        CarrierError, match=r"^Job 3 has ended before its carrier could come up; see .*/carriers\.log\.$"
+    ):
+        attempt()
+    toy.drop("srun.fails")
+
+
+def test_a_submission_that_is_refused(made, toy, monkeypatch):
+    """One line; nothing is submitted for a while, then again."""
+    toy.put("sbatch.fails", "sbatch: error: QOSMaxSubmitJobPerUserLimit")
+    made.request(("n1", "n2"))
+    assert [heard(made, CarrierLost).node, heard(made, CarrierLost).node] == ["n1", "n2"]
+    assert made.said == ["sbatch: error: QOSMaxSubmitJobPerUserLimit. No carriers are submitted for 60 s."]
+    toy.drop("sbatch.fails")
+    monkeypatch.setattr(made, "_refused_until_s", 0.0)
+    assert heard(made, PoolChanged) == PoolChanged(("n1", "n2"))
+    made.request(("n1",))
+    assert heard(made, CarrierUp).node == "n1"
+
+
+def test_a_carrier_that_waits_for_a_busy_node_is_taken_back(made, toy):
+    """An ordinary job was faster."""
+    toy.put("pending")
+    made.request(("n1", "n2"))
+    until(lambda: made.poll(0.05) == [] and toy.jobs())
+    toy.put("nodes", "n1 mixed", "n2 idle", "n3 idle")
+    assert {heard(made, CarrierLost), heard(made, CarrierLost)} == {CarrierLost("n1", "1"), CarrierLost("n2", "1")}
+    assert not toy.jobs()
+    toy.drop("pending")
+
+
+def test_slurm_does_not_answer(made, toy):
+    """One line when that begins, and one when it ends; carriers stay."""
+    made.request(("n1",))
+    heard(made, CarrierUp)
+    toy.put("squeue.fails", "slurm_load_jobs error: Unable to contact slurm controller")
+    until(lambda: made.poll(0.05) == [] and made.said)
+    toy.drop("squeue.fails")
+    until(lambda: made.poll(0.05) == [] and len(made.said) > 1)
+    assert made.said == [
+        "squeue: slurm_load_jobs error: Unable to contact slurm controller. Going on with the nodes that are held.",
+        "Slurm answers again.",
+    ]
+    assert list(toy.jobs()) == ["2"]
+
+
+def test_a_node_that_is_drained_is_given_back(made, toy):
+    """Whoever drains a node need not wait for a carrier's time to be over."""
+    made.request(("n1",))
+    heard(made, CarrierUp)
+    toy.put("nodes", "n1 drain", "n2 idle", "n3 idle")
+    assert heard(made, CarrierLost) == CarrierLost("n1", "2")
+
+
+def test_a_step_that_began_too_late_to_be_told(made, toy):
+    """Slurm tells steps that are there when a job has to make room; one that begins later is told by us."""
+    made.request(("n1",))
+    heard(made, CarrierUp)
+    toy.put("ending")
+    assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
+    assert heard(made, CarrierLost) == CarrierLost("n1", "2")
+
+
+def test_a_carrier_that_is_killed(made, toy, monkeypatch):
+    """Its node is lost at once, and can be used again when its ranks have had their time to end."""
+    made.request(("n1",))
+    heard(made, CarrierUp)
+    monkeypatch.setattr(slurm_engine, "_SLACK_S", 0.0)
+    os.kill(toy.pid("2"), signal.SIGKILL)
+    assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
+    assert heard(made, CarrierLost) == CarrierLost("n1", "2")
+
+
+def test_a_node_that_slurm_has_lost(made, toy):
+    """A carrier whose job is gone for Slurm, but which still talks, is sent away."""
+    made.request(("n1",))
+    heard(made, CarrierUp)
+    (toy.here / "jobs" / "2").unlink()
+    assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
+    assert heard(made, CarrierLost) == CarrierLost("n1", "2")
+
+
+@pytest.mark.usefixtures("made")
+def test_carriers_of_an_earlier_controller(toy, tmp_path):
+    """They are ended before another controller begins, those of other harvests are not."""
+    title = (tmp_path / "harvest" / "carriers.name").read_text().strip()
+    toy.put("jobs/7", f"n3 {title} PENDING")
+    said, partition = [], carrier_partition("scavenge", 1800.0, knows=True)
+    SlurmCarriers(tmp_path / "harvest", partition, 1800.0, 0.05, "127.0.0.1", say=said.append).close()
+    assert said == ["Carriers of an earlier controller have ended: 7."]
+    cancelled = [line for line in toy.asked() if line.startswith("scancel")]
+    assert cancelled == [f"scancel -u {os.geteuid()} -n {title} 7"]
+
+
+_PLAIN = partial(carrier_partition, "scavenge", 1800.0)
+
+
+@pytest.mark.parametrize(
+    ("file", "was", "put", "message"),
+    [
+        ("partitions", "scavenge", "other", r"^Expected --partition to be one of batch, other, got 'scavenge'\.$"),
+        (
+            "partitions",
+            "01:00:00",
+            "00:29:00",
+            r"^partition scavenge: Expected --max-hold of a minute and .* at most 1740 s",
+        ),
+        ("partitions", "CANCEL", "OFF", r"^partition scavenge: .* but its PreemptMode is OFF \(see --i-know\)\.$"),
+        ("partitions", "Tier=10", "Tier=1", r"no partition has a PriorityTier above its 1 \(see --i-know\)\.$"),
+        ("config", "partition_prio", "none", r"Slurm preempts no jobs \(PreemptType=preempt/none\)"),
+        ("config", "partition_prio", "qos", r"Slurm goes by QOS here"),
+    ],
+)
+def test_partitions_that_are_refused(toy, file, was, put, message):
+    """Nothing is taken where it could be in anybody's way."""
+    toy.put(file, (toy.here / file).read_text().strip().replace(was, put))
+    with pytest.raises(SettingsError, match=message):
+        _PLAIN()
+
+
+def test_who_may_harvest(toy, monkeypatch):
+    """Not root, not for less than a minute, and not without Slurm."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(SettingsError, match=r"^Expected a user other than root"):
+        _PLAIN()
+    assert _PLAIN(knows=True).grace_s == 2
+    with pytest.raises(SettingsError, match=r"Expected --max-hold of a minute and the grace time of 2 s at least"):
+        carrier_partition("scavenge", 61.0)
+    toy.put("scontrol.fails", "slurm_load_partitions: Unable to contact slurm controller (connect failure)")
+    with pytest.raises(PollError, match=r"^scontrol: slurm_load_partitions: Unable"):
+        _PLAIN()

@@ -1,0 +1,87 @@
+"""Who does not know a harvest's key is no carrier, and gives carriers no orders: these are run."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from bftrainer.harvest.agent import KEY, proof
+from bftrainer.harvest.carrier_hub import CarrierHub
+from bftrainer.harvest.harvest_events import CarrierUp
+from tests.waiting import until
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """A hub on this machine."""
+    hub = CarrierHub(tmp_path)
+    yield hub
+    hub.close()
+
+
+def greeted(hub, hello):
+    """What a hub answers to who says that, given its challenge, and what it makes of it."""
+
+    def visit():
+        with socket.create_connection(("127.0.0.1", hub.port)) as link, link.makefile("rw") as stream:
+            print(json.dumps(hello(stream.readline().strip())), file=stream, flush=True)
+            return stream.readline().strip()
+
+    events = []
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(visit)
+        until(lambda: events.extend(hub.poll(0.01)) or answer.done())
+    return answer.result(), events[:1]
+
+
+def test_who_knows_the_key_is_a_carrier(hub):
+    """Both sides show that they know it."""
+    said, events = greeted(hub, lambda asked: ["hello", "n1", "c1", proof(hub.key, "carrier", asked, "c1"), "mine"])
+    assert said == proof(hub.key, "hub", "mine", "c1")
+    assert events == [CarrierUp("n1", "c1", "127.0.0.1")]
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        lambda asked: ["hello", "n1", "c1", proof("guessed", "carrier", asked, "c1"), "mine"],
+        lambda asked: ["hello", "n1", "c1", proof("guessed", "hub", asked, "c1"), "mine"],
+        lambda _: ["hello", "n1", "c1", "", "mine"],
+        lambda _: ["hello"],
+        lambda _: {"do": "start"},
+        lambda _: "x" * 5000,
+    ],
+)
+def test_a_stranger_is_sent_away(hub, hello):
+    """Whatever it says, nothing comes of it, and it is told nothing."""
+    assert greeted(hub, hello) == ("", [])
+
+
+def test_a_carrier_takes_no_orders_from_strangers(tmp_path):
+    """Who took the controller's port when it was gone cannot have carriers run anything."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        words = ["127.0.0.1", str(server.getsockname()[1]), "n1", "c1", "60"]
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "bftrainer.harvest.agent", *words],
+            env=os.environ | {KEY: "secret"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with server.accept()[0] as link:
+            link.sendall(b"challenge\n")
+            _, _, _, shown, challenge = json.loads(link.makefile().readline())
+            order = {"do": "start", "command": ["touch", str(tmp_path / "run")], "workdir": "/", "log": "/dev/null"}
+            # Best it can do: what carriers themselves show.
+            link.sendall(f"{shown}\n{json.dumps(order)}\n".encode())
+            said = agent.communicate(timeout=60)[1]
+    assert shown == proof("secret", "carrier", "challenge", "c1")
+    assert challenge not in ("", "challenge")
+    assert said.strip() == f"127.0.0.1:{words[1]} is not the controller."
+    assert agent.returncode == 1
+    assert not (tmp_path / "run").exists()
