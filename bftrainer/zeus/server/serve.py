@@ -123,6 +123,7 @@ def serve(
             factory=True,
             **place,
             http=Connection,
+            ws="none",
             workers=workers,
             log_config=None,
             access_log=False,
