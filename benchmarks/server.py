@@ -151,9 +151,10 @@ def _energy(batch_size: int, rng: np.random.Generator) -> float:
 
 async def _fill(url: str, jobs: dict[str, int], seed: int) -> None:
     """Register jobs and give them so many trials: some real cycles, and copies of the last one for the rest."""
+    from bftrainer.zeus.server.books.transaction import Transaction
     from bftrainer.zeus.server.messages import JobSpec, TrainingResult
     from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-    from bftrainer.zeus.server.store import Transaction, open_store
+    from bftrainer.zeus.server.store import open_store
 
     async with open_store(url) as store:
         optimizer = ZeusBatchSizeOptimizer(store)
@@ -170,11 +171,11 @@ async def _fill(url: str, jobs: dict[str, int], seed: int) -> None:
             def copy(transaction: Transaction, job_id: str = job_id, trials: int = trials) -> None:
                 """Multiply the last trial."""
                 job = transaction.lock_job(job_id)
-                (last,) = transaction.latest_trials(job_id, _REAL + 1, 1)
+                (last,) = transaction.trials(job_id, _REAL - 1, 1)
                 for number in range(_REAL + 1, trials + 1):
                     used = {"trial_number": number, "observation": number, "results_before": number - 1}
                     used |= {"cost": (last.cost or 0.0) + number % 7}
-                    transaction.copy_trial(last.model_dump() | used | {"heard": last.started})
+                    transaction.copy_trial(last.model_dump() | used)
                 job.trials = job.observations = max(trials, _REAL)
                 transaction.save_job(job)
 

@@ -144,7 +144,7 @@ class _Child:
             unstarted.pop_all()
         _children.add(self)
 
-    def ask(self, request: Any, deadline: float) -> Any:
+    def ask(self, request: tuple[Any, ...], deadline: float) -> Any:
         """Send a request and return its result.
 
         Raises
@@ -157,7 +157,7 @@ class _Child:
         if not self.is_ready:
             _received(self.socket, 1, deadline)
             self.is_ready = True
-        message = pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
+        message = pickle.dumps((_directory(), *request), pickle.HIGHEST_PROTOCOL)
         self.socket.settimeout(_left_s(deadline))
         self.socket.sendall(len(message).to_bytes(_LENGTH) + message)
         answer = _message(self.socket, deadline)
@@ -195,6 +195,14 @@ class _Child:
         _children.discard(self)
         self.socket.close()
         os.close(self.output)
+
+
+def _directory() -> str | None:
+    """The current directory, where modules are found; None if it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
 
 
 _children: set[_Child] = set()
@@ -254,7 +262,9 @@ def serve(number: str, bounds: Mapping[str, Any] | None = None) -> None:
 
 def _outcome(message: bytes) -> tuple[bool, Any]:
     try:
-        run, args = pickle.loads(message)
+        directory, run, args = pickle.loads(message)
+        if directory is not None:
+            os.chdir(directory)
         return True, run(*args)
     except Exception as error:  # Whatever it is, it is raised in the process that sent the request.
         return False, error

@@ -204,6 +204,24 @@ def state_directory() -> Path:
         raise OutputError("XDG_STATE_HOME: Expected a directory for what is this user's, who has no home.") from None
 
 
+@contextmanager
+def changing_alone(directory: Path) -> Iterator[None]:
+    """Have nobody else who asks for it change what is in a directory, while the block lasts.
+
+    Raises
+    ------
+    OSError
+        If the directory cannot be opened.
+    """
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # on file systems without locks there is none
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
 def usual_mode(wanted: int) -> int:
     """Usual permissions of a new file or directory; temporary ones are readable by their owner only."""
     mask = os.umask(0)

@@ -43,7 +43,7 @@ def master() -> None:
 
 _LOGDIR = click.argument("logdir", type=click.Path(path_type=Path))
 _token_option = click.option(
-    "--token-file", metavar="FILE", help="File whose first line that is no comment is the server's token."
+    "--token-file", metavar="FILE", help="File whose first token is the one to give the server."
 )
 _output_options = with_options(
     click.option("--pause-after", type=click.IntRange(min=1), metavar="N", help="Pause after N recurrences."),

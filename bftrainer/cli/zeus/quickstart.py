@@ -32,7 +32,7 @@ _HEADINGS = ("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J
     "--seed", type=click.IntRange(min=0), default=1, help="Seed of the first run; each later one has the next."
 )
 @click.option("--server", metavar="URL", help="Let the batch-size server there decide, not one of this command's own.")
-@click.option("--token-file", metavar="FILE", help="File whose first line that is no comment is the token to give.")
+@click.option("--token-file", metavar="FILE", help="File whose first token is the one to give.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @large_option
 def quickstart(

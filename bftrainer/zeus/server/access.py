@@ -7,13 +7,12 @@ number of a user of this machine, who comes by a Unix socket; EXPIRES a time suc
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -22,7 +21,7 @@ from pathlib import Path
 
 from bftrainer.errors import ForbiddenError, OutputError, SettingsError, suggestion
 from bftrainer.files.opening import whole_bytes
-from bftrainer.files.writing import replacing, state_directory
+from bftrainer.files.writing import changing_alone, replacing, state_directory
 
 
 class Role(IntEnum):
@@ -313,12 +312,12 @@ def revoke(path: Path, which: str) -> list[Grant]:
     OutputError
         If it cannot be written.
     """
-    grants = read_grants(path)
-    gone = [grant for grant in grants if which in (grant.id, grant.actor.name)]
-    if not gone:
-        known = {name for grant in grants for name in (grant.id, grant.actor.name or "")}
-        raise SettingsError(f"{path}: Unknown user or token {which!r}.{suggestion(which, known)}")
     with _edited(path) as lines:
+        grants = read_grants(path)
+        gone = [grant for grant in grants if which in (grant.id, grant.actor.name)]
+        if not gone:
+            known = {name for grant in grants for name in (grant.id, grant.actor.name or "")}
+            raise SettingsError(f"{path}: Unknown user or token {which!r}.{suggestion(which, known)}")
         words = {grant.token or grant.key for grant in gone}
         lines[:] = [line for line in lines if line.lstrip().startswith("#") or not words & set(line.split())]
     return gone
@@ -327,19 +326,15 @@ def revoke(path: Path, which: str) -> list[Grant]:
 @contextmanager
 def _edited(path: Path) -> Iterator[list[str]]:
     """The lines of a file, which replace it as the block leaves them; nobody else changes it meanwhile."""
-    try:
-        lock = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({error.strerror}).") from None
-    try:
-        with suppress(OSError):  # on file systems without locks there is none
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(changing_alone(path.parent))
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be written ({error.strerror}).") from None
         lines = _lines(path) if path.exists() else []
         yield lines
         with replacing(path, private=True) as stream:
             stream.write("".join(f"{line}\n" for line in lines).encode())
-    finally:
-        os.close(lock)
 
 
 def own_file() -> Path:

@@ -110,7 +110,8 @@ class BatchSizeClient:
             address = httpx.URL(base)
         except (httpx.InvalidURL, UnicodeEncodeError):
             address = httpx.URL("")
-        if address.scheme not in ("http", "https") or not address.host or socket == "":
+        reachable = address.scheme in ("http", "https") and address.host and (address.port or 0) < 1 << 16
+        if not reachable or socket == "":
             raise SettingsError(f"Expected an address such as http://127.0.0.1:8000, got {server_url!r}.")
         self._anonymous = token is None
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}

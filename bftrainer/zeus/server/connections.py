@@ -139,6 +139,8 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        # No route is one: whatever took the transport over would never give its place back here.
+        self.ws_protocol_class = None
         self.kept = _connections()
         self.due, self.peer = _NEVER, ""
         self.uid: int | None = None

@@ -160,6 +160,7 @@ class _Refusal(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
+_ELSEWHERE = _Refusal(403, "Expected a request that no other site makes.")
 _ASKED_FOR = ((b"www-authenticate", b"Bearer"), (b"www-authenticate", b'Basic realm="bftrainer"'))
 
 
@@ -223,7 +224,11 @@ class Guard:
         # ports, and all names in its domain.
         followed = headers.get(b"sec-fetch-mode") == b"navigate" and scope["path"] in _PAGES
         if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not followed:
-            return _Refusal(403, "Expected a request that no other site makes.")
+            return _ELSEWHERE
+        # Browsers leave those marks out of what they send to other machines without TLS, but not this one.
+        origin = headers.get(b"origin")
+        if origin is not None and origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower():
+            return _ELSEWHERE
         if scope["path"] not in OPEN and (refusal := self._stranger(scope, headers)) is not None:
             return refusal
         length = headers.get(b"content-length", b"0")
@@ -233,7 +238,7 @@ class Guard:
 
     def _stranger(self, scope: Scope, headers: Mapping[bytes, bytes]) -> _Refusal | None:
         """Find out who sends a request, or return why they are not let in, or not to this route."""
-        state = scope.setdefault("state", {})
+        state, least = scope.setdefault("state", {}), needed(scope["method"], scope["path"])
         try:
             actor = ANYBODY if self._open else self._identify(state.get(PEER_UID), headers)
         except SettingsError as error:
@@ -246,8 +251,10 @@ class Guard:
                 return _Refusal(429, f"Too many requests without a valid token; try again in {wait_s} s.", later)
             return _Refusal(401, "Expected a bearer token.", _ASKED_FOR)
         state["actor"] = actor
+        if least > Role.READER and headers.get(b"authorization", b"").lower().startswith(b"basic"):
+            return _Refusal(403, "Expected a bearer token: with a browser's password one may only look.")
         try:
-            actor.check_role(needed(scope["method"], scope["path"]))
+            actor.check_role(least)
         except ForbiddenError as error:
             return _Refusal(403, str(error))
         return None

@@ -15,6 +15,7 @@ from bftrainer.zeus.server.settings import is_loopback
 ADDRESS, TOKEN_FILE = "BFTRAINER_BSO_SERVER", "BFTRAINER_BSO_TOKEN_FILE"
 SOCKET_SCHEME = "unix:"
 USUAL_ADDRESS = "http://127.0.0.1:8000"
+_PORTS = {"http": 80, "https": 443}
 _LISTENING = "0A"  # of include/net/tcp_states.h in Linux
 
 
@@ -48,7 +49,11 @@ def find_token(address: str) -> str | None:
         return first_token(path)
     parts = urlsplit(address)
     own = own_path()
-    if not is_loopback(parts.hostname or "") or not own.exists() or not _is_own(parts.port or 80):
+    if (
+        not is_loopback(parts.hostname or "")
+        or not own.exists()
+        or not _is_own(parts.port or _PORTS.get(parts.scheme, 0))
+    ):
         return None
     return first_token(own)
 

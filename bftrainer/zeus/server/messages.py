@@ -331,7 +331,6 @@ class JobNote(WireModel, _Strict):
     """A note on a job, for whoever looks at it, in place of the one before; an empty one removes it."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={"examples": [{"job_id": "bert-finetuning", "note": "Ask Ann before changing the target."}]},
     )
 

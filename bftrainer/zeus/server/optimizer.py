@@ -38,7 +38,8 @@ from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, Tria
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
-    from bftrainer.zeus.server.store import JobStore, StoredJob, Transaction
+    from bftrainer.zeus.server.books.transaction import StoredJob, Transaction
+    from bftrainer.zeus.server.store import JobStore
 
 logger = logging.getLogger(__name__)
 
@@ -339,14 +340,15 @@ class ZeusBatchSizeOptimizer:
         Trials of before a change, which count no more, are not judged by what the job is now.
         """
         before = transaction.last_report(job.job_id, result.trial_number)
-        if before is not None and is_repeated(result, before):
-            return
-        fault = report_fault(job.tuned.spec, result, before, ended=ended) if judged else None
+        repeated = before is not None and is_repeated(result, before)
+        # What was true of a run that goes on may not be of one that ends, as under a target that was changed since.
+        since = None if repeated else before
+        fault = report_fault(job.tuned.spec, result, since, ended=ended) if judged else None
         if fault is not None and not self.published:
             raise UnusableRequestError(fault[1], fault[0])
         if fault is not None:
             logger.warning("job %r, trial %d, %s: %s", job.job_id, result.trial_number, *fault)
-        if not is_kept(result) or (before is not None and result.current_epoch <= before.epoch):
+        if repeated or not is_kept(result) or (before is not None and result.current_epoch <= before.epoch):
             return
         transaction.add_report(result, now)
 

@@ -20,6 +20,7 @@ with requiring("The server needs", "server", "fastapi"):
 from bftrainer.errors import StoreUnavailableError, legible, suggestion
 from bftrainer.zeus.server.access import ANYBODY, Actor
 from bftrainer.zeus.server.books.job_editor import JobEditor
+from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.guard import CONTENT_TYPE
 from bftrainer.zeus.server.messages import (
     LARGEST,
@@ -43,7 +44,7 @@ from bftrainer.zeus.server.messages import (
 )
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.state_messages import EpochRow, JobEdited, JobEvent, JobSummary, TrialRow
-from bftrainer.zeus.server.store import JobStore, Transaction
+from bftrainer.zeus.server.store import JobStore
 
 __all__ = ["actor_of", "api", "edits", "operations", "state"]
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from bftrainer.errors import SettingsError
 from bftrainer.files.permissions import readable_by_others
+from bftrainer.files.writing import changing_alone
 from bftrainer.zeus.server.access import AccessFile
 from bftrainer.zeus.server.connections import Connection, tls_context
 from bftrainer.zeus.server.database import database_files
@@ -122,6 +123,7 @@ def serve(
             factory=True,
             **place,
             http=Connection,
+            ws="none",
             workers=workers,
             log_config=None,
             access_log=False,
@@ -171,22 +173,16 @@ def _listening(path: str, mode: int) -> Iterator[int]:
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
-            if stat.S_ISSOCK(os.stat(path).st_mode):
-                if _answers(path):
-                    raise SettingsError(f"{path}: cannot listen there (Address already in use).")
-                os.unlink(path)  # a server that was killed has left it
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise SettingsError(f"{path}: cannot listen there ({error.strerror}).") from None
-        try:
             Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            listener.bind(path)  # readable by this user alone, by the umask
-            made = os.stat(path)
-            os.chmod(path, mode)
+            # Of two that find what a killed server has left, the second finds the first.
+            with changing_alone(Path(path).parent):
+                _remove_left(path)
+                listener.bind(path)  # readable by this user alone, by the umask
+                listener.listen(_WAITING)
+                made = os.stat(path)
+                os.chmod(path, mode)
         except OSError as error:
             raise SettingsError(f"{path}: cannot listen there ({error.strerror or error}).") from None
-        listener.listen(_WAITING)
         try:
             yield listener.fileno()
         finally:
@@ -195,14 +191,15 @@ def _listening(path: str, mode: int) -> Iterator[int]:
                     os.unlink(path)
 
 
-def _answers(path: str) -> bool:
-    """Whether a server listens at a Unix socket."""
+def _remove_left(path: str) -> None:
+    """Remove a Unix socket at which nobody listens, as a server that was killed leaves it."""
+    if not os.path.exists(path) or not stat.S_ISSOCK(os.stat(path).st_mode):
+        return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
         try:
             trial.connect(path)
         except ConnectionRefusedError:
-            return False
-        return True
+            os.unlink(path)
 
 
 @contextmanager

@@ -248,16 +248,15 @@ class TunedJob:
         published : bool
             Like the published server, let failed trials lower the bound too.
         """
-        size, exploration = trial.batch_size, trial.kind is TrialType.EXPLORATION and self.stage is Stage.PRUNING
+        size, exploration, pruning = trial.batch_size, trial.kind is TrialType.EXPLORATION, self.stage is Stage.PRUNING
         if exploration and self.exploring.get(size) == trial.number:
             del self.exploring[size]
-        self.played = self.played or (trial.kind is TrialType.MAB and self.stage is Stage.PRUNING)
+        self.played = self.played or (trial.kind is TrialType.MAB and pruning)
         self.pruned.observe(size, trial.cost_j, trial.converged, exploration=False)
-        if exploration:
+        if exploration and pruning:
             self.early.setdefault(size, []).append((trial.cost_j, trial.converged, trial.inherited))
             self._advance(published=published)
-        elif not trial.inherited and trial.kind is not TrialType.EXPLORATION:
-            # An exploration that ends after the pruning was one that pruning, one after the other, never asked for.
+        elif not (exploration or trial.inherited):  # an exploration after the pruning was in vain
             self._compare(size, trial.cost_j, converged=trial.converged or published)
 
     def _advance(self, *, published: bool) -> None:

@@ -220,6 +220,18 @@ def test_who_comes_when_all_are_at_work(monkeypatch):
         assert connect("127.0.0.3", b"/healthz").recv(1000).startswith(b"HTTP/1.1 200")
 
 
+def test_websockets_keep_no_place(monkeypatch):
+    """A request to upgrade is answered as any other, whatever libraries are there, and gives its place back."""
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    upgrade += b"Sec-WebSocket-Key: eA==\r\n\r\n"
+    with limited(monkeypatch, most_of_a_peer=2) as (_, port):
+        for _ in range(4):
+            with socket.create_connection(("127.0.0.1", port)) as line:
+                line.sendall(GET.removesuffix(b"\r\n") % b"/ok" + upgrade)
+                assert is_ok(line)
+        until(lambda: not connections._connections().all)
+
+
 def test_descriptors_are_reserved(monkeypatch):
     """Connections leave room for the database and logs; the limit of descriptors is raised only as far as needed."""
     asked = []

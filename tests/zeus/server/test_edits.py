@@ -122,6 +122,22 @@ def test_batch_sizes_are_added_and_removed(client, tmp_path):
     check_books(url_of(tmp_path))
 
 
+def test_what_the_bandit_has_seen_is_not_forgotten(client, tmp_path):
+    """A bandit that begins again after a batch size was added makes its arms of all results, and says so beforehand."""
+    explored(client)
+    for _ in range(20):
+        run(client, "t-1", lambda size: 100.0 + size)
+    patched(client, add_batch_sizes=[64])
+    for _ in range(2):
+        assert run(client, "t-1", 500.0)[0]["batch_size"] == 64
+    page = client.get("/status", params={"job_id": "t-1"}).text
+    trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
+    assert f"that of {trial['batch_size']}" in page
+    arms = {arm["batch_size"]: arm["observations"] for arm in job(client)["arms"]}
+    assert (sum(arms.values()), arms[64]) == (29, 2)
+    check_books(url_of(tmp_path))
+
+
 def test_the_weight_of_energy_changes(client, tmp_path):
     """Costs are computed anew from time and energy, and nothing is lost."""
     explored(client)
@@ -230,6 +246,9 @@ FAILED = {"converged": False, "epochs": 100}
         ({"beta_knob": 1.5}, FAILED, True),
         ({"beta_knob": 3.0}, CONVERGED, True),
         ({"eta_knob": 1.0}, FAILED, True),
+        ({"eta_knob": 1.0}, {"converged": False, "epochs": 20}, False),
+        ({"eta_knob": 1.0}, {"converged": False, "epochs": None}, False),
+        ({"window_size": 5}, {"converged": False, "epochs": 20}, True),
         ({"eta_knob": 1.0}, CONVERGED | {"energy_j": 0.0}, False),
         ({"window_size": 5, "mab_seed": 7, "num_pruning_rounds": 1, "mab_prior_mean": 1.0}, FAILED, True),
     ],

@@ -97,6 +97,13 @@ def test_each_token_gets_in(guarded, headers):
     assert guarded.get("/state/jobs", headers=headers).json() == []
 
 
+def test_a_password_lets_nobody_change_anything(guarded):
+    """Browsers send it along with what other sites have them ask, also where they do not mark such requests."""
+    for method, path in (("GET", "/jobs/batch_size?job_id=t"), ("POST", "/jobs"), ("DELETE", "/jobs?job_id=t")):
+        answer = guarded.request(method, path, headers=basic(TOKENS[0]))
+        assert (answer.status_code, "browser's password" in answer.json()["message"]) == (403, True)
+
+
 def test_the_client_gives_its_token(tmp_path, token_file):
     """With it requests get through, without it the error says what is missing."""
     with Within(create_app(in_folder(tmp_path, token_file=token_file))) as within:
@@ -292,7 +299,9 @@ def test_other_sites_do_not_ask(tmp_path):
             following = crossing | {"Sec-Fetch-Mode": "navigate"}
             assert client.get("/", headers=following).status_code == 200
             assert client.get("/jobs/batch_size?job_id=t", headers=following).status_code == 403
-        own = home | {"Sec-Fetch-Site": "same-origin"}
+        for origin in ("http://evil.example", "http://localhost:9000", "null"):
+            assert client.post("/jobs", json=SPEC, headers=home | {"Origin": origin}).status_code == 403
+        own = home | {"Sec-Fetch-Site": "same-origin", "Origin": "http://localhost:8000"}
         assert client.get("/state/jobs", headers=own).status_code == 200
 
 

@@ -103,8 +103,8 @@ results = st.lists(st.tuples(st.sampled_from([True, True, True, False]), st.inte
 
 
 def by_round(life, told):
-    """Hand out a trial; gives it with its result, which depends on its batch size and the round alone."""
-    row = life.start()
+    """Hand out an exploration; gives it with its result, which depends on its batch size and the round alone."""
+    row = life.start() if life.job.pruned.manager.ahead else None
     if row is None or row.type != "Exploration":
         return None
     before = sum(other.batch_size == row.batch_size and other.type == row.type for other in life.rows)
@@ -219,6 +219,40 @@ def test_voiding_on_the_server(steps, options, data):
                 kept = await optimizer.service.look(lambda transaction: transaction.tuned("t-1"))
                 kept.pruned.rewards = life.job.pruned.rewards
                 assert facts(kept) == facts(life.job)
+        finally:
+            await database.close()
+
+    asyncio.run(live())
+
+
+def test_what_is_looked_at_is_what_comes():
+    """A job whose bandit begins again, after a trial was voided, shows the beliefs and the choice that it will have."""
+    spec = JobSpec(**SPEC | {"beta_knob": None, "num_pruning_rounds": 1, "mab_seed": 5})
+
+    async def live():
+        database = open_database("sqlite+aiosqlite://")
+        await make_ready(database, migrate=True)
+        optimizer, editor = ZeusBatchSizeOptimizer(JobStore(database)), JobEditor(JobStore(database))
+        await optimizer.register_job(spec)
+
+        async def run(number):
+            trial = await optimizer.predict("t-1")
+            reached = {"metric": 0.6, "current_epoch": 1}
+            await optimizer.report(TrainingResult(**trial.model_dump(), **used(50.0 + 7 * number % 40), **reached))
+
+        async def looked():
+            return await optimizer.service.look(lambda transaction: transaction.tuned("t-1"))
+
+        try:
+            for number in range(12):
+                await run(number)
+            await editor.void_trial(TrialVoid(job_id="t-1", trial_number=1, reason="why not"))
+            await run(12)
+            job = await looked()
+            assert (job.stage, job.pruned.manager.done) == ("Pruning", True)
+            size, _ = job.choose(14, lambda _: False)
+            assert size == (await optimizer.predict("t-1")).batch_size
+            assert job.arms() == (await looked()).arms()
         finally:
             await database.close()
 

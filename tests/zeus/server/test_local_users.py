@@ -9,6 +9,8 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import pytest
 
 from bftrainer.errors import SettingsError
 from bftrainer.files.permissions import login_name
-from bftrainer.zeus.server import BatchSizeClient, JobSpec
+from bftrainer.zeus.server import BatchSizeClient, JobSpec, local_server
 from bftrainer.zeus.server.access import Role, add_grant, own_path
 from bftrainer.zeus.server.local_server import find_address, find_token, usual_socket
 from bftrainer.zeus.server.serve import _listening as listening_at
@@ -154,6 +156,31 @@ def test_sockets_that_are_there_already(tmp_path):
             pass
 
 
+def test_of_two_servers_one_gets_the_socket(tmp_path):
+    """Where two start at once and find what a killed one has left, one listens, and the other is refused."""
+    place, outcomes = str(tmp_path / "bso.sock"), []
+
+    def start(together, over):
+        together.wait()
+        try:
+            with listening_at(place, 0o600):
+                outcomes.append("listens")
+                over.wait(60)
+        except SettingsError:
+            outcomes.append("refused")
+            over.wait(60)
+
+    for _ in range(100):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(place)
+        barriers = threading.Barrier(2), threading.Barrier(2)
+        with ThreadPoolExecutor(2) as pool:
+            for each in [pool.submit(start, *barriers) for _ in range(2)]:
+                each.result()
+        assert sorted(outcomes) == ["listens", "refused"]
+        outcomes.clear()
+
+
 def test_clients_find_the_server(tmp_path, monkeypatch):
     """The environment comes first, then a socket of this user's, then the port; an empty address is refused."""
     for name in ("BFTRAINER_BSO_SERVER", "XDG_RUNTIME_DIR"):
@@ -168,8 +195,9 @@ def test_clients_find_the_server(tmp_path, monkeypatch):
         assert BatchSizeClient().server_url == f"unix:{usual_socket()}"
     monkeypatch.setenv("BFTRAINER_BSO_SERVER", "http://head:8000/")
     assert BatchSizeClient().server_url == "http://head:8000"
-    with pytest.raises(SettingsError, match="Expected an address"):
-        BatchSizeClient("unix:")
+    for address in ("unix:", "http://127.0.0.1:99999"):
+        with pytest.raises(SettingsError, match="Expected an address"):
+            BatchSizeClient(address)
 
 
 def test_tokens_are_given_to_own_servers_alone(tmp_path, monkeypatch):
@@ -191,6 +219,10 @@ def test_tokens_are_given_to_own_servers_alone(tmp_path, monkeypatch):
         assert early.jobs() == []
         assert tokens == ["Bearer a-token-of-my-own"]
         assert find_token(f"http://localhost:{port}/") == "a-token-of-my-own"
+        with monkeypatch.context() as patch:
+            patch.setattr(local_server, "_is_own", lambda port: port == 443)
+            assert find_token("https://localhost") == "a-token-of-my-own"
+            assert find_token("http://localhost") is None
         assert find_token(f"http://example.org:{port}") is None
         client = BatchSizeClient(address, retries=0)
         assert client._http.headers["Authorization"] == "Bearer a-token-of-my-own"

@@ -27,17 +27,23 @@ def gathered(size, converged, *values):
 
 def test_savings_by_hand():
     """Three runs with 16 used 10 less each than the default's mean, a failure 25: 5 J are saved, give or take."""
-    figures = by_batch_size(
-        [gathered(32, True, 90.0, 110.0), gathered(16, True, 90.0, 90.0, 90.0), gathered(8, False, 25.0)]
-    )
-    found = savings(figures, 32)
-    assert (found.recurrences, found.with_default, found.missed) == (5, 2, 1)
+    figures = [gathered(32, True, 90.0, 100.0, 110.0), gathered(16, True, 90.0, 90.0, 90.0), gathered(8, False, 25.0)]
+    found = savings(by_batch_size(figures), 32)
+    assert (found.recurrences, found.with_default, found.missed) == (6, 3, 1)
     assert found.energy.amount == pytest.approx(3 * 10 - 25)
-    assert found.energy.instead == pytest.approx(500.0)
-    # Student's t with one degree of freedom, the spread of 90 and 110, three runs that are replaced.
-    assert found.energy.half_width == pytest.approx(12.7062 * 200**0.5 * (3 + 9 / 2) ** 0.5, rel=1e-5)
+    assert found.energy.instead == pytest.approx(600.0)
+    # Student's t with two degrees of freedom, the spread of the three, and three runs that are replaced.
+    assert found.energy.half_width == pytest.approx(4.30265 * 10 * (3 + 9 / 3) ** 0.5, rel=1e-5)
     assert found.time.amount == pytest.approx(2 * found.energy.amount)
-    assert saved_texts(found, 3.6e6)["money saved"] == f"5.00 ± {found.energy.half_width:,.2f} (1.0%; it may be none)"
+    assert saved_texts(found, 3.6e6)["money saved"] == "5 ± 105 (0.8%; it may be none)"
+
+
+def test_two_runs_with_the_default_tell_no_spread():
+    """Two that are equal by chance would have none, and so seem to be sure: there is a figure without an interval."""
+    found = savings(by_batch_size([gathered(32, True, 100.0, 100.0), gathered(16, True, 90.0)]), 32)
+    assert (found.energy.amount, found.energy.half_width) == (pytest.approx(10.0), None)
+    text = "10 J (3.3%; too few runs with the default for an interval, which takes 3)"
+    assert saved_texts(found, None)["energy saved"] == text
 
 
 def test_the_interval_holds_what_it_promises():

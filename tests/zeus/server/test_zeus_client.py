@@ -52,8 +52,8 @@ def test_the_published_client(python_with_zeus, tmp_path, compat):
         ("Succeeded", False),
         ("Failed", None),
     ]
-    # 3 kJ and 3 s at 500 W, half and half.
-    assert [row["cost"] for row in rows] == [2250.0, 2250.0, None]
+    # 1.5 kJ and 3 s at 500 W, half and half.
+    assert [row["cost"] for row in rows] == [1500.0, 1500.0, None]
 
 
 def test_its_requests_as_they_are(tmp_path):

@@ -84,8 +84,9 @@ def still_counts(old: LenientJobSpec, new: LenientJobSpec, trial: Evidence) -> b
     """Whether what a trial has shown is still true of a job whose settings change.
 
     Nothing is once the target or the GPUs change. A trial that converged is still true while its batch size is there,
-    and it took no more epochs than are allowed; one that did not is no longer if it might now: with more epochs, or
-    under a higher bound. With fewer epochs it would have cost less. Costs are computed anew from time and energy.
+    and it took no more epochs than are allowed; one that did not is no longer if it might now: with more epochs, under
+    a higher bound, or, if it had epochs left, under one of other costs. With fewer epochs it would have cost less.
+    Costs are computed anew from time and energy.
     """
     if any(getattr(old, name) != getattr(new, name) for name in (*_TARGET, *_GPUS)):
         return False
@@ -98,7 +99,8 @@ def still_counts(old: LenientJobSpec, new: LenientJobSpec, trial: Evidence) -> b
     if trial.converged:
         return new.max_epochs >= old.max_epochs or (trial.epochs is not None and trial.epochs <= new.max_epochs)
     higher = old.beta_knob is not None and (new.beta_knob is None or new.beta_knob > old.beta_knob)
-    return new.max_epochs == old.max_epochs and not higher
+    bounded = old.beta_knob is not None and (trial.epochs is None or trial.epochs < old.max_epochs)
+    return new.max_epochs == old.max_epochs and not higher and not (bounded and old.eta_knob != new.eta_knob)
 
 
 def on_gpus_of(old: LenientJobSpec, new: LenientJobSpec) -> LenientJobSpec:

@@ -18,7 +18,8 @@ from bftrainer.zeus.server.tuned_job import TrialStatus, TunedJob
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
-    from bftrainer.zeus.server.store import JobStore, StoredJob, Transaction
+    from bftrainer.zeus.server.books.transaction import StoredJob, Transaction
+    from bftrainer.zeus.server.store import JobStore
 
 # Why a trial does not count.
 VOIDED, ARCHIVED = "Voided", "Archived"
@@ -130,8 +131,8 @@ class JobEditor:
                 }
                 transaction.change_costs(job_id, costs)
             self._relearn(transaction, job, new)
-            told = {name: [before.get(name), after[name]] for name in differ}
-            transaction.note(job_id, now, actor.name, "changed", settings=told, archived=archived)
+            changes = {name: [before.get(name), after[name]] for name in differ}
+            transaction.note(job_id, now, actor.name, "changed", settings=changes, archived=archived)
             return JobEdited(job=transaction.job(job_id), kept=_results(kept), archived=archived)
 
         return await self.service.change(work, job_id)
@@ -202,8 +203,8 @@ class JobEditor:
             for trial in trials:
                 transaction.copy_trial(trial)
             self._relearn(transaction, transaction.lock_job(name), new)
-            told = {"source": clone.job_id, "time_ratio": clone.time_ratio, "energy_ratio": clone.energy_ratio}
-            transaction.note(name, now, actor.name, "cloned", **told, spec=new.model_dump(mode="json"))
+            detail = {"source": clone.job_id, "time_ratio": clone.time_ratio, "energy_ratio": clone.energy_ratio}
+            transaction.note(name, now, actor.name, "cloned", **detail, spec=new.model_dump(mode="json"))
             return JobEdited(job=transaction.job(name), kept=len(trials), archived=0), True
 
         return await self.service.change(work, name)

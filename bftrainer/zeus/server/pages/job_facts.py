@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from bftrainer.report.intervals import Estimate
 from bftrainer.zeus.server.messages import few
-from bftrainer.zeus.server.pages.savings import J_PER_KWH, Saved, Savings
-from bftrainer.zeus.server.pages.trial_charts import si, two_digits
+from bftrainer.zeus.server.pages.savings import FEWEST, J_PER_KWH, Saved, Savings
+from bftrainer.zeus.server.pages.trial_charts import si
 from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
 
 
@@ -38,22 +38,21 @@ def saved_texts(saved: Savings, price_kwh: float | None) -> dict[str, str]:
     """
 
     def text(saved: Saved, amount: str) -> str:
-        """An amount with its interval, and its share of what it would have been."""
-        share = saved.amount / saved.instead if saved.instead else 0.0
-        return f"{amount} ({share:.1%}{'' if saved.certain else '; it may be none'})"
+        """An amount with its interval, its share of what it would have been, and what is to be said against it."""
+        return f"{amount} ({saved.amount / saved.instead if saved.instead else 0.0:.1%}{saved.doubt})"
 
     if saved.energy is None or saved.time is None:
-        few_runs = f"not known: {saved.with_default} of the 2 runs with the default that this takes"
+        few_runs = f"not known: {saved.with_default} of the {FEWEST} runs with the default that this takes"
         return {"energy saved": few_runs, "time saved": few_runs}
     energy, time = saved.energy, saved.time.times(1 / 3600)
     texts = {
         "energy saved": text(energy, f"{si(energy.amount, energy.half_width)}J"),
-        "time saved": text(time, f"{time.amount:,.4g} ± {two_digits(time.half_width)} h"),
+        "time saved": text(time, f"{si(time.amount, time.half_width)}h"),
     }
     if price_kwh is None:
         return texts
     money = energy.times(price_kwh / J_PER_KWH)
-    return texts | {"money saved": text(money, f"{money.amount:,.2f} ± {money.half_width:,.2f}")}
+    return texts | {"money saved": text(money, si(money.amount, money.half_width).rstrip())}
 
 
 def facts(job: JobSummary) -> dict[str, str]:

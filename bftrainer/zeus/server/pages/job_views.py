@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bftrainer.report.intervals import Estimate, estimate
+from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.messages import LenientJobSpec
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import page_queries as queries
@@ -15,7 +16,6 @@ from bftrainer.zeus.server.pages.next_choice import NextChoice, next_choice
 from bftrainer.zeus.server.pages.savings import Savings, SizeFigures, by_batch_size, savings
 from bftrainer.zeus.server.pages.trial_charts import Chart, Plotted, chart, series_of, si
 from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
-from bftrainer.zeus.server.store import Transaction
 
 TRIALS, RESULTS, RUNNING, EVENTS, EPOCHS = 100, 300, 20, 20, 1_000
 UNITS = {"cost": "J", "energy": "J", "time": "s", "metric": ""}

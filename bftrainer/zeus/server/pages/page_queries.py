@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bftrainer.extras import requiring
+from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.job_tables import EVENT, JOB, REPORT, TRIAL
 from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
-from bftrainer.zeus.server.store import Transaction
 from bftrainer.zeus.server.tuned_job import TrialStatus
 
 with requiring("The server needs", "server", "sqlalchemy"):

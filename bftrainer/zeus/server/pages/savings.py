@@ -63,30 +63,39 @@ def _estimate(row: Any, name: str) -> Estimate:
     return Estimate(mean, _quantile(min(number - 1, _FREEDOM)) * deviation / math.sqrt(number), number)
 
 
+# Runs with the default that its mean takes, and its spread, which two that are equal by chance would not have.
+FEWEST, FEWEST_FOR_SPREAD = 2, 3
+
+
 @dataclass(frozen=True, slots=True)
 class Saved:
     """What tuning has saved of a quantity, in its unit: `amount`, with a 95 % interval of plus or minus `half_width`.
 
     Parameters
     ----------
-    amount, half_width : float
+    amount : float
         What was saved, negative if more was used.
+    half_width : float or None
+        None where there are too few runs with the default to know their spread.
     instead : float
         What all would have used with the default.
     """
 
     amount: float
-    half_width: float
+    half_width: float | None
     instead: float
 
     @property
-    def certain(self) -> bool:
-        """Whether the interval leaves out 0."""
-        return abs(self.amount) > self.half_width
+    def doubt(self) -> str:
+        """What is to be said against it: that its interval is not known, or holds 0."""
+        if self.half_width is None:
+            return f"; too few runs with the default for an interval, which takes {FEWEST_FOR_SPREAD}"
+        return "" if abs(self.amount) > self.half_width else "; it may be none"
 
     def times(self, factor: float) -> Saved:
         """Convert to another unit."""
-        return Saved(self.amount * factor, self.half_width * factor, self.instead * factor)
+        half_width = None if self.half_width is None else self.half_width * factor
+        return Saved(self.amount * factor, half_width, self.instead * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ class Savings:
     missed : int
         Runs that missed it; what they used was used in vain.
     energy, time : Saved or None
-        In joules and seconds; None with fewer than two runs to take the default's mean and spread from.
+        In joules and seconds; None with fewer than `FEWEST` runs to take the default's mean from.
     """
 
     recurrences: int
@@ -128,12 +137,13 @@ def savings(figures: dict[int, SizeFigures], default: int) -> Savings:
 
     def saved(name: str) -> Saved | None:
         """Compare one quantity."""
-        if number < 2:
+        if number < FEWEST:
             return None
         mean, others = means[name], reached - number
         spent = sum(each.used[name] for each in figures.values())
-        # The mean's interval is t s / sqrt(n).
-        half_width = (mean.half_width or 0.0) * math.sqrt(number * others + others * others)
+        half_width = None
+        if number >= FEWEST_FOR_SPREAD and mean.half_width is not None:  # which is t s / sqrt(n)
+            half_width = mean.half_width * math.sqrt(number * others + others * others)
         return Saved(reached * mean.mean - spent, half_width, reached * mean.mean)
 
     return Savings(reached, number, missed, saved("energy"), saved("time"))

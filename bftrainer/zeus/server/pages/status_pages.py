@@ -23,12 +23,12 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
     from markupsafe import Markup
 
 from bftrainer.errors import UnknownJobError
+from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, few
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import job_facts, job_views, trial_charts
 from bftrainer.zeus.server.pages.page_queries import JobFilter, events, notes
 from bftrainer.zeus.server.pages.trial_charts import SERIES, si
-from bftrainer.zeus.server.store import Transaction
 from bftrainer.zeus.server.tuned_job import Stage
 
 JOBS, TOGETHER = 100, 8

@@ -17,9 +17,10 @@ with requiring("The server needs", "server", "sqlalchemy"):
 from bftrainer.errors import SettingsError, StoreUnavailableError, TuningError, TuningInputError
 from bftrainer.zeus.policies.bandit import Belief
 from bftrainer.zeus.policies.job import zeus_cost
+from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.database import Database, without_password
 from bftrainer.zeus.server.messages import OWN_SETTINGS, LenientJobSpec
-from bftrainer.zeus.server.store import JobStore, Transaction
+from bftrainer.zeus.server.store import JobStore
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
 
 _ARM = ("batch_size", "param_mean", "param_precision", "reward_precision", "num_observations")

@@ -1,0 +1,322 @@
+"""Operations of a transaction on jobs and trials in a database. No decision is made here."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from uuid import uuid4
+
+from bftrainer.errors import UnknownJobError
+from bftrainer.extras import requiring
+from bftrainer.zeus.policies.bandit import RewardLog
+from bftrainer.zeus.server import job_tables as tables
+from bftrainer.zeus.server.access import Actor
+from bftrainer.zeus.server.messages import LenientJobSpec, LenientTrainingResult
+from bftrainer.zeus.server.published.decision_log import LEVEL
+from bftrainer.zeus.server.state_messages import EpochRow, JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
+
+with requiring("The server needs", "server", "sqlalchemy"):
+    from sqlalchemy import Connection, Row, Select
+
+logger = logging.getLogger(__name__)
+
+# Number of jobs whose rewards stay in memory between reports; for other jobs they are read again from the trials.
+KEPT_JOBS = 1_000
+
+
+@dataclass(slots=True)
+class KeptRewards:
+    """Rewards of a job after a number of observations; unusable while a transaction adds to them."""
+
+    incarnation: str
+    observations: int = 0
+    rewards: dict[int, RewardLog] = field(default_factory=dict)
+    changing: bool = False
+
+
+@dataclass(slots=True)
+class StoredJob:
+    """A job that was read and is locked for the rest of the transaction."""
+
+    job_id: str
+    tuned: TunedJob
+    trials: int
+    observations: int
+    kept: KeptRewards | None
+    owner: str | None
+
+
+@lru_cache(maxsize=KEPT_JOBS)
+def _spec(text: str) -> LenientJobSpec:
+    return LenientJobSpec.model_validate_json(text)
+
+
+class Transaction:
+    """Reads and changes jobs and trials within one database transaction.
+
+    Parameters
+    ----------
+    connection : Connection
+        A connection whose transaction has begun.
+    kept : OrderedDict of str to KeptRewards
+        Rewards in memory, by job.
+
+    Raises
+    ------
+    UnknownJobError
+        By `lock_job`, `job`, `tuned` and `explorations`, if there is no such job.
+    """
+
+    def __init__(self, connection: Connection, kept: OrderedDict[str, KeptRewards]) -> None:
+        self._connection, self._kept = connection, kept
+        self._changing: list[KeptRewards] = []
+        self.said: list[str] = []
+
+    def find_spec(self, job_id: str) -> LenientJobSpec | None:
+        """Find a job by name, without locking it; None if there is none."""
+        row = self._connection.execute(tables.FIND_JOB, {"job": _name(job_id)}).first()
+        return None if row is None else _spec(row.spec)
+
+    def add_job(
+        self, job_id: str, tuned: TunedJob, now: float, owner: str | None, trials: int = 0, observations: int = 0
+    ) -> None:
+        """Insert a job; the transaction fails if a job of that name exists."""
+        values = {"job_id": job_id, "incarnation": uuid4().hex, "registered": now, "owner": owner}
+        spec = {"spec": tuned.spec.model_dump_json()}
+        self._connection.execute(tables.ADD_JOB, values | spec | _values(tuned, trials, observations))
+
+    def note(self, job_id: str, now: float, actor: str | None, kind: str, **detail: Any) -> None:
+        """Add an event to the history of a job, which is locked, or was just inserted or deleted."""
+        number = self._connection.execute(tables.LAST_EVENT, {"job": job_id}).scalar_one() + 1
+        values = {"job_id": job_id, "number": number, "time": now, "actor": actor, "kind": kind}
+        self._connection.execute(tables.ADD_EVENT, values | {"detail": json.dumps(detail, allow_nan=False)})
+
+    def events(self, job_id: str, after: int, limit: int) -> list[JobEvent]:
+        """List what was done to jobs of a name, deleted ones included, starting after the number `after`."""
+        values = {"job": _name(job_id), "after": after, "limit": limit}
+        rows = self._connection.execute(tables.EVENTS_AFTER, values)
+        return [JobEvent.model_validate({**row._mapping, "detail": json.loads(row.detail)}) for row in rows]
+
+    def lock_job(self, job_id: str, *, learning: bool = False) -> StoredJob:
+        """Read a job and lock it; other transactions that lock it wait.
+
+        Parameters
+        ----------
+        job_id : str
+            Name of the job.
+        learning : bool
+            Whether the transaction learns from a result, which needs the rewards.
+        """
+        row = self._job(job_id, tables.LOCK_JOB)
+        tuned = _tuned(row)
+        kept = None
+        # While batch sizes are pruned, the state itself holds the costs of the explorations.
+        if tuned.played or (learning and tuned.stage is Stage.MAB):
+            kept = self._rewards(row)
+            tuned.pruned.rewards = kept.rewards
+        return StoredJob(job_id, tuned, row.trials, row.observations, kept, row.owner)
+
+    def save_job(self, job: StoredJob, *, anew: bool = False) -> None:
+        """Write the changes of a locked job; `anew`: its settings too, and nobody may go on with rewards in memory."""
+        values = {"job": job.job_id} | _values(job.tuned, job.trials, job.observations)
+        if anew:
+            values |= {"incarnation": uuid4().hex, "spec": job.tuned.spec.model_dump_json()}
+        self._connection.execute(tables.SAVE_JOB, values)
+
+    def counted_trials(self, job_id: str) -> Sequence[Row[Any]]:
+        """List the trials that count, running ones included, by number; rows of the table."""
+        return self._connection.execute(tables.COUNTED_TRIALS, {"job": job_id}).all()
+
+    def delete_job(self, job_id: str, actor: Actor) -> bool:
+        """Delete a job with its trials, if the actor may; return whether it existed."""
+        row = self._connection.execute(tables.LOCK_JOB, {"job": _name(job_id)}).first()
+        if row is None:
+            return False
+        actor.check_owner(job_id, row.owner)
+        self._connection.execute(tables.DELETE_TRIALS, {"job": job_id})
+        self._connection.execute(tables.DELETE_JOB, {"job": job_id})
+        return True
+
+    def find_trial(self, job_id: str, number: int) -> Row[Any] | None:
+        """Find a trial by its number; return a row of the table."""
+        return self._connection.execute(tables.FIND_TRIAL, {"job": _name(job_id), "number": number}).first()
+
+    def find_request(self, job_id: str, request_id: str) -> Row[Any] | None:
+        """Find the trial that was handed out for a request; return a row of the table."""
+        return self._connection.execute(tables.FIND_REQUEST, {"job": job_id, "request": _name(request_id)}).first()
+
+    def add_trial(
+        self, job: StoredJob, size: int, kind: TrialType, now: float, request: str | None, lease_s: float | None
+    ) -> None:
+        """Insert the latest trial of a job, which is being handed out."""
+        values = {"job_id": job.job_id, "trial_number": job.trials, "batch_size": size, "type": kind.value}
+        times = {"started": now, "heard": now, "results_before": job.observations}
+        asked = {"request_id": request, "lease_s": lease_s, "status": TrialStatus.DISPATCHED.value}
+        self._connection.execute(tables.ADD_TRIAL, values | times | asked)
+
+    def copy_trial(self, row: Mapping[str, Any]) -> None:
+        """Insert a trial that comes from another database."""
+        self._connection.execute(tables.ADD_TRIAL, dict(row))
+
+    def change_costs(self, job_id: str, costs: Mapping[int, float]) -> None:
+        """Write the costs of trials, by number."""
+        if rows := [{"job": job_id, "number": number, "cost": cost} for number, cost in costs.items()]:
+            self._connection.execute(tables.CHANGE_TRIAL, rows)
+
+    def last_epochs(self, job_id: str) -> dict[int, int]:
+        """Find the last epoch that each trial of a job has reported, by number."""
+        rows = self._connection.execute(tables.LAST_EPOCHS, {"job": job_id})
+        return {row[0]: row[1] for row in rows}
+
+    def end_trial(self, job_id: str, number: int, status: TrialStatus, now: float, **result: Any) -> bool:
+        """End a trial if it is running; return whether it was."""
+        values = {"job": _name(job_id), "number": number, "status": status.value, "ended": now, **result}
+        return self._connection.execute(tables.SAVE_TRIAL, values).rowcount == 1
+
+    def change_trials(self, job_id: str, numbers: Iterable[int], **values: Any) -> None:
+        """Write the same values into trials."""
+        if rows := [{"job": job_id, "number": number, **values} for number in numbers]:
+            self._connection.execute(tables.CHANGE_TRIAL, rows)
+
+    def last_report(self, job_id: str, number: int) -> Row[Any] | None:
+        """Find what a trial reported by its latest epoch; return a row of the table."""
+        return self._connection.execute(tables.LAST_REPORT, {"job": job_id, "number": number}).first()
+
+    def add_report(self, result: LenientTrainingResult, now: float) -> None:
+        """Keep what a trial has reported."""
+        values = result.model_dump(include={"job_id", "trial_number", "time", "energy"})
+        metric = None if math.isnan(result.metric) else result.metric
+        self._connection.execute(
+            tables.ADD_REPORT, values | {"epoch": result.current_epoch, "metric": metric, "reported": now}
+        )
+
+    def reports(self, job_id: str, number: int, after: int, limit: int) -> list[EpochRow]:
+        """List what a trial reported by epoch, starting after the epoch `after`."""
+        values = {"job": _name(job_id), "number": number, "after": after, "limit": limit}
+        return [EpochRow.model_validate(row._mapping) for row in self._connection.execute(tables.REPORTS_AFTER, values)]
+
+    def end_abandoned(self, silent_since: float, now: float) -> int:
+        """End all trials that have not reported since `silent_since`; return how many."""
+        values = {"status": TrialStatus.FAILED.value, "ended": now, "silent_since": silent_since, "now": now}
+        return self._connection.execute(tables.ABANDONED, values).rowcount
+
+    def jobs(self, after: str | None, limit: int) -> list[JobSummary]:
+        """List jobs by name, starting after the name `after`."""
+        which, values = (tables.JOBS, {}) if after is None else (tables.JOBS_AFTER, {"after": _name(after)})
+        return [_summary(row) for row in self._connection.execute(which, {"limit": limit, **values})]
+
+    def job(self, job_id: str) -> JobSummary:
+        """Summarise a job."""
+        return _summary(self._job(job_id))
+
+    def tuned(self, job_id: str) -> TunedJob:
+        """Return the state of a job's tuning for display, with the rewards only if the next choice depends on them."""
+        tuned = _tuned(self._job(job_id))
+        if tuned.played:
+            self._add_rewards(job_id, 0, tuned.pruned.rewards)
+        return tuned
+
+    def _job(self, job_id: str, find: Select[Any] = tables.FIND_JOB) -> Row[Any]:
+        row = self._connection.execute(find, {"job": _name(job_id)}).first()
+        if row is None:
+            raise UnknownJobError(f"Unknown job {job_id}")
+        return row
+
+    def explorations(self, job_id: str) -> list[TrialRow]:
+        """List the results that the pruning of a job asked for, by trial number."""
+        return self._rows(tables.EXPLORATIONS, {"job": self._job(job_id).job_id})
+
+    def trials(self, job_id: str, after: int, limit: int) -> list[TrialRow]:
+        """List trials of a job by number, starting after the number `after`."""
+        return self._rows(tables.TRIALS_AFTER, {"job": _name(job_id), "after": after, "limit": limit})
+
+    def _rows(self, statement: Select[Any], values: Mapping[str, Any]) -> list[TrialRow]:
+        return [TrialRow.model_validate(row._mapping) for row in self._connection.execute(statement, values)]
+
+    def probe(self) -> None:
+        """Write something that is gone when the transaction ends."""
+        self._connection.execute(tables.ADD_PROBE)
+        self._connection.execute(tables.DELETE_PROBE)
+
+    def stages(self) -> dict[str, dict[str, int]]:
+        """Count jobs, their trials and results, by stage."""
+        rows = [dict(row._mapping) for row in self._connection.execute(tables.STAGES)]
+        return {row.pop("stage"): row for row in rows}
+
+    def select(self, statement: Select[Any], **values: Any) -> list[Row[Any]]:
+        """Run a query."""
+        return list(self._connection.execute(statement, values))
+
+    def summaries(self, statement: Select[Any]) -> list[JobSummary]:
+        """Summarise the jobs that a query finds."""
+        return [_summary(row) for row in self._connection.execute(statement)]
+
+    def say(self, lines: Callable[[], Iterable[str]]) -> None:
+        """Log lines once everything is on disk; they are made only if they are logged."""
+        if logger.isEnabledFor(LEVEL):
+            self.said += lines()
+
+    def learn(self, job: StoredJob) -> None:
+        """Prepare to add a reward to a locked job; call this before adding it."""
+        job.observations += 1
+        if job.kept is not None:
+            job.kept.changing = True
+            job.kept.observations = job.observations
+            self._changing.append(job.kept)
+
+    def committed(self) -> None:
+        """Let other transactions use the changed rewards; call this once everything is on disk."""
+        for kept in self._changing:
+            kept.changing = False
+
+    def _rewards(self, row: Row[Any]) -> KeptRewards:
+        """Return a job's rewards: those in memory, and those that other servers have added since."""
+        kept = self._kept.get(row.job_id)
+        if kept is None or kept.changing or kept.incarnation != row.incarnation or kept.observations > row.observations:
+            kept = self._kept[row.job_id] = KeptRewards(row.incarnation)
+        self._kept.move_to_end(row.job_id)
+        while len(self._kept) > KEPT_JOBS:
+            self._kept.popitem(last=False)
+        if kept.observations < row.observations:
+            kept.changing = True
+            self._add_rewards(row.job_id, kept.observations, kept.rewards)
+            kept.observations, kept.changing = row.observations, False
+        return kept
+
+    def _add_rewards(self, job_id: str, known: int, rewards: dict[int, RewardLog]) -> None:
+        for size, cost in self._connection.execute(tables.COSTS_SINCE, {"job": job_id, "known": known}).all():
+            rewards.setdefault(size, RewardLog()).append(-cost)
+
+
+def _values(tuned: TunedJob, trials: int, observations: int) -> dict[str, Any]:
+    return {
+        "state": json.dumps(tuned.to_dict(), allow_nan=False),
+        "stage": tuned.stage.value,
+        "trials": trials,
+        "observations": observations,
+        "min_cost": tuned.min_cost,
+        "min_cost_batch_size": tuned.min_cost_batch_size,
+    }
+
+
+def _name(text: str) -> str | None:
+    """Return a name that rows may have, else None: PostgreSQL accepts no NUL, so no job's name has one."""
+    return None if "\0" in text else text
+
+
+def _tuned(row: Row[Any]) -> TunedJob:
+    return TunedJob.from_dict(json.loads(row.state), _spec(row.spec), row.min_cost, row.min_cost_batch_size)
+
+
+def _summary(row: Row[Any]) -> JobSummary:
+    tuned = _tuned(row)
+    manager = tuned.pruned.manager
+    progress = {"exploring": manager.expecting, "remaining": manager.batch_sizes, "arms": tuned.arms()}
+    return JobSummary.model_validate({**row._mapping, "spec": tuned.spec, **progress})
