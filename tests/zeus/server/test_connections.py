@@ -61,10 +61,9 @@ class Application:
         while (await receive()).get("more_body"):
             pass
         path = scope["path"]
-        if path == "/wait":
-            self.begun.append(scope["client"])
-            while not self.go.is_set():
-                await asyncio.sleep(0.01)
+        self.begun.append(path)
+        while path == "/wait" and not self.go.is_set():
+            await asyncio.sleep(0.01)
         body = b"x" * 50_000_000 if path == "/much" else b"ok"
         length = (b"content-length", b"%d" % len(body))
         await send({"type": "http.response.start", "status": 200, "headers": [length]})
@@ -121,11 +120,13 @@ def test_requests_take_so_long_and_no_longer(monkeypatch, sent):
         assert [each[:3] for each in (first, *more)] == [b"200", b"408"][-1 - (sent[:3] == b"GET") :]
 
 
-@pytest.mark.usefixtures("hasty")
 def test_answers_are_read_in_time(monkeypatch):
     """Who does not read an answer is hung up on."""
-    with limited(monkeypatch) as (_, port), socket.create_connection(("127.0.0.1", port)) as line:
+    for name in ("ANSWER_S", "_LOOK_S"):
+        monkeypatch.setattr(connections, name, 0.1)
+    with limited(monkeypatch) as (app, port), socket.create_connection(("127.0.0.1", port)) as line:
         line.sendall(GET % b"/much")
+        until(lambda: app.begun)
         until(lambda: not connections._connections().all)
         assert len(answer(line)) < 50_000_000
 
