@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bftrainer.supervisor import die_with_parent
 from tests.harvest.slurm import NODES, Slurm
 from tests.waiting import until
 
@@ -69,6 +71,7 @@ class LiveHarvest:
                 stdout=stream,
                 stderr=stream,
                 stdin=subprocess.DEVNULL,
+                preexec_fn=partial(die_with_parent, os.getpid()),
             )
         return self.process
 
