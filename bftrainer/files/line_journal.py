@@ -75,7 +75,7 @@ class LineJournal:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             try:
                 self._resume(f"{kind}: {of}", f"{kind}: ")
-            except BaseException:
+            except BaseException:  # an interrupt too: nobody has the journal to close it
                 os.close(self._file)
                 raise
 

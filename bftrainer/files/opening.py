@@ -126,7 +126,7 @@ def open_file(path: Path) -> io.BufferedReader:
             _check_holes(path, raw, status)
             return raw
         is_stream = stat.S_ISFIFO(status.st_mode) or raw.isatty()
-    except BaseException:
+    except BaseException:  # an interrupt too: nobody has the file to close it
         raw.close()
         raise
     raw.close()

@@ -57,7 +57,7 @@ class SignedJournal:
                 self._open()
                 try:
                     self.signature = self._read()
-                except BaseException:
+                except BaseException:  # an interrupt too: nobody has the journal to close it
                     self._file.close()
                     raise
 

@@ -23,10 +23,10 @@ from bftrainer.harvest.pool_states import (
     nodes_of_carriers,
     slurm_pool,
 )
+from bftrainer.parallel import interrupts_held
 
 LIMIT_S = 30.0
 _MOST_BYTES = 1 << 26
-_ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 # They would change what is printed.
 _SETTINGS_OF_USERS = ("SINFO_", "SQUEUE_")
 
@@ -41,19 +41,18 @@ def answer(command: Sequence[str], limit_s: float = LIMIT_S, environ: Mapping[st
     """
     with open(os.memfd_create("answer"), "w+b") as out, open(os.memfd_create("fault"), "w+b") as err:
         process = None
-        # A signal that comes while the process is being made is handled when it can be killed.
-        usual = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        usual = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                process_group=0,
-                env={name: value for name, value in environ.items() if not name.startswith(_SETTINGS_OF_USERS)},
-                preexec_fn=partial(_prepared, usual),
-            )
-            signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+            with interrupts_held():  # until the process can be killed
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    process_group=0,
+                    env={name: value for name, value in environ.items() if not name.startswith(_SETTINGS_OF_USERS)},
+                    preexec_fn=partial(_prepared, usual),
+                )
             status = process.wait(limit_s)
         except (OSError, ValueError) as fault:
             raise PollError(f"{command[0]}: {getattr(fault, 'strerror', None) or fault}.") from None
@@ -64,7 +63,6 @@ def answer(command: Sequence[str], limit_s: float = LIMIT_S, environ: Mapping[st
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            signal.pthread_sigmask(signal.SIG_SETMASK, usual)
         out.seek(0)
         err.seek(0)
         said = err.read().decode(errors="replace").strip().splitlines()

@@ -125,6 +125,11 @@ def _most_nodes(value: object) -> int:
     return most
 
 
+def _is_text(value: object) -> bool:
+    """Whether it is text that can be written: bytes of an argument that are no text stand as surrogates."""
+    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value))
+
+
 def _check_curve(name: str, values: tuple[float, ...], length: int) -> None:
     if len(values) != length:
         raise InvalidTaskError(f"Expected {length} values of {name}, one per node count, got {len(values)}.")
@@ -229,7 +234,7 @@ class TaskSpec:
     def _check_types(self) -> None:
         for name in ("name", "group", "user"):
             value = getattr(self, name)
-            if not isinstance(value, str) and (value is not None or name == "name"):
+            if not _is_text(value) and (value is not None or name == "name"):
                 self._refuse(f"Expected {name} to be text, got {value!r}")
         if not isinstance(self.scaling, ScalingCurve):
             self._refuse(f"Expected scaling to be a ScalingCurve, got {self.scaling!r}")

@@ -84,8 +84,8 @@ def run_replay(
     try:
         made, replay_s = _timed(lambda: _recorded(given, observers, interrupted, checkpoints))
         (compared, bounded), baseline_s = _timed(partial(_others, given, made[0], interrupted, checkpoints))
-    except Exception:
-        refuse_changed(given.log.node)  # which explains any fault
+    except Exception:  # a node log that was changed meanwhile explains any fault
+        refuse_changed(given.log.node)
         raise
     refuse_changed(given.log.node)
     timings = _timings(given.load_s, replay_s, baseline_s, {} if checkpoints is None else checkpoints.earlier_s)

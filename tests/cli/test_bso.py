@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sqlite3
 
@@ -100,10 +101,14 @@ def test_names_are_no_formulas(tmp_path, sign):
         assert read(tmp_path / f"t{suffix}")["job_id"].to_pylist() == [f"'{name}" if suffix == ".csv" else name]
 
 
-def test_a_job_is_deleted(bso, running):
+def test_a_job_is_deleted(bso, running, monkeypatch):
     """Not without a yes."""
+    monkeypatch.setattr("sys.stdin", io.StringIO())
     spec = SPEC | {"job_id": "t-3"}
     httpx.post(f"{running}/jobs", json=spec, headers={"Authorization": f"Bearer {TOKEN}"})
+    refused = bso("delete", "t-3")
+    assert refused.status == 2
+    assert refused.err.splitlines()[1:] == ["Error: Expected a yes at a terminal, or --yes."]
     assert bso("delete", "t-3", "--yes").out == "Deleted t-3.\n"
     done = bso("delete", "t-3", "--yes")
     check_refusal(done)

@@ -35,6 +35,7 @@ def task(**changes):
         ({"deadline_s": math.inf}, "a finite deadline, got inf"),
         ({"deadline_s": "soon"}, "deadline_s to be a number, got 'soon'"),
         ({"user": 3}, "user to be text, got 3"),
+        ({"user": "\udcff"}, r"user to be text, got '\udcff'"),
         ({"scaling": None}, "scaling to be a ScalingCurve, got None"),
     ],
 )

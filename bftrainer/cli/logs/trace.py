@@ -210,7 +210,7 @@ def _pseudonyms(key_file: Path) -> Iterator[Pseudonyms]:
     key, is_new = read_or_make_key(key_file)
     try:
         yield Pseudonyms(key)
-    except BaseException:
+    except BaseException:  # an interrupt too leaves no key that nothing was written with
         if is_new:
             key_file.unlink(missing_ok=True)
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,6 +86,17 @@ def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClie
 
     with BatchSizeClient(server, given_token(token_file), retries=1) as client:
         yield client
+
+
+def confirm(question: str) -> None:
+    """Go on if whoever is at the terminal agrees; refuse where nobody is."""
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)  # after the question
+        raise click.UsageError("Expected a yes at a terminal, or --yes.") from None
 
 
 def find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
@@ -183,7 +195,7 @@ def delete(job_id: str, server: str | None, token_file: str | None, yes: bool) -
     with asking(server, token_file) as client:
         job = find_job(client, job_id)
         if not yes:
-            click.confirm(f"Delete {one_line(job_id)} with its {job.trials:,} trials?", abort=True, err=True)
+            confirm(f"Delete {one_line(job_id)} with its {job.trials:,} trials?")
         client.delete_job(job_id)
     click.echo(f"Deleted {one_line(job_id)}.")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli.zeus.bso import asking, find_job, server_options
+from bftrainer.cli.zeus.bso import asking, confirm, find_job, server_options
 from bftrainer.cli.zeus.zeus_options import SETTINGS, with_options
 from bftrainer.errors import SettingsError, nearest
 
@@ -130,8 +130,7 @@ def reset(job_id: str, yes: bool, server: str, token_file: str | None) -> None:
     with asking(server, token_file) as client:
         job = find_job(client, job_id)
         if not yes:
-            question = f"Have {one_line(job_id)} begin again, and archive its {job.observations:,} results?"
-            click.confirm(question, abort=True, err=True)
+            confirm(f"Have {one_line(job_id)} begin again, and archive its {job.observations:,} results?")
         _print_edited("Reset", client.reset_job(job_id))
 
 

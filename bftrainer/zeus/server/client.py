@@ -303,7 +303,10 @@ class BatchSizeClient:
         except (ValueError, RecursionError):
             body = None
         where = f"{self.server_url}{path}: {method} was answered {answer.status_code}"
-        return ServerRequestError(f"{where}: {_reason(body) or answer.reason_phrase}", answer.status_code)
+        why = _reason(body) or answer.reason_phrase
+        if answer.status_code == 401 and "Authorization" in self._http.headers:  # the server tells strangers no more
+            why += " The one that was given is unknown, revoked or over."
+        return ServerRequestError(f"{where}: {why}", answer.status_code)
 
 
 class Trial:

@@ -81,8 +81,8 @@ class GpuConfig(WireModel):
     gpu_model: str = Field(min_length=1)
 
 
-class TuningParams(WireModel):
-    """How a job is tuned, whatever it runs on.
+class LenientTuningParams(WireModel):
+    """How a job is tuned, whatever it runs on; unknown fields are ignored.
 
     Parameters
     ----------
@@ -138,6 +138,10 @@ class TuningParams(WireModel):
         return self
 
 
+class TuningParams(LenientTuningParams, _Strict):
+    """How a job is tuned, whatever it runs on: the fields of `LenientTuningParams`; others are refused."""
+
+
 # Settings that the published server does not know.
 OWN_SETTINGS = frozenset({"parallel_explorations"})
 _SPEC_EXAMPLE: dict[str, JsonValue] = (
@@ -148,12 +152,12 @@ _SPEC_EXAMPLE: dict[str, JsonValue] = (
 )
 
 
-class LenientJobSpec(TuningParams, GpuConfig):
+class LenientJobSpec(LenientTuningParams, GpuConfig):
     """A recurring job, its GPUs and how it is tuned, checked as little as by the published server."""
 
 
 class JobSpec(LenientJobSpec, _Strict):
-    """A recurring job, with the fields of `GpuConfig` and `TuningParams`; senseless values are refused."""
+    """A recurring job, with the fields of `GpuConfig` and `LenientTuningParams`; senseless values are refused."""
 
     model_config = ConfigDict(allow_inf_nan=False, json_schema_extra={"examples": [_SPEC_EXAMPLE]})
 

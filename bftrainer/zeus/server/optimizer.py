@@ -157,9 +157,11 @@ class ZeusBatchSizeOptimizer:
                 transaction.note(job_id, now, actor.name, "registered", spec=spec.model_dump(mode="json"))
                 return Registration(spec, True)
             if known.model_dump() != spec.model_dump():
-                raise JobMismatchError(
-                    "JobSpec doesn't match with existing jobSpec. Use a new job_id for different configuration"
-                )
+                message = "JobSpec doesn't match with existing jobSpec. Use a new job_id for different configuration"
+                if not self.published:
+                    differ = [name for name, value in spec.model_dump().items() if getattr(known, name) != value]
+                    message += f", or change the job; these differ: {', '.join(differ)}"
+                raise JobMismatchError(message)
             return Registration(known, False)
 
         return await self.service.change(work, job_id)

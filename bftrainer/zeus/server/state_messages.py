@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from bftrainer.zeus.server.messages import LenientJobSpec, WireModel
 
@@ -92,6 +95,11 @@ class EpochRow(WireModel):
     reported: float
 
 
+def _parsed(detail: object) -> object:
+    """Read what a row of the table has as text."""
+    return json.loads(detail) if isinstance(detail, str) else detail
+
+
 class JobEvent(WireModel):
     """What was done to a job.
 
@@ -114,7 +122,7 @@ class JobEvent(WireModel):
     time: float
     actor: str | None
     kind: str
-    detail: dict[str, Any]
+    detail: Annotated[dict[str, Any], BeforeValidator(_parsed)]
 
 
 class JobSummary(WireModel):

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
-from bftrainer.zeus.server import BatchSizeClient, JobSpec, TrainingResult, TrialId
+from bftrainer.zeus.server import BatchSizeClient, JobSpec, TrainingResult, TrialId, TuningParams
 from bftrainer.zeus.server.app import create_app
 from tests.zeus.server.support import SPEC, Within, in_folder
 
@@ -103,7 +103,9 @@ def test_what_the_server_refuses_is_told(tmp_path):
             client.predict("x")
         assert got.value.status == 400
         client.register_job(JobSpec(**SPEC))
-        with pytest.raises(ServerRequestError, match="answered 409: JobSpec doesn't match"):
+        with pytest.raises(
+            ServerRequestError, match=r"answered 409: JobSpec doesn't match .*; these differ: max_epochs$"
+        ):
             client.register_job(JobSpec(**SPEC | {"max_epochs": 7}))
         with pytest.raises(ServerRequestError, match="answered 404: Could not find the trial: job_id='t-1'"):
             client.end_trial(TrialId(job_id="t-1", batch_size=8, trial_number=7))
@@ -193,3 +195,5 @@ def test_answers_of_later_servers():
     assert client.predict("t-1") == TrialId(job_id="t-1", batch_size=8, trial_number=1)
     with pytest.raises(ValidationError, match=r"Unknown field 'max_epoch'\. Did you mean 'max_epochs'"):
         JobSpec(**SPEC, max_epoch=3)
+    with pytest.raises(ValidationError, match=r"Unknown field 'max_epoch'\. Did you mean 'max_epochs'"):
+        TuningParams(job_id_prefix="t", batch_sizes=[8], default_batch_size=8, max_epoch=3)

@@ -110,6 +110,8 @@ def test_the_client_gives_its_token(tmp_path, token_file):
         assert BatchSizeClient("http://s", TOKENS[0], transport=within).jobs() == []
         with pytest.raises(ServerRequestError, match=r"answered 401: Expected a bearer token\."):
             BatchSizeClient("http://s", transport=within).jobs()
+        with pytest.raises(ServerRequestError, match=r"token\. The one that was given is unknown, revoked or over\."):
+            BatchSizeClient("http://s", "0" * 32, transport=within).jobs()
 
 
 def test_the_document_tells_of_tokens(guarded, tmp_path):

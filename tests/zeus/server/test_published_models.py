@@ -167,7 +167,10 @@ def test_registered_jobs_have_names():
     """Without a name a job can be asked for, not be there; without GPUs it is only how it is tuned."""
     unnamed = {key: value for key, value in SPEC.items() if key != "job_id"}
     assert JobSpec(**unnamed).job_id is None
-    assert not hasattr(TuningParams(**SPEC), "max_power")
+    tuning = {key: SPEC[key] for key in SPEC if key in TuningParams.model_fields}
+    assert not hasattr(TuningParams(**tuning), "max_power")
+    with pytest.raises(ValidationError, match="Unknown field 'max_power'"):
+        TuningParams(**SPEC)
     for model in (CreatedJob, bso.JobParams):
         assert model(**SPEC).job_id == SPEC["job_id"]
         with pytest.raises(ValidationError, match="job_id"):

@@ -102,7 +102,7 @@ class Transaction:
         """List what was done to jobs of a name, deleted ones included, starting after the number `after`."""
         values = {"job": _name(job_id), "after": after, "limit": limit}
         rows = self._connection.execute(tables.EVENTS_AFTER, values)
-        return [JobEvent.model_validate({**row._mapping, "detail": json.loads(row.detail)}) for row in rows]
+        return [JobEvent.model_validate(row._mapping) for row in rows]
 
     def lock_job(self, job_id: str, *, learning: bool = False) -> StoredJob:
         """Read a job and lock it; other transactions that lock it wait.

@@ -166,7 +166,7 @@ def moments(transaction: Transaction, job_id: str) -> list[sa.Row[Any]]:
 def events(transaction: Transaction, job_id: str, before: int, limit: int) -> list[JobEvent]:
     """List what was done to jobs of a name, latest first, starting before the number `before`."""
     rows = transaction.select(_EVENTS, job=job_id, before=before, limit=limit)
-    return [JobEvent.model_validate({**row._mapping, "detail": json.loads(row.detail)}) for row in rows]
+    return [JobEvent.model_validate(row._mapping) for row in rows]
 
 
 def notes(transaction: Transaction, job_ids: Iterable[str]) -> dict[str, str]:

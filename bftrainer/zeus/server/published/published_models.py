@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from numpy.random import default_rng
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from bftrainer.zeus.server.messages import Counted, JobSpec, LenientJobSpec, LenientTrialId, TrialId, TuningParams
+from bftrainer.zeus.server.messages import (
+    Counted,
+    JobSpec,
+    LenientJobSpec,
+    LenientTrialId,
+    LenientTuningParams,
+    TrialId,
+)
 from bftrainer.zeus.server.state_messages import TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType
 
@@ -83,8 +90,8 @@ def _check_generator_state(state: str) -> str:
 _GeneratorState = Annotated[str, AfterValidator(_check_generator_state)]
 
 
-class JobParams(TuningParams):
-    """How a registered job is tuned: as `TuningParams`, with its name."""
+class JobParams(LenientTuningParams):
+    """How a registered job is tuned: as `LenientTuningParams`, with its name."""
 
     job_id: str
 
