@@ -283,11 +283,13 @@ class ServerRequestError(BatchSizeServerError):
     ----------
     status : int or None
         The HTTP status; None if there was no answer.
+    reason : str
+        What the server said, without where and to what; empty if it said nothing.
     """
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    def __init__(self, message: str, status: int | None = None, reason: str = "") -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.reason = status, reason
 
 
 class TrainingStoppedError(BatchSizeServerError):

@@ -201,6 +201,8 @@ def fault_text(error: Any, keys: Callable[[tuple[int | str, ...]], list[str]]) -
         Known keys of the table at a path.
     """
     path = error["loc"]
+    if not path:  # what a model says of several of its fields
+        return str(error["msg"]).removeprefix("Value error, ")
     key = str(path[-1])
     if error["type"] == "extra_forbidden":
         inside = "".join(f" in {part}" for part in path[:-1])

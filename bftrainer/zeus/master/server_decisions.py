@@ -41,9 +41,6 @@ def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobS
     TuningInputError
         If the policy is not the server's, or the server does not accept a value.
     """
-    from pydantic import ValidationError
-
-    from bftrainer.files.documents import fault_text, telling_fault
     from bftrainer.zeus.server.messages import JobSpec
 
     if not isinstance(policy, PruningGTSBatchSizeOptimizer):
@@ -70,9 +67,8 @@ def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobS
             number_of_gpus=hardware.count,
             gpu_model=hardware.model,
         )
-    except ValidationError as fault:
-        reason = fault_text(telling_fault(fault), lambda at: [])  # noqa: ARG005
-        raise TuningInputError(f"{job}: The server takes no such job: {reason}") from None
+    except TuningInputError as fault:
+        raise TuningInputError(f"{job}: The server takes no such job: {fault}") from None
 
 
 class ServerDecisions(Decisions):

@@ -303,10 +303,11 @@ class BatchSizeClient:
         except (ValueError, RecursionError):
             body = None
         where = f"{self.server_url}{path}: {method} was answered {answer.status_code}"
-        why = _reason(body) or answer.reason_phrase
+        reason = _reason(body)
+        why = reason or answer.reason_phrase
         if answer.status_code == 401 and "Authorization" in self._http.headers:  # the server tells strangers no more
             why += " The one that was given is unknown, revoked or over."
-        return ServerRequestError(f"{where}: {why}", answer.status_code)
+        return ServerRequestError(f"{where}: {why}", answer.status_code, reason)
 
 
 class Trial:
@@ -384,12 +385,13 @@ def _reason(body: object) -> str:
     if not isinstance(body, Mapping):
         return ""
     detail = body.get("detail")
-    return "; ".join(map(_fault, detail)) if isinstance(detail, list) else str(body.get("message") or detail or "")
+    return "; ".join(map(_fault, detail)) if isinstance(detail, list) else str(body.get("message") or "")
 
 
 def _fault(detail: object) -> str:
     """Describe one fault from FastAPI's list."""
     if not isinstance(detail, Mapping):
         return str(detail)
-    place = detail.get("loc")
-    return f"{'.'.join(map(str, place)) if isinstance(place, list) else place}: {detail.get('msg')}"
+    place, why = detail.get("loc"), str(detail.get("msg")).removeprefix("Value error, ")
+    named = ".".join(str(part) for part in place if part not in ("body", "query")) if isinstance(place, list) else place
+    return f"{named}: {why}" if named else why

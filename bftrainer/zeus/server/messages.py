@@ -14,12 +14,14 @@ from pydantic import (
     Field,
     JsonValue,
     StringConstraints,
+    ValidationError,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from bftrainer.errors import escaped, legible, suggestion
+from bftrainer.errors import TuningInputError, escaped, legible, suggestion
+from bftrainer.files.documents import fault_text, telling_fault
 
 # Names are keys of a database: MySQL's longest index takes 768 characters of four bytes.
 NAME_LENGTH = 400
@@ -53,6 +55,16 @@ class _Strict(BaseModel):
     """Refuses fields that it does not know, and says which is meant."""
 
     model_config = ConfigDict(extra="forbid")
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            fault = fault_text(telling_fault(error), lambda at: [])  # noqa: ARG005
+            raise TuningInputError(f"{type(self).__name__}: {fault}") from None
+
+    # So that pydantic does not call it for what it reads: a server answers all faults of a request.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @model_validator(mode="before")
     @classmethod

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from pydantic import ValidationError
 
-from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
+from bftrainer.errors import BftrainerError, ServerRequestError, SettingsError, TrainingStoppedError, TuningInputError
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TrainingResult, TrialId, TuningParams
 from bftrainer.zeus.server.app import create_app
 from tests.zeus.server.support import SPEC, Within, in_folder
@@ -193,7 +192,40 @@ def test_answers_of_later_servers():
     )
     assert client.register_job(JobSpec(**SPEC)) == JobSpec(**SPEC)
     assert client.predict("t-1") == TrialId(job_id="t-1", batch_size=8, trial_number=1)
-    with pytest.raises(ValidationError, match=r"Unknown field 'max_epoch'\. Did you mean 'max_epochs'"):
-        JobSpec(**SPEC, max_epoch=3)
-    with pytest.raises(ValidationError, match=r"Unknown field 'max_epoch'\. Did you mean 'max_epochs'"):
-        TuningParams(job_id_prefix="t", batch_sizes=[8], default_batch_size=8, max_epoch=3)
+
+
+def test_mistakes_are_errors_of_one_kind(tmp_path):
+    """Wrong settings, a server that is down, a wrong token, a refused report: a line each, and one class to catch."""
+    sizes = {"job_id_prefix": "t", "batch_sizes": [8], "default_batch_size": 8}
+    trial = TrialId(job_id="t-1", batch_size=16, trial_number=1).model_dump()
+    tokens = tmp_path / "tokens"
+    tokens.write_text("t" * 16)
+    with client_of(tmp_path) as client, client_of(tmp_path, token_file=str(tokens)) as closed:
+        client.register_job(JobSpec(**SPEC))
+        client.predict("t-1")
+        reported = {"time": 1.0, "metric": 0.1, "current_epoch": 1}
+        mistakes = {
+            "JobSpec: Unknown field 'max_epoch'. Did you mean 'max_epochs'?": lambda: JobSpec(**SPEC, max_epoch=3),
+            "TuningParams: max_epochs: Input should be greater than 0, got 0.": lambda: TuningParams(
+                **sizes, max_epochs=0
+            ),
+            "TuningParams: Expected default_batch_size among batch_sizes [8], got 9.": lambda: TuningParams(
+                **sizes | {"default_batch_size": 9}
+            ),
+            "TrainingResult: time: Input should be greater than or equal to 0, got -1.": lambda: TrainingResult(
+                **trial | reported | {"time": -1, "energy": 1.0}
+            ),
+            "http://127.0.0.1:9: No answer from a batch-size server: [Errno 111] Connection refused.": BatchSizeClient(
+                "http://127.0.0.1:9", retries=0
+            ).jobs,
+            "http://server/state/jobs: GET was answered 401: Expected a bearer token.": closed.jobs,
+            "http://server/report: POST was answered 422: energy: Expected at most 110 J in 1 s at 100 W, got 1e+09.": (
+                lambda: client.report(TrainingResult(**trial | reported | {"energy": 1e9}))
+            ),
+        }
+        for message, mistake in mistakes.items():
+            with pytest.raises(BftrainerError) as caught:
+                mistake()
+            assert str(caught.value) == message
+            assert isinstance(caught.value, ServerRequestError if "http:" in message else TuningInputError)
+            assert caught.value.__suppress_context__ or caught.value.__context__ is None  # no second traceback
