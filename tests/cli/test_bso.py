@@ -191,8 +191,8 @@ def test_a_trial_is_voided(bso):
     done = bso("void", "t-1", "10", "--reason", "why not")
     assert (done.status, done.out) == (0, "Voided trial 10 of t-1, which is in stage MAB now.\n")
     refused = bso("void", "t-1", "99", "--reason", "why not")
-    check_refusal(refused, 1)
-    assert "Could not find trial 99 of job t-1" in refused.err
+    check_refusal(refused)
+    assert refused.err == "Error: Could not find trial 99 of job t-1\n"
 
 
 def test_jobs_are_changed_cloned_and_reset(bso):
@@ -214,6 +214,33 @@ def test_jobs_are_changed_cloned_and_reset(bso):
         check_refusal(refused)
         assert message in refused.err
     assert bso("delete", "t-3", "--yes").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("change t-1 --set max_power=-1", "--set max_power=-1: Input should be greater than 0."),
+        (
+            "change t-1 --set max_powr=3",
+            "--set max_powr=3: Expected a setting that can change, got 'max_powr'. Did you",
+        ),
+        ("change t-1 --set batch_sizes=[8,9]", "--set: Expected default_batch_size among batch_sizes [8, 9], got 16."),
+        ("change t-1 --add 5000000000", "--add: Input should be less than or equal to 2147483647."),
+        ("clone t-1 t-4 --set beta_knob=0", "--set beta_knob=0: Input should be greater than 0."),
+        ("clone t-1 t-4 --time-ratio -1", "--time-ratio: Input should be greater than 0."),
+        ("clone t-1 t-2 --set max_epochs=7", "Expected a new name, got 't-2', a job with other settings."),
+        ("clone t-1 x" + 400 * "x", "NEW: String should have at most 400 characters."),
+        ("void t-1 99999999999 --reason why", "TRIAL: Input should be less than or equal to 2147483647."),
+        ("void t-1 1 --reason=", "--reason: String should have at least 1 character."),
+        ("note t-1 x" + 500 * "x", "TEXT: String should have at most 500 characters."),
+        ("show t" + 400 * "x", "JOB: String should have at most 400 characters."),
+    ],
+)
+def test_what_the_server_refuses(bso, words, said):
+    """What was typed is at fault: status 2, and the option or argument and why, not which request said it."""
+    refused = bso(*words.split())
+    check_refusal(refused)
+    assert refused.err.startswith(f"Error: {said}")
 
 
 def test_tokens_are_added_and_revoked(call, here, running):
@@ -238,6 +265,8 @@ def test_tokens_are_added_and_revoked(call, here, running):
         (("add", "bob", "--role", "trainr"), "Unknown role 'trainr'. Did you mean 'trainer'?"),
         (("add", "no-such-user-here", "--local"), "Expected a user of this machine, got 'no-such-user-here'."),
         (("add", "b ob"), "Expected a user's name of at most 64 letters"),
+        (("add", "bob", "--days", "nan"), "--days: Expected at most 36,525, got nan;"),
+        (("add", "bob", "--days", "1e10"), "--days: Expected at most 36,525, got 1e+10;"),
     ):
         done = token_command(*words)
         check_refusal(done)

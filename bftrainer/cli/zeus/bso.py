@@ -36,7 +36,7 @@ _COMMANDS = {
     "export": ("bftrainer.cli.zeus.bso", "export", "Write a job's trials to a file."),
     "import": ("bftrainer.cli.zeus.bso", "import_zeus", "Move the jobs of a Zeus database over."),
     "jobs": ("bftrainer.cli.zeus.bso", "jobs", "List a server's jobs."),
-    "note": ("bftrainer.cli.zeus.bso_edits", "note", "Put a note on a job."),
+    "note": ("bftrainer.cli.zeus.bso_edits", "note_job", "Put a note on a job."),
     "quickstart": ("bftrainer.cli.zeus.quickstart", "quickstart", "Train a sample job, and see a batch size chosen."),
     "reset": ("bftrainer.cli.zeus.bso_edits", "reset", "Have a job begin again."),
     "serve": ("bftrainer.cli.zeus.bso", "serve", "Serve batch sizes to recurring training jobs."),
@@ -81,11 +81,39 @@ def _database_option(what: str) -> Callable[[Any], Any]:
 
 @contextmanager
 def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClient]:
-    """Open a client of the server that the options name."""
+    """Open a client of the server that the options name.
+
+    Raises
+    ------
+    SettingsError
+        If the server refuses what was given; it names the option or argument.
+    """
     from bftrainer.zeus.server import BatchSizeClient
 
     with BatchSizeClient(server, given_token(token_file), retries=1) as client:
-        yield client
+        try:
+            yield client
+        except ServerRequestError as error:
+            if error.status not in _REFUSED or not error.reason:
+                raise
+            raise SettingsError(_of_options(error.reason)) from None
+
+
+# Statuses of answers to what was given: something unknown, another job's name, a value that cannot be.
+_REFUSED = (404, 409, 422)
+
+
+def _of_options(reason: str) -> str:
+    """What a server says of a field of a request, said of the option or argument that it comes from."""
+    ctx = click.get_current_context()
+    field, _, why = reason.partition(": ")
+    name, _, setting = field.partition(".")
+    param = next((each for each in ctx.command.params if each.name == name), None)
+    if param is None:
+        return reason
+    shown = max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
+    typed = next((f" {each}" for each in ctx.params.get("settings", ()) if each.startswith(f"{setting}=")), "")
+    return f"{shown}{typed if name == 'settings' else ''}: {why}{'' if why.endswith(('.', '?')) else '.'}"
 
 
 def confirm(question: str) -> None:

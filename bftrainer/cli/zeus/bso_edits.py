@@ -15,6 +15,7 @@ from bftrainer.errors import SettingsError, nearest
 if TYPE_CHECKING:
     from bftrainer.zeus.server.state_messages import JobEdited
 
+_SIZE = click.IntRange(min=1)
 _settings_option = click.option(
     "--set",
     "settings",
@@ -49,13 +50,13 @@ def _print_edited(what: str, edited: JobEdited) -> None:
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso change my-job --add 256 --set max_epochs=50")
 @click.argument("job_id", metavar="JOB")
 @_settings_option
-@click.option("--add", metavar="BATCH_SIZE", type=click.IntRange(min=1), multiple=True, help="Batch size to add.")
-@click.option("--remove", metavar="BATCH_SIZE", type=click.IntRange(min=1), multiple=True, help="Batch size to remove.")
+@click.option("--add", "add_batch_sizes", metavar="BATCH_SIZE", type=_SIZE, multiple=True, help="Batch size to add.")
+@click.option("--remove", metavar="BATCH_SIZE", type=_SIZE, multiple=True, help="Batch size to remove.")
 @server_options
 def change(
     job_id: str,
     settings: tuple[str, ...],
-    add: tuple[int, ...],
+    add_batch_sizes: tuple[int, ...],
     remove: tuple[int, ...],
     server: str,
     token_file: str | None,
@@ -65,14 +66,14 @@ def change(
     --set, --add and --remove may be given several times.
     """
     values = _parsed(settings)
-    if not (values or add or remove):
+    if not (values or add_batch_sizes or remove):
         raise SettingsError("Expected a change: --set, --add or --remove.")
     with asking(server, token_file) as client:
         known = find_job(client, job_id).spec.batch_sizes
         for size in remove:
             if size not in known:
                 raise SettingsError(f"--remove: Expected a batch size of {job_id!r}, got {size}.{nearest(size, known)}")
-        _print_edited("Changed", client.change_job(job_id, add=add, remove=remove, **values))
+        _print_edited("Changed", client.change_job(job_id, add=add_batch_sizes, remove=remove, **values))
 
 
 @click.command(
@@ -136,30 +137,30 @@ def reset(job_id: str, yes: bool, server: str, token_file: str | None) -> None:
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso void my-job 17 --reason 'broken meter'")
 @click.argument("job_id", metavar="JOB")
-@click.argument("trial", metavar="TRIAL", type=click.IntRange(min=1))
+@click.argument("trial_number", metavar="TRIAL", type=click.IntRange(min=1))
 @click.option("--reason", required=True, help="Why; the job's history keeps it.")
 @server_options
-def void(job_id: str, trial: int, reason: str, server: str, token_file: str | None) -> None:
+def void(job_id: str, trial_number: int, reason: str, server: str, token_file: str | None) -> None:
     """Have a trial of a job count for nothing: what is known of the job is learned anew from its other trials."""
     from bftrainer.files.opening import one_line
 
     with asking(server, token_file) as client:
         find_job(client, job_id)
-        job = client.void_trial(job_id, trial, reason)
-    click.echo(f"Voided trial {trial} of {one_line(job_id)}, which is in stage {job.stage} now.")
+        job = client.void_trial(job_id, trial_number, reason)
+    click.echo(f"Voided trial {trial_number} of {one_line(job_id)}, which is in stage {job.stage} now.")
 
 
 @click.command(
-    context_settings=SETTINGS, epilog="Example: bftrainer bso note my-job 'Ask Ann before changing the target.'"
+    "note", context_settings=SETTINGS, epilog="Example: bftrainer bso note my-job 'Ask Ann before changing the target.'"
 )
 @click.argument("job_id", metavar="JOB")
-@click.argument("text", metavar="TEXT")
+@click.argument("note", metavar="TEXT")
 @server_options
-def note(job_id: str, text: str, server: str, token_file: str | None) -> None:
+def note_job(job_id: str, note: str, server: str, token_file: str | None) -> None:
     """Put a note on a job, which its page shows, in place of the one before; an empty one removes it."""
     from bftrainer.files.opening import one_line
 
     with asking(server, token_file) as client:
         find_job(client, job_id)
-        client.note_job(job_id, text)
-    click.echo(f"{'Noted on' if text.strip() else 'Removed the note on'} {one_line(job_id)}.")
+        client.note_job(job_id, note)
+    click.echo(f"{'Noted on' if note.strip() else 'Removed the note on'} {one_line(job_id)}.")

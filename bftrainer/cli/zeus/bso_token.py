@@ -14,6 +14,7 @@ from bftrainer.cli._shared.stdio import print_table
 from bftrainer.cli.zeus.zeus_options import FILE, SETTINGS
 from bftrainer.errors import SettingsError
 
+_MOST_DAYS = 36_525  # a century
 _HERE = "bftrainer.cli.zeus.bso_token"
 _COMMANDS = {
     "add": (_HERE, "add", "Let a user in."),
@@ -62,6 +63,10 @@ def add(user: str, role: str, days: float | None, local: bool, path: Path | None
     """Let USER in: print a new token, which is kept nowhere but in its digest."""
     from bftrainer.zeus.server.access import add_grant, role_named
 
+    if days is not None and not days <= _MOST_DAYS:
+        raise SettingsError(
+            f"--days: Expected at most {_MOST_DAYS:,}, got {days:g}; without it a token is good for ever."
+        )
     uid = None
     if local:
         try:
