@@ -222,7 +222,7 @@ def test_jobs_are_changed_cloned_and_reset(bso):
         ("change t-1 --set max_power=-1", "--set max_power=-1: Input should be greater than 0."),
         (
             "change t-1 --set max_powr=3",
-            "--set max_powr=3: Expected a setting that can change, got 'max_powr'. Did you",
+            "--set max_powr=3: Expected a setting that can change, got 'max_powr'.",
         ),
         ("change t-1 --set batch_sizes=[8,9]", "--set: Expected default_batch_size among batch_sizes [8, 9], got 16."),
         ("change t-1 --add 5000000000", "--add: Input should be less than or equal to 2147483647."),

@@ -64,9 +64,7 @@ def add(user: str, role: str, days: float | None, local: bool, path: Path | None
     from bftrainer.zeus.server.access import add_grant, role_named
 
     if days is not None and not days <= _MOST_DAYS:
-        raise SettingsError(
-            f"--days: Expected at most {_MOST_DAYS:,}, got {days:g}; without it a token is good for ever."
-        )
+        raise SettingsError(f"--days: Expected at most {_MOST_DAYS:,}, got {days:g}; without it, tokens hold for ever.")
     uid = None
     if local:
         try:
