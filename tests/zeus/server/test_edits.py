@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 from bftrainer.zeus.server.books.job_changes import Evidence, changed_spec, still_counts
-from bftrainer.zeus.server.messages import JobSpec
+from bftrainer.zeus.server.books.job_editor import JobEditor
+from bftrainer.zeus.server.messages import JobSpec, TrialVoid
+from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.store import open_store
+from bftrainer.zeus.server.tuned_job import TunedJob
 from tests.zeus.server.books import check_books
 from tests.zeus.server.support import SPEC, run, serving
 
@@ -79,6 +86,34 @@ def test_nonsense_that_was_believed_is_taken_back(tmp_path):
         assert (job(client)["min_cost"], job(client)["remaining"]) == (None, [8, 16, 32])
         trial, verdict = run(client, "t-1", 100.0)
         assert (trial["batch_size"], verdict["converged"]) == (16, True)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_others_are_answered_while_a_job_is_made_anew(kind, tmp_path, monkeypatch, request):
+    """However long that takes, it is not done in the event loop: another job is read meanwhile."""
+    url = url_of(tmp_path) if kind == "sqlite" else request.getfixturevalue(kind)
+    begun, answered, replayed = threading.Event(), threading.Event(), TunedJob.replayed
+
+    def waiting(*words, **options):
+        begun.set()
+        assert answered.wait(60)
+        return replayed(*words, **options)
+
+    async def live():
+        async with open_store(url) as store:
+            optimizer, editor = ZeusBatchSizeOptimizer(store), JobEditor(store)
+            for name in ("t-anew", "t-other"):
+                await optimizer.register_job(JobSpec(**SPEC | {"job_id": name}))
+            await optimizer.predict("t-anew")
+            void = TrialVoid(job_id="t-anew", trial_number=1, reason="why not")
+            voiding = asyncio.create_task(editor.void_trial(void))
+            await asyncio.to_thread(begun.wait, 60)
+            assert (await store.look(lambda transaction: transaction.job("t-other"))).trials == 0
+            answered.set()
+            assert (await voiding).exploring is None
+
+    monkeypatch.setattr(TunedJob, "replayed", waiting)
+    asyncio.run(live())
 
 
 def test_what_cannot_be_voided(client):

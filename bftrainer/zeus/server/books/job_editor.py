@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import JobMismatchError, UnknownTrialError
@@ -121,15 +122,10 @@ class JobEditor:
             if not differ:
                 return JobEdited(job=transaction.job(job_id), kept=_results(trials), archived=0)
             epochs = transaction.last_epochs(job_id)
-            kept = [trial for trial in trials if still_counts(old, new, _evidence(trial, epochs))]
+            kept = transaction.apart(lambda: _still_counting(old, new, trials, epochs))
             archived = self._archive(transaction, job_id, trials, kept)
             if old.eta_knob != new.eta_knob:
-                costs = {
-                    trial.trial_number: zeus_cost(trial.energy, trial.time, new.eta_knob, new.max_power)
-                    for trial in kept
-                    if trial.observation is not None
-                }
-                transaction.change_costs(job_id, costs)
+                transaction.change_costs(job_id, _costs(new, kept))
             self._relearn(transaction, job, new)
             changes = {name: [before.get(name), after[name]] for name in differ}
             transaction.note(job_id, now, actor.name, "changed", settings=changes, archived=archived)
@@ -200,8 +196,7 @@ class JobEditor:
             trials = self._translated(transaction, clone, old, new)
             seed = secrets.randbits(63) if new.mab_seed is None else new.mab_seed
             transaction.add_job(name, TunedJob.new(new, seed), now, actor.name, len(trials), len(trials))
-            for trial in trials:
-                transaction.copy_trial(trial)
+            transaction.copy_trials(trials)
             self._relearn(transaction, transaction.lock_job(name), new)
             detail = {"source": clone.job_id, "time_ratio": clone.time_ratio, "energy_ratio": clone.energy_ratio}
             transaction.note(name, now, actor.name, "cloned", **detail, spec=new.model_dump(mode="json"))
@@ -215,24 +210,8 @@ class JobEditor:
         """List the results of another job that are true of a new one, as its first trials."""
         if clone.time_ratio is None:
             return []
-        energy_ratio = clone.energy_ratio or clone.time_ratio * new.max_power / old.max_power
-        epochs, there = transaction.last_epochs(clone.job_id), on_gpus_of(old, new)
-        trials = [trial for trial in transaction.counted_trials(clone.job_id) if trial.observation is not None]
-        rows: list[dict[str, Any]] = []
-        for trial in sorted(trials, key=lambda trial: int(trial.observation)):
-            if not still_counts(there, new, _evidence(trial, epochs)):
-                continue
-            time_s, energy_j = trial.time * clone.time_ratio, trial.energy * energy_ratio
-            place = len(rows) + 1
-            used = {
-                "time": time_s,
-                "energy": energy_j,
-                "cost": zeus_cost(energy_j, time_s, new.eta_knob, new.max_power),
-            }
-            own = {"job_id": new.job_id, "trial_number": place, "observation": place, "results_before": place - 1}
-            same = {name: trial._mapping[name] for name in _COPIED}
-            rows.append(same | own | used | {"inherited": True})
-        return rows
+        trials, epochs = transaction.counted_trials(clone.job_id), transaction.last_epochs(clone.job_id)
+        return transaction.apart(lambda: _rows_of_clone(clone, old, new, trials, epochs))
 
     @staticmethod
     def _archive(transaction: Transaction, job_id: str, trials: Sequence[Row[Any]], kept: Sequence[Row[Any]]) -> int:
@@ -246,11 +225,42 @@ class JobEditor:
         """Make a job's state anew from the trials that count."""
         seed = job.tuned.seed if spec.mab_seed is None else spec.mab_seed
         trials = transaction.counted_trials(job.job_id)
-        job.tuned = TunedJob.replayed(spec, seed, trials, published=self.published)
+        replay = partial(TunedJob.replayed, spec, seed, trials, published=self.published)
+        job.tuned = transaction.apart(replay)
         transaction.save_job(job, anew=True)
 
 
 _COPIED = ("batch_size", "type", "status", "started", "heard", "ended", "converged")
+
+
+def _rows_of_clone(
+    clone: JobClone, old: LenientJobSpec, new: LenientJobSpec, trials: Sequence[Row[Any]], epochs: Mapping[int, int]
+) -> list[dict[str, Any]]:
+    """Translate the results of a job that are true of its clone, in their order."""
+    time_ratio = clone.time_ratio or 1.0
+    energy_ratio = clone.energy_ratio or time_ratio * new.max_power / old.max_power
+    ended = [trial for trial in trials if trial.observation is not None]
+    still = _still_counting(on_gpus_of(old, new), new, ended, epochs)
+    rows: list[dict[str, Any]] = []
+    for place, trial in enumerate(sorted(still, key=lambda trial: int(trial.observation)), start=1):
+        time_s, energy_j = trial.time * time_ratio, trial.energy * energy_ratio
+        cost_j = zeus_cost(energy_j, time_s, new.eta_knob, new.max_power)
+        own = {"job_id": new.job_id, "trial_number": place, "observation": place, "results_before": place - 1}
+        used = {"time": time_s, "energy": energy_j, "cost": cost_j, "inherited": True}
+        rows.append({name: trial._mapping[name] for name in _COPIED} | own | used)
+    return rows
+
+
+def _still_counting(
+    old: LenientJobSpec, new: LenientJobSpec, trials: Sequence[Row[Any]], epochs: Mapping[int, int]
+) -> list[Row[Any]]:
+    return [trial for trial in trials if still_counts(old, new, _evidence(trial, epochs))]
+
+
+def _costs(spec: LenientJobSpec, trials: Sequence[Row[Any]]) -> Iterator[tuple[int, float]]:
+    for trial in trials:
+        if trial.observation is not None:
+            yield trial.trial_number, zeus_cost(trial.energy, trial.time, spec.eta_knob, spec.max_power)
 
 
 def _results(trials: Sequence[Row[Any]]) -> int:
