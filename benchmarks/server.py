@@ -172,10 +172,11 @@ async def _fill(url: str, jobs: dict[str, int], seed: int) -> None:
                 """Multiply the last trial."""
                 job = transaction.lock_job(job_id)
                 (last,) = transaction.trials(job_id, _REAL - 1, 1)
-                for number in range(_REAL + 1, trials + 1):
-                    used = {"trial_number": number, "observation": number, "results_before": number - 1}
-                    used |= {"cost": (last.cost or 0.0) + number % 7}
-                    transaction.copy_trial(last.model_dump() | used)
+                row, cost = last.model_dump(), last.cost or 0.0
+                transaction.copy_trials(
+                    row | {"trial_number": n, "observation": n, "results_before": n - 1, "cost": cost + n % 7}
+                    for n in range(_REAL + 1, trials + 1)
+                )
                 job.trials = job.observations = max(trials, _REAL)
                 transaction.save_job(job)
 

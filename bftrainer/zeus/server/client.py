@@ -16,7 +16,7 @@ from bftrainer.extras import require_extra
 from bftrainer.zeus.lease import LEASE_S, Lease
 from bftrainer.zeus.server.local_server import SOCKET_SCHEME, find_address, find_token
 from bftrainer.zeus.server.messages import JobSpec, ReportResponse, TrainingResult, TrialId
-from bftrainer.zeus.server.state_messages import JobEdited, JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import JobEdited, JobSummary, JobVoided, TrialRow
 
 if TYPE_CHECKING:
     import httpx
@@ -39,7 +39,7 @@ def _answer(kind: type[T]) -> TypeAdapter[T]:
 
 _SPEC, _TRIAL = _answer(JobSpec), _answer(TrialId)
 _VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
-_EDITED = TypeAdapter(JobEdited)
+_EDITED, _VOIDED = TypeAdapter(JobEdited), TypeAdapter(JobVoided)
 _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 _TRIAL_FIELDS = set(TrialId.model_fields)
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
@@ -147,17 +147,17 @@ class BatchSizeClient:
         return self._read(_VERDICT, self._send("POST", "/report", json=result.model_dump()))
 
     def heartbeat(self, trial: TrialId) -> None:
-        """Say that a trial is running, which renews its lease; status 400 if it was ended."""
+        """Say that a trial is running, which renews its lease; status 400 if it was ended without a result."""
         self._send("POST", "/trials/heartbeat", json=trial.model_dump(include=_TRIAL_FIELDS))
 
     def end_trial(self, trial: TrialId) -> None:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
         self._send("PATCH", "/trials", json=trial.model_dump(include=_TRIAL_FIELDS))
 
-    def void_trial(self, job_id: str, number: int, reason: str) -> JobSummary:
-        """Have a trial count for nothing; return the job as it is without it."""
+    def void_trial(self, job_id: str, number: int, reason: str) -> JobVoided:
+        """Have a trial count for nothing; return the job as it is without it, and which trials its cost has stopped."""
         void = {"job_id": job_id, "trial_number": number, "reason": reason}
-        return self._read(_JOB, self._send("POST", "/trials/void", json=void))
+        return self._read(_VOIDED, self._send("POST", "/trials/void", json=void))
 
     def change_job(
         self, job_id: str, *, add: Iterable[int] = (), remove: Iterable[int] = (), **settings: Any

@@ -43,7 +43,7 @@ from bftrainer.zeus.server.messages import (
     TrialVoid,
 )
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.state_messages import EpochRow, JobEdited, JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import EpochRow, JobEdited, JobEvent, JobSummary, JobVoided, TrialRow
 from bftrainer.zeus.server.store import JobStore
 
 __all__ = ["actor_of", "api", "edits", "operations", "state"]
@@ -189,12 +189,12 @@ def edits() -> APIRouter:
 
     @router.post("/trials/heartbeat", response_model=None, responses={200: {"model": None}, **_responses(404)})
     async def heartbeat(request: Request, trial: TrialId) -> Response:
-        """Say that a trial is running, which renews its lease."""
+        """Say that a trial is running, which renews its lease; of one that has a result nothing changes."""
         actor_of(request, trial)
         await _optimizer(request).hear(trial)
         return Response(**_NULL)
 
-    @router.post("/trials/void", response_model=JobSummary, responses=_responses(404))
+    @router.post("/trials/void", response_model=JobVoided, responses=_responses(404))
     async def void_trial(request: Request, void: TrialVoid) -> Response:
         """Have a trial count for nothing: what is known is learned anew from the others."""
         return _json(await _editor(request).void_trial(void, actor_of(request, void)))

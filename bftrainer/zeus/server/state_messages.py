@@ -135,7 +135,7 @@ class JobSummary(WireModel):
     stage : str
         Pruning, or MAB once the bandit plays.
     trials, observations : int
-        Trials handed out, and those with a result.
+        Trials handed out, and those with a result: all that ever were, also those that count for nothing.
     min_cost, min_cost_batch_size : float or None, and int
         The cheapest run so far.
     exploring : int or None
@@ -159,6 +159,22 @@ class JobSummary(WireModel):
     arms: list[Arm]
 
 
+class JobVoided(JobSummary):
+    """A job after a trial of it was voided.
+
+    Parameters
+    ----------
+    changed : bool
+        False: the trial was voided before, and nothing was done.
+    stopped : list of int
+        Trials that the voided trial's cost stopped, and that what is left would not have: they still count as missing
+        the target, unless they are voided too.
+    """
+
+    changed: bool
+    stopped: list[int]
+
+
 class JobEdited(WireModel):
     """A job after a change.
 
@@ -166,10 +182,13 @@ class JobEdited(WireModel):
     ----------
     job : JobSummary
         The job.
+    changed : bool
+        False: it was so already, and nothing was done.
     kept, archived : int
         Results that still count, and those that the change has archived: they are kept, and count for nothing.
     """
 
     job: JobSummary
+    changed: bool
     kept: int
     archived: int

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 from bftrainer.zeus.server.books.job_changes import Evidence, changed_spec, still_counts
-from bftrainer.zeus.server.messages import JobSpec
+from bftrainer.zeus.server.books.job_editor import JobEditor
+from bftrainer.zeus.server.messages import JobSpec, TrialVoid
+from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.store import open_store
+from bftrainer.zeus.server.tuned_job import TunedJob
 from tests.zeus.server.books import check_books
 from tests.zeus.server.support import SPEC, run, serving
 
@@ -43,9 +50,10 @@ def test_a_voided_trial_has_never_been(client):
     order = [run(client, "t-1", cost)[0]["batch_size"] for cost in (100.0, 5.0, 120.0, 110.0, 7.0)]
     assert order == [16, 8, 32, 8, 16]
     assert (job(client)["min_cost"], job(client)["min_cost_batch_size"]) == (5.0, 8)
-    for _ in range(2):
+    for changed in (True, False):
         answer = void(client, 2)
         assert (answer.status_code, answer.json()["min_cost"], answer.json()["remaining"]) == (200, 7.0, [8, 16, 32])
+        assert (answer.json()["changed"], answer.json()["stopped"]) == (changed, [])
     rows = client.get("/state/trials", params={"job_id": "t-1"}).json()
     assert [row["excluded"] for row in rows] == [None, "Voided", None, None, None]
     done = [(event["number"], event["kind"], event["actor"]) for event in events(client)]
@@ -81,6 +89,58 @@ def test_nonsense_that_was_believed_is_taken_back(tmp_path):
         assert (trial["batch_size"], verdict["converged"]) == (16, True)
 
 
+def test_a_run_that_was_too_cheap_has_stopped_others(client):
+    """Voiding it names them, in the answer and in the history; voided too, their batch sizes are explored again."""
+    patched(client, settings={"beta_knob": 2.0})
+    assert [run(client, "t-1", cost)[1]["converged"] for cost in (1.0, 100.0, 300.0)] == [True, False, False]
+    assert job(client)["remaining"] == [16]
+    answer = void(client, 1).json()
+    assert (answer["stopped"], answer["min_cost"]) == ([2, 3], None)
+    assert events(client)[-1]["detail"]["stopped_by_its_cost"] == [2, 3]
+    assert "stopped by its cost 2, 3" in client.get("/status", params={"job_id": "t-1"}).text
+    run(client, "t-1", 100.0)
+    for number in answer["stopped"]:
+        assert void(client, number).json()["stopped"] == []
+    order = [run(client, "t-1", 110.0) for _ in range(2)]
+    assert [(trial["batch_size"], verdict["converged"]) for trial, verdict in order] == [(8, True), (32, True)]
+
+
+def test_a_bound_that_still_holds_is_no_fault(client):
+    """Of runs that were stopped those are named that what is left would have let go on."""
+    patched(client, settings={"beta_knob": 2.0})
+    for cost in (90.0, 60.0, 150.0, 200.0):
+        run(client, "t-1", cost)
+    assert void(client, 2).json()["stopped"] == [3]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_others_are_answered_while_a_job_is_made_anew(kind, tmp_path, monkeypatch, request):
+    """However long that takes, it is not done in the event loop: another job is read meanwhile."""
+    url = url_of(tmp_path) if kind == "sqlite" else request.getfixturevalue(kind)
+    begun, answered, replayed = threading.Event(), threading.Event(), TunedJob.replayed
+
+    def waiting(*words, **options):
+        begun.set()
+        assert answered.wait(60)
+        return replayed(*words, **options)
+
+    async def live():
+        async with open_store(url) as store:
+            optimizer, editor = ZeusBatchSizeOptimizer(store), JobEditor(store)
+            for name in ("t-anew", "t-other"):
+                await optimizer.register_job(JobSpec(**SPEC | {"job_id": name}))
+            await optimizer.predict("t-anew")
+            void = TrialVoid(job_id="t-anew", trial_number=1, reason="why not")
+            voiding = asyncio.create_task(editor.void_trial(void))
+            await asyncio.to_thread(begun.wait, 60)
+            assert (await store.look(lambda transaction: transaction.job("t-other"))).trials == 0
+            answered.set()
+            assert (await voiding).exploring is None
+
+    monkeypatch.setattr(TunedJob, "replayed", waiting)
+    asyncio.run(live())
+
+
 def test_what_cannot_be_voided(client):
     """Unknown jobs and trials, and voiding without a reason."""
     assert void(client, 1).status_code == 404
@@ -109,8 +169,9 @@ def test_batch_sizes_are_added_and_removed(client, tmp_path):
     edited = patched(client, add_batch_sizes=[64, 32]).json()
     assert (edited["kept"], edited["archived"], edited["job"]["spec"]["batch_sizes"]) == (7, 0, [8, 16, 32, 64])
     assert [run(client, "t-1", 500.0)[0]["batch_size"] for _ in range(2)] == [64, 64]
-    edited = patched(client, remove_batch_sizes=[8], settings={"num_pruning_rounds": 1}).json()
-    assert (edited["kept"], edited["archived"]) == (6, 3)
+    for changed in (True, False):
+        edited = patched(client, remove_batch_sizes=[8], settings={"num_pruning_rounds": 1}).json()
+        assert (edited["changed"], edited["kept"], edited["archived"]) == (changed, 6, 3 * changed)
     trial, _ = run(client, "t-1", 120.0)
     assert (trial["batch_size"] in (16, 32, 64), job(client)["remaining"]) == (True, [16, 32, 64])
     assert job(client)["min_cost"] == 116.0
@@ -158,8 +219,9 @@ def test_a_job_that_is_dead_lives_on(client, tmp_path):
     assert (edited["kept"], edited["archived"], edited["job"]["remaining"]) == (0, 2, [8, 16, 32])
     trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
     assert trial["batch_size"] == 16
-    for archived in (0, 0):
-        assert client.post("/jobs/reset", json={"job_id": "t-1"}).json()["archived"] == archived
+    for changed in (True, False):
+        edited = client.post("/jobs/reset", json={"job_id": "t-1"}).json()
+        assert (edited["changed"], edited["archived"]) == (changed, 0)
     # Its result is taken, and counts for nothing; the exploration was handed out again meanwhile.
     again = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
     used = {"time": 1.0, "energy": 1e9, "metric": 0.9, "current_epoch": 1}
@@ -178,6 +240,7 @@ def test_a_clone_begins_with_what_is_known(client, tmp_path):
     clone = {"job_id": "t-1", "new_job_id": "t-2", "settings": settings, "time_ratio": 0.5}
     answers = [client.post("/jobs/clone", json=clone) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [201, 200]
+    assert [answer.json()["changed"] for answer in answers] == [True, False]
     assert (answers[0].json()["kept"], answers[0].json()["job"]["min_cost"]) == (7, None)
     theirs, ours = (client.get("/state/trials", params={"job_id": name}).json() for name in ("t-1", "t-2"))
     for row, other in zip(ours, theirs, strict=True):
@@ -190,6 +253,11 @@ def test_a_clone_begins_with_what_is_known(client, tmp_path):
     cold = client.post("/jobs/clone", json={"job_id": "t-1", "new_job_id": "other"}).json()
     assert (cold["kept"], cold["job"]["spec"]["job_id_prefix"]) == (0, "other")
     assert client.post("/jobs/clone", json=clone | {"settings": {}}).status_code == 409
+    itself = client.post("/jobs/clone", json={"job_id": "t-1", "new_job_id": "t-1"})
+    (fault,) = itself.json()["detail"]
+    assert (itself.status_code, fault["loc"]) == (422, ["body", "new_job_id"])
+    assert fault["msg"] == "Expected another name than that of the job itself, 't-1'."
+    assert [event["kind"] for event in events(client)] == ["registered"]
     check_books(url_of(tmp_path))
 
 

@@ -50,6 +50,7 @@ def test_a_dead_exploration_is_handed_out_after_its_lease(database_url):
             now[0] += DAY_S - 1.0
             await optimizer.predict(name)
             await report(optimizer, again, 100.0)
+            # One that has its result is still answered: a thread may beat once more while the last report is under way.
             await optimizer.hear(again)
             with pytest.raises(UnknownTrialError):
                 await optimizer.hear(TrialId(job_id=name, batch_size=8, trial_number=again.trial_number))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bftrainer.errors import JobMismatchError, UnknownTrialError
+from bftrainer.errors import JobMismatchError, UnknownTrialError, UnusableRequestError
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.server.access import ANYBODY, Actor
 from bftrainer.zeus.server.books.job_changes import Evidence, changed_spec, on_gpus_of, still_counts
 from bftrainer.zeus.server.messages import NAME_LENGTH, JobChange, JobClone, JobNote, LenientJobSpec, TrialVoid
-from bftrainer.zeus.server.state_messages import JobEdited, JobSummary
+from bftrainer.zeus.server.state_messages import JobEdited, JobVoided
 from bftrainer.zeus.server.tuned_job import TrialStatus, TunedJob
 
 if TYPE_CHECKING:
@@ -51,8 +53,8 @@ class JobEditor:
     def __init__(self, service: JobStore, *, published: bool = False, clock: Callable[[], float] = time.time) -> None:
         self.service, self.published, self.clock = service, published, clock
 
-    async def void_trial(self, void: TrialVoid, actor: Actor = ANYBODY) -> JobSummary:
-        """Have a trial count for nothing; a running one is ended. Voiding it again changes nothing.
+    async def void_trial(self, void: TrialVoid, actor: Actor = ANYBODY) -> JobVoided:
+        """Have a trial count for nothing; a running one is ended. Voiding it again changes nothing, and says so.
 
         Parameters
         ----------
@@ -63,20 +65,25 @@ class JobEditor:
         """
         job_id, number = void.job_id, void.trial_number
 
-        def work(transaction: Transaction) -> JobSummary:
+        def work(transaction: Transaction) -> JobVoided:
             """Mark the trial, and learn from the others."""
             job, now = transaction.lock_job(job_id), self.clock()
             actor.check_owner(job_id, job.owner)
             trial = transaction.find_trial(job_id, number)
             if trial is None:
                 raise UnknownTrialError(f"Could not find trial {number} of job {job_id}")
-            if trial.excluded != VOIDED:
+            changed, stopped = trial.excluded != VOIDED, []
+            if changed:
                 transaction.end_trial(job_id, number, TrialStatus.FAILED, now)
                 transaction.change_trials(job_id, [number], excluded=VOIDED)
-                self._relearn(transaction, job, job.tuned.spec)
+                bounded = trial.excluded is None and trial.cost is not None and trial.cost == job.tuned.min_cost
+                others = self._relearn(transaction, job, job.tuned.spec)
+                stopped = _stopped_by(trial, others, job.tuned) if bounded else []
                 detail = {"trial_number": number, "batch_size": trial.batch_size, "reason": void.reason}
-                transaction.note(job_id, now, actor.name, "voided", **detail)
-            return transaction.job(job_id)
+                told = {"stopped_by_its_cost": stopped} if stopped else {}
+                transaction.note(job_id, now, actor.name, "voided", **detail, **told)
+            summary = transaction.job(job_id)
+            return JobVoided.model_validate(summary.model_dump() | {"changed": changed, "stopped": stopped})
 
         return await self.service.change(work, job_id)
 
@@ -119,21 +126,16 @@ class JobEditor:
             differ = [name for name in after if before.get(name) != after[name]]
             trials = transaction.counted_trials(job_id)
             if not differ:
-                return JobEdited(job=transaction.job(job_id), kept=_results(trials), archived=0)
+                return JobEdited(job=transaction.job(job_id), changed=False, kept=_results(trials), archived=0)
             epochs = transaction.last_epochs(job_id)
-            kept = [trial for trial in trials if still_counts(old, new, _evidence(trial, epochs))]
+            kept = transaction.apart(lambda: _still_counting(old, new, trials, epochs))
             archived = self._archive(transaction, job_id, trials, kept)
             if old.eta_knob != new.eta_knob:
-                costs = {
-                    trial.trial_number: zeus_cost(trial.energy, trial.time, new.eta_knob, new.max_power)
-                    for trial in kept
-                    if trial.observation is not None
-                }
-                transaction.change_costs(job_id, costs)
+                transaction.change_costs(job_id, _costs(new, kept))
             self._relearn(transaction, job, new)
             changes = {name: [before.get(name), after[name]] for name in differ}
             transaction.note(job_id, now, actor.name, "changed", settings=changes, archived=archived)
-            return JobEdited(job=transaction.job(job_id), kept=_results(kept), archived=archived)
+            return JobEdited(job=transaction.job(job_id), changed=True, kept=_results(kept), archived=archived)
 
         return await self.service.change(work, job_id)
 
@@ -149,7 +151,7 @@ class JobEditor:
             if trials:
                 self._relearn(transaction, job, job.tuned.spec)
                 transaction.note(job_id, now, actor.name, "reset", archived=archived)
-            return JobEdited(job=transaction.job(job_id), kept=0, archived=archived)
+            return JobEdited(job=transaction.job(job_id), changed=bool(trials), kept=0, archived=archived)
 
         return await self.service.change(work, job_id)
 
@@ -175,7 +177,7 @@ class JobEditor:
         Raises
         ------
         UnusableRequestError
-            If the job would make no sense.
+            If the job would make no sense, or is the other one itself.
         JobMismatchError
             If a job of that name has other settings.
 
@@ -184,6 +186,8 @@ class JobEditor:
         You et al., "Zeus", NSDI '23: the cost of a run is its number of epochs times the cost of an epoch.
         """
         name = clone.new_job_id
+        if name == clone.job_id:
+            raise UnusableRequestError(f"Expected another name than that of the job itself, {name!r}.", "new_job_id")
 
         def work(transaction: Transaction) -> tuple[JobEdited, bool]:
             """Insert the job with the trials of the other one that are true of it."""
@@ -196,16 +200,15 @@ class JobEditor:
             if known is not None:
                 if known.model_dump() != new.model_dump():
                     raise JobMismatchError(f"Expected a new name, got {name!r}, a job with other settings.")
-                return JobEdited(job=transaction.job(name), kept=0, archived=0), False
+                return JobEdited(job=transaction.job(name), changed=False, kept=0, archived=0), False
             trials = self._translated(transaction, clone, old, new)
             seed = secrets.randbits(63) if new.mab_seed is None else new.mab_seed
             transaction.add_job(name, TunedJob.new(new, seed), now, actor.name, len(trials), len(trials))
-            for trial in trials:
-                transaction.copy_trial(trial)
+            transaction.copy_trials(trials)
             self._relearn(transaction, transaction.lock_job(name), new)
             detail = {"source": clone.job_id, "time_ratio": clone.time_ratio, "energy_ratio": clone.energy_ratio}
             transaction.note(name, now, actor.name, "cloned", **detail, spec=new.model_dump(mode="json"))
-            return JobEdited(job=transaction.job(name), kept=len(trials), archived=0), True
+            return JobEdited(job=transaction.job(name), changed=True, kept=len(trials), archived=0), True
 
         return await self.service.change(work, name)
 
@@ -215,24 +218,8 @@ class JobEditor:
         """List the results of another job that are true of a new one, as its first trials."""
         if clone.time_ratio is None:
             return []
-        energy_ratio = clone.energy_ratio or clone.time_ratio * new.max_power / old.max_power
-        epochs, there = transaction.last_epochs(clone.job_id), on_gpus_of(old, new)
-        trials = [trial for trial in transaction.counted_trials(clone.job_id) if trial.observation is not None]
-        rows: list[dict[str, Any]] = []
-        for trial in sorted(trials, key=lambda trial: int(trial.observation)):
-            if not still_counts(there, new, _evidence(trial, epochs)):
-                continue
-            time_s, energy_j = trial.time * clone.time_ratio, trial.energy * energy_ratio
-            place = len(rows) + 1
-            used = {
-                "time": time_s,
-                "energy": energy_j,
-                "cost": zeus_cost(energy_j, time_s, new.eta_knob, new.max_power),
-            }
-            own = {"job_id": new.job_id, "trial_number": place, "observation": place, "results_before": place - 1}
-            same = {name: trial._mapping[name] for name in _COPIED}
-            rows.append(same | own | used | {"inherited": True})
-        return rows
+        trials, epochs = transaction.counted_trials(clone.job_id), transaction.last_epochs(clone.job_id)
+        return transaction.apart(lambda: _rows_of_clone(clone, old, new, trials, epochs))
 
     @staticmethod
     def _archive(transaction: Transaction, job_id: str, trials: Sequence[Row[Any]], kept: Sequence[Row[Any]]) -> int:
@@ -242,15 +229,56 @@ class JobEditor:
         transaction.change_trials(job_id, [trial.trial_number for trial in gone], excluded=ARCHIVED)
         return _results(gone)
 
-    def _relearn(self, transaction: Transaction, job: StoredJob, spec: LenientJobSpec) -> None:
-        """Make a job's state anew from the trials that count."""
+    def _relearn(self, transaction: Transaction, job: StoredJob, spec: LenientJobSpec) -> Sequence[Row[Any]]:
+        """Make a job's state anew from the trials that count, and return these."""
         seed = job.tuned.seed if spec.mab_seed is None else spec.mab_seed
         trials = transaction.counted_trials(job.job_id)
-        job.tuned = TunedJob.replayed(spec, seed, trials, published=self.published)
+        job.tuned = transaction.apart(partial(TunedJob.replayed, spec, seed, trials, published=self.published))
         transaction.save_job(job, anew=True)
+        return trials
 
 
 _COPIED = ("batch_size", "type", "status", "started", "heard", "ended", "converged")
+
+
+def _rows_of_clone(
+    clone: JobClone, old: LenientJobSpec, new: LenientJobSpec, trials: Sequence[Row[Any]], epochs: Mapping[int, int]
+) -> list[dict[str, Any]]:
+    """Translate the results of a job that are true of its clone, in their order."""
+    time_ratio = clone.time_ratio or 1.0
+    energy_ratio = clone.energy_ratio or time_ratio * new.max_power / old.max_power
+    ended = [trial for trial in trials if trial.observation is not None]
+    still = _still_counting(on_gpus_of(old, new), new, ended, epochs)
+    rows: list[dict[str, Any]] = []
+    for place, trial in enumerate(sorted(still, key=lambda trial: int(trial.observation)), start=1):
+        time_s, energy_j = trial.time * time_ratio, trial.energy * energy_ratio
+        cost_j = zeus_cost(energy_j, time_s, new.eta_knob, new.max_power)
+        own = {"job_id": new.job_id, "trial_number": place, "observation": place, "results_before": place - 1}
+        used = {"time": time_s, "energy": energy_j, "cost": cost_j, "inherited": True}
+        rows.append({name: trial._mapping[name] for name in _COPIED} | own | used)
+    return rows
+
+
+def _still_counting(
+    old: LenientJobSpec, new: LenientJobSpec, trials: Sequence[Row[Any]], epochs: Mapping[int, int]
+) -> list[Row[Any]]:
+    return [trial for trial in trials if still_counts(old, new, _evidence(trial, epochs))]
+
+
+def _stopped_by(voided: Row[Any], others: Sequence[Row[Any]], tuned: TunedJob) -> list[int]:
+    """List trials that the bound of the run which was the cheapest has stopped, and that the bound now would not."""
+    times = tuned.spec.beta_knob
+    if times is None:
+        return []
+    least, most = times * voided.cost, math.inf if tuned.min_cost is None else times * tuned.min_cost
+    after = (trial for trial in others if trial.observation is not None and trial.observation > voided.observation)
+    return [trial.trial_number for trial in after if not trial.converged and least < trial.cost <= most]
+
+
+def _costs(spec: LenientJobSpec, trials: Sequence[Row[Any]]) -> Iterator[tuple[int, float]]:
+    for trial in trials:
+        if trial.observation is not None:
+            yield trial.trial_number, zeus_cost(trial.energy, trial.time, spec.eta_knob, spec.max_power)
 
 
 def _results(trials: Sequence[Row[Any]]) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from bftrainer.errors import UnknownJobError
@@ -23,12 +25,17 @@ from bftrainer.zeus.server.state_messages import EpochRow, JobEvent, JobSummary,
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
 with requiring("The server needs", "server", "sqlalchemy"):
-    from sqlalchemy import Connection, Row, Select
+    from sqlalchemy import Connection, Executable, Row, Select
+    from sqlalchemy.util import await_only
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 # Number of jobs whose rewards stay in memory between reports; for other jobs they are read again from the trials.
 KEPT_JOBS = 1_000
+# Rows that are read or written at a time: between two such parts the event loop, or another thread, has its turn.
+PART = 1_000
 
 
 @dataclass(slots=True)
@@ -132,7 +139,24 @@ class Transaction:
 
     def counted_trials(self, job_id: str) -> Sequence[Row[Any]]:
         """List the trials that count, running ones included, by number; rows of the table."""
-        return self._connection.execute(tables.COUNTED_TRIALS, {"job": job_id}).all()
+        return list(self._many(tables.COUNTED_TRIALS, {"job": job_id}))
+
+    def _many(self, statement: Select[Any], values: Mapping[str, Any]) -> Iterator[Row[Any]]:
+        """Read rows, which may be many, part by part."""
+        found = self._connection.execute(statement, values, execution_options={"yield_per": PART})
+        for part in found.partitions():
+            yield from part
+
+    def _change(self, statement: Executable, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write rows, which may be many, part by part."""
+        rest = iter(rows)
+        while part := [dict(row) for row in islice(rest, PART)]:
+            self._connection.execute(statement, part)
+
+    def apart(self, compute: Callable[[], T]) -> T:
+        """Run a computation that takes long, and asks the database nothing: the event loop goes on meanwhile."""
+        # Asynchronous drivers have transactions run in the loop itself; SQLite's have a thread already.
+        return await_only(asyncio.to_thread(compute)) if self._connection.dialect.is_async else compute()
 
     def delete_job(self, job_id: str, actor: Actor) -> bool:
         """Delete a job with its trials, if the actor may; return whether it existed."""
@@ -161,19 +185,18 @@ class Transaction:
         asked = {"request_id": request, "lease_s": lease_s, "status": TrialStatus.DISPATCHED.value}
         self._connection.execute(tables.ADD_TRIAL, values | times | asked)
 
-    def copy_trial(self, row: Mapping[str, Any]) -> None:
-        """Insert a trial that comes from another database."""
-        self._connection.execute(tables.ADD_TRIAL, dict(row))
+    def copy_trials(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Insert trials that come from another job, or another database; each has the same columns."""
+        self._change(tables.ADD_TRIAL, rows)
 
-    def change_costs(self, job_id: str, costs: Mapping[int, float]) -> None:
-        """Write the costs of trials, by number."""
-        if rows := [{"job": job_id, "number": number, "cost": cost} for number, cost in costs.items()]:
-            self._connection.execute(tables.CHANGE_TRIAL, rows)
+    def change_costs(self, job_id: str, costs: Iterable[tuple[int, float]]) -> None:
+        """Write the costs of trials, each with its number."""
+        rows = ({"job": job_id, "number": number, "cost": cost} for number, cost in costs)
+        self._change(tables.CHANGE_TRIAL, rows)
 
     def last_epochs(self, job_id: str) -> dict[int, int]:
         """Find the last epoch that each trial of a job has reported, by number."""
-        rows = self._connection.execute(tables.LAST_EPOCHS, {"job": job_id})
-        return {row[0]: row[1] for row in rows}
+        return {row[0]: row[1] for row in self._many(tables.LAST_EPOCHS, {"job": job_id})}
 
     def end_trial(self, job_id: str, number: int, status: TrialStatus, now: float, **result: Any) -> bool:
         """End a trial if it is running; return whether it was."""
@@ -182,8 +205,7 @@ class Transaction:
 
     def change_trials(self, job_id: str, numbers: Iterable[int], **values: Any) -> None:
         """Write the same values into trials."""
-        if rows := [{"job": job_id, "number": number, **values} for number in numbers]:
-            self._connection.execute(tables.CHANGE_TRIAL, rows)
+        self._change(tables.CHANGE_TRIAL, ({"job": job_id, "number": number, **values} for number in numbers))
 
     def last_report(self, job_id: str, number: int) -> Row[Any] | None:
         """Find what a trial reported by its latest epoch; return a row of the table."""
@@ -291,7 +313,10 @@ class Transaction:
         return kept
 
     def _add_rewards(self, job_id: str, known: int, rewards: dict[int, RewardLog]) -> None:
-        for size, cost in self._connection.execute(tables.COSTS_SINCE, {"job": job_id, "known": known}).all():
+        values = {"job": job_id, "known": known}
+        # Those that other servers have added since are few, and not worth a cursor.
+        rows = self._connection.execute(tables.COSTS_SINCE, values) if known else self._many(tables.COSTS_SINCE, values)
+        for size, cost in rows:
             rewards.setdefault(size, RewardLog()).append(-cost)
 
 

@@ -85,7 +85,7 @@ def detail_text(event: JobEvent) -> str:
         elif name == "settings":
             texts += [f"{which} from {json.dumps(old)} to {json.dumps(new)}" for which, (old, new) in value.items()]
         elif name != "spec" and value is not None:
-            texts.append(f"{name.replace('_', ' ')} {value}")
+            texts.append(f"{name.replace('_', ' ')} {few(value) if isinstance(value, list) else value}")
     return "; ".join(texts)
 
 

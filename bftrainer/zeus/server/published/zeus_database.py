@@ -129,9 +129,10 @@ def _add(transaction: Transaction, job: PublishedJob) -> None:
     highest = max((trial.trial_number for trial in job.trials), default=0)
     transaction.add_job(name, tuned, registered, None, highest, len(results))
     ended = [trial.end_timestamp for trial in results]
+    rows = []
     for trial in job.trials:
         place, started = places.get(trial.trial_number), trial.start_timestamp.timestamp()
-        transaction.copy_trial(
+        rows.append(
             {
                 **{column: trial._mapping[column] for column in _RESULT},
                 "started": started,
@@ -143,6 +144,7 @@ def _add(transaction: Transaction, job: PublishedJob) -> None:
                 "results_before": bisect_right(ended, trial.start_timestamp),
             }
         )
+    transaction.copy_trials(rows)
 
 
 def _cost(spec: LenientJobSpec, trial: Row[Any]) -> float:
