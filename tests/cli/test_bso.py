@@ -190,6 +190,9 @@ def test_a_trial_is_voided(bso):
     """The job is what it is without it; trials that are not there are refused."""
     done = bso("void", "t-1", "10", "--reason", "why not")
     assert (done.status, done.out) == (0, "Voided trial 10 of t-1, which is in stage MAB now.\n")
+    again = bso("void", "t-1", "10", "--reason", "why not")
+    assert (again.status, again.out) == (0, "Nothing was done: trial 10 of t-1 is voided already.\n")
+    assert_matches(r"trials +10, 10 with a result, 1 voided\n", bso("show", "t-1").out)
     refused = bso("void", "t-1", "99", "--reason", "why not")
     check_refusal(refused)
     assert refused.err == "Error: Could not find trial 99 of job t-1\n"
@@ -201,6 +204,10 @@ def test_jobs_are_changed_cloned_and_reset(bso):
     assert (done.status, done.out) == (0, "Made t-3: 9 results kept; stage Pruning.\n")
     done = bso("change", "t-3", "--add", "64", "--set", "beta_knob=null")
     assert (done.status, done.out) == (0, "Changed t-3: 9 results kept; stage Pruning.\n")
+    assert bso("change", "t-3", "--add", "64").out == "Nothing was done: t-3 is so already.\n"
+    assert bso("clone", "t-1", "t-1a").out == "Made t-1a: 0 results kept; stage Pruning.\n"
+    assert bso("clone", "t-1", "t-1a").out == "Nothing was done: t-1a is so already.\n"
+    assert bso("delete", "t-1a", "--yes").status == 0
     done = bso("reset", "t-3", "--yes")
     assert (done.status, done.out) == (0, "Reset t-3: 0 results kept, 9 archived; stage Pruning.\n")
     for words, message in (
@@ -209,6 +216,7 @@ def test_jobs_are_changed_cloned_and_reset(bso):
         (["change", "t-3", "--remove", "33"], "--remove: Expected a batch size of 't-3', got 33."),
         (["clone", "t-3", "t-4", "--energy-ratio", "2"], "--energy-ratio: Expected --time-ratio beside it."),
         (["reset", "t-33", "--yes"], "Unknown job 't-33'."),
+        (["clone", "t-3", "t-3"], "NEW: Expected another name than that of the job itself, 't-3'."),
     ):
         refused = bso(*words)
         check_refusal(refused)

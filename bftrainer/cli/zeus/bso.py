@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,13 +171,14 @@ def show(job_id: str, server: str | None, token_file: str | None, as_json: bool)
     """Show a job of a server: its settings, and what is believed of each batch size."""
     with asking(server, token_file) as client:
         job = find_job(client, job_id)
-    if as_json:
-        click.echo(job.model_dump_json(indent=2))
-        return
-    _print_job(job)
+        if as_json:
+            click.echo(job.model_dump_json(indent=2))
+            return
+        excluded = Counter(trial.excluded.lower() for trial in client.trials(job_id) if trial.excluded is not None)
+    _print_job(job, excluded)
 
 
-def _print_job(job: JobSummary) -> None:
+def _print_job(job: JobSummary, excluded: Mapping[str, int]) -> None:
     from bftrainer.files.opening import one_line
     from bftrainer.zeus.server.messages import few
 
@@ -184,6 +186,7 @@ def _print_job(job: JobSummary) -> None:
     waiting = "" if job.exploring is None else f", exploring batch size {job.exploring}"
     beta = "never" if spec.beta_knob is None else f"{spec.beta_knob:g} times the cheapest run"
     side = "at least" if spec.higher_is_better_metric else "at most"
+    became = [("with a result", job.observations), *sorted(excluded.items())]
     facts = (
         ("job", one_line(spec.job_id or "")),
         ("stage", f"{job.stage}{waiting}"),
@@ -192,7 +195,7 @@ def _print_job(job: JobSummary) -> None:
         ("default", f"{spec.default_batch_size}"),
         ("target", f"{side} {spec.target_metric:g} within {spec.max_epochs} epochs"),
         ("stops at", beta),
-        ("trials", f"{job.trials:,}, {job.observations:,} with a result"),
+        ("trials", ", ".join((f"{job.trials:,}", *(f"{number:,} {what}" for what, number in became)))),
         ("cheapest", "-" if job.min_cost is None else f"{job.min_cost:,.6g} J, batch size {job.min_cost_batch_size}"),
     )
     width = max(len(name) for name, _ in facts)

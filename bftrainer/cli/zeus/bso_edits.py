@@ -43,8 +43,12 @@ def _print_edited(what: str, edited: JobEdited) -> None:
     from bftrainer.files.opening import one_line
 
     name = one_line(edited.job.spec.job_id or "")
+    if not edited.changed:
+        click.echo(f"Nothing was done: {name} is so already.")
+        return
     archived = f", {edited.archived:,} archived" if edited.archived else ""
-    click.echo(f"{what} {name}: {edited.kept:,} results kept{archived}; stage {edited.job.stage}.")
+    results = "result" if edited.kept == 1 else "results"
+    click.echo(f"{what} {name}: {edited.kept:,} {results} kept{archived}; stage {edited.job.stage}.")
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso change my-job --add 256 --set max_epochs=50")
@@ -143,11 +147,17 @@ def reset(job_id: str, yes: bool, server: str, token_file: str | None) -> None:
 def void(job_id: str, trial_number: int, reason: str, server: str, token_file: str | None) -> None:
     """Have a trial of a job count for nothing: what is known of the job is learned anew from its other trials."""
     from bftrainer.files.opening import one_line
+    from bftrainer.zeus.server.messages import few
 
     with asking(server, token_file) as client:
         find_job(client, job_id)
         job = client.void_trial(job_id, trial_number, reason)
+    if not job.changed:
+        click.echo(f"Nothing was done: trial {trial_number} of {one_line(job_id)} is voided already.")
+        return
     click.echo(f"Voided trial {trial_number} of {one_line(job_id)}, which is in stage {job.stage} now.")
+    if job.stopped:
+        click.echo(f"Stopped by its cost alone, and still taken to have missed the target: trial {few(job.stopped)}.")
 
 
 @click.command(
