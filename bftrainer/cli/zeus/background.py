@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
@@ -46,10 +43,6 @@ def in_background(log: Path) -> Callable[[str], None]:
         os.close(writing)
         with open(reading, encoding="utf-8") as pipe:
             address = pipe.read()
-        while address and not _listens(address):
-            if os.waitpid(process, os.WNOHANG) != (0, 0):
-                raise OutputError(f"{log}: the server has ended, and says there why.")
-            time.sleep(0.05)
         if address:
             click.echo(f"Serving at {address}; process {process}, log {log}.")
             raise click.exceptions.Exit(0)
@@ -57,7 +50,8 @@ def in_background(log: Path) -> Callable[[str], None]:
         with log.open(encoding="utf-8", errors="replace") as said:
             said.seek(before)
             last = (said.read().strip().splitlines() or ["The server has ended."])[-1]
-        click.echo(f"Error: {last.removeprefix('Error: ')}", err=True)
+        why = last if last.startswith("Error: ") else f"Error: {log}: the server has ended, and says there why."
+        click.echo(why, err=True)
         raise click.exceptions.Exit(os.waitstatus_to_exitcode(status))
     os.close(reading)
     os.setsid()
@@ -72,16 +66,3 @@ def in_background(log: Path) -> Callable[[str], None]:
         os.close(writing)
 
     return tell
-
-
-def _listens(address: str) -> bool:
-    """Whether somebody listens at an address that the server has told."""
-    unix = address.startswith("unix:")
-    parts = urlsplit(address)
-    place = address.removeprefix("unix:") if unix else (parts.hostname, parts.port)
-    with socket.socket(socket.AF_UNIX) if unix else socket.socket(_family(parts.hostname or "")) as trial:
-        return trial.connect_ex(place) == 0
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

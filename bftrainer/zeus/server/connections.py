@@ -52,16 +52,24 @@ def tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
     Raises
     ------
     SettingsError
-        If they cannot be read, or don't go together.
+        If they cannot be read, or don't go together; it names the option and the file.
     """
     if settings.tls_cert is None or settings.tls_key is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key, password=_no_password)
-    except (OSError, ValueError) as error:  # SSLError is an OSError
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-        raise SettingsError(f"{settings.tls_cert}, {settings.tls_key}: No certificate and key: {reason}.") from None
+    cert, key = settings.tls_cert, settings.tls_key
+    parts = {
+        f"--tls-cert {cert}: No certificate": lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+            cert
+        ),
+        f"--tls-key {key}: No key of {cert}": lambda: context.load_cert_chain(cert, key, password=_no_password),
+    }
+    for fault, load in parts.items():
+        try:
+            load()
+        except (OSError, ValueError) as error:  # SSLError is an OSError
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+            raise SettingsError(f"{fault} (PEM): {reason}.") from None
     return context
 
 

@@ -69,6 +69,8 @@ class SqliteDatabase:
             raise SettingsError(f"{without_password(url)}: Expected a file for the database, found something else.")
         if not (create or in_memory or "uri" in url.query or place.exists()):
             raise SettingsError(f"{without_password(url)}: Expected a database, found none; run without --no-migrate.")
+        if not (in_memory or "uri" in url.query or place.parent.is_dir()):
+            raise SettingsError(f"{without_password(url)}: No such directory: {place.parent}.")
         self._must_exist = read_only or not (create or in_memory or "uri" in url.query)
         self._writer = self._engine("BEGIN IMMEDIATE", None if not in_memory else StaticPool)
         self._reader = self._writer if in_memory else self._engine("BEGIN", None)
@@ -283,7 +285,7 @@ def open_database(text: str, *, read_only: bool = False, create: bool = True) ->
         )
     backend = url.get_backend_name()
     if backend not in _DRIVERS:
-        known = ", ".join(sorted(value for value in _PLAIN.values()))
+        known = ", ".join(sorted(set(_PLAIN.values())))
         raise SettingsError(f"Expected a database URL of {known}, got {name}://.")
     try:
         return ServerDatabase(url)

@@ -10,19 +10,23 @@ import socket
 import stat
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from bftrainer.errors import SettingsError
 from bftrainer.files.permissions import readable_by_others
 from bftrainer.files.writing import changing_alone
-from bftrainer.zeus.server.access import AccessFile
+from bftrainer.zeus.server.access import AccessFile, Grant, own_path
 from bftrainer.zeus.server.connections import Connection, tls_context
 from bftrainer.zeus.server.database import database_files
+from bftrainer.zeus.server.local_server import SOCKET_SCHEME
 from bftrainer.zeus.server.settings import ENVIRONMENT, ServerSettings, is_loopback
 
 logger = logging.getLogger(__name__)
@@ -56,6 +60,8 @@ def configure(level: str) -> None:
 # Time for open requests to end at a shutdown, and connections that the kernel keeps until they are taken.
 SHUTDOWN_S, _WAITING = 10, 2048
 _STDERR = 2
+_LONGEST_PATH = 107  # of a Unix socket, as sun_path of <sys/un.h> has its end in 108
+_LOOK_S = 0.05  # between two looks whether it listens
 
 
 def check_exposure(host: str, token_file: str | None, *, insecure: bool) -> None:
@@ -94,7 +100,7 @@ def serve(
     workers, migrate : int and bool
         Number of processes that answer requests; whether the database's tables may be created and changed.
     ready : callable
-        Called with the address, once nothing is in the way of listening there.
+        Called with the address, once connections are accepted there.
 
     Raises
     ------
@@ -112,8 +118,9 @@ def serve(
 
         os.environ[ENVIRONMENT] = json.dumps(asdict(settings))
         configure(settings.log_level)
-        _announce(where, settings)
-        ready(where)
+        # Which of the workers begins to listen first, nobody here is told.
+        announcing = (where, settings, grants.values(), ready)
+        threading.Thread(target=_tell_once_open, args=announcing, daemon=True).start()
         # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
         stack.enter_context(suppress(KeyboardInterrupt))
         if workers > 1:
@@ -147,12 +154,41 @@ def _place(
     return place, f"{'http' if settings.tls_cert is None else 'https'}://{name}:{place['port']}"
 
 
-def _announce(where: str, settings: ServerSettings) -> None:
+def _tell_once_open(
+    where: str, settings: ServerSettings, grants: Iterable[Grant], ready: Callable[[str], None]
+) -> None:
+    """Wait until connections are accepted, then say so."""
+    while not _accepts(where):
+        time.sleep(_LOOK_S)
+    _announce(where, settings, grants)
+    ready(where)
+
+
+def _accepts(where: str) -> bool:
+    """Whether connections are accepted at an address."""
+    path, parts = where.removeprefix(SOCKET_SCHEME), urlsplit(where)
+    try:
+        if path == where:
+            socket.create_connection((parts.hostname, parts.port)).close()
+        else:
+            with socket.socket(socket.AF_UNIX) as line:
+                line.connect(path)
+    except OSError:
+        return False
+    return True
+
+
+def _announce(where: str, settings: ServerSettings, grants: Iterable[Grant]) -> None:
     """Log where the server is, who is let in, and what more people could read than should."""
     fields = {"address": where, "token_file": settings.token_file}
     logger.info("serving", extra={"fields": {name: value for name, value in fields.items() if value is not None}})
     if settings.published and (settings.token_file or settings.socket):
         logger.warning("clients of Zeus know no token: --open or --insecure lets them in")
+    if settings.token_file is None and settings.socket is None:
+        logger.warning("nobody is asked for a token: whoever reaches %s may do everything", where)
+    elif settings.token_file != str(own_path()) and any(grant.token for grant in grants):
+        whose = "a token that stands alone in %s makes an administrator; `bftrainer bso token add` gives other roles"
+        logger.warning(whose, settings.token_file)
     files = [*database_files(settings.database_url), *filter(None, (settings.token_file, settings.tls_key))]
     for each in readable_by_others(map(Path, files)):
         logger.warning("other users may read or write %s; chmod 600 keeps them out", each)
@@ -171,6 +207,8 @@ def _listening(path: str, mode: int) -> Iterator[int]:
     SettingsError
         If another server listens there, or it cannot be made.
     """
+    if (length := len(os.fsencode(path))) > _LONGEST_PATH:
+        raise SettingsError(f"--socket {path}: Expected a path of at most {_LONGEST_PATH} bytes, got {length}.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
             Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)

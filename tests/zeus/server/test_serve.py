@@ -17,9 +17,10 @@ import pytest
 
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SettingsError
+from bftrainer.zeus.server.access import AccessFile
 from bftrainer.zeus.server.database import connect, open_database
 from bftrainer.zeus.server.job_tables import METADATA, make_ready
-from bftrainer.zeus.server.serve import _announce, check_exposure
+from bftrainer.zeus.server.serve import _announce, _tell_once_open, check_exposure
 from bftrainer.zeus.server.settings import ServerSettings
 from tests.waiting import until
 from tests.zeus.server.processes import server
@@ -162,14 +163,20 @@ def test_jobs_are_not_counted_by_workers(tmp_path):
         (("--database", "postgresql://h/x"), "asynchronous driver, got postgresql://; try postgresql+asyncpg://."),
         (("--database", "postgresql+psycopg2://h/x"), "psycopg2"),
         (("--database", "sqlite:///x.db"), "asynchronous driver, got sqlite://; try sqlite+aiosqlite://."),
-        (("--database", "oracle://h/x"), "Expected a database URL of "),
+        (
+            ("--database", "oracle://h/x"),
+            "mysql+aiomysql, postgresql+asyncpg, sqlite+aiosqlite, got oracle://.",
+        ),
         (("--database", "postgresql+asyncpg://u:secret@h:port/x"), "Expected a database URL such as "),
         (("--database", "postgresql+asyncpg://u@127.0.0.1:9/x?password=secret"), "asyncpg://u@127.0.0.1:9/x: "),
         (("--database", "postgresql+asyncpg://u@127.0.0.1:9/x?what=secret"), "with options of its driver, got: "),
         (("--database", "sqlite+aiosqlite:///x.db?what=secret"), "Expected no options without uri=true, got what."),
         (("--database", "sqlite+aiosqlite://"), "Expected a database that workers share, got one in memory"),
         (("--database", "what"), "Expected a database URL such as sqlite+aiosqlite:///bftrainer-bso.db"),
-        (("--database", "sqlite+aiosqlite:////nowhere/at/all.db"), "unable to open database file."),
+        (
+            ("--database", "sqlite+aiosqlite:////nowhere/at/all.db"),
+            "all.db: No such directory: /nowhere/at.",
+        ),
         (("--database", "postgresql+asyncpg://u:secret@127.0.0.1:9/x"), "postgresql+asyncpg://u:***@127.0.0.1:9/x: "),
         (("--host", "0.0.0.0"), "at 0.0.0.0 needs --token-file"),
         (("--host", "no.such.host.invalid"), "needs --token-file"),
@@ -179,7 +186,11 @@ def test_jobs_are_not_counted_by_workers(tmp_path):
         (("--trial-timeout", "-1"), "Expected a trial timeout of 0 (never) or more seconds"),
         (("--open", "--host", "10.0.0.1"), "needs --token-file"),
         (("--tls-cert", "none"), "Expected a certificate and its key, got one of them."),
-        (("--tls-cert", "none", "--tls-key", "none"), "none, none: No certificate and key: No such file or directory."),
+        (
+            ("--tls-cert", "none", "--tls-key", "none"),
+            "--tls-cert none: No certificate (PEM): No such file",
+        ),
+        (("--socket", f"/tmp/{'x' * 103}"), "xxx: Expected a path of at most 107 bytes, got 108."),
         (("--max-per-peer", "0"), "Expected at least one connection, in all and of a peer."),
         (("--no-migrate",), "Expected a database, found none; run without --no-migrate."),
     ],
@@ -279,6 +290,23 @@ def test_servers_that_start_at_once_share_the_migration(database_url):
     ready(database_url, migrate=False)
 
 
+def test_serving_is_said_once_connections_are_accepted(monkeypatch, tmp_path):
+    """Neither the log nor whoever waits is told of a port at which nobody listens yet."""
+    told, looks = [], []
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+
+        def wait(_):
+            looks.append(list(told))
+            if len(looks) == 2:
+                place.listen()
+
+        monkeypatch.setattr("bftrainer.zeus.server.serve.time.sleep", wait)
+        url = f"http://127.0.0.1:{place.getsockname()[1]}"
+        _tell_once_open(url, ServerSettings(url_of(tmp_path / "bso.db")), [], told.append)
+    assert (looks, told) == ([[], []], [url])
+
+
 def test_what_others_may_read_is_told(tmp_path, caplog):
     """A database, tokens or a key that others may read are a warning; so are Zeus's clients without a way in."""
     names = ("bso.db", "bso.db-wal", "tokens", "key", "cert")
@@ -288,16 +316,23 @@ def test_what_others_may_read_is_told(tmp_path, caplog):
     database, tokens, key, cert = (str(tmp_path / name) for name in ("bso.db", "tokens", "key", "cert"))
     settings = ServerSettings(f"sqlite+aiosqlite:///{database}", token_file=tokens, tls_cert=cert, tls_key=key)
     with caplog.at_level("WARNING", "bftrainer.zeus.server.serve"):
-        _announce("https://host", settings)
+        grants = AccessFile(tokens).grants().values()
+        _announce("https://host", settings, grants)
         told = [record.message for record in caplog.records if "this log" not in record.message]
+        assert told.pop(0).startswith(f"a token that stands alone in {tokens} makes an administrator;")
         assert [message.split()[6] for message in told] == [f"{database}", f"{database}-wal", tokens, key]
         assert "(mode 0640); chmod 600" in told[2]
         for name in names:
             (tmp_path / name).chmod(0o600)
         caplog.clear()
-        _announce("https://host", replace(settings, compat="zeus"))
+        _announce("https://host", replace(settings, compat="zeus"), [])
         told = [record.message for record in caplog.records if "this log" not in record.message]
         assert told == ["clients of Zeus know no token: --open or --insecure lets them in"]
+        for compat in ("zeus", "none"):
+            caplog.clear()
+            _announce("http://127.0.0.1:8000", replace(settings, compat=compat, token_file=None), [])
+            (told,) = [record.message for record in caplog.records if "this log" not in record.message]
+            assert told == "nobody is asked for a token: whoever reaches http://127.0.0.1:8000 may do everything"
 
 
 @pytest.mark.parametrize(
