@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sqlite3
 
 import httpx
@@ -279,5 +280,9 @@ def test_tokens_are_added_and_revoked(call, here, running):
         done = token_command(*words)
         check_refusal(done)
         assert message in done.err
+    os.fchmod(1, 0o644)  # as a shell makes a file that it sends output to
+    done = token_command("add", "bob")
+    assert_matches(r"\nNote: Others may read the file that has the token \(mode 0644\): chmod 600 it\.\n$", done.err)
+    assert token_command("revoke", "bob").status == 0
     assert token_command("add", "root", "--local").out == ""
     assert (here / "file").read_text() == "root owner uid:0 never\n"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import pwd
+import stat
 import time
 from pathlib import Path
 
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import print_table
+from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli.zeus.zeus_options import FILE, SETTINGS
 from bftrainer.errors import SettingsError
 
@@ -75,6 +77,9 @@ def add(user: str, role: str, days: float | None, local: bool, path: Path | None
     click.echo(f"{user} is let in as {role} ({grant.id}){'' if days is None else f' for {days:g} days'}.", err=True)
     if grant.token is not None:
         click.echo(grant.token)
+        mode = os.fstat(1).st_mode
+        if stat.S_ISREG(mode) and mode & 0o077:
+            tell(f"Note: Others may read the file that has the token (mode {stat.S_IMODE(mode):04o}): chmod 600 it.")
 
 
 @click.command("list", context_settings=SETTINGS, epilog="Example: bftrainer bso token list")
