@@ -5,20 +5,26 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sqlite3
+from dataclasses import fields
 
 import httpx
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from bftrainer.cli.zeus.bso import serve
 from bftrainer.zeus.server import TrialRow
 from bftrainer.zeus.server.app import create_app
 from bftrainer.zeus.server.books.export import write_job
+from bftrainer.zeus.server.local_server import USUAL_ADDRESS
+from bftrainer.zeus.server.settings import ServerSettings
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import DATA, SPEC, in_folder, listening, run
 
 TOKEN = "0123456789abcdef"
+NUMBERED = ("trial_timeout_s", "max_body_bytes", "most_connections", "most_of_a_peer")
 NUMBERS = {"batch_size": 8, "trial_number": 1, "started": -1.0}
 
 
@@ -159,6 +165,18 @@ def test_a_zeus_database_is_moved(call, here):
     assert (done.status, done.out, done.err) == (0, "Moved 0 jobs.\n", "")
     check_refusal(call("bso", "import", f"sqlite+aiosqlite:///{here / 'none.db'}", "--database", target))
     check_refusal(call("bso", "import", "sqlite:///zeus.db", "--database", target))
+
+
+def test_help_tells_the_defaults_of_servers(call):
+    """What help says of an option that is left out is what a server then does."""
+    known = {each.name: each.default for each in fields(ServerSettings)}
+    told = {each.name: re.search(r"\[default: ([^];]+)[];]", each.help or "") for each in serve.params}
+    shown = {name: found[1] for name, found in told.items() if name in known and found and name != "token_file"}
+    assert shown == {name: f"{known[name]:.0f}" if name in NUMBERED else known[name] for name in shown}
+    assert {*NUMBERED, "database_url", "compat", "log_level"} == set(shown)
+    usual = {each.name: each.default for each in serve.params}
+    assert f"http://{usual['host']}:{usual['port']}" == USUAL_ADDRESS
+    assert call("bso", "serve", "--help").status == 0
 
 
 def test_help_names_the_commands(call):

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,7 @@ server_options = with_options(
 def _database_option(what: str) -> Callable[[Any], Any]:
     return click.option(
         "--database",
+        "database_url",
         metavar="URL",
         envvar="BFTRAINER_BSO_DATABASE",
         show_envvar=True,
@@ -273,7 +275,7 @@ def dashboard(place: Path | None, output: Path | None, force: bool) -> None:
 @click.command("import", context_settings=SETTINGS, epilog="Example: bftrainer bso import sqlite+aiosqlite:///zeus.db")
 @click.argument("source", metavar="URL")
 @_database_option("Where jobs are kept from now on.")
-def import_zeus(source: str, database: str | None) -> None:
+def import_zeus(source: str, database_url: str | None) -> None:
     """Move the jobs of a database of Zeus's server, with their trials and what was learned, into one of this server's.
 
     URL is what ZEUS_BSO_DATABASE_URL was. Nothing is changed there, and no server should be writing to it.
@@ -293,7 +295,7 @@ def import_zeus(source: str, database: str | None) -> None:
             jobs = await read_published(old)
         finally:
             await old.close()
-        async with open_store(database or DEFAULT_URL) as store:
+        async with open_store(database_url or DEFAULT_URL) as store:
             return await import_jobs(store, jobs)
 
     click.echo(f"Moved {asyncio.run(move()):,} jobs.")
@@ -313,7 +315,9 @@ def import_zeus(source: str, database: str | None) -> None:
 )
 @_database_option("Where jobs are kept.")
 @click.option(
-    "--compat", metavar="zeus|none", default="none", help="zeus: answer as the published server does, defects included."
+    "--compat",
+    metavar="zeus|none",
+    help="zeus: answer as the published server does, defects included.  [default: none]",
 )
 @size_option("--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), default=1, help="Processes that answer.")
 @click.option(
@@ -331,13 +335,16 @@ def import_zeus(source: str, database: str | None) -> None:
 @click.option("--no-migrate", is_flag=True, help="Refuse a database whose tables are not up to date.")
 @click.option(
     "--trial-timeout",
+    "trial_timeout_s",
     type=float,
     metavar="SECONDS",
     help="A trial that nothing was heard of for so long has failed; 0: never.  [default: 86400; with --compat zeus 0]",
 )
-@click.option("--max-body", type=int, default=1 << 20, help="Longest request in bytes.")
-@click.option("--max-connections", type=int, default=1_000, help="Connections of a process at a time.")
-@click.option("--max-per-peer", type=int, default=250, help="Connections of an address at a time.")
+@click.option("--max-body", "max_body_bytes", type=int, help="Longest request in bytes.  [default: 1048576]")
+@click.option(
+    "--max-connections", "most_connections", type=int, help="Connections of a process at a time.  [default: 1000]"
+)
+@click.option("--max-per-peer", "most_of_a_peer", type=int, help="Connections of an address at a time.  [default: 250]")
 @click.option(
     "--background", metavar="LOG", type=FILE, help="Serve in a process of its own, which logs to a file; say where."
 )
@@ -345,11 +352,11 @@ def import_zeus(source: str, database: str | None) -> None:
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    help="Least level that is logged; info has a line for each request. Who changed what is always logged.",
+    help="Least level that is logged; info has a line for each request. Who changed what is always logged.  "
+    "[default: info]",
 )
 @large_option
-def serve(host: str, port: int, workers: int, no_migrate: bool, trial_timeout: float | None, **rest: Any) -> None:
+def serve(host: str, port: int, workers: int, no_migrate: bool, background: Path | None, **rest: Any) -> None:
     """Serve batch sizes to recurring training jobs until a signal ends it.
 
     Clients of this user on this machine find server and token by themselves. Clients of Zeus, which know no token, need
@@ -358,30 +365,18 @@ def serve(host: str, port: int, workers: int, no_migrate: bool, trial_timeout: f
     require_extra("The server needs", "server")
     from bftrainer.cli.zeus.background import in_background
     from bftrainer.zeus.server import serve as serving
-    from bftrainer.zeus.server.settings import DEFAULT_URL, LOOPBACK_NAMES, TRIAL_TIMEOUT_S, ServerSettings, is_loopback
+    from bftrainer.zeus.server.settings import LOOPBACK_NAMES, ServerSettings, is_loopback
 
     host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
     place, token_file = _listener(host, rest)
     # Without a token, another site whose name resolves to this machine could make a browser send requests.
     alone = is_loopback(host) and place is None and token_file is None and not rest["insecure"]
-    default_s = 0.0 if rest["compat"] == "zeus" else TRIAL_TIMEOUT_S
-    settings = ServerSettings(
-        database_url=rest["database"] or DEFAULT_URL,
-        compat=rest["compat"],
-        trial_timeout_s=default_s if trial_timeout is None else trial_timeout,
-        token_file=token_file,
-        socket=place,
-        tls_cert=rest["tls_cert"],
-        tls_key=rest["tls_key"],
-        max_body_bytes=rest["max_body"],
-        hosts=(*LOOPBACK_NAMES, host) if alone else (),
-        proxies=rest["proxies"],
-        most_connections=rest["max_connections"],
-        most_of_a_peer=rest["max_per_peer"],
-        price_kwh=rest["price_kwh"],
-        log_level=rest["log_level"],
-    )
-    ready = in_background(rest["background"]) if rest["background"] else lambda _: None
+    given = {each.name: rest[each.name] for each in fields(ServerSettings) if rest.get(each.name) is not None}
+    if rest["compat"] == "zeus":
+        given.setdefault("trial_timeout_s", 0.0)
+    hosts = (*LOOPBACK_NAMES, host) if alone else ()
+    settings = ServerSettings(**given | {"token_file": token_file, "socket": place, "hosts": hosts})
+    ready = (lambda _: None) if background is None else in_background(background)
     serving.serve(host, port, settings, workers=workers, migrate=not no_migrate, ready=ready)
 
 
