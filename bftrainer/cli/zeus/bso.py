@@ -341,10 +341,8 @@ def import_zeus(source: str, database_url: str | None) -> None:
     help="A trial that nothing was heard of for so long has failed; 0: never.  [default: 86400; with --compat zeus 0]",
 )
 @click.option("--max-body", "max_body_bytes", type=int, help="Longest request in bytes.  [default: 1048576]")
-@click.option(
-    "--max-connections", "most_connections", type=int, help="Connections of a process at a time.  [default: 1000]"
-)
-@click.option("--max-per-peer", "most_of_a_peer", type=int, help="Connections of an address at a time.  [default: 250]")
+@click.option("--max-connections", "most_connections", type=int, help="Most connections of a process.  [default: 1000]")
+@click.option("--max-per-peer", "most_of_a_peer", type=int, help="Most connections of an address.  [default: 250]")
 @click.option(
     "--background", metavar="LOG", type=FILE, help="Serve in a process of its own, which logs to a file; say where."
 )
