@@ -110,7 +110,7 @@ _USED = {"energy_j": _AMOUNT, "time_s": _AMOUNT}
 _LaunchRow = _table_of("LaunchRow", Launch, dict.fromkeys(("recurrence", "attempt", "batch_size"), _NUMBER))
 _BookedRow = _table_of("BookedRow", Booked, {"launch": _LaunchRow, **_USED, "cost_j": _AMOUNT})
 # The report of a run that is not booked yet.
-_MadeTable = _table_of("MadeTable", TrainingReport, {**_USED, "failure": str | None})
+_MadeTable = _table_of("MadeTable", TrainingReport, {**_USED, "epochs": (_COUNT | None, None), "failure": str | None})
 _ProgressTable = _table_of(
     "ProgressTable",
     None,

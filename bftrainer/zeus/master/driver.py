@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -258,5 +259,5 @@ def _believable(path: Path, settings: RunSettings, eta_knob: float) -> TrainingR
 def _of_failed(ended: Ended, path: Path, settings: RunSettings, eta_knob: float) -> TrainingReport:
     with suppress(TrainingReportError):
         report = _believable(path, settings, eta_knob)
-        return TrainingReport(report.energy_j, report.time_s, False)
+        return replace(report, reached=False)
     return TrainingReport(settings.total_power_w * ended.time_s, ended.time_s, False)

@@ -301,8 +301,7 @@ class Recurrences:
         self.pending = None if state["pending"] is None else Launch(**state["pending"])
         made = state["made"]
         if made is not None:
-            report = TrainingReport(made["energy_j"], made["time_s"], made["reached"])
-            self.made = report, made["failure"]
+            self.made = TrainingReport(**{name: made[name] for name in made if name != "failure"}), made["failure"]
         self.booked = [Booked(**each | {"launch": Launch(**each["launch"])}) for each in state["booked"]]
 
 

@@ -204,6 +204,7 @@ _ITERATIONS = "ZEUS_PROFILE_PARAMS"
 
 # A report has a few numbers; a larger file is something else.
 MOST_BYTES = 1 << 20
+_EPOCHS = "num_epochs"
 
 # In joules or seconds: years of a power station. Costs up to this can still be squared and added up.
 MOST_AMOUNT = 1e18
@@ -219,6 +220,8 @@ class TrainingReport:
         Energy and time that the run used.
     reached : bool
         Whether the run reached its target.
+    epochs : int or None
+        Epochs done; None: the script did not say.
 
     Raises
     ------
@@ -229,6 +232,7 @@ class TrainingReport:
     energy_j: float
     time_s: float
     reached: bool
+    epochs: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("energy", self.energy_j), ("time", self.time_s)):
@@ -261,15 +265,17 @@ def read_report(path: Path) -> TrainingReport:
     if not isinstance(document, dict):
         raise TrainingReportError(f"{path}: Expected an object, got {one_line(document)}.")
     try:
-        return TrainingReport(_number(document, "energy"), _number(document, "time"), _verdict(document))
+        used = _number(document, "energy"), _number(document, "time")
+        return TrainingReport(*used, _verdict(document), _epochs(document))
     except TrainingReportError as fault:
         raise TrainingReportError(f"{path}: {fault}") from None
 
 
 def write_report(path: Path, report: TrainingReport, **more: Any) -> None:
     """Write a report atomically; `more` are further keys, which the master does not read."""
-    document = {"energy": report.energy_j, "time": report.time_s, "reached": report.reached} | more
-    write_json(path, document)
+    document = {"energy": report.energy_j, "time": report.time_s, "reached": report.reached}
+    document |= {} if report.epochs is None else {_EPOCHS: report.epochs}
+    write_json(path, document | more)
 
 
 def write_json(path: Path, document: object) -> None:
@@ -326,6 +332,12 @@ def _verdict(document: dict[str, Any]) -> bool:
     if not isinstance(value, bool | str):
         raise TrainingReportError(f"Expected reached to be true or false, got {one_line(value)}.")
     return value if isinstance(value, bool) else value.lower() == "true"
+
+
+def _epochs(document: dict[str, Any]) -> int | None:
+    """Epochs done, where a script says so: the published master does not read them, so they may be anything."""
+    value = document.get(_EPOCHS)
+    return value if type(value) is int and value >= 0 else None
 
 
 def _value(document: dict[str, Any], key: str) -> Any:

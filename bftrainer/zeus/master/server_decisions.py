@@ -126,7 +126,7 @@ class ServerDecisions(Decisions):
         from bftrainer.zeus.server.messages import TrainingResult
 
         trial = self._trial(launch)
-        target = self.spec.target_metric
+        target, most = self.spec.target_metric, self.spec.max_epochs
         try:
             if failed:
                 self.client.end_trial(trial)
@@ -137,7 +137,8 @@ class ServerDecisions(Decisions):
                 energy=report.energy_j,
                 # The script does not report its metric; the server only compares this with the target.
                 metric=target if report.reached else math.nextafter(target, -math.inf),
-                current_epoch=self.spec.max_epochs,
+                # A run that gave up before the last epoch could go on, to the server: it has to hear of the last one.
+                current_epoch=min(report.epochs or most, most) if report.reached else most,
             )
             return self.client.report(result).converged
         except ServerRequestError as error:

@@ -221,9 +221,8 @@ class TrainingRun(TrialDriver):
         self.end_epoch()
         write_report(
             self.environment.report_path(self.batch_size),
-            TrainingReport(self.energy_j, self.time_s, self.reached),
+            TrainingReport(self.energy_j, self.time_s, self.reached, self.epochs_done),
             cost=self.cost_j,
-            num_epochs=self.epochs_done,
             stopped_early=self.stopped_early,
             power_limit_w=self.power_limit_w,
             max_power_w=self.hardware.total_power_w,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from bftrainer.errors import OutputError, TuningInputError
 from bftrainer.files.permissions import refuse_foreign
 from bftrainer.zeus.master.driver import Driver, make_run
 from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
-from bftrainer.zeus.master.journal import write_journal
+from bftrainer.zeus.master.journal import JOURNAL, write_journal
 from bftrainer.zeus.master.launch import check_command
 from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Plan, Recurrences
 from bftrainer.zeus.master.script import RunSettings, make_directory
@@ -276,13 +276,27 @@ class ZeusMaster:
         else:
             self.bso.register_job(plan.job, list(plan.batch_sizes))
             decisions = LocalDecisions(self.bso, plan.job)
-        decisions.begin()
         progress = Recurrences(plan, self.settings, decisions)
-        logdir = self._new_logdir(job, num_recurrence, eta_knob, beta_knob)
-        write_journal(logdir, progress)
+        with self._new_logdir(job, num_recurrence, eta_knob, beta_knob) as logdir:
+            write_journal(logdir, progress)
+            decisions.begin()  # last: whatever is refused before it, a server never hears of
         return Driver(logdir, progress, self.observers, self.find)
 
-    def _new_logdir(self, *named: Any) -> Path:
+    @contextmanager
+    def _new_logdir(self, *named: Any) -> Iterator[Path]:
+        """Create a directory for a job's logs, which goes again with all that was made for it if the block fails."""
+        made = [path for path in self._logdir(*named).parents if not path.exists()]
+        try:
+            made.insert(0, self._made_logdir(*named))
+            yield made[0]
+        except BaseException:  # whatever it is, a job that is refused leaves nothing; it is raised again
+            for path in made:
+                with suppress(OSError):  # it was not made, or another job has something there
+                    (path / JOURNAL).unlink(missing_ok=True)
+                    path.rmdir()
+            raise
+
+    def _made_logdir(self, *named: Any) -> Path:
         """Create a directory that no other job uses, even one that starts in the same second."""
         first = self._logdir(*named)
         for path in chain([first], (first.with_name(f"{first.name}+{number}") for number in count(2))):

@@ -11,6 +11,7 @@ import pytest
 from bftrainer.errors import (
     JournalError,
     NotConvergedError,
+    OutputError,
     ServerRequestError,
     TrainingReportError,
     TuningInputError,
@@ -77,6 +78,27 @@ def test_the_bound_is_that_of_all_masters(tmp_path, client):
 
     start(tmp_path, client, recurrences=1, beta=2.0, observers=[Watching()]).drive()
     assert seen == [2.0 * client.jobs()[0].min_cost]
+
+
+@pytest.mark.parametrize(("said", "told"), [(', "num_epochs": 3', 3), (', "num_epochs": 99', 7), ("", 7)])
+def test_the_epochs_that_were_done_are_told(tmp_path, client, said, told):
+    """As the script reports them; the job's most where it does not, and never more."""
+    start(tmp_path, client, shell(tmp_path, f"n='10{said}'; {WELL}"), recurrences=1).drive()
+    about = {"job_id": client.jobs()[0].spec.job_id, "trial_number": 1}
+    (row,) = client._send("GET", "/state/reports", params=about)
+    assert row["epoch"] == told
+
+
+def test_what_cannot_be_kept_is_not_registered(tmp_path, client):
+    """A job whose logs have no place is refused before the server hears of it."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be made"):
+        start(tmp_path / "logs" / "file", client, fake_job(tmp_path))
+    with pytest.raises(OutputError, match="cannot be made"):
+        start(tmp_path / "new", client, fake_job(tmp_path), beta=int("9" * 250))
+    assert not (tmp_path / "new").exists()
+    assert client.jobs() == []
 
 
 def test_a_failed_run_is_handed_out_again(tmp_path, client):
