@@ -115,6 +115,7 @@ _FAILURES, _FAILURES_PER_S, _ADDRESSES = 50, 1.0, 10_000
 _LOOK, _TRAIN, _OWN = Role.READER, Role.TRAINER, Role.OWNER
 _NEEDED: Mapping[tuple[str, str], Role] = {
     **{("GET", path): _LOOK for path in ("/", "/status", "/metrics", "/openapi.json")},
+    ("GET", "/favicon.ico"): _LOOK,  # of which there is none, but browsers ask
     **{("GET", f"/state/{what}"): _LOOK for what in ("jobs", "job", "trials", "reports", "events")},
     ("GET", "/jobs/batch_size"): _TRAIN,
     ("POST", "/report"): _TRAIN,
@@ -307,8 +308,9 @@ class Guard:
     def _note(self, scope: Scope, status: int, duration_s: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         self.metrics.answered(scope["method"], route, status, duration_s)
+        nowhere = route == "unmatched" and status == 404
         actor: Actor | None = scope.get("state", {}).get("actor")
-        changes = actor is not None and needed(scope["method"], scope["path"]) > Role.READER
+        changes = actor is not None and not nowhere and needed(scope["method"], scope["path"]) > Role.READER
         log = audit_logger if changes else logger
         if log.isEnabledFor(logging.INFO):
             client = scope.get("client")

@@ -135,6 +135,9 @@ def test_what_is_changed_is_logged_with_who_did(tmp_path, caplog):
         client.post("/report", json={"job_id": "t-1", **RESULT}, headers=tokens["other", OWNER])
         client.delete("/jobs", params={"job_id": "t-1"}, headers=tokens["other", OWNER])
         client.get("/state/jobs", headers=tokens["me", READER])
+        # Browsers ask for it; and nothing is changed where there is nothing.
+        assert client.get("/favicon.ico", headers=tokens["me", READER]).status_code == 404
+        assert client.post("/nowhere", headers=tokens["me", ADMIN]).status_code == 404
     lines = [each.fields for each in caplog.records if each.name == "bftrainer.zeus.server.guard.audit"]
     names = ("actor", "role", "method", "path", "status", "job_id", "trial")
     assert [tuple(line.get(name) for name in names) for line in lines] == [

@@ -185,6 +185,8 @@ def test_jobs_are_filtered(tmp_path):
             ({"prefix": "t%"}, ["t%25b"]),
             ({"stage": "MAB"}, ["t-a"]),
             ({"gpu": "V_00"}, ["t%25b"]),
+            ({"gpu": "v100"}, []),
+            ({"gpu": "V10"}, []),
             ({"gpu": 'V"100'}, ["t-b"]),
             ({"gpu": "V100", "stage": "Pruning"}, []),
             ({"owner": "ann"}, []),
@@ -259,7 +261,8 @@ def test_pages_on_every_database(tmp_path, database_url):
             run(client, "pages-1", lambda size, number=number: 64.0 * size + number, converged=number != 1)
         client.post("/jobs/note", json={"job_id": "pages-1", "note": "Ask Ann."})
         assert listed(client.get("/", params={"prefix": "pages-", "gpu": "V100", "stage": "MAB"}).text) == ["pages-1"]
-        assert listed(client.get("/", params={"prefix": "Pages-"}).text) == []
+        for other in ({"prefix": "Pages-"}, {"prefix": "pages-", "gpu": "v100"}):
+            assert listed(client.get("/", params=other).text) == []
         page = page_of(client, job_id="pages-1")
         assert "All jobs pages-1 Ask Ann. Stage MAB" in page
         (figures,) = re.findall(r"Time Metric (8 .*?) Means of the runs", page)

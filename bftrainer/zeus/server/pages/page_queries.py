@@ -127,10 +127,11 @@ class JobFilter:
             # Not LIKE, for which some databases hold capitals and small letters alike.
             found = found.where(sa.func.substr(JOB.c.job_id, 1, len(self.prefix)) == self.prefix)
         if self.gpu:
-            # The settings are kept as JSON, in which a quote within a text has a backslash before it.
-            found = found.where(
-                JOB.c.spec.contains(f'"gpu_model":{json.dumps(self.gpu, ensure_ascii=False)}', autoescape=True)
-            )
+            # The settings are kept as JSON, in which a quote within a text has a backslash before it. What is replaced
+            # is the same to the letter in every database, unlike what LIKE finds.
+            model = f'"gpu_model":{json.dumps(self.gpu, ensure_ascii=False)}'
+            without = sa.func.replace(JOB.c.spec, model, "")
+            found = found.where(sa.func.length(without) < sa.func.length(JOB.c.spec))
         same = {JOB.c.stage: self.stage, JOB.c.owner: self.owner}
         return transaction.summaries(found.where(*(column == text for column, text in same.items() if text)))
 
