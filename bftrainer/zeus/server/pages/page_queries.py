@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bftrainer.extras import requiring
 from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.job_tables import EVENT, JOB, REPORT, TRIAL
+from bftrainer.zeus.server.messages import LARGEST
 from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
 from bftrainer.zeus.server.tuned_job import TrialStatus
 
@@ -50,6 +51,8 @@ _REPORTS = (
     .limit(_LIMIT)
 )
 
+_TALLY = sa.select(sa.func.count(TRIAL.c.excluded), sa.func.count(sa.case((TRIAL.c.inherited, 1)))).where(_THE_JOB)
+
 _QUANTITIES = (TRIAL.c.cost, TRIAL.c.energy, TRIAL.c.time)
 _MEANS = (
     sa.select(
@@ -87,6 +90,8 @@ _EVENTS = (
     .order_by(EVENT.c.number.desc())
     .limit(_LIMIT)
 )
+# The details are kept as JSON, in which a quote within a text has a backslash before it.
+_VOIDED = _EVENTS.where(EVENT.c.kind == "voided", EVENT.c.detail.contains(sa.bindparam("trial")))
 # A note ends with the job that it was written on.
 _LATEST_NOTES = (
     sa.select(EVENT.c.job_id, sa.func.max(EVENT.c.number).label("number"))
@@ -97,6 +102,13 @@ _LATEST_NOTES = (
 _NOTES = sa.select(EVENT.c.job_id, EVENT.c.kind, EVENT.c.detail).join(
     _LATEST_NOTES, sa.and_(EVENT.c.job_id == _LATEST_NOTES.c.job_id, EVENT.c.number == _LATEST_NOTES.c.number)
 )
+
+
+class Tally(NamedTuple):
+    """How many trials of a job count for nothing, and how many were taken over from another job."""
+
+    excluded: int
+    inherited: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +171,11 @@ def trial_with_reports(
     return (found[0] if found else None), transaction.select(_REPORTS, job=job_id, number=number, limit=limit)
 
 
+def tally(transaction: Transaction, job_id: str) -> Tally:
+    """Count what else there is of a job's trials."""
+    return Tally(*transaction.select(_TALLY, job=job_id)[0])
+
+
 def moments(transaction: Transaction, job_id: str) -> list[sa.Row[Any]]:
     """Number, means and squared deviations of results that count, by batch size and whether they converged."""
     return transaction.select(_MOMENTS, job=job_id)
@@ -168,6 +185,12 @@ def events(transaction: Transaction, job_id: str, before: int, limit: int) -> li
     """List what was done to jobs of a name, latest first, starting before the number `before`."""
     rows = transaction.select(_EVENTS, job=job_id, before=before, limit=limit)
     return [JobEvent.model_validate(row._mapping) for row in rows]
+
+
+def voiding(transaction: Transaction, job_id: str, number: int) -> JobEvent | None:
+    """Find who voided a trial, when and why; None if nobody did."""
+    rows = transaction.select(_VOIDED, job=job_id, before=LARGEST, limit=1, trial=f'"trial_number": {number},')
+    return JobEvent.model_validate(rows[0]._mapping) if rows else None
 
 
 def notes(transaction: Transaction, job_ids: Iterable[str]) -> dict[str, str]:
