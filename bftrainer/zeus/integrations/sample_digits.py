@@ -6,22 +6,23 @@ fewer updates, so more epochs are needed, and the largest does not reach the tar
 
 from __future__ import annotations
 
+import math
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import numpy as np
 
 from bftrainer.extras import require_extra
+from bftrainer.report.intervals import estimate
 from bftrainer.zeus.integrations.served import ServerRun, server_run
 from bftrainer.zeus.master.sample_training import Floats, Labels, batches, perceptron
 from bftrainer.zeus.master.training import TrialDriver
 from bftrainer.zeus.server.client import BatchSizeClient
 from bftrainer.zeus.server.local_server import SOCKET_SCHEME
 from bftrainer.zeus.server.messages import TuningParams
-from bftrainer.zeus.server.pages.savings import QUANTITIES, SizeFigures, by_batch_size
+from bftrainer.zeus.server.pages.savings import QUANTITIES, SizeFigures
 from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 
 JOB = TuningParams.model_validate(
@@ -138,18 +139,19 @@ def recurrences(
 
 def figures(rows: Iterable[TrialRow]) -> dict[int, SizeFigures]:
     """Tell what the trials that count have used, by batch size in ascending order."""
-    grouped: dict[tuple[int, bool], list[TrialRow]] = {}
-    for row in rows:
-        if row.cost is not None and row.excluded is None:
-            grouped.setdefault((row.batch_size, bool(row.converged)), []).append(row)
-    moments = []
-    for (size, converged), found in sorted(grouped.items()):
-        moment: dict[str, float] = {"batch_size": size, "converged": converged, "number": len(found)}
-        for name in QUANTITIES:
-            values = np.array([getattr(each, name) for each in found])
-            moment |= {f"mean_{name}": float(values.mean()), f"squares_{name}": float(values.var() * values.size)}
-        moments.append(SimpleNamespace(**moment))
-    return by_batch_size(moments)
+    counted = [row for row in rows if row.cost is not None and row.excluded is None]
+    found = {}
+    for size in sorted({row.batch_size for row in counted}):
+        own = [row for row in counted if row.batch_size == size]
+        used, reached = _measures(own), _measures([row for row in own if row.converged])
+        sums, number = {name: math.fsum(values) for name, values in used.items()}, len(reached["cost"])
+        means = {name: estimate(values) for name, values in reached.items()} if number else {}
+        found[size] = SizeFigures(size, len(own), number, sums, means)
+    return found
+
+
+def _measures(rows: list[TrialRow]) -> dict[str, list[float]]:
+    return {name: [getattr(row, name) for row in rows] for name in QUANTITIES}
 
 
 def chosen(job: JobSummary) -> int:

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from hashlib import sha256
 from pathlib import Path
+from unicodedata import normalize
 
 from bftrainer.errors import ForbiddenError, OutputError, SettingsError, suggestion
 from bftrainer.files.opening import whole_bytes
@@ -155,7 +156,7 @@ def _grant(line: str) -> Grant:
     if len(fields) != 4:
         raise SettingsError(f"Expected USER ROLE KEY EXPIRES, or a token without spaces, got {len(fields)} words.")
     name, role, key, until = fields
-    check_name(name)
+    check_name(name, role_named(role))
     if not _KEY.fullmatch(key):
         raise SettingsError("Expected a key such as sha256:DIGEST or uid:1000.")
     try:
@@ -167,18 +168,23 @@ def _grant(line: str) -> Grant:
     return Grant(Actor(name, role_named(role)), key, None if expires is None else expires.timestamp())
 
 
-def check_name(name: str) -> None:
-    """Check that a name is one that users may have.
+def check_name(name: str, role: Role) -> None:
+    """Check that a name is one that users of a role may have.
 
     Raises
     ------
     SettingsError
-        If it has other characters, or too many.
+        If it has other characters, or too many, or reads as the name of those whose token is an administrator's.
     """
     if not _NAME.fullmatch(name):
         raise SettingsError(
             f"Expected a user's name of at most {NAME_LENGTH} letters, digits and .@+-_, which begins with a letter or "
             f"digit, got {name!r}."
+        )
+    if role < Role.ADMIN and normalize("NFKC", name).casefold() == PLAIN:
+        raise SettingsError(
+            f"Expected a user's name that nobody takes for the administrator's, {PLAIN!r}, or the role admin, got "
+            f"{name!r} as {role.name.lower()}."
         )
 
 
@@ -292,7 +298,7 @@ def add_grant(path: Path, name: str, role: Role, days: float | None = None, uid:
     OutputError
         If it cannot be written.
     """
-    check_name(name)
+    check_name(name, role)
     token = None if uid is not None else secrets.token_urlsafe(32)
     key = f"uid:{uid}" if token is None else token_key(token.encode())
     expires = None if days is None else float(round(time.time() + days * 86_400))

@@ -149,11 +149,11 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **options)
         # No route is one: whatever took the transport over would never give its place back here.
         self.ws_protocol_class = None
-        self.kept = _connections()
+        self.worker_connections = _connections()
         self.due, self.peer = _NEVER, ""
         self.uid: int | None = None
         self._received, self._early = 0, b""
-        self._reading = self._in_body = self._unread = False
+        self._reading = self._in_body = self._awaits_reader = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take in a connection, if there is room, or one that can be closed for it."""
@@ -165,16 +165,16 @@ class Connection(HttpToolsProtocol):
         address = transport.get_extra_info("peername")
         self.peer = f"uid:{self.uid}" if self.uid is not None else network_of(address[0]) if address else ""
         self._wait()
-        if not self.kept.admit(self):
-            if len(self.kept.all) > self.kept.most + _SURPLUS:
+        if not self.worker_connections.admit(self):
+            if len(self.worker_connections.all) > self.worker_connections.most + _SURPLUS:
                 self.dismiss(*_BUSY)
                 return
             self.app = _only_health(self.app)
-        if self.kept.tls is None:
+        if self.worker_connections.tls is None:
             super().connection_made(transport)
         else:
             transport.pause_reading()  # as uvloop reads all the same, `data_received` keeps what comes
-            self._securing = self.loop.create_task(self._secure(transport, self.kept.tls))
+            self._securing = self.loop.create_task(self._secure(transport, self.worker_connections.tls))
 
     async def _secure(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
         shaking = self.loop.create_task(
@@ -185,10 +185,10 @@ class Connection(HttpToolsProtocol):
         try:
             secured = await shaking
         except (OSError, asyncio.CancelledError):  # the other end does not want, or not in time
-            self.kept.forget(self)
+            self.worker_connections.forget(self)
             transport.abort()
             return
-        if secured is None or self not in self.kept.all:
+        if secured is None or self not in self.worker_connections.all:
             transport.abort()
             return
         super().connection_made(secured)
@@ -208,16 +208,21 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Make room."""
-        self.kept.forget(self)
+        self.worker_connections.forget(self)
         if self.flow is not None:
             super().connection_lost(exc)
 
     def dismiss(self, status: int, message: bytes) -> None:
         """Close a connection, with an answer unless one has begun."""
-        self.kept.forget(self)
+        self.worker_connections.forget(self)
         # What is in a body's place belongs to the latest request, else to the next one.
         begun = self._in_body and self.cycle is not None and self.cycle.response_started
-        if begun or self._unread or (self.flow is None and self.kept.tls is not None) or self.transport.is_closing():
+        if (
+            begun
+            or self._awaits_reader
+            or (self.flow is None and self.worker_connections.tls is not None)
+            or self.transport.is_closing()
+        ):
             self.transport.abort()
         else:
             body = b'{"message": "%s"}' % message
@@ -231,7 +236,7 @@ class Connection(HttpToolsProtocol):
     def _wait(self) -> None:
         """A request may begin, and then has so long for its head."""
         self.due = self.loop.time() + HEAD_S
-        self.kept.begun[self] = None
+        self.worker_connections.begun[self] = None
         self._received, self._in_body = 0, False
 
     def data_received(self, data: bytes) -> None:
@@ -239,12 +244,12 @@ class Connection(HttpToolsProtocol):
         if self.flow is None:  # it came before the handshake has begun, or with its end
             self._early += data
             return
-        if self in self.kept.idle:
-            del self.kept.idle[self]
+        if self in self.worker_connections.idle:
+            del self.worker_connections.idle[self]
             self._wait()
         self._received += len(data)
         super().data_received(data)
-        if self._reading and self._received > (self.kept.most_bytes if self._in_body else _HEAD_BYTES):
+        if self._reading and self._received > (self.worker_connections.most_bytes if self._in_body else _HEAD_BYTES):
             self.dismiss(*((413, b"The request is too long.") if self._in_body else (431, b"The head is too long.")))
 
     def on_message_begin(self) -> None:
@@ -257,7 +262,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The body may take longer than the head."""
         self._in_body = True
-        if self in self.kept.begun:  # else an earlier request is at work
+        if self in self.worker_connections.begun:  # else an earlier request is at work
             self.due = self.loop.time() + BODY_S
         super().on_headers_complete()
 
@@ -266,28 +271,28 @@ class Connection(HttpToolsProtocol):
         self._reading = self._in_body = False
         self._received = 0
         self.due = _NEVER
-        self.kept.begun.pop(self, None)
+        self.worker_connections.begun.pop(self, None)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """The connection waits for another request, or for the rest of one that needed none."""
         super().on_response_complete()
-        if self.transport.is_closing() or self not in self.kept.all:
+        if self.transport.is_closing() or self not in self.worker_connections.all:
             return
         if self._reading:
-            self.kept.begun[self] = None
+            self.worker_connections.begun[self] = None
             self.due = self.loop.time() + BODY_S
         elif self.cycle.response_complete:  # else the next one is at work
-            self.kept.idle[self] = None
+            self.worker_connections.idle[self] = None
 
     def pause_writing(self) -> None:
         """An answer has so long to be read."""
-        self.due, self._unread = self.loop.time() + ANSWER_S, True
+        self.due, self._awaits_reader = self.loop.time() + ANSWER_S, True
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """It is being read."""
-        self.due, self._unread = _NEVER, False
+        self.due, self._awaits_reader = _NEVER, False
         super().resume_writing()
 
 

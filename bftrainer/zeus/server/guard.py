@@ -102,6 +102,9 @@ OPEN = frozenset({"/healthz", "/readyz"})
 # Pages that other sites may link to, because they change nothing.
 _PAGES = frozenset({"/", "/status"})
 
+# What proxies put into requests.
+_FORWARDED = frozenset({b"x-forwarded-for", b"forwarded", b"via", b"x-real-ip"})
+
 # A content length with more digits is too long in any case.
 _DIGITS = 18
 
@@ -112,6 +115,7 @@ _FAILURES, _FAILURES_PER_S, _ADDRESSES = 50, 1.0, 10_000
 _LOOK, _TRAIN, _OWN = Role.READER, Role.TRAINER, Role.OWNER
 _NEEDED: Mapping[tuple[str, str], Role] = {
     **{("GET", path): _LOOK for path in ("/", "/status", "/metrics", "/openapi.json")},
+    ("GET", "/favicon.ico"): _LOOK,  # of which there is none, but browsers ask
     **{("GET", f"/state/{what}"): _LOOK for what in ("jobs", "job", "trials", "reports", "events")},
     ("GET", "/jobs/batch_size"): _TRAIN,
     ("POST", "/report"): _TRAIN,
@@ -261,6 +265,8 @@ class Guard:
 
     def _identify(self, uid: int | None, headers: Mapping[bytes, bytes]) -> Actor | None:
         """Find who sends a request, by the user at the other end of a socket, or by a token; None: nobody is known."""
+        if not _FORWARDED.isdisjoint(headers):
+            uid = None  # it is a proxy's, whoever asks it
         if uid is not None and uid == os.geteuid():
             return Actor(login_name(uid), Role.ADMIN)
         if self._access is None:
@@ -302,8 +308,9 @@ class Guard:
     def _note(self, scope: Scope, status: int, duration_s: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         self.metrics.answered(scope["method"], route, status, duration_s)
+        nowhere = route == "unmatched" and status == 404
         actor: Actor | None = scope.get("state", {}).get("actor")
-        changes = actor is not None and needed(scope["method"], scope["path"]) > Role.READER
+        changes = actor is not None and not nowhere and needed(scope["method"], scope["path"]) > Role.READER
         log = audit_logger if changes else logger
         if log.isEnabledFor(logging.INFO):
             client = scope.get("client")

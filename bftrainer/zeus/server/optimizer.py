@@ -21,7 +21,7 @@ from bftrainer.errors import (
     UnusableRequestError,
 )
 from bftrainer.zeus.server.access import ANYBODY, Actor, Role
-from bftrainer.zeus.server.books.reports import is_kept, is_repeated, report_fault
+from bftrainer.zeus.server.books.reports import is_repeated, is_storable, report_fault
 from bftrainer.zeus.server.messages import (
     LARGEST_COST_J,
     LARGEST_MEASURE,
@@ -206,7 +206,7 @@ class ZeusBatchSizeOptimizer:
         runs = partial(self._runs, transaction, job.job_id, now)
         stage = tuned.stage
         size, kind = tuned.choose(job.trials, runs, parallel=self.explores_at_once(tuned.spec))
-        transaction.say(lambda: choice_lines(tuned, size, kind, stage))
+        transaction.log_when_committed(lambda: choice_lines(tuned, size, kind, stage))
         transaction.add_trial(job, size, kind, now, request_id, lease_s)
         transaction.save_job(job)
         return TrialId.model_construct(job_id=job.job_id, batch_size=size, trial_number=job.trials)
@@ -318,7 +318,7 @@ class ZeusBatchSizeOptimizer:
             ended = EndedTrial(number, kind, trial.batch_size, cost_j, verdict.converged)
             stage = job.tuned.stage
             job.tuned.learn(ended, published=self.published)
-            transaction.say(lambda: result_lines(job.tuned, ended, stage))
+            transaction.log_when_committed(lambda: result_lines(job.tuned, ended, stage))
         used = {"time": result.time, "energy": result.energy, "cost": cost_j}
         marks = {"converged": verdict.converged, "observation": job.observations}
         if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):
@@ -350,7 +350,7 @@ class ZeusBatchSizeOptimizer:
             raise UnusableRequestError(fault[1], fault[0])
         if fault is not None:
             logger.warning("job %r, trial %d, %s: %s", job.job_id, result.trial_number, *fault)
-        if repeated or not is_kept(result) or (before is not None and result.current_epoch <= before.epoch):
+        if repeated or not is_storable(result) or (before is not None and result.current_epoch <= before.epoch):
             return
         transaction.add_report(result, now)
 

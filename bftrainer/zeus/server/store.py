@@ -12,7 +12,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from bftrainer.extras import requiring
-from bftrainer.zeus.server.books.transaction import KeptRewards, Transaction
+from bftrainer.zeus.server.books.transaction import CachedRewards, Transaction
 from bftrainer.zeus.server.database import Database, open_database
 from bftrainer.zeus.server.job_tables import make_ready
 from bftrainer.zeus.server.published.decision_log import LEVEL
@@ -36,7 +36,7 @@ class JobStore:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self._kept: OrderedDict[str, KeptRewards] = OrderedDict()
+        self._cache: OrderedDict[str, CachedRewards] = OrderedDict()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def change(self, work: Callable[[Transaction], T], job_id: str | None = None) -> T:
@@ -57,19 +57,19 @@ class JobStore:
         """
 
         def _once(connection: Connection) -> tuple[Transaction, T]:
-            transaction = Transaction(connection, self._kept)
+            transaction = Transaction(connection, self._cache)
             return transaction, work(transaction)
 
         turn = contextlib.nullcontext() if job_id is None else self._turns.setdefault(job_id, asyncio.Lock())
         async with turn:
             transaction, result = await self.database.write(_once, lambda done: done[0].committed())
-        for line in transaction.said:
+        for line in transaction.log_lines:
             logger.log(LEVEL, line)
         return result
 
     async def look(self, work: Callable[[Transaction], T]) -> T:
         """Run `work`, which only reads, and return its result."""
-        return await self.database.read(lambda connection: work(Transaction(connection, self._kept)))
+        return await self.database.read(lambda connection: work(Transaction(connection, self._cache)))
 
 
 @asynccontextmanager

@@ -135,6 +135,9 @@ def test_what_is_changed_is_logged_with_who_did(tmp_path, caplog):
         client.post("/report", json={"job_id": "t-1", **RESULT}, headers=tokens["other", OWNER])
         client.delete("/jobs", params={"job_id": "t-1"}, headers=tokens["other", OWNER])
         client.get("/state/jobs", headers=tokens["me", READER])
+        # Browsers ask for it; and nothing is changed where there is nothing.
+        assert client.get("/favicon.ico", headers=tokens["me", READER]).status_code == 404
+        assert client.post("/nowhere", headers=tokens["me", ADMIN]).status_code == 404
     lines = [each.fields for each in caplog.records if each.name == "bftrainer.zeus.server.guard.audit"]
     names = ("actor", "role", "method", "path", "status", "job_id", "trial")
     assert [tuple(line.get(name) for name in names) for line in lines] == [
@@ -191,6 +194,16 @@ def test_tokens_are_kept_as_digests(tmp_path):
     assert path.read_text() == "me reader uid:7 never\n"
 
 
+def test_nobody_else_is_the_administrator(tmp_path):
+    """Jobs and logs name those whose token stands in the file "admin": so may only who may do as much."""
+    path = tmp_path / "tokens"
+    with pytest.raises(SettingsError, match=r"'admin', or the role admin, got 'Admin' as owner\.$"):
+        add_grant(path, "Admin", OWNER)
+    assert not path.exists()
+    assert add_grant(path, "admin", ADMIN).actor == add_grant(path, "admin", ADMIN, uid=7).actor
+    assert add_grant(path, "administrator", OWNER).actor.name == "administrator"
+
+
 def test_root_leaves_a_file_to_its_owner(tmp_path):
     """A file that belongs to the server's user is theirs after a change too."""
     if os.geteuid():
@@ -225,6 +238,8 @@ def test_the_own_file_is_made_once(tmp_path, monkeypatch):
         ("me owner uid:7 tomorrow", "Expected a time such as 2027-01-31T00:00:00Z, or never, got 'tomorrow'."),
         ("me owner uid:7 2027-01-31T00:00:00", "Expected a time with a zone"),
         ("m/e owner uid:7 never", "Expected a user's name of at most 64 letters"),
+        ("admin owner uid:7 never", "Expected a user's name that nobody takes for the administrator's, 'admin'"),
+        ("ＡDmin reader uid:7 never", "Expected a user's name that nobody takes for the administrator's, 'admin'"),
     ],
 )
 def test_lines_that_mean_nothing(tmp_path, line, message):

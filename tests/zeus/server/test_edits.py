@@ -246,6 +246,9 @@ def test_a_clone_begins_with_what_is_known(client, tmp_path):
     for row, other in zip(ours, theirs, strict=True):
         assert (row["time"], row["energy"], row["inherited"]) == (other["time"] / 2, other["energy"], True)
         assert row["cost"] == 0.5 * row["energy"] + 0.5 * 200.0 * row["time"]
+    page = client.get("/status", params={"job_id": "t-2"}).text
+    for words in ("none of its own yet", "7, 7 with a result, 7 taken over from another job", "<td>Inherited</td>"):
+        assert words in page
     run(client, "t-2", 5000.0)
     state = job(client, "t-2")
     assert (state["stage"], state["trials"], state["min_cost"]) == ("MAB", 8, 0.5 * 5000 * 28 / 64 + 100 * 5000 / 64)

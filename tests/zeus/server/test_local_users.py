@@ -21,11 +21,13 @@ from bftrainer.errors import SettingsError
 from bftrainer.files.permissions import login_name
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, local_server
 from bftrainer.zeus.server.access import Role, add_grant, own_path
+from bftrainer.zeus.server.guard import Guard
 from bftrainer.zeus.server.local_server import find_address, find_token, usual_socket
 from bftrainer.zeus.server.serve import _listening as listening_at
+from bftrainer.zeus.server.settings import PEER_UID
 from tests.waiting import until
 from tests.zeus.server.processes import command, free_port, server
-from tests.zeus.server.support import SPEC
+from tests.zeus.server.support import SPEC, in_folder
 
 NOBODY = 65534
 # What another user can do with files and addresses that are named: read and write them, ask, and change.
@@ -135,6 +137,28 @@ def test_a_socket_knows_its_users(shared):
         tokens.write_text(grant.line().replace(str(NOBODY), "1"))
         assert stranger(place) == dict.fromkeys(("looks", "changes", "deletes"), 401)
         assert len(client.jobs()) == 1
+    assert "closed to others" not in (shared / "log").read_text()
+    place.unlink()  # a killed server has left it
+    shared.chmod(0o700)
+    tokens.write_text(grant.line())
+    with at_socket(shared, "--token-file", tokens):
+        pass
+    warning = f"users who come by the socket cannot reach it: {shared} is closed to others"
+    assert warning in [json.loads(line)["message"] for line in (shared / "log").read_text().splitlines()]
+
+
+def test_a_proxy_is_not_who_asks_it(tmp_path):
+    """What it passes on through the socket is not the proxy's own user's, who may do all: it takes a token."""
+    settings = in_folder(tmp_path, socket=str(tmp_path / "bso.sock"))
+
+    def status(*headers):
+        scope = {"headers": headers, "method": "DELETE", "path": "/jobs", "state": {PEER_UID: os.geteuid()}}
+        refusal = Guard(None, settings=settings, metrics=None)._refusal(scope)
+        return refusal and refusal.status
+
+    assert status() is None
+    for name in (b"x-forwarded-for", b"forwarded", b"via"):
+        assert status((name, b"10.0.0.1")) == 401
 
 
 def test_sockets_that_are_there_already(tmp_path):

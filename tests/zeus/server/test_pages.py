@@ -185,6 +185,8 @@ def test_jobs_are_filtered(tmp_path):
             ({"prefix": "t%"}, ["t%25b"]),
             ({"stage": "MAB"}, ["t-a"]),
             ({"gpu": "V_00"}, ["t%25b"]),
+            ({"gpu": "v100"}, []),
+            ({"gpu": "V10"}, []),
             ({"gpu": 'V"100'}, ["t-b"]),
             ({"gpu": "V100", "stage": "Pruning"}, []),
             ({"owner": "ann"}, []),
@@ -259,7 +261,8 @@ def test_pages_on_every_database(tmp_path, database_url):
             run(client, "pages-1", lambda size, number=number: 64.0 * size + number, converged=number != 1)
         client.post("/jobs/note", json={"job_id": "pages-1", "note": "Ask Ann."})
         assert listed(client.get("/", params={"prefix": "pages-", "gpu": "V100", "stage": "MAB"}).text) == ["pages-1"]
-        assert listed(client.get("/", params={"prefix": "Pages-"}).text) == []
+        for other in ({"prefix": "Pages-"}, {"prefix": "pages-", "gpu": "v100"}):
+            assert listed(client.get("/", params=other).text) == []
         page = page_of(client, job_id="pages-1")
         assert "All jobs pages-1 Ask Ann. Stage MAB" in page
         (figures,) = re.findall(r"Time Metric (8 .*?) Means of the runs", page)
@@ -269,7 +272,11 @@ def test_pages_on_every_database(tmp_path, database_url):
         )
         assert "Energy saved" in page
         assert "Reported (UTC) 100 0.6 448 J 16 s" in page_of(client, job_id="pages-1", trial=1)
-        assert "Jobs side by side" in page_of(client, compare=["pages-1"])
+        assert "To compare pages-1 with others, tick them as well" in page_of(client, compare=["pages-1"] * 2)
+        client.post("/trials/void", json={"job_id": "pages-1", "trial_number": 9, "reason": "why not"})
+        assert "Voided because why not (somebody, 2" in page_of(client, job_id="pages-1", trial=9)
+        assert "Voided because" not in page_of(client, job_id="pages-1", trial=1)
+        assert "Trials 9, 9 with a result, 1 voided or archived, which" in page_of(client, job_id="pages-1")
         client.delete("/jobs", params={"job_id": "pages-1"})
 
 
@@ -320,6 +327,10 @@ def test_pages_in_a_browser(browsed, _):
         assert EVIL in texts(browser, "#jobs a")
         typed(browser, "[name=prefix]", "t-", Keys.ENTER, selected="#jobs a", wanted=["t-1"])
         typed(browser, "#jobs input", Keys.SPACE, Keys.ENTER, selected="h1", wanted=["Jobs side by side"])
+        assert texts(browser, "main > p") == ["To compare t-1 with others, tick them as well in the list of jobs."]
+        typed(browser, "nav a", Keys.ENTER, selected="#jobs a", wanted=["t-1", EVIL])
+        browser.find_elements("css selector", "#jobs input")[1].send_keys(Keys.SPACE)
+        typed(browser, "#jobs input", Keys.SPACE, Keys.ENTER, selected="#compared thead a", wanted=["t-1", EVIL])
         typed(browser, "#compared thead a", Keys.ENTER, selected="#stage", wanted=["MAB"])
         assert texts(browser, "#arms tbody td:first-child") == ["8", "16", "32"]
         assert texts(browser, "#trials tbody td:first-child") == [str(number) for number in range(121, 21, -1)]
@@ -343,7 +354,7 @@ def test_pages_are_accessible(browsed, _):
     long = {"job_id": f"t-{'W' * 390}", "gpu_model": "G" * 390, "batch_sizes": list(range(1, 1001))}
     assert httpx.post(f"{running.url}/jobs", json=SPEC | long).is_success
     paths = ("/", "/?prefix=no", "/?job_id=t-1&price_kwh=0.3", "/?job_id=t-1&trial=121", "/?job_id=none")
-    paths += (f"/?job_id={long['job_id']}", f"/?compare=t-1&compare={long['job_id']}")
+    paths += (f"/?job_id={long['job_id']}", f"/?compare=t-1&compare={long['job_id']}", "/?compare=t-1")
     for scheme, width, path in product(SCHEMES, WIDTHS[:2], paths):
         shown(browser, running.url + path, (width, 900), scheme)
         found, passed = violations(browser)

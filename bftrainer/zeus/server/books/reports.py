@@ -1,4 +1,4 @@
-"""What a trial reports by the end of an epoch: whether it can be true, and whether it was said before."""
+"""What a trial reports by the end of an epoch: whether it can be true, and whether it was reported before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bftrainer.zeus.policies.job import usage_fault
 from bftrainer.zeus.server.messages import LARGEST, LenientJobSpec, LenientTrainingResult
 
 
-class KeptReport(Protocol):
+class StoredReport(Protocol):
     """A report as it is kept: epochs done, seconds and joules since the run began, and the metric, None for NaN."""
 
     epoch: Any
@@ -19,7 +19,7 @@ class KeptReport(Protocol):
 
 
 def report_fault(
-    spec: LenientJobSpec, result: LenientTrainingResult, before: KeptReport | None, *, ended: bool
+    spec: LenientJobSpec, result: LenientTrainingResult, before: StoredReport | None, *, ended: bool
 ) -> tuple[str, str] | None:
     """Find what cannot be true about a report.
 
@@ -29,7 +29,7 @@ def report_fault(
         The job.
     result : LenientTrainingResult
         The report.
-    before : KeptReport or None
+    before : StoredReport or None
         What the trial reported last; epochs rise from report to report, and time and energy never fall.
     ended : bool
         Whether the trial ends with this report; then it must have cost something.
@@ -48,14 +48,14 @@ def report_fault(
     return usage_fault(result.energy, result.time, spec.max_power, spec.eta_knob, ended=ended)
 
 
-def is_repeated(result: LenientTrainingResult, kept: KeptReport) -> bool:
+def is_repeated(result: LenientTrainingResult, stored: StoredReport) -> bool:
     """Whether a report is one that is kept already: clients repeat requests that got no answer."""
     metric = None if math.isnan(result.metric) else result.metric
-    said = (result.current_epoch, result.time, result.energy, metric)
-    return said == (kept.epoch, kept.time, kept.energy, kept.metric)
+    reported = (result.current_epoch, result.time, result.energy, metric)
+    return reported == (stored.epoch, stored.time, stored.energy, stored.metric)
 
 
-def is_kept(result: LenientTrainingResult) -> bool:
+def is_storable(result: LenientTrainingResult) -> bool:
     """Whether databases can hold a report; what the published server takes may be beyond their numbers."""
     numbers = (result.time, result.energy, 0.0 if math.isnan(result.metric) else result.metric)
     return all(map(math.isfinite, numbers)) and abs(result.current_epoch) <= LARGEST

@@ -33,13 +33,13 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 # Number of jobs whose rewards stay in memory between reports; for other jobs they are read again from the trials.
-KEPT_JOBS = 1_000
+CACHED_JOBS = 1_000
 # Rows that are read or written at a time: between two such parts the event loop, or another thread, has its turn.
 PART = 1_000
 
 
 @dataclass(slots=True)
-class KeptRewards:
+class CachedRewards:
     """Rewards of a job after a number of observations; unusable while a transaction adds to them."""
 
     incarnation: str
@@ -56,11 +56,11 @@ class StoredJob:
     tuned: TunedJob
     trials: int
     observations: int
-    kept: KeptRewards | None
+    cached: CachedRewards | None
     owner: str | None
 
 
-@lru_cache(maxsize=KEPT_JOBS)
+@lru_cache(maxsize=CACHED_JOBS)
 def _spec(text: str) -> LenientJobSpec:
     return LenientJobSpec.model_validate_json(text)
 
@@ -72,7 +72,7 @@ class Transaction:
     ----------
     connection : Connection
         A connection whose transaction has begun.
-    kept : OrderedDict of str to KeptRewards
+    cache : OrderedDict of str to CachedRewards
         Rewards in memory, by job.
 
     Raises
@@ -81,10 +81,10 @@ class Transaction:
         By `lock_job`, `job`, `tuned` and `explorations`, if there is no such job.
     """
 
-    def __init__(self, connection: Connection, kept: OrderedDict[str, KeptRewards]) -> None:
-        self._connection, self._kept = connection, kept
-        self._changing: list[KeptRewards] = []
-        self.said: list[str] = []
+    def __init__(self, connection: Connection, cache: OrderedDict[str, CachedRewards]) -> None:
+        self._connection, self._cache = connection, cache
+        self._changing: list[CachedRewards] = []
+        self.log_lines: list[str] = []
 
     def find_spec(self, job_id: str) -> LenientJobSpec | None:
         """Find a job by name, without locking it; None if there is none."""
@@ -123,12 +123,12 @@ class Transaction:
         """
         row = self._job(job_id, tables.LOCK_JOB)
         tuned = _tuned(row)
-        kept = None
+        cached = None
         # While batch sizes are pruned, the state itself holds the costs of the explorations.
         if tuned.played or (learning and tuned.stage is Stage.MAB):
-            kept = self._rewards(row)
-            tuned.pruned.rewards = kept.rewards
-        return StoredJob(job_id, tuned, row.trials, row.observations, kept, row.owner)
+            cached = self._rewards(row)
+            tuned.pruned.rewards = cached.rewards
+        return StoredJob(job_id, tuned, row.trials, row.observations, cached, row.owner)
 
     def save_job(self, job: StoredJob, *, anew: bool = False) -> None:
         """Write the changes of a locked job; `anew`: its settings too, and nobody may go on with rewards in memory."""
@@ -141,7 +141,7 @@ class Transaction:
         """List the trials that count, running ones included, by number; rows of the table."""
         return list(self._many(tables.COUNTED_TRIALS, {"job": job_id}))
 
-    def _many(self, statement: Select[Any], values: Mapping[str, Any]) -> Iterator[Row[Any]]:
+    def _many(self, statement: Select[Any], values: Mapping[str, Any]) -> Iterator[Any]:
         """Read rows, which may be many, part by part."""
         found = self._connection.execute(statement, values, execution_options={"yield_per": PART})
         for part in found.partitions():
@@ -280,42 +280,48 @@ class Transaction:
         """Summarise the jobs that a query finds."""
         return [_summary(row) for row in self._connection.execute(statement)]
 
-    def say(self, lines: Callable[[], Iterable[str]]) -> None:
+    def log_when_committed(self, lines: Callable[[], Iterable[str]]) -> None:
         """Log lines once everything is on disk; they are made only if they are logged."""
         if logger.isEnabledFor(LEVEL):
-            self.said += lines()
+            self.log_lines += lines()
 
     def learn(self, job: StoredJob) -> None:
         """Prepare to add a reward to a locked job; call this before adding it."""
         job.observations += 1
-        if job.kept is not None:
-            job.kept.changing = True
-            job.kept.observations = job.observations
-            self._changing.append(job.kept)
+        if job.cached is not None:
+            job.cached.changing = True
+            job.cached.observations = job.observations
+            self._changing.append(job.cached)
 
     def committed(self) -> None:
         """Let other transactions use the changed rewards; call this once everything is on disk."""
-        for kept in self._changing:
-            kept.changing = False
+        for cached in self._changing:
+            cached.changing = False
 
-    def _rewards(self, row: Row[Any]) -> KeptRewards:
+    def _rewards(self, row: Row[Any]) -> CachedRewards:
         """Return a job's rewards: those in memory, and those that other servers have added since."""
-        kept = self._kept.get(row.job_id)
-        if kept is None or kept.changing or kept.incarnation != row.incarnation or kept.observations > row.observations:
-            kept = self._kept[row.job_id] = KeptRewards(row.incarnation)
-        self._kept.move_to_end(row.job_id)
-        while len(self._kept) > KEPT_JOBS:
-            self._kept.popitem(last=False)
-        if kept.observations < row.observations:
-            kept.changing = True
-            self._add_rewards(row.job_id, kept.observations, kept.rewards)
-            kept.observations, kept.changing = row.observations, False
-        return kept
+        cached = self._cache.get(row.job_id)
+        if (
+            cached is None
+            or cached.changing
+            or cached.incarnation != row.incarnation
+            or cached.observations > row.observations
+        ):
+            cached = self._cache[row.job_id] = CachedRewards(row.incarnation)
+        self._cache.move_to_end(row.job_id)
+        while len(self._cache) > CACHED_JOBS:
+            self._cache.popitem(last=False)
+        if cached.observations < row.observations:
+            cached.changing = True
+            self._add_rewards(row.job_id, cached.observations, cached.rewards)
+            cached.observations, cached.changing = row.observations, False
+        return cached
 
     def _add_rewards(self, job_id: str, known: int, rewards: dict[int, RewardLog]) -> None:
         values = {"job": job_id, "known": known}
-        # Those that other servers have added since are few, and not worth a cursor.
-        rows = self._connection.execute(tables.COSTS_SINCE, values) if known else self._many(tables.COSTS_SINCE, values)
+        rows: Iterable[Any] = self._many(tables.COSTS_SINCE, values)
+        if known:  # those that other servers have added since are few, and not worth a cursor
+            rows = self._connection.execute(tables.COSTS_SINCE, values).all()
         for size, cost in rows:
             rewards.setdefault(size, RewardLog()).append(-cost)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from bftrainer.report.intervals import Estimate
 from bftrainer.zeus.server.messages import few
+from bftrainer.zeus.server.pages.page_queries import TrialTally
 from bftrainer.zeus.server.pages.savings import FEWEST, J_PER_KWH, Saved, Savings
 from bftrainer.zeus.server.pages.trial_charts import si
 from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
@@ -55,11 +56,16 @@ def saved_texts(saved: Savings, price_kwh: float | None) -> dict[str, str]:
     return texts | {"money saved": text(money, si(money.amount, money.half_width).rstrip())}
 
 
-def facts(job: JobSummary) -> dict[str, str]:
+def facts(job: JobSummary, tally: TrialTally) -> dict[str, str]:
     """Settings and state of a job, by what they are called."""
     spec = job.spec
     side = "at least" if spec.higher_is_better_metric else "at most"
     cheapest = f"{si(job.min_cost)}J with batch size {job.min_cost_batch_size}"
+    if job.min_cost is None:
+        cheapest = "none of its own yet" if tally.inherited else "none yet"
+    trials = [f"{job.trials:,}", f"{job.observations:,} with a result"]
+    trials += [f"{tally.inherited:,} taken over from another job"] * (tally.inherited > 0)
+    trials += [f"{tally.excluded:,} voided or archived, which count for nothing"] * (tally.excluded > 0)
     return {
         "Stage": job.stage + ("" if job.exploring is None else f", exploring batch size {job.exploring}"),
         "Owner": job.owner or "nobody",
@@ -69,8 +75,8 @@ def facts(job: JobSummary) -> dict[str, str]:
         "Weight of energy": f"{spec.eta_knob}",
         "Stops at": "never" if spec.beta_knob is None else f"{spec.beta_knob} times the cheapest run",
         "Explores": "a round at once" if spec.parallel_explorations else "one batch size at a time",
-        "Cheapest run": "none yet" if job.min_cost is None else cheapest,
-        "Trials": f"{job.trials:,}, {job.observations:,} with a result",
+        "Cheapest run": cheapest,
+        "Trials": ", ".join(trials),
         "Runs on": f"{spec.number_of_gpus} × {spec.gpu_model}, {si(spec.max_power)}W in all",
         "Registered": f"{moment(job.registered)} UTC",
     }

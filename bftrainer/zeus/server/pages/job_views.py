@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bftrainer.report.intervals import Estimate, estimate
+from bftrainer.zeus.server.books.job_editor import VOIDED
 from bftrainer.zeus.server.books.transaction import Transaction
-from bftrainer.zeus.server.messages import LenientJobSpec
+from bftrainer.zeus.server.messages import LARGEST, LenientJobSpec
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import page_queries as queries
 from bftrainer.zeus.server.pages.job_facts import ComparedFact, facts, interval_text, saved_texts, sorted_facts
@@ -27,8 +28,8 @@ class JobView:
 
     Parameters
     ----------
-    job, note : JobSummary and str
-        The job, and the note on it.
+    job, tally, note : JobSummary, TrialTally and str
+        The job, what else there is of its trials, and the note on it.
     choice : NextChoice
         The next batch size, and why.
     figures, metrics : dict of int to SizeFigures and to Estimate
@@ -44,6 +45,7 @@ class JobView:
     """
 
     job: JobSummary
+    tally: queries.TrialTally
     note: str
     choice: NextChoice
     figures: dict[int, SizeFigures]
@@ -89,6 +91,7 @@ def job_view(
     saved = savings(figures, job.spec.default_batch_size)
     return JobView(
         job,
+        queries.tally(transaction, job_id),
         queries.notes(transaction, [job_id]).get(job_id, ""),
         choice_of(transaction, optimizer, job),
         figures,
@@ -100,7 +103,7 @@ def job_view(
         series,
         queries.trials(transaction, job_id, before, TRIALS + 1),
         queries.running(transaction, job_id, RUNNING + 1),
-        queries.events(transaction, job_id, before=2**31 - 1, limit=EVENTS + 1),
+        queries.events(transaction, job_id, before=LARGEST, limit=EVENTS + 1),
     )
 
 
@@ -172,10 +175,11 @@ def _charts_by_result(latest: Sequence[Any], series: Mapping[int, int], spec: Le
 
 @dataclass(frozen=True, slots=True)
 class TrialView:
-    """What the page of a trial shows: the trial, its job, its latest reports in order, and charts over its epochs."""
+    """What the page of a trial shows: the trial, its job, who voided it, its latest reports in order, and charts."""
 
     job: JobSummary
     trial: Any
+    voided: JobEvent | None
     reports: list[Any]
     charts: list[Chart]
 
@@ -203,7 +207,8 @@ def trial_view(transaction: Transaction, job_id: str, number: int) -> TrialView 
         if points:
             level = job.spec.target_metric if name == "metric" else None
             drawn.append(chart(name, unit, "epoch", points, level=level, joined=True))
-    return TrialView(job, trial, reports[::-1], drawn)
+    voided = queries.voiding(transaction, job_id, number) if trial.excluded == VOIDED else None
+    return TrialView(job, trial, voided, reports[::-1], drawn)
 
 
 def compared(
@@ -222,7 +227,10 @@ def compared(
         job = transaction.job(job_id)
         figures = by_batch_size(queries.moments(transaction, job_id))
         saved, choice = savings(figures, job.spec.default_batch_size), choice_of(transaction, optimizer, job)
-        found = {**facts(job), "Next batch size": "none left" if choice.batch_size is None else str(choice.batch_size)}
+        found = {
+            **facts(job, queries.tally(transaction, job_id)),
+            "Next batch size": "none left" if choice.batch_size is None else str(choice.batch_size),
+        }
         best = figures.get(job.min_cost_batch_size)
         for name in ("energy", "time"):
             means = None if best is None else best.means.get(name)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bftrainer.extras import requiring
 from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.job_tables import EVENT, JOB, REPORT, TRIAL
+from bftrainer.zeus.server.messages import LARGEST
 from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
 from bftrainer.zeus.server.tuned_job import TrialStatus
 
@@ -50,6 +51,9 @@ _REPORTS = (
     .limit(_LIMIT)
 )
 
+_COUNTS_OF = {"excluded": TRIAL.c.excluded, "inherited": sa.case((TRIAL.c.inherited, 1))}
+_TALLY = sa.select(*[sa.func.count(each).label(name) for name, each in _COUNTS_OF.items()]).where(_THE_JOB)
+
 _QUANTITIES = (TRIAL.c.cost, TRIAL.c.energy, TRIAL.c.time)
 _MEANS = (
     sa.select(
@@ -87,6 +91,8 @@ _EVENTS = (
     .order_by(EVENT.c.number.desc())
     .limit(_LIMIT)
 )
+# The details are kept as JSON, in which a quote within a text has a backslash before it.
+_VOIDED = _EVENTS.where(EVENT.c.kind == "voided", EVENT.c.detail.contains(sa.bindparam("trial")))
 # A note ends with the job that it was written on.
 _LATEST_NOTES = (
     sa.select(EVENT.c.job_id, sa.func.max(EVENT.c.number).label("number"))
@@ -97,6 +103,13 @@ _LATEST_NOTES = (
 _NOTES = sa.select(EVENT.c.job_id, EVENT.c.kind, EVENT.c.detail).join(
     _LATEST_NOTES, sa.and_(EVENT.c.job_id == _LATEST_NOTES.c.job_id, EVENT.c.number == _LATEST_NOTES.c.number)
 )
+
+
+class TrialTally(NamedTuple):
+    """How many trials of a job count for nothing, and how many were taken over from another job."""
+
+    excluded: int
+    inherited: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +140,11 @@ class JobFilter:
             # Not LIKE, for which some databases hold capitals and small letters alike.
             found = found.where(sa.func.substr(JOB.c.job_id, 1, len(self.prefix)) == self.prefix)
         if self.gpu:
-            # The settings are kept as JSON, in which a quote within a text has a backslash before it.
-            found = found.where(
-                JOB.c.spec.contains(f'"gpu_model":{json.dumps(self.gpu, ensure_ascii=False)}', autoescape=True)
-            )
+            # The settings are kept as JSON, in which a quote within a text has a backslash before it. What is replaced
+            # is the same to the letter in every database, unlike what LIKE finds.
+            model = f'"gpu_model":{json.dumps(self.gpu, ensure_ascii=False)}'
+            without = sa.func.replace(JOB.c.spec, model, "")
+            found = found.where(sa.func.length(without) < sa.func.length(JOB.c.spec))
         same = {JOB.c.stage: self.stage, JOB.c.owner: self.owner}
         return transaction.summaries(found.where(*(column == text for column, text in same.items() if text)))
 
@@ -158,6 +172,12 @@ def trial_with_reports(
     return (found[0] if found else None), transaction.select(_REPORTS, job=job_id, number=number, limit=limit)
 
 
+def tally(transaction: Transaction, job_id: str) -> TrialTally:
+    """Count what else there is of a job's trials."""
+    (row,) = transaction.select(_TALLY, job=job_id)
+    return TrialTally(row.excluded, row.inherited)
+
+
 def moments(transaction: Transaction, job_id: str) -> list[sa.Row[Any]]:
     """Number, means and squared deviations of results that count, by batch size and whether they converged."""
     return transaction.select(_MOMENTS, job=job_id)
@@ -167,6 +187,12 @@ def events(transaction: Transaction, job_id: str, before: int, limit: int) -> li
     """List what was done to jobs of a name, latest first, starting before the number `before`."""
     rows = transaction.select(_EVENTS, job=job_id, before=before, limit=limit)
     return [JobEvent.model_validate(row._mapping) for row in rows]
+
+
+def voiding(transaction: Transaction, job_id: str, number: int) -> JobEvent | None:
+    """Find who voided a trial, when and why; None if nobody did."""
+    rows = transaction.select(_VOIDED, job=job_id, before=LARGEST, limit=1, trial=f'"trial_number": {number},')
+    return JobEvent.model_validate(rows[0]._mapping) if rows else None
 
 
 def notes(transaction: Transaction, job_ids: Iterable[str]) -> dict[str, str]:
