@@ -12,6 +12,7 @@ import resource
 import socket
 import ssl
 import struct
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -58,7 +59,7 @@ def tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     cert, key = settings.tls_cert, settings.tls_key
-    parts = {
+    parts: dict[str, Callable[[], None]] = {
         f"--tls-cert {cert}: No certificate": lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
             cert
         ),

@@ -118,9 +118,8 @@ def serve(
 
         os.environ[ENVIRONMENT] = json.dumps(asdict(settings))
         configure(settings.log_level)
-        # Which of the workers begins to listen first, nobody here is told.
-        announcing = (where, settings, grants.values(), ready)
-        threading.Thread(target=_tell_once_open, args=announcing, daemon=True).start()
+        told = where, settings, grants.values(), ready
+        threading.Thread(target=_tell_once_open, args=told, daemon=True).start()  # workers do not say when they listen
         # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
         stack.enter_context(suppress(KeyboardInterrupt))
         if workers > 1:
