@@ -157,9 +157,9 @@ def _announce(where: str, settings: ServerSettings) -> None:
     for each in readable_by_others(map(Path, files)):
         logger.warning("other users may read or write %s; chmod 600 keeps them out", each)
     if settings.socket is not None and os.stat(settings.socket).st_mode & stat.S_IWOTH:
-        for each in Path(settings.socket).absolute().parents:
-            if not each.stat().st_mode & stat.S_IXOTH:
-                logger.warning("users who come by the socket cannot reach it: %s is closed to others", each)
+        for folder in Path(settings.socket).absolute().parents:
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                logger.warning("users who come by the socket cannot reach it: %s is closed to others", folder)
     with suppress(OSError):  # nobody reads a log that is closed
         mode = os.fstat(_STDERR).st_mode
         if stat.S_ISREG(mode) and mode & 0o077:

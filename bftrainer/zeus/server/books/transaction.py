@@ -141,7 +141,7 @@ class Transaction:
         """List the trials that count, running ones included, by number; rows of the table."""
         return list(self._many(tables.COUNTED_TRIALS, {"job": job_id}))
 
-    def _many(self, statement: Select[Any], values: Mapping[str, Any]) -> Iterator[Row[Any]]:
+    def _many(self, statement: Select[Any], values: Mapping[str, Any]) -> Iterator[Any]:
         """Read rows, which may be many, part by part."""
         found = self._connection.execute(statement, values, execution_options={"yield_per": PART})
         for part in found.partitions():
@@ -272,7 +272,7 @@ class Transaction:
         rows = [dict(row._mapping) for row in self._connection.execute(tables.STAGES)]
         return {row.pop("stage"): row for row in rows}
 
-    def select(self, statement: Select[Any], **values: Any) -> list[Row[Any]]:
+    def select(self, statement: Executable, **values: Any) -> list[Row[Any]]:
         """Run a query."""
         return list(self._connection.execute(statement, values))
 
@@ -319,8 +319,9 @@ class Transaction:
 
     def _add_rewards(self, job_id: str, known: int, rewards: dict[int, RewardLog]) -> None:
         values = {"job": job_id, "known": known}
-        # Those that other servers have added since are few, and not worth a cursor.
-        rows = self._connection.execute(tables.COSTS_SINCE, values) if known else self._many(tables.COSTS_SINCE, values)
+        rows: Iterable[Any] = self._many(tables.COSTS_SINCE, values)
+        if known:  # those that other servers have added since are few, and not worth a cursor
+            rows = self._connection.execute(tables.COSTS_SINCE, values).all()
         for size, cost in rows:
             rewards.setdefault(size, RewardLog()).append(-cost)
 

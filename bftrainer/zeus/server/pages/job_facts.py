@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bftrainer.report.intervals import Estimate
 from bftrainer.zeus.server.messages import few
-from bftrainer.zeus.server.pages.page_queries import Tally
+from bftrainer.zeus.server.pages.page_queries import TrialTally
 from bftrainer.zeus.server.pages.savings import FEWEST, J_PER_KWH, Saved, Savings
 from bftrainer.zeus.server.pages.trial_charts import si
 from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
@@ -56,7 +56,7 @@ def saved_texts(saved: Savings, price_kwh: float | None) -> dict[str, str]:
     return texts | {"money saved": text(money, si(money.amount, money.half_width).rstrip())}
 
 
-def facts(job: JobSummary, tally: Tally) -> dict[str, str]:
+def facts(job: JobSummary, tally: TrialTally) -> dict[str, str]:
     """Settings and state of a job, by what they are called."""
     spec = job.spec
     side = "at least" if spec.higher_is_better_metric else "at most"

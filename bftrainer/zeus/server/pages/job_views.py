@@ -28,7 +28,7 @@ class JobView:
 
     Parameters
     ----------
-    job, tally, note : JobSummary, Tally and str
+    job, tally, note : JobSummary, TrialTally and str
         The job, what else there is of its trials, and the note on it.
     choice : NextChoice
         The next batch size, and why.
@@ -45,7 +45,7 @@ class JobView:
     """
 
     job: JobSummary
-    tally: queries.Tally
+    tally: queries.TrialTally
     note: str
     choice: NextChoice
     figures: dict[int, SizeFigures]

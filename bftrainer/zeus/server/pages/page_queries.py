@@ -51,7 +51,8 @@ _REPORTS = (
     .limit(_LIMIT)
 )
 
-_TALLY = sa.select(sa.func.count(TRIAL.c.excluded), sa.func.count(sa.case((TRIAL.c.inherited, 1)))).where(_THE_JOB)
+_COUNTS_OF = {"excluded": TRIAL.c.excluded, "inherited": sa.case((TRIAL.c.inherited, 1))}
+_TALLY = sa.select(*[sa.func.count(each).label(name) for name, each in _COUNTS_OF.items()]).where(_THE_JOB)
 
 _QUANTITIES = (TRIAL.c.cost, TRIAL.c.energy, TRIAL.c.time)
 _MEANS = (
@@ -104,7 +105,7 @@ _NOTES = sa.select(EVENT.c.job_id, EVENT.c.kind, EVENT.c.detail).join(
 )
 
 
-class Tally(NamedTuple):
+class TrialTally(NamedTuple):
     """How many trials of a job count for nothing, and how many were taken over from another job."""
 
     excluded: int
@@ -171,9 +172,10 @@ def trial_with_reports(
     return (found[0] if found else None), transaction.select(_REPORTS, job=job_id, number=number, limit=limit)
 
 
-def tally(transaction: Transaction, job_id: str) -> Tally:
+def tally(transaction: Transaction, job_id: str) -> TrialTally:
     """Count what else there is of a job's trials."""
-    return Tally(*transaction.select(_TALLY, job=job_id)[0])
+    (row,) = transaction.select(_TALLY, job=job_id)
+    return TrialTally(row.excluded, row.inherited)
 
 
 def moments(transaction: Transaction, job_id: str) -> list[sa.Row[Any]]:
