@@ -272,7 +272,7 @@ class Transaction:
         rows = [dict(row._mapping) for row in self._connection.execute(tables.STAGES)]
         return {row.pop("stage"): row for row in rows}
 
-    def select(self, statement: Select[Any], **values: Any) -> list[Row[Any]]:
+    def select(self, statement: Executable, **values: Any) -> list[Row[Any]]:
         """Run a query."""
         return list(self._connection.execute(statement, values))
 
