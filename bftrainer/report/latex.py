@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bftrainer.report.comparison import GENERATED, Summary, alike, compare_runs, figures_of, setting_label
@@ -113,6 +113,6 @@ def _digits(value: float, places: int) -> str:
     return f"{round(value, places) + 0.0:,.{places}f}".replace(",", "{,}")
 
 
-def _text(text: str, special: Mapping[str, str] = _SPECIAL) -> str:
+def _text(text: str) -> str:
     """Text in which nothing is a command of LaTeX."""
-    return "".join(special.get(each, each) for each in text)
+    return "".join(_SPECIAL.get(each, each) for each in text)

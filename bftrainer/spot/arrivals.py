@@ -15,6 +15,8 @@ from bftrainer.spot.distributions import Distribution, even_shares
 from bftrainer.spot.statistics import HOURS, DailyCycle, hour_cuts, hour_of_day
 
 _SECONDS_OF_A_DAY = 86_400.0
+_MOST_SHARE = 0.6
+"""Largest share of the machine in one hole. A larger one would leave no room for the next ones."""
 # Of drains: the smallest hole that comes in one, the mean time from its start to a hole in it, and how little drains
 # differ in size. So many nodes are idle when the window opens.
 _DRAIN_HOLE, _SPREAD_S, _EVENNESS, _OPENING = 2, 2500.0, 0.5, 4
@@ -43,27 +45,15 @@ class EvenArrivals:
     sizes : Distribution
         Sizes of holes in nodes, with a mean of at least 1.
     cycle : DailyCycle
-    most_share : float
-        Largest share of the machine in one hole. A larger one would leave no room for the next ones.
-
-    Raises
-    ------
-    SettingsError
-        If `most_share` is out of range.
     """
 
     sizes: Distribution
     cycle: DailyCycle = DailyCycle()  # noqa: RUF009 - frozen
-    most_share: float = 0.6
-
-    def __post_init__(self) -> None:
-        if not 0 < self.most_share <= 1:
-            raise SettingsError(f"Expected 0 < most_share <= 1, got {self.most_share}.")
 
     def __call__(self, rng: np.random.Generator, wanted: int, nodes: int, window_ns: tuple[int, int]) -> list[Hole]:
         """Draw holes of `wanted` nodes in total; their number is `wanted` divided by the mean size."""
         count = max(1, min(wanted, round(wanted / self.sizes.mean)))
-        most = max(1, int(self.most_share * nodes))
+        most = max(1, int(_MOST_SHARE * nodes))
         sizes = rng.permutation(_whole_sizes(self.sizes.at(even_shares(count)), wanted, most))
         starts = np.sort(self._starts(rng, count, window_ns))
         return list(zip(starts.tolist(), sizes.tolist(), strict=True))
