@@ -12,7 +12,7 @@ from bftrainer.errors import HostlistError
 from bftrainer.files.fields import Fields
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded, pieces
 from bftrainer.nodelogs.node_spans import OPEN_START_NS
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords, column
+from bftrainer.schedulers.busy_records import ALL_UNITS, COLUMNS, BusyKind, BusyRecords, column
 from bftrainer.schedulers.numbered_nodes import NumberedNodes, RangeLists
 
 _LISTS_KNOWN = 400_000
@@ -29,13 +29,11 @@ class BusyBook:
         self._numbered = NumberedNodes(self._names)
         self._known, self._known_sets = Fields.none(), np.empty(0, dtype=np.int64)
         self._set_nodes, self._set_ends = array("i"), array("q", [0])
-        self._start_ns, self._end_ns, self._key = array("q"), array("q"), array("q")
-        self._node_set, self._kind, self._partition = array("i"), array("b"), array("i")
-        self._submit_ns, self._units, self._limit_s = array("q"), array("i"), array("q")
+        self._columns: dict[str, array[int]] = {name: array(code) for name, code in COLUMNS.items()}
         self._shares: dict[int, list[tuple[int, int]]] = {}
 
     def __len__(self) -> int:
-        return len(self._start_ns)
+        return len(self._columns["start_ns"])
 
     @property
     def node_count(self) -> int:
@@ -173,23 +171,14 @@ class BusyBook:
             for at, (some, units) in enumerate(self._shares[node_set]):
                 self.add(start_ns, end_ns, some, key + at, kind, partition, submit_ns, units, limit_s)
             return
-        self._submit_ns.append(OPEN_START_NS if submit_ns is None else submit_ns)
-        self._units.append(units)
-        self._limit_s.append(limit_s)
-        self._start_ns.append(start_ns)
-        self._end_ns.append(end_ns)
-        self._node_set.append(node_set)
-        self._key.append(key)
-        self._kind.append(kind)
-        self._partition.append(partition)
+        submitted_ns = OPEN_START_NS if submit_ns is None else submit_ns
+        row = (start_ns, end_ns, node_set, kind, key, partition, submitted_ns, units, limit_s)
+        for values, value in zip(self._columns.values(), row, strict=True):
+            values.append(value)
 
     def extend(self, *columns: NDArray[np.integer]) -> None:
-        """Record many rows, given by columns as `add` takes them."""
-        own = (
-            *(self._start_ns, self._end_ns, self._node_set, self._key, self._kind, self._partition),
-            *(self._submit_ns, self._units, self._limit_s),
-        )
-        for values, more in zip(own, columns, strict=True):
+        """Record many rows, given by all of `COLUMNS`."""
+        for values, more in zip(self._columns.values(), columns, strict=True):
             values.frombytes(more.astype(values.typecode, copy=False).tobytes())
 
     def add_node(self, name: str, start_ns: int, end_ns: int, kind: BusyKind) -> None:
@@ -203,14 +192,6 @@ class BusyBook:
             names=tuple(self._names),
             set_nodes=column(self._set_nodes),
             set_ends=column(self._set_ends),
-            start_ns=column(self._start_ns),
-            end_ns=column(self._end_ns),
-            node_set=column(self._node_set),
-            kind=column(self._kind),
-            key=column(self._key),
-            partition=column(self._partition),
-            submit_ns=column(self._submit_ns),
-            units=column(self._units),
-            limit_s=column(self._limit_s),
             partitions=tuple(self._partitions),
+            **{name: column(values) for name, values in self._columns.items()},
         )
