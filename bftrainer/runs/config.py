@@ -308,13 +308,13 @@ class ReplayConfig:
 
     def _without_effect(self) -> dict[str, str]:
         """Options that the solver and the fallback both ignore, as far as they declare that."""
-        from solvers.registry import heeded
+        from solvers.registry import declaration
 
         asked = [each for each in (self.solver, self.fallback) if each is not None]
         names = [each for each in asked if isinstance(each, str)]
         if len(names) < len(asked):
             return {}
-        heeds = frozenset[str]().union(*map(heeded, names))
+        heeds = frozenset[str]().union(*(declaration(name).heeds for name in names))
         why = f"not heeded by {' and '.join(names)}"
         return {name: why for name, option in OPTIONS.items() if option.limit and option.limit not in heeds}
 

@@ -50,7 +50,7 @@ class Option:
     expected : str
         Description of such a number in messages.
     limit : str
-        Name in `solvers.registry.heeded` of a limit that a solver may ignore.
+        Name in `heeds` of a `solvers.registry.Declaration` of a limit that a solver may ignore.
     changes_result : bool
         False if it only says how the result is obtained; summaries and keys of sweeps leave it out then.
     default_told : bool

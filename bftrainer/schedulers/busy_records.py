@@ -20,10 +20,8 @@ SPANS_AT_A_TIME = 1 << 20
 _NODES_AT_A_TIME = 1 << 16
 ALL_UNITS = -1
 _SETS = ("set_nodes", "set_ends")
-COLUMNS = {
-    **{"start_ns": "q", "end_ns": "q", "node_set": "i", "kind": "b", "key": "q"},
-    **{"partition": "i", "submit_ns": "q", "units": "i", "limit_s": "q"},
-}
+_NAMES = ("start_ns", "end_ns", "node_set", "kind", "key", "partition", "submit_ns", "units", "limit_s")
+COLUMNS = dict(zip(_NAMES, "qqibqiqii", strict=True))
 """Columns of records, and their types as in the module `array`."""
 
 
