@@ -13,8 +13,7 @@ from bftrainer.errors import escaped
 from bftrainer.model.availability_trace import TraceStatistics
 from bftrainer.model.records import FinishedRun
 from bftrainer.report.brief import Brief, Worth, brief_of, marked
-from bftrainer.report.chart import short
-from bftrainer.report.charts import time_charts
+from bftrainer.report.chart import short, time_charts
 from bftrainer.report.comparison import figures_of, input_files
 from bftrainer.report.explorer import explorer_data, explorer_script
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value

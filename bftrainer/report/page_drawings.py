@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrainer.model.records import HELD, FinishedRun
-from bftrainer.report.chart import DASHES, SERIES, short_names
-from bftrainer.report.charts import ledger_share
+from bftrainer.report.chart import DASHES, SERIES, ledger_share, short_names
 from bftrainer.report.drawing import palette, plain
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.report.ledger import PARTS

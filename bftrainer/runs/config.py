@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 from bftrainer.errors import SettingsError
-from bftrainer.runs.option import Option, option_field
-from bftrainer.runs.option_values import check_solver_option, input_value, option_time_ns, python_value
+from bftrainer.runs.option import Option, check_solver_option, input_value, option_field, option_time_ns, python_value
 
 if TYPE_CHECKING:  # reading the declarations, as help does, must not import more
     from bftrainer.model import NodeLog, Objective, TaskSpec

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from bftrainer.model.records import FinishedRun, Holdings, NodeMoves
-from bftrainer.report import charts, explorer
-from bftrainer.report.chart import Packed, short_names
-from bftrainer.report.charts import ledger_share, node_classes, time_charts
+from bftrainer.report import chart, explorer
+from bftrainer.report.chart import Packed, ledger_share, node_classes, short_names, time_charts
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.explorer import explorer_data
 from bftrainer.report.ledger import PARTS
@@ -110,7 +109,7 @@ def test_runs_of_one_log_share_its_idle_nodes(runs):
 
 def test_long_series_keep_their_outline(runs, monkeypatch):
     """Of more points than are visible fewer are left, the largest among them."""
-    monkeypatch.setattr(charts, "MOST_POINTS", 1)
+    monkeypatch.setattr(chart, "MOST_POINTS", 1)
     run = runs[0]
     long = np.linspace(0.0, run.window_s, 100_000)
     steps = {"time_s": long, "idle": np.arange(long.size), "used": np.zeros(long.size)}

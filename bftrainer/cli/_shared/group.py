@@ -96,7 +96,7 @@ def _raise_limits(_: click.Context, __: click.Parameter, value: str | None) -> N
 
 # Module, attribute and one line of help of each command, which is all that `bftrainer --help` needs.
 _COMMANDS = {
-    "bound": ("bftrainer.cli.bound", "bound", "How much better decisions could do that knew the future."),
+    "bound": ("bftrainer.cli.campaigns", "bound", "How much better decisions could do that knew the future."),
     "advise": (
         "bftrainer.cli.campaigns",
         "advise",
@@ -115,7 +115,7 @@ _COMMANDS = {
     "plot": ("bftrainer.cli.replay.results", "plot", "Draw a figure of finished runs for print."),
     "replay": ("bftrainer.cli.replay.replay", "replay", "Replay a node log with a task set."),
     "report": ("bftrainer.cli.replay.results", "report", "Make one page of finished runs."),
-    "reproduce": ("bftrainer.cli.reproduce", "reproduce", "Make the evaluation of a paper again, as one page."),
+    "reproduce": ("bftrainer.cli.sweeps", "reproduce", "Make the evaluation of a paper again, as one page."),
     "runs": ("bftrainer.cli.replay.runs", "runs", "List, verify and clean up what runs have left."),
     "solve": ("bftrainer.cli.replay.runs", "solve_kept", "Solve a problem again that a solver failed on."),
     "solvers": ("bftrainer.cli.replay.replay", "solvers", "List the solvers: installed, licensed, exact, version."),
