@@ -16,8 +16,7 @@ from bftrainer.report.chart import Packed, ledger_share, node_classes, short_nam
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.explorer import explorer_data
 from bftrainer.report.ledger import PARTS
-from bftrainer.report.page_drawings import draw_decisions, draw_fragments, draw_losses, page_drawings
-from bftrainer.report.pictures import svg_of
+from bftrainer.report.pictures import draw_decisions, draw_fragments, draw_losses, page_drawings, svg_of
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.finished import read_run, read_runs
 from bftrainer.runs.run_inputs import load_inputs
