@@ -16,6 +16,7 @@ import click
 from bftrainer.cli._shared.group import HelpfulGroup, with_limits
 from bftrainer.cli._shared.stdio import duration, tell, write_rows
 from bftrainer.cli._shared.usage import Parsed, Sectioned, refuse_inputs, refuse_unused
+from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import format_value
 
 if TYPE_CHECKING:
@@ -98,9 +99,6 @@ def cause_name(kind: str) -> str:
 def _over_capacity(quality: DataQuality) -> str:
     share = quality.over_capacity_share
     return "-" if share is None else f"{100 * share:.4g} % of the window"
-
-
-FILE = click.Path(path_type=Path)
 
 
 def _share(text: str) -> float:
@@ -327,14 +325,9 @@ class _Formats(HelpfulGroup):
         )
 
 
-@click.group(
-    "import", cls=_Formats, invoke_without_command=True, epilog="Example: bftrainer import auto sacct.txt -o idle.csv"
-)
-@click.pass_context
-def import_log(ctx: click.Context) -> None:
+@click.group("import", cls=_Formats, epilog="Example: bftrainer import auto sacct.txt -o idle.csv")
+def import_log() -> None:
     """Turn a scheduler's log into a node log, and report on its records."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
 def _import(
