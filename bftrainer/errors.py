@@ -357,7 +357,7 @@ def _without_middle(text: str, most: int, head: int) -> str:
     return text if len(text) <= most else f"{text[:head]}...{text[len(text) - most + head + 3 :]}"
 
 
-def nearest(number: float, known: Iterable[float], count: int = 3) -> str:
+def nearest(number: float, known: Iterable[float]) -> str:
     """Ending of a message about a number that is not among the `known`: the closest ones.
 
     Returns
@@ -365,7 +365,7 @@ def nearest(number: float, known: Iterable[float], count: int = 3) -> str:
     str
         `` Closest: 32, 64.``, with its leading space; empty if none are known.
     """
-    close = sorted(sorted(set(known), key=lambda other: abs(other - number))[:count])
+    close = sorted(sorted(set(known), key=lambda other: abs(other - number))[:3])
     return f" Closest: {', '.join(map(str, close))}." if close else ""
 
 

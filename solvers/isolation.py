@@ -57,10 +57,7 @@ class Isolated:
             self._declare_as_other_package(solver)
             return
         made: Any = _made(solver) if isinstance(solver, str) else solver
-        self.name = made.name
-        for each in ("exact", "extra_rows", "requires", "capacities", "floor", "heeds", "licence"):
-            if hasattr(made, each):
-                setattr(self, each, getattr(made, each))
+        self._declare(made)
         # The compiled core does part of what our solvers do; others do all of it.
         if _is_ours(type(made)) and hasattr(made, "core_step"):
             self.core_step = made.core_step
@@ -68,11 +65,15 @@ class Isolated:
     def _declare_as_other_package(self, name: str) -> None:
         """Take over what the solver says of itself; one that cannot be made refuses every problem, for a fallback."""
         says = declaration(name)
-        self.name, self.fault = says.name, says.fault
-        self.exact, self.extra_rows, self.requires = says.exact, says.extra_rows, says.requires
-        self.capacities, self.floor, self.heeds = says.capacities, says.floor, says.heeds
+        self.fault = says.fault
+        self._declare(says)
         if says.needs_licence or says.fault:
             self.licence = lambda: ""  # so that it is tried before the run
+
+    def _declare(self, says: object) -> None:
+        for each in ("name", "exact", "extra_rows", "requires", "capacities", "floor", "heeds", "licence"):
+            if hasattr(says, each):
+                setattr(self, each, getattr(says, each))
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`.

@@ -228,17 +228,6 @@ def _apart(name: str, ask: Callable[..., Any], *args: str) -> Any:
         raise SolverUnavailableError(f"{str(error).rstrip('.')}, while it was loaded.") from None
 
 
-def heeded(name: str) -> frozenset[str]:
-    """Which of `time`, `gap`, `threads`, `prune`, `effort` of the `Limits` affect the solver; all, if it does not say.
-
-    Raises
-    ------
-    UnknownSolverError
-        As `declaration`.
-    """
-    return declaration(name).heeds
-
-
 def licence(name: str) -> str:
     """Say what the licence of an installed solver covers, or why there is none; empty if it needs none."""
     entry = _entry(name)

@@ -192,20 +192,17 @@ class Judge:
             self.marks.leave_out(f"which solver answered: {own} may give its answers any name")
         self.marks.expect(stop in _STOPS.get(held, ()), "{}: {} held, stopped by {}", where, held, stop)
         self.marks.expect((row["objective"] is None) == (held == "kept"), "{}: {} of {}", where, row["objective"], held)
-        if "decided_by" in row:
-            self._settled(row, where)
+        self._settled(row, where)
 
     def _settled(self, row: dict[str, Any], where: str) -> None:
-        """Check what decided against what was held and whether the backend was asked; older runs do not record this."""
-        by, held, asked_s = row["decided_by"], row["held"], row.get("backend_s")
+        """Check what decided against what was held and whether the backend was asked."""
+        by, held, asked_s = row["decided_by"], row["held"], row["backend_s"]
         right = by in _SETTLERS and (by == "kept") == (held == "kept")
         self.marks.expect(right, "{}: {} held, decided by {}", where, held, by)
-        if "backend_s" not in row:
-            return
         self.marks.expect(asked_s is not None or by != "backend", "{}: decided by a backend that was not asked", where)
         within = asked_s is None or 0.0 <= asked_s <= row["solve_s"]
         self.marks.expect(within, "{}: {} s within the backend, of {} s", where, asked_s, row["solve_s"])
-        sizes = [row[name] for name in ("model_rows", "model_columns") if row.get(name) is not None]
+        sizes = [row[name] for name in ("model_rows", "model_columns") if row[name] is not None]
         sound = not sizes or (asked_s is not None and len(sizes) == 2 and min(sizes) >= 0)
         self.marks.expect(sound, "{}: a model of {} rows and columns, {} s within the backend", where, sizes, asked_s)
 

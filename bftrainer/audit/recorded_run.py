@@ -33,6 +33,9 @@ _DECISIONS: _Columns = {
     **dict.fromkeys(("objective", "bound", "gap"), (_REAL, True)),
     **dict.fromkeys(("stop_reason", "held", "solver"), (_TEXT, False)),
     "solve_s": (_REAL, False),
+    "decided_by": (_TEXT, False),
+    **dict.fromkeys(("model_rows", "model_columns"), (_WHOLE, True)),
+    "backend_s": (_REAL, True),
 }
 _TUNED_DECISIONS: _Columns = {
     **dict.fromkeys(("batch_size", "power_limit_w"), (_WHOLES, False)),
@@ -68,16 +71,9 @@ _BELIEFS: _Columns = {
     "task": (_TEXT, False),
     "throughput": (_REAL, False),
 }
-# Newer runs tell who settled a decision, and what it took; some foresee.
-_OPTIONAL_DECISIONS: _Columns = {
-    "decided_by": (_TEXT, True),
-    "model_rows": (_WHOLE, True),
-    "model_columns": (_WHOLE, True),
-    "backend_s": (_REAL, True),
+_OF_FORESIGHT: _Columns = {
     "offered": (_WHOLE, True),
-    "departures_per_s": (_REAL, True),
-    "departure_share": (_REAL, True),
-    "forward_time_s": (_REAL, True),
+    **dict.fromkeys(("departures_per_s", "departure_share", "forward_time_s"), (_REAL, True)),
 }
 STEP_COLUMNS = (
     *("evtTime", "Thr", "Rate", "ReScost", "evt", "Nleft", "Npre", "Njoin"),
@@ -123,7 +119,7 @@ def read_record(run: Path) -> RecordedRun:
     summary = _summary(run)
     unknown: list[str] = []
     tuned = (run / "attempts.parquet").is_file()
-    decisions = _table(run, "decisions", _DECISIONS | (_TUNED_DECISIONS if tuned else {}), unknown, _OPTIONAL_DECISIONS)
+    decisions = _table(run, "decisions", _DECISIONS | (_TUNED_DECISIONS if tuned else {}), unknown, _OF_FORESIGHT)
     lists = ("before", "after", "batch_size", "power_limit_w") if tuned else ("before", "after")
     for row in decisions:
         wrong = next((name for name in lists if len(row[name]) != len(row["tasks"])), None)

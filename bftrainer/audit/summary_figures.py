@@ -93,9 +93,8 @@ def check_figures(record: RecordedRun, books: Books, carbon: Series | None) -> l
         rest.leave_out(f"summary.json {', '.join(names)}: {why}", len(names))
     if absent:
         rest.leave_out(f"summary.json {', '.join(absent)}: not in it", len(absent))
-    sizes = [name for name in ("model_rows", "model_columns") if record.decisions and name in record.decisions[0]]
-    if sizes:
-        rest.leave_out(f"decisions.parquet, columns {', '.join(sizes)}: {SIZES}", len(sizes))
+    if record.decisions:
+        rest.leave_out(f"decisions.parquet, columns model_rows, model_columns: {SIZES}", 2)
     for name in record.unknown:
         rest.leave_out(f"{name}: {UNKNOWN}")
     return [part, rest]
@@ -276,11 +275,11 @@ def _decisions(record: RecordedRun) -> dict[str, Any]:
     fallback = record.settings.get("fallback") or ""
     if "decisions_fallback" in record.summary and ":" not in fallback:  # an object's name in the table is another one
         found["decisions_fallback"] = len(by_solver.get(fallback, ())) if fallback else None
-    if rows and "decided_by" in rows[0] and isinstance(record.summary.get("decided_by"), dict):
+    if rows and isinstance(record.summary.get("decided_by"), dict):
         counted = Counter(row["decided_by"] for row in rows)
         # All ways to settle a decision may be listed, also those that none was settled by.
         found["decided_by"] = {name: counted[name] for name in {*counted, *record.summary["decided_by"]}}
-    if rows and "backend_s" in rows[0]:
+    if rows:
         asked_s = [row["backend_s"] for row in rows if row["backend_s"] is not None]
         found |= {"backend_asked": len(asked_s), "backend_s": math.fsum(asked_s)}
     return found

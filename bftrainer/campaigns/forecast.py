@@ -107,9 +107,9 @@ class Forecast:
         met = sum(time_s <= self.plan.deadline_s for time_s in self.completion_s)
         return proportion(met, len(self.completion_s))
 
-    def interval(self, share: float = 0.8) -> tuple[float, float]:
-        """Interval of the completion time of all tasks with a probability of `share`; infinity: beyond the horizon."""
-        return spread(self.completion_s, share)
+    def interval(self) -> tuple[float, float]:
+        """Central interval that holds the completion time of all tasks in 80 %; infinity: beyond the horizon."""
+        return quantile(self.completion_s, 0.1), quantile(self.completion_s, 0.9)
 
     def to_dict(self) -> dict[str, Any]:
         """The forecast, ready for JSON; null stands for a time beyond the horizon."""
@@ -159,19 +159,6 @@ def quantile(sample: Sequence[float], level: float) -> float:
     if part == 0.0 or ordered[low] == ordered[min(low + 1, len(ordered) - 1)]:
         return ordered[low]
     return ordered[low] + part * (ordered[low + 1] - ordered[low])
-
-
-def spread(sample: Sequence[float], share: float) -> tuple[float, float]:
-    """Central interval that holds a further observation with a probability of `share`.
-
-    Raises
-    ------
-    SettingsError
-        If `share` is not between 0 and 1.
-    """
-    if not 0 < share < 1:
-        raise SettingsError(f"Expected a share between 0 and 1, got {share}.")
-    return quantile(sample, (1 - share) / 2), quantile(sample, (1 + share) / 2)
 
 
 def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], None] = lambda _: None) -> Forecast:

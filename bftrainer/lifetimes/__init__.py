@@ -5,8 +5,7 @@ from bftrainer.lifetimes.models import (
     BurstLifetimes,
     KnownLifetimes,
     get_lifetimes,
-    lifetime_names,
     reads_queue,
 )
 
-__all__ = ["AgeLifetimes", "BurstLifetimes", "KnownLifetimes", "get_lifetimes", "lifetime_names", "reads_queue"]
+__all__ = ["AgeLifetimes", "BurstLifetimes", "KnownLifetimes", "get_lifetimes", "reads_queue"]

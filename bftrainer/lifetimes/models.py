@@ -140,11 +140,6 @@ def _within(ages_s: Floats) -> Floats:
 _LIFETIMES = Plugins("bftrainer.lifetimes", "lifetime model", LifetimeError)
 
 
-def lifetime_names() -> list[str]:
-    """Names of the registered models, sorted."""
-    return _LIFETIMES.names()
-
-
 def reads_queue(name: str) -> bool:
     """Whether the model of this name asks for what is known of the scheduler's jobs.
 

@@ -85,7 +85,7 @@ class Lists:
     def joined(cls, parts: Sequence[Lists]) -> Lists:
         """Columns one after the other."""
         sizes = np.concatenate([part.sizes for part in parts])
-        return cls(_joined([part.values for part in parts]), _offsets(sizes))
+        return cls(_joined([part.values for part in parts]), list_offsets(sizes))
 
 
 class Table(Sequence[R], Generic[R]):
@@ -244,7 +244,7 @@ class _Field:
         if self.items is not None:
             given = [() if value is None else value for value in values]
             flat = np.concatenate([*given, NO_VALUES]) if self.kind is np.ndarray else list(chain.from_iterable(given))
-            return Lists(self.items.column(flat), _offsets([len(value) for value in given]))
+            return Lists(self.items.column(flat), list_offsets([len(value) for value in given]))
         if isinstance(self.kind, type) and is_dataclass(self.kind):
             return Table.of(self.kind, values)
         if issubclass(self.kind, str | Enum):
@@ -296,7 +296,7 @@ def _fields(record: type) -> dict[str, _Field]:
     return {field.name: _Field.of(hints[field.name]) for field in fields(record)}
 
 
-def _offsets(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+def list_offsets(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Where lists of these lengths begin, and the last one ends."""
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 

@@ -87,15 +87,11 @@ def _numbers(paths: Sequence[Path], columns: tuple[str, str], least: int) -> tup
 
 def write_changes(path: Path, changes: ChangeTrace, columns: tuple[str, str]) -> None:
     """Write rows of two columns, such as `dt,preemptions`; equal traces give equal bytes."""
-    _write_numbers(path, columns, changes.time_ns, changes.number)
+    write_numbers(path, columns, changes.time_ns, changes.number)
 
 
-def write_count_trace(path: Path, counts: CountTrace) -> None:
-    """Write `timestamp,count` rows; equal traces give equal bytes."""
-    _write_numbers(path, COUNT_COLUMNS, counts.time_ns, counts.count)
-
-
-def _write_numbers(path: Path, columns: tuple[str, str], times: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
+def write_numbers(path: Path, columns: tuple[str, str], times: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
+    """Write rows of two columns, such as `timestamp,count`; equal traces give equal bytes."""
     with replacing(path) as stream:
         write_csv(stream, columns, zip(map(iso, times.tolist()), numbers.tolist(), strict=True))
 

@@ -15,11 +15,12 @@ from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.availability_trace import ChangeTrace, CountTrace
 from bftrainer.nodelogs.availability import (
     CHANGE_COLUMNS,
+    COUNT_COLUMNS,
     first_row,
     read_availability,
     trace_kind,
     write_changes,
-    write_count_trace,
+    write_numbers,
     write_spot_trace,
 )
 from bftrainer.nodelogs.node_log_files import write_node_log
@@ -112,7 +113,8 @@ def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> tuple[str, ...]:
     if suffix_form(path) is not Form.CSV:
         raise OutputError(f"{path}: Expected a name ending in .csv or .csv.gz for a {TRACES[to]}.")
     if to == "counts":
-        write_count_trace(path, CountTrace.of(log))
+        counts = CountTrace.of(log)
+        write_numbers(path, COUNT_COLUMNS, counts.time_ns, counts.count)
         return (f"{path}: this form cannot hold which nodes they are: read again, the last in is the first out.",)
     if to == "terminations":
         write_changes(path, ChangeTrace.of(log, joins=False), CHANGE_COLUMNS["terminations"][0])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.model.columns import Coded, Lists, Table
+from bftrainer.model.columns import Coded, Lists, Table, list_offsets
 from bftrainer.model.records import (
     AllocationChange,
     Columns,
@@ -43,7 +43,7 @@ class CoreRecords:
             {
                 "time_s": self.columns["change.time_s"],
                 "task": self.columns["change.task"],
-                "nodes": Lists(self.columns["change.nodes"], _offsets(self.columns["change.size"])),
+                "nodes": Lists(self.columns["change.nodes"], list_offsets(self.columns["change.size"])),
             },
         )
         return Recording(self._timeline(), self._decisions(), changes, tuple(self._tasks(books)), reason)
@@ -61,8 +61,10 @@ class CoreRecords:
                 **self._of("event", *figures, "rescale_cost"),
                 "saving_cost": np.zeros(sizes.size),
                 **self._of("event", "left", "joined", "preempted", "idle", "running", "used"),
-                "tasks": Lists(self.columns["event.tasks"], _offsets(sizes)),
-                "overruns": Lists(late, _offsets(np.bincount(self.columns["overrun.record"], minlength=sizes.size))),
+                "tasks": Lists(self.columns["event.tasks"], list_offsets(sizes)),
+                "overruns": Lists(
+                    late, list_offsets(np.bincount(self.columns["overrun.record"], minlength=sizes.size))
+                ),
             },
         )
         if not len(events) or events["time_s"][0] <= 0.0:
@@ -71,7 +73,7 @@ class CoreRecords:
 
     def _decisions(self) -> Table[DecisionRecord]:
         sizes, records = self.columns["event.active"], self.columns["decision.record"]
-        offsets = _offsets(sizes[records])
+        offsets = list_offsets(sizes[records])
         held, by = self.columns["decision.held"], self.columns["decision.decided_by"]
         found = self._of("decision", "event", "time_s", "solve_s", "bound")
         value = self.columns["decision.value"]
@@ -137,11 +139,6 @@ class CoreRecords:
 def _constant(size: int, value: int, dtype: type[np.generic]) -> NDArray[Any]:
     """The same value everywhere, in the memory of one."""
     return np.broadcast_to(np.array(value, dtype=dtype), size)
-
-
-def _offsets(sizes: NDArray[Any]) -> NDArray[np.int64]:
-    """Where lists of these lengths begin, and the last one ends."""
-    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 
 
 def _gaps(held: NDArray[Any], value: Floats, bound: Floats) -> Floats:

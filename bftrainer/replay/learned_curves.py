@@ -34,14 +34,10 @@ class LearnedCurves:
         Of the noise.
     names : collection of str, optional
         Tasks whose curves are learnt; all by default.
-    optimism : float
-        See `CurveLearner`.
     """
 
-    def __init__(
-        self, noise: float = 0.0, seed: int = 0, names: Collection[str] | None = None, optimism: float = OPTIMISM
-    ) -> None:
-        self._noise, self._optimism, self._names = noise, optimism, None if names is None else frozenset(names)
+    def __init__(self, noise: float = 0.0, seed: int = 0, names: Collection[str] | None = None) -> None:
+        self._noise, self._names = noise, None if names is None else frozenset(names)
         self._rng = np.random.default_rng((seed, _STREAM))
         self._groups: dict[str, list[CurveLearner]] = {}
         self.learners: dict[int, CurveLearner] = {}
@@ -88,7 +84,7 @@ class LearnedCurves:
             return None
         if number not in self.learners:
             mates = [] if spec.group is None else self._groups.setdefault(spec.group, [])
-            self.learners[number] = CurveLearner(spec.max_nodes, self._noise, self._optimism, mates)
+            self.learners[number] = CurveLearner(spec.max_nodes, self._noise, OPTIMISM, mates)
             mates.append(self.learners[number])
         return self.learners[number]
 

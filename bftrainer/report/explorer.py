@@ -11,8 +11,7 @@ import numpy as np
 
 from bftrainer.model.records import HELD, FinishedRun
 from bftrainer.report.chart import LineChart, Packed, TaskSpans, joined
-from bftrainer.report.page_drawings import OUTCOMES
-from bftrainer.report.pictures import zone_of
+from bftrainer.report.pictures import OUTCOMES, zone_of
 
 MOST_SPANS = 500_000
 """Intervals of all runs of a page; of more, those of tasks are joined, and those of nodes left out."""

@@ -13,15 +13,13 @@ from bftrainer.errors import escaped
 from bftrainer.model.availability_trace import TraceStatistics
 from bftrainer.model.records import FinishedRun
 from bftrainer.report.brief import Brief, Worth, brief_of, marked
-from bftrainer.report.chart import short
-from bftrainer.report.charts import time_charts
+from bftrainer.report.chart import short, time_charts
 from bftrainer.report.comparison import figures_of, input_files
 from bftrainer.report.explorer import explorer_data, explorer_script
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
 from bftrainer.report.ledger import bounds_in_words, learned_in_words, limit_in_words
 from bftrainer.report.metrics import fallen_back, settled_before
-from bftrainer.report.page_drawings import OUTCOMES, page_drawings
-from bftrainer.report.pictures import local_time, machine_in_words, zone_of
+from bftrainer.report.pictures import OUTCOMES, local_time, machine_in_words, page_drawings, zone_of
 from bftrainer.report.print_figures import Curve
 from bftrainer.report.side_by_side import names_of, side_by_side
 

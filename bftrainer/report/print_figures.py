@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, escaped, suggestion
 from bftrainer.model.records import FinishedRun
-from bftrainer.report.chart import TaskSpans, joined, thinned_steps
-from bftrainer.report.charts import ledger_share, node_classes
+from bftrainer.report.chart import TaskSpans, joined, ledger_share, node_classes, thinned_steps
 from bftrainer.report.comparison import Alike, alike, figures_of, input_files, setting_label
 from bftrainer.report.drawing import (
     MM_PER_IN,

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 from bftrainer.errors import SettingsError
-from bftrainer.runs.option import Option, option_field
-from bftrainer.runs.option_values import check_solver_option, input_value, option_time_ns, python_value
+from bftrainer.runs.option import Option, check_solver_option, input_value, option_field, option_time_ns, python_value
 
 if TYPE_CHECKING:  # reading the declarations, as help does, must not import more
     from bftrainer.model import NodeLog, Objective, TaskSpec
@@ -308,13 +307,13 @@ class ReplayConfig:
 
     def _without_effect(self) -> dict[str, str]:
         """Options that the solver and the fallback both ignore, as far as they declare that."""
-        from solvers.registry import heeded
+        from solvers.registry import declaration
 
         asked = [each for each in (self.solver, self.fallback) if each is not None]
         names = [each for each in asked if isinstance(each, str)]
         if len(names) < len(asked):
             return {}
-        heeds = frozenset[str]().union(*map(heeded, names))
+        heeds = frozenset[str]().union(*(declaration(name).heeds for name in names))
         why = f"not heeded by {' and '.join(names)}"
         return {name: why for name, option in OPTIONS.items() if option.limit and option.limit not in heeds}
 

@@ -22,10 +22,9 @@ from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.runs.baseline import Efficiency, efficiency
 from bftrainer.runs.bounds import WorkBounds, bounds
 from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.foreseen import foreseen
 from bftrainer.runs.power import Metered, with_tuning
 from bftrainer.runs.result import RunResult, Timings
-from bftrainer.runs.run_inputs import Inputs, load_inputs
+from bftrainer.runs.run_inputs import Inputs, foreseen, load_inputs
 
 T = TypeVar("T")
 

@@ -20,7 +20,9 @@ SPANS_AT_A_TIME = 1 << 20
 _NODES_AT_A_TIME = 1 << 16
 ALL_UNITS = -1
 _SETS = ("set_nodes", "set_ends")
-_COLUMNS = ("start_ns", "end_ns", "node_set", "kind", "key", "partition", "submit_ns", "units", "limit_s")
+_NAMES = ("start_ns", "end_ns", "node_set", "kind", "key", "partition", "submit_ns", "units", "limit_s")
+COLUMNS = dict(zip(_NAMES, "qqibqiqii", strict=True))
+"""Columns of records, and their types as in the module `array`."""
 
 
 class BusyKind(IntEnum):
@@ -100,7 +102,7 @@ class BusyRecords:
         """
         names: dict[str, int] = {}
         partitions: dict[str, int] = {}
-        columns: dict[str, list[Any]] = {name: [] for name in (*_SETS, *_COLUMNS)}
+        columns: dict[str, list[Any]] = {name: [] for name in (*_SETS, *COLUMNS)}
         columns["set_ends"].append(np.zeros(1, dtype=np.int64))
         members = sets = 0
         for number, (cluster, part) in enumerate(parts.items()):
@@ -126,7 +128,7 @@ class BusyRecords:
         """The records that `keep` marks."""
         if keep.all():
             return self
-        return replace(self, **{column: getattr(self, column)[keep] for column in _COLUMNS})
+        return replace(self, **{column: getattr(self, column)[keep] for column in COLUMNS})
 
     def is_repeated(self) -> NDArray[np.bool_]:
         """Which records repeat an earlier one, as overlapping exports do."""

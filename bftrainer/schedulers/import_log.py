@@ -33,10 +33,19 @@ from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, empt
 from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, quality_of
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.formats.slurm import read_downtimes
-from bftrainer.schedulers.idle_spans import PLACEMENT, Demand, Swept, in_blocks, line_sweep, over_capacity_share, placed
+from bftrainer.schedulers.idle_spans import (
+    PLACEMENT,
+    UNIT_PLACEMENT,
+    Demand,
+    Swept,
+    in_blocks,
+    line_sweep,
+    over_capacity_share,
+    placed,
+    unit_spans,
+)
 from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised
 from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, counted_nodes, places, selected_nodes
-from bftrainer.schedulers.units import UNIT_PLACEMENT, unit_spans
 
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""

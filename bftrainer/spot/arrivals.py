@@ -1,9 +1,10 @@
-"""Draw when idle nodes become available, and how many at once (a "hole" in the batch schedule)."""
+"""Draw when idle nodes become available, and how many at once (a "hole"), from distributions given by quantiles."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Protocol
 
 import numpy as np
@@ -11,10 +12,144 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S
-from bftrainer.spot.distributions import Distribution, even_shares
 from bftrainer.spot.statistics import HOURS, DailyCycle, hour_cuts, hour_of_day
 
+Floats = NDArray[np.float64]
+
+GRID = 100_001
+"""Number of points at which a mean is computed."""
+FINE_SHARES = np.unique(np.concatenate((np.linspace(0.0, 0.99, 100), 1.0 - np.logspace(-2, -5, 31), [1.0])))
+"""Shares of the quantiles kept of a sample: close together at its upper end, which dominates the mean."""
+
+
+class Distribution(Protocol):
+    """Interface of a distribution of positive numbers."""
+
+    @property
+    def mean(self) -> float:
+        """Mean."""
+
+    def at(self, share: Floats) -> Floats:
+        """Quantiles: values below which the given shares lie, 0 <= share <= 1; same shape."""
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """One value at random."""
+
+
+def even_shares(count: int) -> Floats:
+    """Midpoints of `count` equal parts of the unit interval, shape (count,)."""
+    return (np.arange(count) + 0.5) / count
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """A measured distribution: log-linear between quantiles.
+
+    Parameters
+    ----------
+    share : tuple of float, shape (K,)
+        Ascending from 0 to 1.
+    value : tuple of float, shape (K,)
+        Positive, in ascending order; values may repeat.
+
+    Raises
+    ------
+    SettingsError
+        If shares or values are out of range or order.
+    """
+
+    share: tuple[float, ...]
+    value: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        share, value = np.array(self.share), np.array(self.value)
+        if share.size < 2 or share.shape != value.shape:
+            raise SettingsError(f"Expected as many values as shares, two at least, got {value.size} and {share.size}.")
+        if share[0] != 0 or share[-1] != 1 or (np.diff(share) <= 0).any():
+            raise SettingsError("Expected shares to ascend from 0 to 1.")
+        if not (np.isfinite(value).all() and value[0] > 0) or (np.diff(value) < 0).any():
+            raise SettingsError("Expected quantiles that are positive and do not descend.")
+
+    @classmethod
+    def of(cls, sample: NDArray[np.int64] | Floats) -> Quantiles:
+        """Quantiles of a sample of positive numbers, closer together at its upper end."""
+        values = np.quantile(sample, FINE_SHARES)
+        return cls(tuple(FINE_SHARES.tolist()), tuple(values.tolist()))
+
+    @property
+    def mean(self) -> float:
+        """Mean."""
+        return float(np.trapezoid(self.at(np.linspace(0, 1, GRID)), dx=1 / (GRID - 1)))
+
+    def at(self, share: Floats) -> Floats:
+        """Values below which those shares lie."""
+        return np.exp(np.interp(share, self.share, np.log(self.value)))
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """One value at random."""
+        return float(self.at(np.array(rng.random())))
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal:
+    """Values whose logarithm is normal.
+
+    Parameters
+    ----------
+    median : float
+        Positive.
+    sigma : float
+        Standard deviation of the logarithm, at least 0.
+
+    Raises
+    ------
+    SettingsError
+        If they are out of range.
+    """
+
+    median: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.median < math.inf:
+            raise SettingsError(f"Expected a positive median, got {self.median}.")
+        if not 0 <= self.sigma < math.inf:
+            raise SettingsError(f"Expected sigma >= 0, got {self.sigma}.")
+
+    @classmethod
+    def of(cls, mean: float, median: float) -> LogNormal:
+        """Make the distribution with this mean and median: ``mean = median * exp(sigma ** 2 / 2)``.
+
+        Raises
+        ------
+        SettingsError
+            If the mean is below the median, which is impossible for a log-normal distribution.
+        """
+        if not 0 < median <= mean < math.inf:
+            raise SettingsError(f"Expected 0 < median <= mean of a log-normal distribution, got {median} and {mean}.")
+        return cls(median, math.sqrt(2.0 * math.log(mean / median)))
+
+    @property
+    def mean(self) -> float:
+        """Mean."""
+        return self.median * math.exp(self.sigma**2 / 2.0)
+
+    def at(self, share: Floats) -> Floats:
+        """Values below which those shares lie."""
+        normal = NormalDist().inv_cdf
+        scores = np.array(
+            [normal(one) if 0.0 < one < 1.0 else math.copysign(math.inf, one - 0.5) for one in share.flat]
+        )
+        return self.median * np.exp(self.sigma * scores.reshape(share.shape))
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """One value at random."""
+        return float(self.median * np.exp(self.sigma * rng.standard_normal()))
+
+
 _SECONDS_OF_A_DAY = 86_400.0
+_MOST_SHARE = 0.6
+"""Largest share of the machine in one hole. A larger one would leave no room for the next ones."""
 # Of drains: the smallest hole that comes in one, the mean time from its start to a hole in it, and how little drains
 # differ in size. So many nodes are idle when the window opens.
 _DRAIN_HOLE, _SPREAD_S, _EVENNESS, _OPENING = 2, 2500.0, 0.5, 4
@@ -43,27 +178,15 @@ class EvenArrivals:
     sizes : Distribution
         Sizes of holes in nodes, with a mean of at least 1.
     cycle : DailyCycle
-    most_share : float
-        Largest share of the machine in one hole. A larger one would leave no room for the next ones.
-
-    Raises
-    ------
-    SettingsError
-        If `most_share` is out of range.
     """
 
     sizes: Distribution
     cycle: DailyCycle = DailyCycle()  # noqa: RUF009 - frozen
-    most_share: float = 0.6
-
-    def __post_init__(self) -> None:
-        if not 0 < self.most_share <= 1:
-            raise SettingsError(f"Expected 0 < most_share <= 1, got {self.most_share}.")
 
     def __call__(self, rng: np.random.Generator, wanted: int, nodes: int, window_ns: tuple[int, int]) -> list[Hole]:
         """Draw holes of `wanted` nodes in total; their number is `wanted` divided by the mean size."""
         count = max(1, min(wanted, round(wanted / self.sizes.mean)))
-        most = max(1, int(self.most_share * nodes))
+        most = max(1, int(_MOST_SHARE * nodes))
         sizes = rng.permutation(_whole_sizes(self.sizes.at(even_shares(count)), wanted, most))
         starts = np.sort(self._starts(rng, count, window_ns))
         return list(zip(starts.tolist(), sizes.tolist(), strict=True))

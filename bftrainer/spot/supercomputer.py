@@ -16,8 +16,7 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.availability_trace import MOST_NODES
 from bftrainer.model.node_rows import BLOCK, RowParts
-from bftrainer.spot.arrivals import Arrivals, EvenArrivals
-from bftrainer.spot.distributions import Distribution, Quantiles
+from bftrainer.spot.arrivals import Arrivals, Distribution, EvenArrivals, Quantiles
 from bftrainer.spot.statistics import DailyCycle, Holes, fragments
 
 # Measured on the Summit log published with BFTrainer (Liu et al., arXiv:2106.12091; 4,734 nodes, 358 h).

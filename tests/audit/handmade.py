@@ -117,6 +117,7 @@ class Run:
         for row in self.decisions:
             row |= {"tasks": list(row["tasks"]), "bound": row["objective"], "gap": 0.0, "held": "optimal"}
             row |= {"stop_reason": "optimal", "solver": "dp", "solve_s": 0.001}
+            row |= {"decided_by": "backend", "model_rows": None, "model_columns": None, "backend_s": 0.001}
         self.moves, self.totals, self.steps = list(MOVES), [dict(row) for row in TOTALS], STEPS
         self.settings = dict(SETTINGS)
         self.sums = {"work_done": 1948.0, "rescale_loss_work": 64.0, "preemption_loss_work": 48.0, "preemptions": 1}

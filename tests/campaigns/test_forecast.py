@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.campaigns.engines import LocalEngine
-from bftrainer.campaigns.forecast import Forecast, ForecastPlan, forecast, next_weekday, quantile, spread
+from bftrainer.campaigns.forecast import Forecast, ForecastPlan, forecast, next_weekday, quantile
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import write_node_log
@@ -113,7 +113,7 @@ def held_out(seed, generated):
     first, second = {"until": 80 * length_s}, {"since": 80 * length_s}
     known = foretold(log, tasks, length_s, length_s, stretches=100, generated=generated, settings=first)
     truth = foretold(log, tasks, length_s, length_s, stretches=50, settings=second)
-    low, high = known.interval(0.8)
+    low, high = known.interval()
     assert math.isfinite(high)
     return sum(low <= time_s <= high for time_s in truth.completion_s)
 
@@ -136,7 +136,6 @@ def test_quantiles_by_hand():
     """Those of nine values are at tenths; a tenth of the probability lies beyond each end."""
     sample = [30.0, 10.0, 20.0, 90.0, 80.0, 70.0, 40.0, 60.0, 50.0]
     assert [quantile(sample, level) for level in (0.1, 0.5, 0.55, 0.9, 0.99)] == [10.0, 50.0, 55.0, 90.0, 90.0]
-    assert spread(sample, 0.8) == (10.0, 90.0)
     assert quantile([1.0, math.inf, math.inf], 0.6) == math.inf
 
 
@@ -199,9 +198,3 @@ def test_a_log_that_changes_meanwhile_ends_the_forecast(tmp_path):
     plan = ForecastPlan(ReplayConfig(node_log=path, tasks=[task()], solver="dp"), 60.0, 120.0, stretches=10)
     with pytest.raises(BftrainerError, match=r"log\.parquet: Expected a file that stays as it is"):
         forecast(plan, LocalEngine(1), lambda _: write_node_log(path, steady(3)))
-
-
-def test_spreads_need_a_share():
-    """Between none and all."""
-    with pytest.raises(SettingsError, match="between 0 and 1, got 1"):
-        spread([1.0, 2.0], 1.0)

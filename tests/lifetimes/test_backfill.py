@@ -13,7 +13,7 @@ from bftrainer.lifetimes.backfill import needed_after_s
 from bftrainer.model import NS_PER_S
 from bftrainer.model.lifetime import JobQueue, KnownJobs
 from bftrainer.nodelogs.job_queue import write_queue
-from bftrainer.runs import foreseen, run_inputs, run_replay
+from bftrainer.runs import run_inputs, run_replay
 from tests.logs import random_log
 
 
@@ -101,7 +101,7 @@ def test_a_run_makes_its_model_and_reads_its_queue_once(tmp_path, monkeypatch):
         function = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given: calls.update([name]) or function(*given))
 
-    count(foreseen, "get_lifetimes")
+    count(run_inputs, "get_lifetimes")
     count(run_inputs, "read_queue")
     options = {"solver": "dp", "foresight": "backfill", "queue": path, "max_events": 5, "baseline": False}
     run_replay(log, **options)

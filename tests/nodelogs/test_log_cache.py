@@ -12,7 +12,7 @@ import pytest
 from bftrainer.errors import NodeLogError
 from bftrainer.files.writing import file_source
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs import log_cache, node_log_files, read_node_log, write_node_log
+from bftrainer.nodelogs import node_log_files, read_node_log, write_node_log
 from bftrainer.nodelogs.native_logs import metadata
 
 NS = 10**9
@@ -23,7 +23,7 @@ FORMS = ("idle.pkl", "idle.pkl.gz", "idle.csv", "idle.parquet")
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, which also keeps small Parquet files."""
     monkeypatch.setenv("BFTRAINER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(log_cache, "SLOW_BYTES", 0)
+    monkeypatch.setattr(node_log_files, "SLOW_BYTES", 0)
     return tmp_path / "cache"
 
 
@@ -159,7 +159,7 @@ def test_an_entry_of_other_readers_is_rewritten(
     path = tmp_path / "idle.csv"
     write_node_log(path, log)
     read(path)
-    monkeypatch.setattr(log_cache, "READER", log_cache.READER + 1)
+    monkeypatch.setattr(node_log_files, "READER", node_log_files.READER + 1)
     read(path)
     assert len(list(cache.iterdir())) == 2
 

@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 
 from bftrainer.model.records import FinishedRun, Holdings, NodeMoves
-from bftrainer.report import charts, explorer
-from bftrainer.report.chart import Packed, short_names
-from bftrainer.report.charts import ledger_share, node_classes, time_charts
+from bftrainer.report import chart, explorer
+from bftrainer.report.chart import Packed, ledger_share, node_classes, short_names, time_charts
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.explorer import explorer_data
 from bftrainer.report.ledger import PARTS
-from bftrainer.report.page_drawings import draw_decisions, draw_fragments, draw_losses, page_drawings
-from bftrainer.report.pictures import svg_of
+from bftrainer.report.pictures import draw_decisions, draw_fragments, draw_losses, page_drawings, svg_of
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.finished import read_run, read_runs
 from bftrainer.runs.run_inputs import load_inputs
@@ -110,7 +108,7 @@ def test_runs_of_one_log_share_its_idle_nodes(runs):
 
 def test_long_series_keep_their_outline(runs, monkeypatch):
     """Of more points than are visible fewer are left, the largest among them."""
-    monkeypatch.setattr(charts, "MOST_POINTS", 1)
+    monkeypatch.setattr(chart, "MOST_POINTS", 1)
     run = runs[0]
     long = np.linspace(0.0, run.window_s, 100_000)
     steps = {"time_s": long, "idle": np.arange(long.size), "used": np.zeros(long.size)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bftrainer.report.latex import latex_table
+from bftrainer.report.side_by_side import latex_table
 
 
 def run(*, occupancy=0.5, assumed=None, versions=None, **settings):

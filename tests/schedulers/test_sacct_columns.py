@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bftrainer.errors import HostlistError
 from bftrainer.files.fields import Fields
 from bftrainer.nodelogs.hostlist import expanded, known_part
-from bftrainer.schedulers import busy_book, numbered_nodes
+from bftrainer.schedulers import busy_book
 from bftrainer.schedulers.busy_book import BusyBook
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import field_stamps, read_stamps
@@ -283,8 +283,8 @@ def test_lists_expanded_together(blocks, known, places, at_a_time):
     book = BusyBook()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(busy_book, "_LISTS_KNOWN", known)
-        patch.setattr(numbered_nodes, "_MOST_PLACES", places)
-        patch.setattr(numbered_nodes, "_NODES_AT_A_TIME", at_a_time)
+        patch.setattr(busy_book, "_MOST_PLACES", places)
+        patch.setattr(busy_book, "_NODES_AT_A_TIME", at_a_time)
         for texts in filter(None, blocks):
             node_sets, faults = book.hostlists(columns_of(texts))
             records = book.records()

@@ -377,4 +377,4 @@ def test_claims_are_recomputed(counts, bound, held, value, kept_bound):
 @pytest.mark.usefixtures("third_party")
 def test_who_does_not_say_heeds_all():
     """Of a third party's solver without `heeds` nothing is known, so that no limit is in vain."""
-    assert registry.heeded("lazy") == {"time", "gap", "threads", "prune", "effort"}
+    assert registry.declaration("lazy").heeds == {"time", "gap", "threads", "prune", "effort"}

@@ -22,12 +22,14 @@ LazyCommands = Mapping[str, tuple[str, str, str]]
 
 
 class HelpfulGroup(click.Group):
-    """A group that suggests the closest command for an unknown name, and whose commands all take `--limits`."""
+    """A group that prints its help without a command, and suggests the closest one for an unknown name."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; None if there is none."""
-        command = super().get_command(ctx, cmd_name)
-        return None if command is None else with_limits(command)
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a command, print the help and end with status 0."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -52,13 +54,6 @@ class LazyGroup(HelpfulGroup):
         options.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
         super().__init__(*args, **options)
         self._lazy = lazy
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without a command, print the help and end with status 0."""
-        if not args and not ctx.resilient_parsing:
-            click.echo(ctx.get_help())
-            ctx.exit()
-        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Names of the commands, sorted; nothing is imported."""
@@ -96,7 +91,7 @@ def _raise_limits(_: click.Context, __: click.Parameter, value: str | None) -> N
 
 # Module, attribute and one line of help of each command, which is all that `bftrainer --help` needs.
 _COMMANDS = {
-    "bound": ("bftrainer.cli.bound", "bound", "How much better decisions could do that knew the future."),
+    "bound": ("bftrainer.cli.campaigns", "bound", "How much better decisions could do that knew the future."),
     "advise": (
         "bftrainer.cli.campaigns",
         "advise",
@@ -115,7 +110,7 @@ _COMMANDS = {
     "plot": ("bftrainer.cli.replay.results", "plot", "Draw a figure of finished runs for print."),
     "replay": ("bftrainer.cli.replay.replay", "replay", "Replay a node log with a task set."),
     "report": ("bftrainer.cli.replay.results", "report", "Make one page of finished runs."),
-    "reproduce": ("bftrainer.cli.reproduce", "reproduce", "Make the evaluation of a paper again, as one page."),
+    "reproduce": ("bftrainer.cli.sweeps", "reproduce", "Make the evaluation of a paper again, as one page."),
     "runs": ("bftrainer.cli.replay.runs", "runs", "List, verify and clean up what runs have left."),
     "solve": ("bftrainer.cli.replay.runs", "solve_kept", "Solve a problem again that a solver failed on."),
     "solvers": ("bftrainer.cli.replay.replay", "solvers", "List the solvers: installed, licensed, exact, version."),

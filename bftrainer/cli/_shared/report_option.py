@@ -50,11 +50,11 @@ def live_page(
     if report is None:
         yield count
         return
-    from bftrainer.campaigns.live_page import LivePage
+    from bftrainer.campaigns.sweep import rewritten_page
     from bftrainer.files.writing import refuse_clash
 
     refuse_clash([report], spec.inputs | {path: f"the sweep in {place}" for path in place.glob("*") if path.is_file()})
-    with LivePage(report, spec, metrics) as page:
+    with rewritten_page(report, spec, metrics) as page:
 
         def on_done(done: PointResult) -> None:
             count(done)

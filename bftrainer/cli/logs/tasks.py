@@ -10,25 +10,23 @@ from typing import Any
 
 import click
 
-from bftrainer.cli._shared.group import HelpfulGroup
+from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import large_option, refuse_unused, size_option
+from bftrainer.cli.zeus.zeus_options import FILE
 
-FILE = click.Path(path_type=Path)
+_COMMANDS = {
+    "fit": (__name__, "fit", "Turn measured throughput into a scaling section."),
+    "generate": (__name__, "generate", "Make a task set, hpo or nas."),
+}
 
 
-@click.group(cls=HelpfulGroup, invoke_without_command=True, epilog="Example: bftrainer tasks fit measured.csv")
-@click.pass_context
-def tasks(ctx: click.Context) -> None:
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer tasks fit measured.csv")
+def tasks() -> None:
     """Make task sets and scalability curves."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
-@tasks.command(
-    short_help="Make a task set, hpo or nas.",
-    epilog="Example: bftrainer tasks generate --scenario hpo --count 20 -o trials.toml",
-)
+@click.command(epilog="Example: bftrainer tasks generate --scenario hpo --count 20 -o trials.toml")
 @click.option(
     "--scenario", type=click.Choice(["hpo", "nas"]), required=True, help="Equal trials of one model, or a mix."
 )
@@ -90,9 +88,7 @@ def generate(
     click.echo(f"{output}: {count:,} tasks")
 
 
-@tasks.command(
-    short_help="Turn measured throughput into a scaling section.", epilog="Example: bftrainer tasks fit measured.csv"
-)
+@click.command(epilog="Example: bftrainer tasks fit measured.csv")
 @click.argument("throughput", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of TOML.")
 def fit(throughput: Path, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from bftrainer.cli._shared.stdio import duration, write_rows
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
 from bftrainer.report.ledger import bounds_in_words, learned_in_words, limit_in_words
+from bftrainer.report.metrics import fallen_back, settled_before
 
 Summary = dict[str, Any]
 
@@ -98,21 +99,9 @@ def _decision_time(summary: Summary) -> str:
     return f"{median} median, {p95} p95, {most} max ({answered})"
 
 
-def _failed(summary: Summary) -> str | None:
-    from bftrainer.report.metrics import fallen_back
-
-    return fallen_back(summary)
-
-
 def _wall_time(summary: Summary) -> str:
     parts = ", ".join(f"{summary[f'{name}_s']:.2f} {name}" for name in ("load", "replay", "baseline"))
     return f"{summary['wall_s']:.2f} s: {parts}"
-
-
-def _solver_share(summary: Summary) -> str | None:
-    from bftrainer.report.metrics import settled_before
-
-    return settled_before(summary)
 
 
 # Rows that are left out without these figures.
@@ -156,8 +145,8 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
     ("energy", "energy_j", _energy),
     ("emissions", "emissions_gco2", lambda s: f"{_amount(s['emissions_gco2'] / 1e3)} kg CO2 (PUE {s['pue']:g})"),
     ("optimality", "decisions_optimal", _optimality),
-    ("  asked", "decisions_optimal", _solver_share),
-    ("  fallback", "decisions_fallback", _failed),
+    ("  asked", "decisions_optimal", settled_before),
+    ("  fallback", "decisions_fallback", fallen_back),
     ("decision time", "solve_s_median", _decision_time),
     ("wall time", "wall_s", _wall_time),
 )

@@ -52,7 +52,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
     """Compare finished runs: settings that differ, and all figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
     from bftrainer.report.comparison import compare_runs, with_short_names
-    from bftrainer.report.latex import latex_table
+    from bftrainer.report.side_by_side import latex_table
     from bftrainer.runs.finished import read_summary, run_names
 
     if as_json + as_csv + as_latex > 1:

@@ -218,7 +218,7 @@ def _write_rows(
             first = book.first_of(int(node_set[at]), int(counts[at] % sizes[at]))
             times = int(start[kept][at]), int(end[kept][at])
             book.add(*times, first, int(key[at]) ^ 1, kind[at], int(partition[at]), int(submit[at]), 1)
-    book.extend(start[kept], end[kept], node_set, key, kind, partition, submit, units, limit_s)
+    book.extend(start[kept], end[kept], node_set, kind, key, partition, submit, units, limit_s)
 
 
 def _are_steps(rows: SacctRows) -> NDArray[np.bool_]:

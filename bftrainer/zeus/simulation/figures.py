@@ -63,7 +63,7 @@ class RegretCurve:
     seeds: int
 
 
-def regret_curve(label: str, regrets_j: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> RegretCurve:
+def regret_curve(label: str, regrets_j: Sequence[Sequence[float]]) -> RegretCurve:
     """Compute cumulative regret from the regrets of single recurrences.
 
     Parameters
@@ -72,9 +72,7 @@ def regret_curve(label: str, regrets_j: Sequence[Sequence[float]], confidence: f
         Name of the curve.
     regrets_j : sequence of sequence of float, shape (seeds, recurrences)
         Regret of each recurrence, for each seed. All are cut to the shortest, because the mean would jump where a seed
-        ends early.
-    confidence : float
-        Confidence of the interval by Student's t.
+        ends early. The interval is by Student's t.
 
     Raises
     ------
@@ -90,7 +88,7 @@ def regret_curve(label: str, regrets_j: Sequence[Sequence[float]], confidence: f
     if seeds == 1:
         return RegretCurve(label, mean, mean, mean, 1)
     error = cumulative.std(axis=0, ddof=1) / math.sqrt(seeds)
-    half = student_quantile(seeds - 1, confidence) * error
+    half = student_quantile(seeds - 1, CONFIDENCE) * error
     return RegretCurve(label, mean, mean - half, mean + half, seeds)
 
 
