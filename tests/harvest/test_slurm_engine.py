@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from contextlib import closing
 from functools import partial
@@ -77,6 +78,13 @@ def test_a_carrier_holds_a_node_and_gives_it_back(made, toy):
     until_idle(made, "n1", "n2", "n3")
     os.kill(toy.pid("3"), signal.SIGTERM)
     assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n2", "3")
+
+
+def test_carriers_have_the_limits_of_the_user(made, toy):
+    """Slurm hands those of `sbatch` on to the job: checkpoints may be larger than what we read of a command."""
+    made.request(("n1",))
+    heard(made, CarrierUp)
+    assert resource.prlimit(toy.pid("2"), resource.RLIMIT_FSIZE) == resource.getrlimit(resource.RLIMIT_FSIZE)
 
 
 def test_nothing_comes_while_somebody_waits(made, toy, monkeypatch):

@@ -152,6 +152,7 @@ class CarrierJobs:
             + [f"--{name}={value}" for name, value in options.items()]
             + ["--wrap", f"exec {step}"],
             environ=outside,
+            most_bytes=None,
         )
         number = said.strip().partition(";")[0]
         if not number.isdecimal():
