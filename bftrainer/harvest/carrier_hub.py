@@ -26,11 +26,10 @@ from bftrainer.harvest.harvest_events import (
     StartRank,
     StopRank,
 )
-from bftrainer.harvest.live_tasks import REPORTED
 
 _MOST_UNKNOWN = 4096
 """Bytes that a stranger may send before it is sent away."""
-_PATIENCE_S = 10.0
+_PATIENCE_S, _MOST_STRANGERS = 10.0, 256
 
 
 class CarrierEngine(Protocol):
@@ -125,7 +124,8 @@ class CarrierHub:
             if key.fileobj is self._server:
                 self._accept()
             elif isinstance(key.data, _Link):
-                self._serve(key.data)
+                if key.data.stream.fileno() >= 0:  # not sent away just now
+                    self._serve(key.data)
             else:
                 key.data()
         for link in [each for each in self._strangers if time.monotonic() - each.since_s > _PATIENCE_S]:
@@ -138,6 +138,8 @@ class CarrierHub:
             stream, address = self._server.accept()
             stream.setblocking(False)
             link = _Link(stream, address[0])
+            if len(self._strangers) >= _MOST_STRANGERS:  # else they could take all file descriptors
+                self._drop(min(self._strangers, key=lambda each: each.since_s))
             self._strangers.add(link)
             self._selector.register(stream, selectors.EVENT_READ, link)
             self._send(link, link.challenge.encode() + b"\n")
@@ -161,27 +163,24 @@ class CarrierHub:
         except OSError:
             piece = b""
         *lines, link.input = (link.input + piece).split(b"\n")
-        for line in lines:
-            if link.carrier:
-                self._said(link, json.loads(line))
-            elif not self._greeted(link, line):
-                piece = b""
-                break
+        try:
+            for line in lines:
+                self._said(link, json.loads(line)) if link.carrier else self._greeted(link, json.loads(line))
+        except (ValueError, TypeError, RecursionError):  # no carrier of ours says that
+            piece = b""
         if not piece or (not link.carrier and len(link.input) > _MOST_UNKNOWN):
             self._drop(link)
 
-    def _greeted(self, link: _Link, line: bytes) -> bool:
-        """Whether a stranger is a carrier of ours."""
-        with suppress(ValueError):
-            _, node, carrier, shown, challenge = map(str, json.loads(line))
-            if hmac.compare_digest(shown.encode(), proof(self.key, "carrier", link.challenge, carrier).encode()):
-                self._send(link, proof(self.key, "hub", challenge, carrier).encode() + b"\n")
-                link.node, link.carrier = node, carrier
-                self._strangers.discard(link)
-                self._links[carrier] = link
-                self._events.append(CarrierUp(node, carrier, link.address))
-                return True
-        return False
+    def _greeted(self, link: _Link, hello: Any) -> None:
+        """Welcome a stranger that is a carrier of ours; a `ValueError` or the like if it is none."""
+        _, node, carrier, shown, challenge = map(str, hello)
+        if not hmac.compare_digest(shown.encode(), proof(self.key, "carrier", link.challenge, carrier).encode()):
+            raise ValueError("It does not know the key.")
+        self._send(link, proof(self.key, "hub", challenge, carrier).encode() + b"\n")
+        link.node, link.carrier = node, carrier
+        self._strangers.discard(link)
+        self._links[carrier] = link
+        self._events.append(CarrierUp(node, carrier, link.address))
 
     def _said(self, link: _Link, what: list[Any]) -> None:
         word, *rest = what
@@ -220,6 +219,7 @@ class CarrierHub:
             "MASTER_ADDR": rank.address,
             "MASTER_PORT": rank.port,
             "BFTRAINER_PORT": rank.port + PORTS,
+            "BFTRAINER_SECRET": proof(self.key, "ranks", task.name, str(rank.generation)),
             "BFTRAINER_TASK": task.name,
             "BFTRAINER_CHECKPOINT_DIR": place,
             "BFTRAINER_GENERATION": rank.generation,
@@ -240,7 +240,7 @@ class CarrierHub:
             env={name: str(value) for name, value in env.items()} | dict(task.env),
             log=str(log),
             grace_s=task.grace_s,
-            progress=REPORTED if task.progress == REPORTED else task.progress,
+            progress=task.progress,
         )
 
     def _order(self, carrier: str, **order: Any) -> None:

@@ -13,6 +13,7 @@ Examples
 
 from __future__ import annotations
 
+import hmac
 import os
 import shutil
 import signal
@@ -30,7 +31,7 @@ from typing import Any
 _REPORT_S = 0.2
 _SIGNAL_S = 5.0
 """How long a rank whose peers are gone waits to be asked to end, too."""
-_MEET_S = 60.0
+_MEET_S, _HELLO_S = 300.0, 5.0
 _COUNT = struct.Struct("<q")
 
 
@@ -65,6 +66,7 @@ class MalleableTraining:
         self._progress = environ.get("BFTRAINER_PROGRESS")
         # Apart from MASTER_PORT, at which torch.distributed may meet.
         self._address = environ.get("MASTER_ADDR", ""), int(environ.get("BFTRAINER_PORT", 0))
+        self._secret = environ.get("BFTRAINER_SECRET", "").encode()
         self._peers: list[socket.socket] = []
         self._asked = self._agreed = False
         self._saved, self._saved_s, self._told_s = 0.0, time.monotonic(), 0.0
@@ -194,14 +196,22 @@ class MalleableTraining:
                     if self._asked or time.monotonic() > until_s:
                         raise
                     time.sleep(0.05)
-            self._peers[0].sendall(_COUNT.pack(self.rank))
+            self._peers[0].settimeout(None)  # others may save for long
+            self._peers[0].sendall(_COUNT.pack(self.rank) + self._secret)
         else:
             with socket.create_server(("", self._address[1])) as server:
                 server.settimeout(_MEET_S)
                 met: dict[int, socket.socket] = {}
                 while len(met) < self.world_size - 1:
                     peer, _ = server.accept()
-                    met[_COUNT.unpack(_received(peer, _COUNT.size))[0]] = peer
+                    peer.settimeout(_HELLO_S)
+                    with suppress(OSError):
+                        hello = _received(peer, _COUNT.size + len(self._secret))
+                        if hmac.compare_digest(hello[_COUNT.size :], self._secret):
+                            peer.settimeout(None)
+                            met[_COUNT.unpack_from(hello)[0]] = peer
+                            continue
+                    peer.close()  # a stranger
             self._peers = [met[rank] for rank in sorted(met)]
         for peer in self._peers:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
