@@ -80,7 +80,7 @@ class Controller:
         self._completed: list[str] = []
         self._submitted: list[TaskLife] = []
         self._effects: list[Effect] = []
-        self._serial = 0
+        self._serial = start_ns // NS_PER_S  # apart from other harvests on the same nodes
 
     @property
     def epoch_s(self) -> float:
@@ -107,7 +107,8 @@ class Controller:
         for event in events:
             self._happened(event)
         self._admit_due()
-        if self.ending is None and self.tasks and not self.stays and all(life.is_over for life in self.tasks.values()):
+        lives, is_begun = self.tasks.values(), not any(isinstance(event, Restarted) for event in events)
+        if is_begun and self.ending is None and lives and not self.stays and all(life.is_over for life in lives):
             self._stop("finished")
         told = self._decide()
         for life in self.tasks.values():
@@ -158,6 +159,7 @@ class Controller:
                 if event.what != "drain":
                     self._stop("interrupted")
             case Restarted():
+                self.stays = event.stays
                 for node, carrier in [*self.pool.carriers.items()]:
                     self._carrier_went(CarrierLost(node, carrier.name))
                 for life in self.tasks.values():

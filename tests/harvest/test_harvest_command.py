@@ -92,6 +92,8 @@ def test_what_cannot_be_is_refused_in_a_line(call, here, tasks):
         (("status", "none"), "none: Expected the directory of a harvest, found no status.json"),
         (("stop", "none"), "none: Expected the directory of a harvest, found no journal"),
         (("remove", "none", "a"), "none: Expected the directory of a harvest, found no journal"),
+        (("run", "live.toml", "-o", "."), r"\.: Expected no directory, an empty one or a harvest, found [\w.]+\."),
+        (("run", "--sample", "-o", "."), r"\.: Expected no directory, an empty one or a harvest, found [\w.]+\."),
     ):
         refused = call("harvest", *words)
         check_refusal(refused)
@@ -127,12 +129,12 @@ def test_a_full_disk_ends_it(call, tasks, monkeypatch):
 
 
 def test_a_harvest_goes_on_with_its_own_options_only(call, tasks):
-    """Others are refused by name; added tasks wait for it."""
+    """Others are refused by name, as is to go on in earnest with a dry run; added tasks wait for it."""
     file = tasks(("a", 1e6))
     assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--dry-run", "--for", "0.5s").status == 0
     refused = call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--solver", "highs")
     check_refusal(refused)
-    assert_matches(r"these differ: solver\.", refused.err)
+    assert_matches(r"these differ: dry_run, solver\.", refused.err)
     assert call("harvest", "add", "h", tasks(("b", 1), name="more.toml")).out.startswith("h: no harvest runs there now")
 
 
@@ -149,5 +151,54 @@ def test_requests_of_others_are_not_heard(here):
     (place / "000006.json").write_text('{"is": "Removed", "task": "a"}')
     (place / "000006.json").chmod(0o666)
     found = [what for _, what in requests(here / "h")]
-    assert found[:2] == [Removed("a"), Removed("b")]
-    assert len([what for what in found[2:] if isinstance(what, str)]) == 4
+    assert found[-2:] == [Removed("a"), Removed("b")]
+    assert len([what for what in found[:-2] if isinstance(what, str)]) == 4
+
+
+@pytest.fixture
+def twice(tasks):
+    """A task file of one task that sleeps when it is run first, and is done the second time."""
+    return tasks(("a", 1, json.dumps(["sh", "-c", "[ -e again ] && exit; touch again; exec sleep 60"])))
+
+
+def test_what_was_interrupted_goes_on(call, here, tasks, twice):
+    """As long as a task is left or one was added; what was asked and refused stays where it is, and is told once."""
+    run = "harvest", "run", twice, "--max-nodes", 1, "-o", "h"
+    assert call(*run, "--for", "0.5s").out == "h: 0 of 1 tasks done\n"
+    assert call("harvest", "remove", "h", "b").status == 0
+    (here / "h" / REQUESTS / "mine.json").write_text("nonsense")
+    done = call(*run)
+    assert done.out == "h: 1 of 1 tasks done\n"
+    assert done.err.count("mine.json: Refused") == 1
+    assert [path.name for path in (here / "h" / REQUESTS).iterdir()] == ["mine.json"]
+    assert "is over (finished)" in call(*run).err
+    assert call("harvest", "add", "h", tasks(("b", 1, '"true"'), name="more.toml")).status == 0
+    assert call(*run).out == "h: 2 of 2 tasks done\n"
+    (here / twice).write_text((here / twice).read_text() + TASK.format("c", 1, '"true"'))
+    assert call(*run).out == "h: 3 of 3 tasks done\n"
+    assert call("audit", "h").status == 0
+    for word in ("stop", "drain"):
+        refused = call("harvest", word, "h")
+        check_refusal(refused)
+        assert_matches("h: Expected a harvest that runs, found one that does not", refused.err)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: [],
+        lambda found: found | {"tasks": [{}]},
+        lambda found: found | {"time_s": "x"},
+        lambda found: found | {"notes": 3},
+        lambda found: found | {"idle": 10**400, "time_s": 10**400},
+        lambda found: {name: value for name, value in found.items() if name != "held"},
+    ],
+)
+def test_a_status_that_is_damaged(call, here, tasks, damage):
+    """Is none."""
+    assert call("harvest", "run", tasks(("a", 1, '"true"')), "--max-nodes", 1, "-o", "h").status == 0
+    status = here / "h" / "status.json"
+    status.write_text(json.dumps(damage(json.loads(status.read_text()))))
+    refused = call("harvest", "status", "h")
+    check_refusal(refused)
+    assert_matches("found no status.json that can be read", refused.err)

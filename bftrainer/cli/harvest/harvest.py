@@ -97,7 +97,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     """
     from bftrainer.extras import EXTRAS, absent
     from bftrainer.files.claims import claimed
-    from bftrainer.harvest.harvest_directory import EventJournal
+    from bftrainer.harvest.harvest_directory import EventJournal, refuse_other_files
 
     sample = options.pop("sample")
     if sample == (tasks is not None):
@@ -112,6 +112,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
     if report is not None and not sample:
         check_page(report, force=options["force"])
+    refuse_other_files(directory)
     inputs = _inputs(directory, tasks, options)
     directory.mkdir(parents=True, exist_ok=True)
     with claimed(directory), closing(EventJournal(directory)) as journal, interruptible() as received:
@@ -151,10 +152,11 @@ def _harvested(
     said = {
         "say": tell,
         "interrupted": lambda: bool(received),
-        "until_s": options["for_s"] or float("inf"),
         "command": shlex.join(["bftrainer", *sys.argv[1:]]),
     }
-    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, **said)
+    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, dry_run=dry_run, **said)
+    if options["for_s"] is not None:
+        session.until_s = session.now_s + options["for_s"]
     if reason is None:
         engine = _engine(directory, log, session.now_s, most, options, dry_run=dry_run)
         result = session.run(engine, first)
