@@ -302,14 +302,15 @@ class Controller:
                 port = self._first_port + self._serial % PORTS
                 self._start_ranks(life.start(tuple(sorted(life.nodes)), port), life, life.nodes)
         elif generation.failed is not None or generation.lost or set(generation.nodes) != life.nodes:
-            if life.task.rescale == "elastic" and generation.failed is None and life.nodes & generation.live:
-                self._reshape(life, generation)
+            kept = [node for node in generation.nodes if node in life.nodes & generation.live - generation.asked]
+            # Where the first rank was, all meet: without it they start anew.
+            if life.task.rescale == "elastic" and generation.failed is None and kept[:1] == [generation.nodes[0]]:
+                self._reshape(life, generation, kept)
             else:
                 self._stop_ranks(life, generation, generation.live)
 
-    def _reshape(self, life: TaskLife, generation: Generation) -> None:
+    def _reshape(self, life: TaskLife, generation: Generation, kept: list[str]) -> None:
         """Start and stop ranks of a task that copes with that by itself, as far as nodes are free."""
-        kept = [node for node in generation.nodes if node in life.nodes and node in generation.live]
         fresh = sorted(node for node in life.nodes if node not in kept and node not in self._busy)
         if not fresh and tuple(kept) == generation.nodes:
             return
