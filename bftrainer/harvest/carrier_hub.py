@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import math
 import os
 import secrets
 import selectors
@@ -85,6 +86,8 @@ class CarrierHub:
     ----------
     directory : Path
         Of the harvest: logs of ranks, and checkpoints of tasks that say no other place.
+    grace_s : float
+        The most time that ranks have to end, whatever their task says.
     host : str
         Address to listen at; on this machine only by default.
 
@@ -94,8 +97,8 @@ class CarrierHub:
         What carriers have to know; handed to them in their environment.
     """
 
-    def __init__(self, directory: Path, host: str = "127.0.0.1") -> None:
-        self.directory, self.key = directory.resolve(), secrets.token_hex(32)
+    def __init__(self, directory: Path, grace_s: float = math.inf, host: str = "127.0.0.1") -> None:
+        self.directory, self.key, self._grace_s = directory.resolve(), secrets.token_hex(32), grace_s
         self._server = socket.create_server((host, 0), backlog=1024)
         self._server.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -239,7 +242,7 @@ class CarrierHub:
             workdir=task.workdir,
             env={name: str(value) for name, value in env.items()} | dict(task.env),
             log=str(log),
-            grace_s=task.grace_s,
+            grace_s=min(task.grace_s, self._grace_s),
             progress=task.progress,
         )
 

@@ -38,6 +38,13 @@ def test_carriers_wait_for_each_other_but_not_long():
     assert run_on(made.step(2.2)) == [("n1", "a", 1, 0, 1)]
 
 
+def test_a_carrier_that_ends_before_it_comes_up_is_asked_for_again():
+    """However soon that is."""
+    made = controller()
+    assert made.step(1.0, [PoolChanged(("n1",))]) == [Request(("n1",))]
+    assert made.step(1.01, [CarrierLost("n1", "c1"), PoolChanged(("n1",))]) == [Request(("n1",))]
+
+
 def test_a_node_is_taken_once_it_has_been_idle_for_so_long():
     """`offer_after_s` of 5 s: nothing is asked for before."""
     made = controller(offer_after_s=5.0)

@@ -14,6 +14,7 @@ from bftrainer.files import signed_journal
 from bftrainer.files.claims import claimed
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
 from bftrainer.harvest.harvest_events import Removed
+from bftrainer.harvest.local_engine import _locked
 from tests.cli.conftest import assert_matches, call, check_refusal, here
 
 __all__ = ["call", "here"]
@@ -70,6 +71,28 @@ def test_a_task_that_always_crashes_is_parked(call, here, tasks):
     done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
     assert done.status == 1
     assert_matches(r"^Error: a is parked: status 1: no data$", done.err.splitlines()[-1])
+
+
+def test_carriers_that_cannot_start(call, here, tasks, monkeypatch):
+    """One line that says where to look, rather than trying for ever."""
+    file = tasks(("a", 25))
+    monkeypatch.setattr("bftrainer.harvest.local_engine.sys.executable", str(here / "agent"))
+    (here / "agent").write_text("#!/bin/sh\necho no module >&2; exit 1\n")
+    (here / "agent").chmod(0o755)
+    done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
+    assert (done.status, done.err) == (1, f"Error: Carriers end before they come up; see h{os.sep}carriers.log.\n")
+    assert (here / "h" / "carriers.log").read_text() == "no module\n" * 3
+
+
+def test_ranks_have_the_grace_time_of_nodes(call, here, tasks):
+    """Whatever their task says: one that does not end when it is asked to is killed then."""
+    script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('here', flush=True); time.sleep(60)"
+    file = tasks(("a", 25, json.dumps([sys.executable, "-c", script])))
+    (here / file).write_text((here / file).read_text() + "grace_s = 1000\n")
+    done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--grace", "0.2s", "--for", "0.8s")
+    assert (done.status, done.out) == (0, "h: 0 of 1 tasks done\n")
+    assert (here / "h" / "logs" / "a" / "0001-0.log").read_text() == "here\n"
+    os.close(_locked(here / "h" / ".carriers", 0.0))  # no process is left that holds it
 
 
 def test_nothing_is_started_in_a_dry_run(call, here, tasks):
