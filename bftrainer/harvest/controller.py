@@ -237,6 +237,9 @@ class Controller:
         except InvalidTaskError as fault:
             self._say(f"Not added: {fault}")
             return
+        if task.spec.min_nodes > self.pool.limits.max_nodes:
+            most = f"more than the {self.pool.limits.max_nodes} that this harvest takes"
+            self._say(f"{task.name} waits: it needs {task.spec.min_nodes} nodes, {most}.")
         due_s = max(self.time_s, task.spec.submitted_after_s(self.start_ns))
         self.tasks[task.name] = TaskLife(replace(task, spec=replace(task.spec, submit_s=due_s, submit_ns=None)))
 

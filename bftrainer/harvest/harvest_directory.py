@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import ResumeError, RunDirectoryError
+from bftrainer.errors import ResumeError, RunDirectoryError, suggestion
 from bftrainer.files.claims import writer_of
 from bftrainer.files.manifest import list_written
 from bftrainer.files.signed_journal import SignedJournal
@@ -155,12 +155,18 @@ def ask(directory: Path, event: Submitted | Removed | Asked) -> None:
     Raises
     ------
     RunDirectoryError
-        If there is none, or none that runs.
+        If there is none, none that runs, or no task of that name.
     """
     if not (directory / JOURNAL).is_file():
         raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
     if isinstance(event, Asked) and not writer_of(directory):
         raise RunDirectoryError(f"{directory}: Expected a harvest that runs, found one that does not.")
+    if isinstance(event, Removed):
+        known = [str(other.table.get("name")) for _, other in requests(directory) if isinstance(other, Submitted)]
+        known += [each["task"] for each in read_status(directory)["tasks"]]
+        if event.task not in known:
+            hint = suggestion(event.task, known)
+            raise RunDirectoryError(f"{directory}: Expected a task of this harvest, got {event.task!r}.{hint}")
     place = directory / REQUESTS
     place.mkdir(mode=0o700, exist_ok=True)
     with replacing(place / f"{time.time_ns():020}-{os.getpid()}.json") as stream:

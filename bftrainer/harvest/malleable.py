@@ -14,6 +14,7 @@ Examples
 from __future__ import annotations
 
 import hmac
+import math
 import os
 import shutil
 import signal
@@ -45,7 +46,7 @@ class MalleableTraining:
     work : float
         Work done so far, by all ranks.
     total : float
-        Work to do.
+        Work to do; infinite if nobody said.
     steps : int
         Steps done so far.
     """
@@ -59,7 +60,7 @@ class MalleableTraining:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.rank, self.world_size = int(environ.get("RANK", 0)), int(environ.get("WORLD_SIZE", 1))
-        self.total = float(environ["BFTRAINER_WORK"]) if total is None else total
+        self.total = float(environ.get("BFTRAINER_WORK", math.inf if total is None else total))
         self.work, self.steps = 0.0, 0
         self._save, self._load, self._every_s = save, load, every_s
         self._place = Path(environ.get("BFTRAINER_CHECKPOINT_DIR", "checkpoint"))
@@ -244,7 +245,7 @@ def training(
     load : callable
         Reads it again; all ranks call it.
     total : float, optional
-        Work to do; by default that of the task in the harvest's task file.
+        Work to do when the script is run by hand, by default without end. In a harvest the task's `work` counts.
     every_s : float
         Seconds between checkpoints, besides those at the end and when the script is asked to end.
 

@@ -113,10 +113,10 @@ class HarvestSession:
                 events.append(Asked("stop"))
             if events or self._is_due("tick", _TICK_S):
                 reason = self.take_in(engine, self.now_s, events)
-            for path in asked:
-                path.unlink(missing_ok=True)
-            if self._is_due("status", _STATUS_S):
+            if asked or self._is_due("status", _STATUS_S):
                 self._write_status(None)
+            for path in asked:  # once the status, by which a later one is checked, knows of it
+                path.unlink(missing_ok=True)
             events = [] if reason else engine.poll(0.0 if self.controller.pool.later else _TICK_S)
         return reason
 
@@ -190,8 +190,6 @@ def opened_session(
     file: Path,
     config: ReplayConfig,
     limits: HarvestLimits,
-    *,
-    dry_run: bool = False,
     **more: Any,
 ) -> tuple[HarvestSession, list[HarvestEvent], str | None]:
     """A session of a new harvest, or of the one that a directory holds, as long as there is something left to do.
@@ -210,7 +208,7 @@ def opened_session(
         If the harvest in the directory was begun with other settings.
     """
     settings = config.settings(get_objective(str(config.objective)), str(config.solver))
-    asked = {name: getattr(config, name) for name in SETTINGS} | {"dry_run": dry_run}
+    asked = {name: getattr(config, name) for name in SETTINGS}
     header = journal.header
     if header and header["settings"] != json.loads(json.dumps(asked)):
         odd = ", ".join(sorted(name for name, value in asked.items() if header["settings"].get(name) != value))
@@ -234,6 +232,6 @@ def opened_session(
 
 SETTINGS: tuple[str, ...] = (
     *("solver", "fallback", "objective", "forward_time_s", "max_tasks", "time_limit_s", "startup_cost"),
-    *("profile_noise", "seed"),
+    "profile_noise",
 )
 """Fields of `ReplayConfig` that a harvest has."""

@@ -176,7 +176,6 @@ CHANGES = {
     "--force": ("run", "swept"),
     "sweep.toml --resume": ("swept", ".swept"),
     "master resume": ("logs",),
-    "harvest run": ("harvest",),
     "harvest add": ("harvest",),
     "harvest remove": ("harvest",),
 }

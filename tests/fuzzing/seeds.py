@@ -116,7 +116,7 @@ def _first(folder: Path) -> None:
 def _begin_harvest(place: Path) -> None:
     """Write what a harvest has that begins: nothing has happened to it."""
     config = ReplayConfig(**{name: DEFAULTS.get(name, getattr(ReplayConfig(), name)) for name in SETTINGS})
-    settings, start_ns = {name: getattr(config, name) for name in SETTINGS} | {"dry_run": True}, 1_700_000_000 * 10**9
+    settings, start_ns = {name: getattr(config, name) for name in SETTINGS}, 1_700_000_000 * 10**9
     with closing(EventJournal(place)) as journal:
         journal.begin({"start_ns": start_ns, "settings": settings, "stays": False})
     made = Controller(config.settings(get_objective(str(config.objective)), "dp"), start_ns, HarvestLimits())

@@ -145,6 +145,12 @@ def test_strangers_take_no_part(environ, monkeypatch):
         peer.close()
 
 
+@pytest.mark.parametrize(("given", "asked", "total"), [({}, None, np.inf), ({}, 5, 5), ({"BFTRAINER_WORK": "9"}, 5, 9)])
+def test_how_much_there_is_to_do(given, asked, total):
+    """By hand what the script says, or it goes on without end; in a harvest what its task says."""
+    assert made(given, [], total=asked).total == total
+
+
 def test_alone_it_needs_no_harvest(tmp_path, monkeypatch):
     """A script run by hand: one rank, checkpoints beside it, means of one."""
     monkeypatch.chdir(tmp_path)
