@@ -76,6 +76,7 @@ def watch_command(
 ) -> None:
     """Watch by COMMAND, which prints a line for each node, its name and its state, or Slurm's JSON.
 
+    A node that it names several times is idle if it is so each time; else what first says otherwise counts.
     A state is idle, job, down, drain, maintenance, reserved, planned, powered-down, away, unknown, or one of Slurm's.
     """
     from bftrainer.harvest.scheduler_polls import CommandPoll
