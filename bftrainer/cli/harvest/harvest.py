@@ -78,7 +78,7 @@ def harvest() -> None:
     default=1.0,
     show_default=True,
     metavar="X",
-    help="So many times as fast.",
+    help="How many times as fast as in the log nodes come and go.",
 )
 @click.option("-o", "--output-dir", type=FILE, help="Directory of the harvest.  [default: harvest]")
 @click.option("--report", type=FILE, help="At the end, make a page of it and of its replay.")
@@ -86,7 +86,7 @@ def harvest() -> None:
 @click.option(
     "--max-nodes",
     type=click.IntRange(1, MOST_NODES),
-    help="At once.  [default: all; processors with neither --pool nor Slurm]",
+    help="Most nodes at once.  [default: all; processors with neither --pool nor Slurm]",
 )
 @click.option(
     "--offer-after",
