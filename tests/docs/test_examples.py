@@ -271,7 +271,9 @@ def test_every_option_is_described():
 
     page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
     assert runpy.run_path(str(ROOT / "scripts" / "make_options_page"))["page"]() == page
-    others = [each for command in (run, watch_slurm, watch_command) for each in command.params if each.opts[0][0] == "-"]
+    others = [
+        each for command in (run, watch_slurm, watch_command) for each in command.params if each.opts[0][0] == "-"
+    ]
     options = [max(option.opts, key=len) for option in (*replay.params, *others)]
     assert [name for name in options if f"`{name}`" not in page] == []
     assert [option.name for option in others if not option.help] == []

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bftrainer.harvest.harvest_directory import EventJournal
     from bftrainer.harvest.live_tasks import LiveTask
     from bftrainer.model import NodeLog
+    from bftrainer.runs import ReplayConfig
 
 _HERE = "bftrainer.cli.harvest.harvest"
 _COMMANDS = {
@@ -129,7 +130,10 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     """
     from bftrainer.extras import EXTRAS, absent
     from bftrainer.files.claims import claimed
+    from bftrainer.harvest.carrier_pool import HarvestLimits
     from bftrainer.harvest.harvest_directory import JOURNAL, EventJournal, refuse_other_files
+    from bftrainer.harvest.session import SETTINGS, controller_of
+    from bftrainer.runs import ReplayConfig
 
     sample, is_dry = options.pop("sample"), options["dry_run"]
     if sample == (tasks is not None):
@@ -145,6 +149,8 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
     if report is not None and not sample:
         check_page(report, force=options["force"])
+    config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
+    controller_of(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
     refuse_other_files(directory)
     with TemporaryDirectory(prefix="bftrainer-") if is_dry else nullcontext(directory) as place:
         if is_dry and (directory / JOURNAL).exists():  # what would be done next
@@ -153,7 +159,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         inputs = _inputs(directory, tasks, options)
         directory.mkdir(parents=True, exist_ok=True)
         with claimed(directory), closing(EventJournal(directory)) as journal, interruptible() as received:
-            status = _harvested(directory, journal, inputs, received, **options)
+            status = _harvested(directory, journal, config, inputs, received, **options)
     if report is not None or (sample and not is_dry):
         _show_prediction(directory, report, force=options["force"] or sample, quiet=options["as_json"])
     ctx.exit(KILLED_BY + received[0] if received else status)
@@ -178,6 +184,7 @@ def _show_prediction(directory: Path, report: Path | None, *, force: bool, quiet
 def _harvested(
     directory: Path,
     journal: EventJournal,
+    config: ReplayConfig,
     inputs: tuple[Path, tuple[LiveTask, ...], NodeLog | None],
     received: list[int],
     *,
@@ -187,10 +194,8 @@ def _harvested(
 ) -> int:
     """Harvest, and say what came of it; the exit status."""
     from bftrainer.harvest.carrier_pool import HarvestLimits
-    from bftrainer.harvest.session import SETTINGS, opened_session
-    from bftrainer.runs import ReplayConfig
+    from bftrainer.harvest.session import opened_session
 
-    config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     file, tasks, log = inputs
     limits = HarvestLimits(options["max_nodes"], options["offer_after_s"], stays=options["stays"])
     said = {
