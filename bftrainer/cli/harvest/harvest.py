@@ -156,12 +156,12 @@ def _harvested(
     is_here = log is None and options["engine"] == "local"
     most = options["max_nodes"] or (_processors() if is_here else MOST_NODES)
     limits = HarvestLimits(most, options["offer_after_s"], stays=options["stays"])
-    said = {
+    more = {
         "say": tell,
         "interrupted": lambda: bool(received),
         "command": shlex.join(["bftrainer", *sys.argv[1:]]),
     }
-    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, dry_run=dry_run, **said)
+    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, dry_run=dry_run, **more)
     if options["for_s"] is not None:
         session.until_s = session.now_s + options["for_s"]
     if reason is None:
@@ -170,12 +170,13 @@ def _harvested(
     else:
         tell(f"Note: The harvest in {directory} is over ({reason}); its results are written again.")
         result = session.finish(reason)
-    parked = [life for life in session.controller.tasks.values() if life.status == "parked"]
+    lives = session.controller.tasks.values()
+    parked = [life for life in lives if life.status == "parked"]
     for life in parked:
         tell(f"Error: {life.name} is parked: {life.why}")
-    summary = result.summary()
-    done = f"{directory}: {summary['tasks_completed']} of {summary['tasks_total']} tasks done"
-    click.echo(json.dumps(summary, indent=2) if as_json else done)
+    done = sum(life.status == "done" for life in lives)
+    said = f"{directory}: {done} of {len(lives)} tasks done"
+    click.echo(json.dumps(result.summary(), indent=2) if as_json else said)
     return bool(parked)
 
 
