@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
@@ -15,10 +17,12 @@ from bftrainer.cli.harvest.harvest import _show_prediction
 from bftrainer.extras import installing
 from bftrainer.files import signed_journal
 from bftrainer.files.claims import claimed
+from bftrainer.harvest import harvest_directory
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
 from bftrainer.harvest.harvest_events import Submitted
 from bftrainer.harvest.local_engine import _locked
 from tests.cli.conftest import assert_matches, call, check_refusal, here
+from tests.waiting import until
 
 __all__ = ["call", "here"]
 
@@ -92,7 +96,7 @@ def test_a_task_that_always_crashes_is_parked(call, here, tasks):
     file = tasks(("a", 25, json.dumps([sys.executable, "-c", "raise SystemExit('no data')"])))
     (here / file).write_text((here / file).read_text() + "max_failures = 1\n")
     done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
-    assert done.status == 1
+    assert (done.status, done.out) == (1, "h: 0 of 1 tasks done\n")
     assert_matches(r"^Error: a is parked: status 1: no data$", done.err.splitlines()[-1])
 
 
@@ -179,18 +183,23 @@ def test_a_full_disk_ends_it(call, tasks, monkeypatch):
     """In one line, with status 1; with room it goes on from what is in the journal."""
     real, calls = os.fsync, count(1)
 
-    def full(file):
+    def full(file, *_):
         if next(calls) > 4:
             raise OSError(errno.ENOSPC, "No space left on device", "journal")
         real(file)
 
-    file = tasks(("a", 25))
+    file = tasks(("a", 5))
     with monkeypatch.context() as patched:
         patched.setattr(signed_journal.os, "fsync", full)
         done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
     assert (done.status, done.err.count("\n")) == (1, 2), done
     assert_matches("No space left on device", done.err)
-    assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h").status == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(harvest_directory, "write_run", full)
+        done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
+    said = "a is done.\nError: h: Cannot write results: No space left on device.\n"
+    assert (done.status, done.err) == (1, BEGUN + said)
+    assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h").out == "h: 1 of 1 tasks done\n"
 
 
 def test_a_harvest_goes_on_with_its_own_options_only(call, tasks):
@@ -219,6 +228,16 @@ def test_requests_of_others_are_not_heard(here):
     found = [what for _, what in requests(here / "h")]
     assert found[-2:] == [Submitted("live.toml", {"name": "a"}), Submitted("live.toml", {"name": "b"})]
     assert len([what for what in found[:-2] if isinstance(what, str)]) == 4
+
+
+def test_told_to_end(call, here, tasks):
+    """The status is that of a program that SIGTERM ends; tasks have saved, and nothing is lost."""
+    status = here / "h" / "status.json"
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(lambda: until(status.exists) and os.kill(os.getpid(), signal.SIGTERM))
+        done = call("harvest", "run", tasks(("a", 1e6)), "--max-nodes", 1, "-o", "h")
+    assert told.exception() is None
+    assert (done.status, done.err) == (143, BEGUN)
 
 
 @pytest.fixture

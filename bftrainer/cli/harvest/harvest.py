@@ -198,12 +198,12 @@ def _harvested(
 
     file, tasks, log = inputs
     limits = HarvestLimits(options["max_nodes"], options["offer_after_s"], stays=options["stays"])
-    said = {
+    more = {
         "say": tell,
         "interrupted": lambda: bool(received),
         "command": shlex.join(["bftrainer", *sys.argv[1:]]),
     }
-    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, **said)
+    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, **more)
     if options["for_s"] is not None:
         session.until_s = session.now_s + options["for_s"]
     if reason is None:
@@ -214,13 +214,14 @@ def _harvested(
         again = "" if dry_run else "; its results are written again"
         tell(f"Note: The harvest in {directory} is over ({reason}){again}.")
         result = session.finish(reason)
-    parked = [life for life in session.controller.tasks.values() if life.status == "parked"]
+    lives = session.controller.tasks.values()
+    parked = [life for life in lives if life.status == "parked"]
     for life in parked:
         tell(f"Error: {life.name} is parked: {life.why}")
-    summary = result.summary()
-    done = f"{directory}: {summary['tasks_completed']} of {summary['tasks_total']} tasks done"
-    done = "Nothing was started or written." if dry_run else done
-    click.echo(json.dumps(summary, indent=2) if as_json else done)
+    done = sum(life.status == "done" for life in lives)
+    said = f"{directory}: {done} of {len(lives)} tasks done"
+    said = "Nothing was started or written." if dry_run else said
+    click.echo(json.dumps(result.summary(), indent=2) if as_json else said)
     return bool(parked)
 
 
