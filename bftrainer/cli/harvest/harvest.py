@@ -74,12 +74,7 @@ def harvest() -> None:
 )
 @click.option("--pool", type=FILE, help="Node log whose idle nodes are played.  [default: all nodes are idle always]")
 @click.option(
-    "--speed",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    show_default=True,
-    metavar="X",
-    help="How many times as fast as in the log nodes come and go.",
+    "--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Times as fast as the log."
 )
 @click.option("-o", "--output-dir", type=FILE, help="Directory of the harvest.  [default: harvest]")
 @click.option("--report", type=FILE, help="At the end, make a page of it and of its replay.")
@@ -90,29 +85,12 @@ def harvest() -> None:
     help="Most nodes at once.  [default: all; processors with neither --pool nor Slurm]",
 )
 @click.option(
-    "--offer-after",
-    "offer_after_s",
-    type=DURATION,
-    default="0s",
-    show_default=True,
-    help="A node is taken once it has been idle for so long.",
+    "--offer-after", "offer_after_s", type=DURATION, default="0s", show_default=True, help="Take nodes idle so long."
 )
 @click.option(
-    "--max-hold",
-    "max_hold_s",
-    type=LENGTH,
-    default="30min",
-    show_default=True,
-    help="A node is given back after so long, and may be taken again.",
+    "--max-hold", "max_hold_s", type=LENGTH, default="30min", show_default=True, help="Give a node back after so long."
 )
-@click.option(
-    "--grace",
-    "grace_s",
-    type=DURATION,
-    default="10s",
-    show_default=True,
-    help="Time that a node has to be given back, before its processes are killed.",
-)
+@click.option("--grace", "grace_s", type=DURATION, default="10s", show_default=True, help="Time to save before a kill.")
 @slurm_options
 @click.option("--for", "for_s", type=LENGTH, help="Stop after so long.")
 @click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
