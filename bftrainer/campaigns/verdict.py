@@ -20,6 +20,7 @@ _EXPORT = (
     "Export all jobs that ran in four weeks or more, also those that began before or still run (sacct -a -S ... "
     "-E ... without a choice of states; all daily files of PBS): see the page of your scheduler's import."
 )
+_WATCH = "Go on watching until there are four weeks: the same bftrainer watch goes on in the same file."
 _MOST = 1e12
 
 
@@ -174,7 +175,7 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
             "sentence": f"{lead}, because {_reason(best, found, thresholds, prices)}.",
             "recommended": None,
         }
-    next_ = [*(text for text in (_export(doubts),) if text), *_next(found, prices)]
+    next_ = [*(text for text in (_export(doubts, found),) if text), *_next(found, prices)]
     if not doubts and not passed and _is_open(best, thresholds, prices):
         next_.insert(0, f"A longer log: {best['blocks']['unit']}s differ so much that this one cannot tell.")
     passed_names = [] if doubts else [kind["name"] for kind in passed]
@@ -303,12 +304,12 @@ _LOST = {
 }
 
 
-def _export(doubts: list[str]) -> str | None:
+def _export(doubts: list[str], found: Mapping[str, Any]) -> str | None:
     if not doubts:
         return None
     if all(_CLUSTERS in doubt for doubt in doubts):
         return "Each cluster by itself: bftrainer assess with --cluster NAME."
-    return _EXPORT
+    return _WATCH if found["log"]["provenance"].get("format") == "watch" else _EXPORT
 
 
 def _caveats(

@@ -4,9 +4,7 @@
 variable `KEY`. Told to leave, by SIGTERM, by its controller or because it has held the node for HOLD_S, it says so at
 once, asks its ranks to save and end, and ends when they have. It does the same when its controller is gone. Each rank
 is under a `bftrainer.supervisor`, which ends all that the rank has started, also when the agent itself is killed.
-
-The file
-descriptors FD stay open until all are gone.
+The file descriptors FD stay open until all are gone.
 
 Messages are lines of JSON. Linux only, and nothing of the package but the supervisor: an agent is small.
 """
@@ -16,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import os
 import re
 import selectors
@@ -33,7 +32,7 @@ from bftrainer import supervisor
 
 KEY = "BFTRAINER_CARRIER_KEY"
 _TICK_S = 0.5
-_TAIL, _TAIL_LINES = 4000, 3
+_TAIL, _TAIL_LINES, _MOST_OUTPUT = 4000, 3, 1 << 20
 _CONNECT_S = 30.0
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 """A controller that cannot be reached for half a minute is gone."""
@@ -108,6 +107,7 @@ class _Rank:
         with suppress(OSError, ValueError):
             if self._pattern is not None:
                 with self._place.open("rb") as stream:
+                    self._offset = max(self._offset, stream.seek(0, os.SEEK_END) - _MOST_OUTPUT)
                     stream.seek(self._offset)
                     text = stream.read()
                 end = text.rfind(b"\n") + 1
@@ -116,10 +116,11 @@ class _Rank:
                 found = [float(matches[-1])] if matches else []
             elif (changed := self._place.stat().st_mtime_ns) != self._seen:
                 found, self._seen = [float(word) for word in self._place.read_text().split()], changed
-        if not found or found == self.told:
+        if not found or found == self.told or not all(0 <= each < math.inf for each in found):
             return None
         self.told = found
-        return found[:3] if len(found) > 2 else [found[0], -1.0, time.time()]
+        is_ours = self.order["progress"] == "reported" and len(found) == 3
+        return found if is_ours else [found[0], -1.0, time.time()]
 
     def tail(self) -> str:
         """The last lines of its log, if it failed."""
@@ -240,6 +241,8 @@ class Agent:
         pipe = rank.pipe
         if rank.heard():
             self._selector.unregister(pipe)
+            if not self._left and any(key.fileobj == self._signals for key, _ in self._selector.select(0)):
+                self.leave()  # Slurm asks ranks to end, too: one that did so is not done
             self._report(rank)
             self._ranks.remove(rank)
             self._sweep = self._sweep if rank.ended else 2
@@ -263,8 +266,11 @@ class Agent:
                 rank.stop()
 
     def _say(self, *what: object) -> None:
-        with suppress(OSError):  # a controller that is gone has closed it, which is seen when it is read
+        try:
             self._link.sendall(json.dumps(what).encode() + b"\n")
+        except OSError:  # it is gone, or has heard nothing for half a minute: seen when it is read
+            with suppress(OSError):
+                self._link.shutdown(socket.SHUT_RDWR)
 
 
 def proof(key: str, who: str, challenge: str, carrier: str) -> str:

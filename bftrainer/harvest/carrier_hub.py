@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import math
 import os
 import secrets
 import selectors
@@ -26,11 +27,10 @@ from bftrainer.harvest.harvest_events import (
     StartRank,
     StopRank,
 )
-from bftrainer.harvest.live_tasks import REPORTED
 
 _MOST_UNKNOWN = 4096
 """Bytes that a stranger may send before it is sent away."""
-_PATIENCE_S = 10.0
+_PATIENCE_S, _MOST_STRANGERS = 10.0, 256
 
 
 class CarrierEngine(Protocol):
@@ -86,6 +86,8 @@ class CarrierHub:
     ----------
     directory : Path
         Of the harvest: logs of ranks, and checkpoints of tasks that say no other place.
+    grace_s : float
+        The most time that ranks have to end, whatever their task says.
     host : str
         Address to listen at; on this machine only by default.
 
@@ -95,8 +97,8 @@ class CarrierHub:
         What carriers have to know; handed to them in their environment.
     """
 
-    def __init__(self, directory: Path, host: str = "127.0.0.1") -> None:
-        self.directory, self.key = directory.resolve(), secrets.token_hex(32)
+    def __init__(self, directory: Path, grace_s: float = math.inf, host: str = "127.0.0.1") -> None:
+        self.directory, self.key, self._grace_s = directory.resolve(), secrets.token_hex(32), grace_s
         self._server = socket.create_server((host, 0), backlog=1024)
         self._server.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -125,7 +127,8 @@ class CarrierHub:
             if key.fileobj is self._server:
                 self._accept()
             elif isinstance(key.data, _Link):
-                self._serve(key.data)
+                if key.data.stream.fileno() >= 0:  # not sent away just now
+                    self._serve(key.data)
             else:
                 key.data()
         for link in [each for each in self._strangers if time.monotonic() - each.since_s > _PATIENCE_S]:
@@ -138,6 +141,8 @@ class CarrierHub:
             stream, address = self._server.accept()
             stream.setblocking(False)
             link = _Link(stream, address[0])
+            if len(self._strangers) >= _MOST_STRANGERS:  # else they could take all file descriptors
+                self._drop(min(self._strangers, key=lambda each: each.since_s))
             self._strangers.add(link)
             self._selector.register(stream, selectors.EVENT_READ, link)
             self._send(link, link.challenge.encode() + b"\n")
@@ -161,27 +166,24 @@ class CarrierHub:
         except OSError:
             piece = b""
         *lines, link.input = (link.input + piece).split(b"\n")
-        for line in lines:
-            if link.carrier:
-                self._said(link, json.loads(line))
-            elif not self._greeted(link, line):
-                piece = b""
-                break
+        try:
+            for line in lines:
+                self._said(link, json.loads(line)) if link.carrier else self._greeted(link, json.loads(line))
+        except (ValueError, TypeError, RecursionError):  # no carrier of ours says that
+            piece = b""
         if not piece or (not link.carrier and len(link.input) > _MOST_UNKNOWN):
             self._drop(link)
 
-    def _greeted(self, link: _Link, line: bytes) -> bool:
-        """Whether a stranger is a carrier of ours."""
-        with suppress(ValueError):
-            _, node, carrier, shown, challenge = map(str, json.loads(line))
-            if hmac.compare_digest(shown.encode(), proof(self.key, "carrier", link.challenge, carrier).encode()):
-                self._send(link, proof(self.key, "hub", challenge, carrier).encode() + b"\n")
-                link.node, link.carrier = node, carrier
-                self._strangers.discard(link)
-                self._links[carrier] = link
-                self._events.append(CarrierUp(node, carrier, link.address))
-                return True
-        return False
+    def _greeted(self, link: _Link, hello: Any) -> None:
+        """Welcome a stranger that is a carrier of ours; a `ValueError` or the like if it is none."""
+        _, node, carrier, shown, challenge = map(str, hello)
+        if not hmac.compare_digest(shown.encode(), proof(self.key, "carrier", link.challenge, carrier).encode()):
+            raise ValueError("It does not know the key.")
+        self._send(link, proof(self.key, "hub", challenge, carrier).encode() + b"\n")
+        link.node, link.carrier = node, carrier
+        self._strangers.discard(link)
+        self._links[carrier] = link
+        self._events.append(CarrierUp(node, carrier, link.address))
 
     def _said(self, link: _Link, what: list[Any]) -> None:
         word, *rest = what
@@ -220,6 +222,7 @@ class CarrierHub:
             "MASTER_ADDR": rank.address,
             "MASTER_PORT": rank.port,
             "BFTRAINER_PORT": rank.port + PORTS,
+            "BFTRAINER_SECRET": proof(self.key, "ranks", task.name, str(rank.generation)),
             "BFTRAINER_TASK": task.name,
             "BFTRAINER_CHECKPOINT_DIR": place,
             "BFTRAINER_GENERATION": rank.generation,
@@ -239,8 +242,8 @@ class CarrierHub:
             workdir=task.workdir,
             env={name: str(value) for name, value in env.items()} | dict(task.env),
             log=str(log),
-            grace_s=task.grace_s,
-            progress=REPORTED if task.progress == REPORTED else task.progress,
+            grace_s=min(task.grace_s, self._grace_s),
+            progress=task.progress,
         )
 
     def _order(self, carrier: str, **order: Any) -> None:

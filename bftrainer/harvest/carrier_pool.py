@@ -117,6 +117,7 @@ class CarrierPool:
         self.idle.pop(event.node, None)
         if carrier is None or carrier.name != event.carrier:
             self.requested.pop(event.node, None)
+            self.forget_demand()  # all may look as it did when it was asked for
             return False
         had, carrier.leaving = carrier.told and not carrier.leaving, True
         if isinstance(event, CarrierLost):

@@ -80,7 +80,7 @@ class Controller:
         self._completed: list[str] = []
         self._submitted: list[TaskLife] = []
         self._effects: list[Effect] = []
-        self._serial = 0
+        self._serial = start_ns // NS_PER_S  # apart from other harvests on the same nodes
 
     @property
     def epoch_s(self) -> float:
@@ -107,7 +107,8 @@ class Controller:
         for event in events:
             self._happened(event)
         self._admit_due()
-        if self.ending is None and self.tasks and not self.stays and all(life.is_over for life in self.tasks.values()):
+        lives, is_begun = self.tasks.values(), not any(isinstance(event, Restarted) for event in events)
+        if is_begun and self.ending is None and lives and not self.stays and all(life.is_over for life in lives):
             self._stop("finished")
         told = self._decide()
         for life in self.tasks.values():
@@ -158,6 +159,7 @@ class Controller:
                 if event.what != "drain":
                     self._stop("interrupted")
             case Restarted():
+                self.stays = event.stays
                 for node, carrier in [*self.pool.carriers.items()]:
                     self._carrier_went(CarrierLost(node, carrier.name))
                 for life in self.tasks.values():
@@ -235,6 +237,9 @@ class Controller:
         except InvalidTaskError as fault:
             self._say(f"Not added: {fault}")
             return
+        if task.spec.min_nodes > self.pool.limits.max_nodes:
+            most = f"more than the {self.pool.limits.max_nodes} that this harvest takes"
+            self._say(f"{task.name} waits: it needs {task.spec.min_nodes} nodes, {most}.")
         due_s = max(self.time_s, task.spec.submitted_after_s(self.start_ns))
         self.tasks[task.name] = TaskLife(replace(task, spec=replace(task.spec, submit_s=due_s, submit_ns=None)))
 
@@ -300,14 +305,15 @@ class Controller:
                 port = self._first_port + self._serial % PORTS
                 self._start_ranks(life.start(tuple(sorted(life.nodes)), port), life, life.nodes)
         elif generation.failed is not None or generation.lost or set(generation.nodes) != life.nodes:
-            if life.task.rescale == "elastic" and generation.failed is None and life.nodes & generation.live:
-                self._reshape(life, generation)
+            kept = [node for node in generation.nodes if node in life.nodes & generation.live - generation.asked]
+            # Where the first rank was, all meet: without it they start anew.
+            if life.task.rescale == "elastic" and generation.failed is None and kept[:1] == [generation.nodes[0]]:
+                self._reshape(life, generation, kept)
             else:
                 self._stop_ranks(life, generation, generation.live)
 
-    def _reshape(self, life: TaskLife, generation: Generation) -> None:
+    def _reshape(self, life: TaskLife, generation: Generation, kept: list[str]) -> None:
         """Start and stop ranks of a task that copes with that by itself, as far as nodes are free."""
-        kept = [node for node in generation.nodes if node in life.nodes and node in generation.live]
         fresh = sorted(node for node in life.nodes if node not in kept and node not in self._busy)
         if not fresh and tuple(kept) == generation.nodes:
             return

@@ -6,16 +6,19 @@ import json
 import os
 import shutil
 import stat
+import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import ResumeError, RunDirectoryError
+from bftrainer.errors import InputError, OutputError, ResumeError, RunDirectoryError, suggestion
+from bftrainer.files.claims import writer_of
+from bftrainer.files.documents import json_file
 from bftrainer.files.manifest import list_written
 from bftrainer.files.signed_journal import SignedJournal
 from bftrainer.files.writing import file_source, replacing, versions
@@ -31,6 +34,7 @@ from bftrainer.harvest.harvest_events import (
     event_table,
 )
 from bftrainer.harvest.live_allocator import result_of, result_table
+from bftrainer.harvest.status_page import status_page
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs import ReplayConfig, RunResult, write_run
@@ -41,6 +45,20 @@ JOURNAL, STATUS, PAGE, REQUESTS = "journal", "status.json", "status.html", "requ
 NODE_LOG, TASKS, MEASURED = "idle.parquet", "tasks.toml", "measured.toml"
 _HARVEST = b"harvest"
 _VERSION = 1
+
+
+def refuse_other_files(directory: Path) -> None:
+    """Refuse a directory of something else, whose files a harvest might replace.
+
+    Raises
+    ------
+    RunDirectoryError
+        Naming one of them.
+    """
+    if directory.is_dir() and not (directory / JOURNAL).exists():
+        other = min((path.name for path in directory.iterdir() if not path.name.startswith(".")), default=None)
+        if other is not None:
+            raise RunDirectoryError(f"{directory}: Expected no directory, an empty one or a harvest, found {other}.")
 
 
 class EventJournal:
@@ -133,19 +151,26 @@ def _unpacked(frame: bytes) -> dict[str, Any]:
 
 
 def ask(directory: Path, event: Submitted | Removed | Asked) -> None:
-    """Ask something of a harvest, whether it runs or will be started again.
+    """Ask something of a harvest: to end while it runs, all else also before it goes on.
 
     Raises
     ------
     RunDirectoryError
-        If there is none.
+        If there is none, none that runs, or no task of that name.
     """
     if not (directory / JOURNAL).is_file():
         raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
+    if isinstance(event, Asked) and not writer_of(directory):
+        raise RunDirectoryError(f"{directory}: Expected a harvest that runs, found one that does not.")
+    if isinstance(event, Removed):
+        known = [str(other.table.get("name")) for _, other in requests(directory) if isinstance(other, Submitted)]
+        known += [each["task"] for each in read_status(directory)["tasks"]]
+        if event.task not in known:
+            hint = suggestion(event.task, known)
+            raise RunDirectoryError(f"{directory}: Expected a task of this harvest, got {event.task!r}.{hint}")
     place = directory / REQUESTS
     place.mkdir(mode=0o700, exist_ok=True)
-    number = 1 + max([int(path.stem) for path in place.glob("*.json") if path.stem.isdigit()], default=0)
-    with replacing(place / f"{number:06}.json") as stream:
+    with replacing(place / f"{time.time_ns():020}-{os.getpid()}.json") as stream:
         stream.write(json.dumps(event_table(event)).encode())
 
 
@@ -211,18 +236,21 @@ def write_harvest(result: RunResult, directory: Path) -> None:
 
     Raises
     ------
-    OSError, OutputError
+    OutputError
         If one cannot be written.
     """
     new = directory / ".run"
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir()
-    write_run(result, new)
-    names = [path.name for path in new.iterdir()]
-    for name in names:
-        (new / name).replace(directory / name)
-    new.rmdir()
-    list_written(directory, [*names, NODE_LOG, TASKS, MEASURED], final=True)
+    try:
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir()
+        write_run(result, new)
+        names = [path.name for path in new.iterdir()]
+        for name in names:
+            (new / name).replace(directory / name)
+        new.rmdir()
+        list_written(directory, [*names, NODE_LOG, TASKS, MEASURED], final=True)
+    except OSError as fault:
+        raise OutputError(f"{directory}: Cannot write results: {fault.strerror or fault}.") from None
 
 
 def read_status(directory: Path) -> dict[str, Any]:
@@ -233,7 +261,8 @@ def read_status(directory: Path) -> dict[str, Any]:
     RunDirectoryError
         If it has said nothing yet.
     """
-    with suppress(OSError, ValueError), closing((directory / STATUS).open("rb")) as stream:
-        found: dict[str, Any] = json.load(stream)
+    with suppress(InputError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
+        found: dict[str, Any] = json_file(directory / STATUS, RunDirectoryError)
+        status_page("", found)  # what can be shown is whole
         return found
     raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS} that can be read.")

@@ -89,7 +89,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The controller was gone, and all carriers with it."""
+    """The controller was gone, and all carriers with it; whether the new one stays when all tasks are over."""
+
+    stays: bool = False
 
 
 HarvestEvent = (

@@ -24,6 +24,11 @@ from bftrainer.tasksets.task_set import finished
 REPORTED = "reported"
 """The script reports its progress by `bftrainer.harvest.training`."""
 RESCALES = ("restart", "elastic")
+OF_RANKS = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}).union(
+    f"BFTRAINER_{name}"
+    for name in ("PORT", "SECRET", "TASK", "NODES", "CHECKPOINT_DIR", "GENERATION", "PROGRESS", "WORK")
+)
+"""Variables that each rank gets from its harvest, see `CarrierHub.start`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +85,10 @@ class LiveTask:
                 object.__setattr__(self, "command", command := tuple(shlex.split(command)))
             except ValueError as fault:
                 raise InvalidTaskError(f"Expected command as a shell splits it, got {command!r} ({fault}).") from None
-        if not (isinstance(command, list | tuple) and command and all(isinstance(each, str) for each in command)):
+        if not (isinstance(command, list | tuple) and all(isinstance(each, str) for each in command)):
             raise InvalidTaskError(f"Expected command to be a text, or a list of texts, got {command!r}.")
+        if not any(command[:1]):
+            raise InvalidTaskError("Expected command to begin with a program, got none.")
         object.__setattr__(self, "command", tuple(command))
         if not isinstance(self.checkpoint_dir, str):
             raise InvalidTaskError(f"Expected checkpoint_dir to be text, got {self.checkpoint_dir!r}.")
@@ -90,6 +97,8 @@ class LiveTask:
             and all(isinstance(value, str) and name and "=" not in name for name, value in self.env.items())
         ):
             raise InvalidTaskError(f"Expected env to be a table of texts, got {self.env!r}.")
+        if taken := sorted(OF_RANKS & self.env.keys()):
+            raise InvalidTaskError(f"Expected env without variables that the harvest sets, got {', '.join(taken)}.")
         if self.rescale not in RESCALES:
             raise InvalidTaskError(f"Expected rescale to be {' or '.join(RESCALES)}, got {self.rescale!r}.")
         if type(self.max_failures) is not int or self.max_failures < 1:
@@ -128,18 +137,37 @@ class LiveTask:
         if shutil.which(path, path=self.env.get("PATH", os.environ.get("PATH", os.defpath))) is None:
             raise InvalidTaskError(f"task {self.name}: Expected a program to run in {self.workdir}, got {program!r}.")
 
+    def make_checkpoint_dir(self) -> None:
+        """Make the directory for checkpoints that the file names, if it is not there.
+
+        Raises
+        ------
+        InvalidTaskError
+            If it cannot be made, or written to.
+        """
+        if not self.checkpoint_dir:
+            return
+        place = Path(self.workdir, self.checkpoint_dir)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            why = None if os.access(place, os.W_OK | os.X_OK) else "it cannot be written to"
+        except OSError as fault:
+            why = fault.strerror
+        if why is not None:
+            raise InvalidTaskError(f"task {self.name}: Expected a checkpoint_dir for checkpoints, got {place} ({why}).")
+
 
 _OWN = tuple(each.name for each in fields(LiveTask) if each.name not in ("spec", "workdir", "learned", "table"))
 """Keys of a task's table that a replay does not have."""
 
 
-def read_live_tasks(path: Path) -> tuple[LiveTask, ...]:
-    """Read the tasks of a file, in its order.
+def read_live_tasks(path: Path, *, begun: bool = False) -> tuple[LiveTask, ...]:
+    """Read the tasks of a file, in its order; if they are to be `begun`, make their directories for checkpoints.
 
     Raises
     ------
     InvalidTaskError
-        If the file cannot be read, a task is malformed, or its command is not there; names file, task and field.
+        If the file cannot be read, a task is malformed, or cannot run here; names file, task and field.
     """
     tables = toml_tables(path, "task", InvalidTaskError)
     if not tables:
@@ -151,6 +179,8 @@ def read_live_tasks(path: Path) -> tuple[LiveTask, ...]:
             raise InvalidTaskError(f"{path}: Expected unique task names, got {task.name!r} twice.")
         try:
             task.check_runnable()
+            if begun:
+                task.make_checkpoint_dir()
         except InvalidTaskError as fault:
             raise InvalidTaskError(f"{path}, {fault}") from None
         found[task.name] = task

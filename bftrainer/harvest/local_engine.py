@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
-from bftrainer.errors import OutputError
+from bftrainer.errors import CarrierError, OutputError
 from bftrainer.harvest.agent import KEY
 from bftrainer.harvest.carrier_hub import CarrierHub
 from bftrainer.harvest.harvest_events import (
@@ -34,6 +34,8 @@ from bftrainer.model import NodeLog
 _HELD = ".carriers"
 _LAST_S = 5.0
 """What carriers may take to end beyond the grace time of their ranks."""
+_ATTEMPTS = 3
+"""So many carriers in a row may end before they come up."""
 
 
 class PoolOfNodes(Protocol):
@@ -102,11 +104,12 @@ class LogPool:
 
 @dataclass(slots=True)
 class _Agent:
-    """An agent's node and process, and when it is killed."""
+    """An agent's node and process, when it is killed, and whether it came up."""
 
     node: str
     process: subprocess.Popen[bytes]
     until_s: float = 1e18
+    up: bool = False
 
 
 class LocalCarriers:
@@ -118,7 +121,7 @@ class LocalCarriers:
         Of the harvest.
     pool : LogPool
     grace_s : float
-        Time that a carrier has when its node is taken back, before it is killed.
+        Time that ranks have to end when a node is taken back, before they are killed.
     hold_s : float
         For how long a carrier holds a node at most.
 
@@ -131,12 +134,12 @@ class LocalCarriers:
     def __init__(self, directory: Path, pool: LogPool, grace_s: float = 10.0, hold_s: float = 1e9) -> None:
         self._pool, self._grace_s, self._hold_s = pool, grace_s, hold_s
         self._lock = _locked(directory / _HELD, grace_s + _LAST_S)
-        self._hub = CarrierHub(directory)
-        self._log = (directory / "carriers.log").open("ab")
+        self._hub = CarrierHub(directory, grace_s)
+        self._log, self._failures = (directory / "carriers.log").open("ab"), 0
         self._carriers: dict[str, _Agent] = {}
         self._gone: list[str] = []
         self._number = count(1)
-        self.start, self.stop, self.release = self._hub.start, self._hub.stop, self._hub.release
+        self.start, self.stop = self._hub.start, self._hub.stop
 
     @property
     def is_over(self) -> bool:
@@ -144,8 +147,17 @@ class LocalCarriers:
         return self._pool.is_over
 
     def poll(self, timeout_s: float) -> list[HarvestEvent]:
-        """Wait for something to happen; nodes that the log takes back are taken from carriers that hold them."""
+        """Wait for something to happen; nodes that the log takes back are taken from carriers that hold them.
+
+        Raises
+        ------
+        CarrierError
+            If carriers cannot come up here.
+        """
         found = self._hub.poll(min(timeout_s, self._pool.due_s()))
+        for event in found:
+            if isinstance(event, CarrierUp):
+                self._carriers[event.carrier].up, self._failures = True, 0
         # A carrier is lost when all that it has started is gone, which is later than its connection.
         events: list[HarvestEvent] = [event for event in found if not isinstance(event, CarrierLost)]
         now_s = time.monotonic()
@@ -156,9 +168,13 @@ class LocalCarriers:
                     agent.process.terminate()
                     agent.until_s = min(agent.until_s, now_s + self._grace_s)
         for carrier in self._gone:
-            node = self._carriers.pop(carrier).node
+            agent = self._carriers.pop(carrier)
+            self._failures += not agent.up and agent.process.returncode > 0
+            node = agent.node
             events += [CarrierLost(node, carrier), *([PoolChanged((node,))] if node in self._pool.idle else [])]
         self._gone.clear()
+        if self._failures >= _ATTEMPTS:
+            raise CarrierError(f"Carriers end before they come up; see {self._log.name}.")
         for agent in self._carriers.values():
             if now_s > agent.until_s:
                 agent.process.kill()
@@ -182,6 +198,13 @@ class LocalCarriers:
             os.close(held)
             self._carriers[carrier] = _Agent(node, process)
             self._hub.watch(alive, partial(self._ended, alive, carrier))
+
+    def release(self, node: str, carrier: str) -> None:
+        """Have a carrier end its ranks, and itself."""
+        self._hub.release(node, carrier)
+        if carrier in self._carriers:
+            agent = self._carriers[carrier]
+            agent.until_s = min(agent.until_s, time.monotonic() + self._grace_s + _LAST_S)
 
     def _ended(self, alive: int, carrier: str) -> None:
         """An agent, and all that it has started, is gone."""

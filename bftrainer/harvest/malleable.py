@@ -13,6 +13,8 @@ Examples
 
 from __future__ import annotations
 
+import hmac
+import math
 import os
 import shutil
 import signal
@@ -30,7 +32,7 @@ from typing import Any
 _REPORT_S = 0.2
 _SIGNAL_S = 5.0
 """How long a rank whose peers are gone waits to be asked to end, too."""
-_MEET_S = 60.0
+_MEET_S, _HELLO_S = 300.0, 5.0
 _COUNT = struct.Struct("<q")
 
 
@@ -44,7 +46,7 @@ class MalleableTraining:
     work : float
         Work done so far, by all ranks.
     total : float
-        Work to do.
+        Work to do; infinite if nobody said.
     steps : int
         Steps done so far.
     """
@@ -58,13 +60,14 @@ class MalleableTraining:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.rank, self.world_size = int(environ.get("RANK", 0)), int(environ.get("WORLD_SIZE", 1))
-        self.total = float(environ["BFTRAINER_WORK"]) if total is None else total
+        self.total = float(environ.get("BFTRAINER_WORK", math.inf if total is None else total))
         self.work, self.steps = 0.0, 0
         self._save, self._load, self._every_s = save, load, every_s
         self._place = Path(environ.get("BFTRAINER_CHECKPOINT_DIR", "checkpoint"))
         self._progress = environ.get("BFTRAINER_PROGRESS")
         # Apart from MASTER_PORT, at which torch.distributed may meet.
         self._address = environ.get("MASTER_ADDR", ""), int(environ.get("BFTRAINER_PORT", 0))
+        self._secret = environ.get("BFTRAINER_SECRET", "").encode()
         self._peers: list[socket.socket] = []
         self._asked = self._agreed = False
         self._saved, self._saved_s, self._told_s = 0.0, time.monotonic(), 0.0
@@ -194,14 +197,22 @@ class MalleableTraining:
                     if self._asked or time.monotonic() > until_s:
                         raise
                     time.sleep(0.05)
-            self._peers[0].sendall(_COUNT.pack(self.rank))
+            self._peers[0].settimeout(None)  # others may save for long
+            self._peers[0].sendall(_COUNT.pack(self.rank) + self._secret)
         else:
             with socket.create_server(("", self._address[1])) as server:
                 server.settimeout(_MEET_S)
                 met: dict[int, socket.socket] = {}
                 while len(met) < self.world_size - 1:
                     peer, _ = server.accept()
-                    met[_COUNT.unpack(_received(peer, _COUNT.size))[0]] = peer
+                    peer.settimeout(_HELLO_S)
+                    with suppress(OSError):
+                        hello = _received(peer, _COUNT.size + len(self._secret))
+                        if hmac.compare_digest(hello[_COUNT.size :], self._secret):
+                            peer.settimeout(None)
+                            met[_COUNT.unpack_from(hello)[0]] = peer
+                            continue
+                    peer.close()  # a stranger
             self._peers = [met[rank] for rank in sorted(met)]
         for peer in self._peers:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -234,7 +245,7 @@ def training(
     load : callable
         Reads it again; all ranks call it.
     total : float, optional
-        Work to do; by default that of the task in the harvest's task file.
+        Work to do when the script is run by hand, by default without end. In a harvest the task's `work` counts.
     every_s : float
         Seconds between checkpoints, besides those at the end and when the script is asked to end.
 

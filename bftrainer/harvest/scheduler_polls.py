@@ -31,8 +31,15 @@ _MOST_BYTES = 1 << 26
 _SETTINGS_OF_USERS = ("SINFO_", "SQUEUE_")
 
 
-def answer(command: Sequence[str], limit_s: float = LIMIT_S, environ: Mapping[str, str] = os.environ) -> str:
+def answer(
+    command: Sequence[str],
+    limit_s: float = LIMIT_S,
+    environ: Mapping[str, str] = os.environ,
+    most_bytes: int | None = _MOST_BYTES,
+) -> str:
     """What a command prints; it is killed, and all of its process group, if it takes too long or when a signal comes.
+
+    Its files are limited to `most_bytes`, as is that of what it prints: Slurm hands limits of `sbatch` on to the job.
 
     Raises
     ------
@@ -51,7 +58,7 @@ def answer(command: Sequence[str], limit_s: float = LIMIT_S, environ: Mapping[st
                     stderr=err,
                     process_group=0,
                     env={name: value for name, value in environ.items() if not name.startswith(_SETTINGS_OF_USERS)},
-                    preexec_fn=partial(_prepared, usual),
+                    preexec_fn=partial(_prepared, usual, most_bytes),
                 )
             status = process.wait(limit_s)
         except (OSError, ValueError) as fault:
@@ -72,10 +79,12 @@ def answer(command: Sequence[str], limit_s: float = LIMIT_S, environ: Mapping[st
         return out.read().decode(errors="replace")
 
 
-def _prepared(signals: Collection[int]) -> None:
+def _prepared(signals: Collection[int], most_bytes: int | None) -> None:
     """Give a new process the signals that it usually hears, and a limit of what it prints."""
     signal.pthread_sigmask(signal.SIG_SETMASK, signals)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_BYTES, _MOST_BYTES))
+    if most_bytes is not None:
+        with suppress(ValueError):  # there is a lower one already
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 
 
 def _ending(status: int) -> str:

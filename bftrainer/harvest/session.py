@@ -8,11 +8,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, ResumeError
+from bftrainer.errors import ResumeError
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.carrier_hub import CarrierEngine
 from bftrainer.harvest.carrier_pool import HarvestLimits
@@ -98,25 +98,26 @@ class HarvestSession:
 
     def _harvest(self, engine: CarrierEngine, first: Sequence[HarvestEvent]) -> str:
         """Wait, decide and act until it is over; why it is."""
-        reason, stopping = self.take_in(engine, self.now_s, first), False
+        events, reason, stopping, refused = [*first], None, False, set[Path]()
         while reason is None:
-            events = engine.poll(0.0 if self.controller.pool.later else _TICK_S)
             asked = []
             for path, request in requests(self.directory):
-                asked.append(path)
-                if isinstance(request, str):
-                    self._tell(request)
-                else:
+                if not isinstance(request, str):
+                    asked.append(path)
                     events.append(request)
+                elif path not in refused:
+                    refused.add(path)
+                    self._tell(request)
             if not stopping and (self.interrupted() or self.now_s >= self.until_s or engine.is_over):
                 stopping = True
                 events.append(Asked("stop"))
             if events or self._is_due("tick", _TICK_S):
                 reason = self.take_in(engine, self.now_s, events)
-            for path in asked:
-                path.unlink()
-            if self._is_due("status", _STATUS_S):
+            if asked or self._is_due("status", _STATUS_S):
                 self._write_status(None)
+            for path in asked:  # once the status, by which a later one is checked, knows of it
+                path.unlink(missing_ok=True)
+            events = [] if reason else engine.poll(0.0 if self.controller.pool.later else _TICK_S)
         return reason
 
     def finish(self, reason: str) -> RunResult:
@@ -182,6 +183,18 @@ class HarvestSession:
                 stream.write(text.encode(errors="backslashreplace"))
 
 
+def controller_of(config: ReplayConfig, start_ns: int, limits: HarvestLimits) -> Controller:
+    """A controller with the settings of a replay.
+
+    Raises
+    ------
+    InputError
+        If one of them cannot be.
+    """
+    settings = config.settings(get_objective(str(config.objective)), str(config.solver))
+    return Controller(settings, start_ns, limits, config.profile_noise)
+
+
 def opened_session(
     directory: Path,
     journal: EventJournal,
@@ -191,7 +204,7 @@ def opened_session(
     limits: HarvestLimits,
     **more: Any,
 ) -> tuple[HarvestSession, list[HarvestEvent], str | None]:
-    """A session of a new harvest, or of the one that a directory holds.
+    """A session of a new harvest, or of the one that a directory holds, as long as there is something left to do.
 
     Returns
     -------
@@ -206,31 +219,30 @@ def opened_session(
     ResumeError
         If the harvest in the directory was begun with other settings.
     """
-    settings = config.settings(get_objective(str(config.objective)), str(config.solver))
     asked = {name: getattr(config, name) for name in SETTINGS}
     header = journal.header
     if header and header["settings"] != json.loads(json.dumps(asked)):
         odd = ", ".join(sorted(name for name, value in asked.items() if header["settings"].get(name) != value))
         raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {odd}.")
     start_ns = header["start_ns"] if header else time.time_ns()
-    controller = Controller(settings, start_ns, limits, config.profile_noise)
-    first: list[HarvestEvent] = []
-    reason = None
-    if header:
-        reason = journal.replay(controller)
-        if reason is None:
-            controller.step(controller.time_s, [Restarted()])
-            journal.add(controller, (), [Restarted()])
-    else:
-        journal.begin({"start_ns": start_ns, "settings": asked})
-    first += [Submitted(str(file), task.table) for task in tasks if task.name not in controller.tasks]
-    if len({task.name for task in tasks}) < len(tasks):
-        raise InvalidTaskError(f"{file}: Expected unique task names.")
-    return HarvestSession(directory, journal, controller, config, **more), first, reason
+    stays = header["stays"] if header else limits.stays
+    controller = controller_of(config, start_ns, replace(limits, stays=stays))
+    reason = journal.replay(controller) if header else None
+    new = [Submitted(str(file.resolve()), task.table) for task in tasks if task.name not in controller.tasks]
+    added = any(isinstance(event, Submitted) for _, event in requests(directory))
+    if added or new or not all(life.is_over for life in controller.tasks.values()):
+        reason = None
+    if not header:
+        journal.begin({"start_ns": start_ns, "settings": asked, "stays": stays})
+    elif reason is None:
+        restarted = [Restarted(limits.stays)]
+        controller.step(controller.time_s, restarted)
+        journal.add(controller, (), restarted)
+    return HarvestSession(directory, journal, controller, config, **more), [*new], reason
 
 
 SETTINGS: tuple[str, ...] = (
     *("solver", "fallback", "objective", "forward_time_s", "max_tasks", "time_limit_s", "startup_cost"),
-    *("profile_noise", "seed"),
+    "profile_noise",
 )
 """Fields of `ReplayConfig` that a harvest has."""

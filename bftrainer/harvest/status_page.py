@@ -49,7 +49,10 @@ def status_text(status: Mapping[str, Any], *, runs: bool) -> str:
     """One line: whether it runs, and how many nodes it has."""
     state = f"over ({status['over']})" if status["over"] else "running" if runs else "not running; to be started again"
     nodes = f"{status['held']} nodes held, {status['leaving']} leaving, {status['requested']} asked for"
-    return f"{state}, {status['time_s']:,.0f} s; {nodes}, of {status['idle']} idle"
+    nodes = f"{nodes}, of {status['idle']} idle"
+    if not runs and not status["over"]:
+        nodes = f"the {status['held'] + status['leaving']} nodes that it held are given back without it"
+    return f"{state}, {status['time_s']:,.0f} s; {nodes}"
 
 
 def status_rows(status: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

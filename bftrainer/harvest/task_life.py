@@ -196,7 +196,8 @@ class TaskLife:
         """Go on with the generation on other nodes, of which some may have no rank yet."""
         former = self.current
         assert former is not None
-        self.current = Generation(former.number, nodes, former.port, former.live | set(nodes), former.asked)
+        live, asked = former.live.union(nodes), former.asked.difference(nodes)
+        self.current = Generation(former.number, nodes, former.port, live, asked)
         return self.current
 
     def measure(self) -> tuple[int, float, float]:

@@ -25,7 +25,7 @@ from bftrainer.schedulers.import_log import Imported, import_log
 
 LEAST_EVERY_S = 1.0
 _STATED_ANEW_S = 86_400.0
-_WRITTEN_EVERY_S, _MOST_OF_TIME = 3600.0, 0.01
+_WRITTEN_EVERY_S, _MOST_OF_TIME = 3600.0, 0.001
 _MILLISECOND = 0.001
 
 
@@ -126,6 +126,9 @@ class Watch:
         OutputError
             If there is no room.
         """
+        import pandas  # noqa: F401 - what the first node log needs takes seconds on a busy machine, without a poll
+        import pyarrow.parquet  # noqa: F401
+
         steady_s, number, due_s = self._clock.steady_s, 0, -math.inf
         begin_s = steady_s()
         while True:
@@ -134,9 +137,10 @@ class Watch:
                 started_s = steady_s()
                 self.write()
                 due_s = steady_s() + max(_WRITTEN_EVERY_S, (steady_s() - started_s) / _MOST_OF_TIME)
-            number = max(number + 1, math.ceil((steady_s() - begin_s) / self._every_s))
+            before, number = number, max(number + 1, math.ceil((steady_s() - begin_s) / self._every_s))
             if number * self._every_s > for_s:
                 return
+            self.missed += number - before - 1  # an answer, or writing, took longer
             self._clock.sleep(max(begin_s + number * self._every_s - steady_s(), 0.0))
 
     def look(self) -> None:
@@ -169,7 +173,7 @@ class Watch:
             self._append(at_s, poll_line(at_s, changes(self._states, pool)))
             self._states = pool
         if bool(trouble) is not bool(self._trouble):
-            self._say(trouble or "The scheduler is seen again.")
+            self._say(f"{iso(nanoseconds(at_s))}: {trouble or 'The scheduler is seen again.'}")
         self._trouble = trouble
 
     def _append(self, at_s: float, *lines: str) -> None:

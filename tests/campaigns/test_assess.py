@@ -113,6 +113,13 @@ def test_doubtful_coverage_gets_no_verdict(coverage, said):
     assert found["next"][0].startswith("Export all jobs")
 
 
+def test_a_short_watch_goes_on():
+    """What to do about a window that is too short is to watch on, rather than to export what others recorded."""
+    found = assessment_of(AssessPlan(replace(machine(3600, 3600, days=2, nodes=4), provenance={"format": "watch"})))
+    assert "2 days are too few" in found["sentence"]
+    assert found["next"][0].startswith("Go on watching until there are four weeks")
+
+
 def test_clusters_are_assessed_each():
     """A log of two clusters gets no verdict, as no task runs on both; what to do is to choose one, not to export."""
     notes = ["the log is of 2 clusters (a, b): nodes are named after them."]

@@ -38,6 +38,13 @@ def test_carriers_wait_for_each_other_but_not_long():
     assert run_on(made.step(2.2)) == [("n1", "a", 1, 0, 1)]
 
 
+def test_a_carrier_that_ends_before_it_comes_up_is_asked_for_again():
+    """However soon that is."""
+    made = controller()
+    assert made.step(1.0, [PoolChanged(("n1",))]) == [Request(("n1",))]
+    assert made.step(1.01, [CarrierLost("n1", "c1"), PoolChanged(("n1",))]) == [Request(("n1",))]
+
+
 def test_a_node_is_taken_once_it_has_been_idle_for_so_long():
     """`offer_after_s` of 5 s: nothing is asked for before."""
     made = controller(offer_after_s=5.0)
@@ -50,6 +57,8 @@ def test_no_more_nodes_than_allowed():
     """`max_nodes` of 2."""
     made = controller(max_nodes=2)
     assert made.step(1.0, [PoolChanged(("n1", "n2", "n3"))]) == [Request(("n1", "n2"))]
+    (said,) = made.step(2.0, [Submitted("more.toml", table("b", min_nodes=3))])
+    assert said.text == "b waits: it needs 3 nodes, more than the 2 that this harvest takes."
 
 
 def test_a_leaving_carrier_ends_the_generation_and_the_rest_goes_on():
@@ -185,12 +194,33 @@ def test_a_task_waits_for_its_time():
 
 
 def test_elastic_ranks_stay_when_others_come_and_go():
-    """Only what changes is started and stopped, in the same generation."""
+    """Only what changes is started and stopped, in the same generation, until the node at which they meet is lost."""
     made = controller(table(rescale="elastic"))
     carried(made, 1.0, "n1", "n2")
     assert run_on(carried(made, 5.0, "n3")) == [("n3", "a", 1, 2, 3)]
-    assert made.step(8.0, [CarrierLeaving("n1", "c-n1"), CarrierLost("n1", "c-n1")]) == []
-    assert made.tasks["a"].current.live == {"n2", "n3"}
+    assert made.step(8.0, [CarrierLeaving("n2", "c-n2"), CarrierLost("n2", "c-n2")]) == []
+    assert made.tasks["a"].current.live == {"n1", "n3"}
+    assert run_on(carried(made, 9.0, "n2")) == [("n2", "a", 1, 2, 3)]
+    lost = made.step(12.0, [CarrierLeaving("n1", "c-n1"), CarrierLost("n1", "c-n1")])
+    assert kinds(lost) == [("stop", "n2"), ("stop", "n3")]
+    assert run_on(exits(made, 13.0, "a", 1, "n2", "n3")) == [("n2", "a", 2, 0, 2), ("n3", "a", 2, 1, 2)]
+
+
+def test_an_elastic_rank_that_was_asked_to_end_is_replaced():
+    """Its node comes back before it has ended: another one starts when it has, and can be asked to end in turn."""
+    first = table("a", rescale="elastic", min_nodes=2, max_nodes=2)
+    made = controller(first, table("b", max_nodes=1, scaling={"model": "linear", "rate_1": 1.0}))
+    carried(made, 1.0, "n1", "n2", "n3")
+    life = made.tasks["a"]
+    spare = next(node for node in sorted(life.nodes) if node != life.current.nodes[0])
+    life.nodes.remove(spare)
+    stopped = made.step(2.0)
+    assert kinds(stopped) == [("stop", spare)]
+    life.nodes.add(spare)
+    assert made.step(3.0) == []
+    assert run_on(exits(made, 4.0, "a", 1, spare)) == [(spare, "a", 1, 1, 2)]
+    life.nodes.remove(spare)
+    assert kinds(made.step(5.0)) == [("stop", spare)]
 
 
 def test_what_is_measured_teaches_curves():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +26,8 @@ from bftrainer.harvest.harvest_events import (
     StopRank,
     Submitted,
 )
-from bftrainer.harvest.session import HarvestSession
+from bftrainer.harvest.live_tasks import read_live_tasks
+from bftrainer.harvest.session import HarvestSession, opened_session
 from bftrainer.objectives import throughput
 from bftrainer.replay import Settings
 from bftrainer.runs import ReplayConfig
@@ -190,13 +193,15 @@ def test_nothing_impossible_is_asked_for(steps):
         assert abs(task.work_done - min(life.work, task.spec.work)) < 1e-6
 
 
-@given(steps=STEPS)
-def test_the_journal_replays(steps, tmp_path_factory):
+@given(steps=STEPS, learned=st.booleans())
+def test_the_journal_replays(steps, learned, tmp_path_factory):
     """What a session has written leads to the same state when it is read again, to the last bit."""
     place = tmp_path_factory.mktemp("journal")
-    journal, first = EventJournal(place), controller(settle_s=0.0)
+    settings = Settings(objective=throughput, solver="dp", startup_cost="full")
+    journal, first = EventJournal(place), Controller(settings, START_NS, HarvestLimits(settle_s=0.0))
     journal.begin({"start_ns": START_NS, "settings": {}})
-    journal.add(first, (), [Submitted("tasks.toml", table())])
+    first.step(0.0, told := [Submitted("tasks.toml", table(scaling={"model": "learned"}) if learned else table())])
+    journal.add(first, (), told)
     session = HarvestSession(place, journal, first, ReplayConfig(baseline=False), say=lambda _: None)
     world = World(first, session)
     for step in steps:
@@ -205,7 +210,6 @@ def test_the_journal_replays(steps, tmp_path_factory):
     world.tell(Asked("drain"))
     journal.close()
     journal = EventJournal(place)
-    settings = Settings(objective=throughput, solver="dp", startup_cost="full")
     again = Controller(settings, START_NS, HarvestLimits(settle_s=0.0))
     assert journal.replay(again) is None
     journal.close()
@@ -214,3 +218,31 @@ def test_the_journal_replays(steps, tmp_path_factory):
         assert getattr(again.allocator.state, name) == getattr(first.allocator.state, name)
     for name in ("owner", "counts", "progress", "status"):
         assert (getattr(again.allocator.state, name) == getattr(first.allocator.state, name)).all()
+
+
+def test_the_journal_replays_whatever_a_later_controller_is_told(tmp_path, monkeypatch):
+    """One that was to stay got another task when all was done; one that is not to stay reads that, from elsewhere."""
+    task = '[[task]]\nname = "a"\nmin_nodes = 1\nmax_nodes = 4\nwork = 1e6\ncommand = "true"\n'
+    (tmp_path / "live.toml").write_text(f"schema = 1\n{task}")
+    monkeypatch.chdir(tmp_path)
+
+    def opened(file, **limits):
+        journal = EventJournal(tmp_path / "h")
+        config = ReplayConfig(solver="dp", baseline=False)
+        found = read_live_tasks(file), file, config, HarvestLimits(settle_s=0.0, **limits)
+        return journal, *opened_session(tmp_path / "h", journal, *found, say=lambda _: None)
+
+    journal, session, first, _ = opened(Path("live.toml"), stays=True)
+    world = World(session.controller, session)
+    world.tell(*first)
+    world.tell(PoolChanged(("n1",)))
+    world.exits("n1", 0)
+    world.tell(Submitted(str(tmp_path / "live.toml"), table("b")))
+    journal.close()
+    monkeypatch.chdir("/")
+    journal, again, new, reason = opened(tmp_path / "live.toml")
+    journal.close()
+    assert (new, reason) == ([], None)
+    lives = again.controller.tasks
+    assert {name: str(life.status) for name, life in lives.items()} == {"a": "done", "b": "active"}
+    assert {life.task.workdir for life in lives.values()} == {str(tmp_path)}

@@ -5,16 +5,24 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from pathlib import Path
 
 import pytest
 
+from bftrainer.cli.harvest.harvest import _show_prediction
+from bftrainer.extras import installing
 from bftrainer.files import signed_journal
 from bftrainer.files.claims import claimed
+from bftrainer.harvest import harvest_directory
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
-from bftrainer.harvest.harvest_events import Removed
+from bftrainer.harvest.harvest_events import Submitted
+from bftrainer.harvest.local_engine import _locked
 from tests.cli.conftest import assert_matches, call, check_refusal, here
+from tests.waiting import until
 
 __all__ = ["call", "here"]
 
@@ -27,6 +35,7 @@ with training(lambda path: path.touch(), lambda path: None) as run:
         time.sleep(0.05)
         run.report(1)
 """
+BEGUN = f"h: See h{os.sep}status.html; Ctrl-C ends it, and the same command goes on.\n"
 TASK = '[[task]]\nname = "{}"\nmin_nodes = 1\nmax_nodes = 2\nwork = {}\ncommand = {}\n'
 
 
@@ -35,10 +44,10 @@ def tasks(here):
     """A function that writes a task file of a name, an amount of work, and a command."""
     (here / "train.py").write_text(SCRIPT)
 
-    def write(*rows, name="live.toml"):
+    def write(*rows, name="live.toml", more=""):
         usual = json.dumps([sys.executable, "train.py"])
         text = "".join(TASK.format(*(*row, usual)[:3]) for row in rows)
-        (here / name).write_text(f"schema = 1\n{text}")
+        (here / name).write_text(f"schema = 1\n{text}{more}")
         return name
 
     return write
@@ -63,26 +72,80 @@ def test_tasks_are_trained_and_the_directory_is_that_of_a_run(call, here, tasks)
     assert call("audit", "h").status == 0
 
 
+def test_a_sample_without_the_extra_for_pages(call, tasks, monkeypatch, capfd):
+    """It says what was predicted, and what a page would need."""
+    assert call("harvest", "run", tasks(("a", 25)), "--max-nodes", 1, "-o", "h").status == 0
+    monkeypatch.setattr("bftrainer.extras.absent", lambda *_: ["jinja2"])
+    _show_prediction(Path("h"), None, force=False, quiet=False)
+    said = capfd.readouterr()
+    assert said.err == f"Note: A page needs the extra report (no jinja2 here); {installing('report')}.\n"
+    assert said.out.startswith("of the harvest ")
+
+
+def test_the_status_of_a_harvest_that_was_killed(call, here, tasks):
+    """It holds no nodes any more, or not for long."""
+    assert call("harvest", "run", tasks(("a", 1)), "--max-nodes", 1, "-o", "h").status == 0
+    status = here / "h" / "status.json"
+    status.write_text(json.dumps(json.loads(status.read_text()) | {"over": None, "held": 2, "time_s": 52.0}))
+    told = call("harvest", "status", "h").out.splitlines()[0]
+    assert told == "not running; to be started again, 52 s; the 2 nodes that it held are given back without it"
+
+
 def test_a_task_that_always_crashes_is_parked(call, here, tasks):
     """After its failures, in one line with the last lines of its log; the status is 1."""
     file = tasks(("a", 25, json.dumps([sys.executable, "-c", "raise SystemExit('no data')"])))
     (here / file).write_text((here / file).read_text() + "max_failures = 1\n")
     done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
-    assert done.status == 1
+    assert (done.status, done.out) == (1, "h: 0 of 1 tasks done\n")
     assert_matches(r"^Error: a is parked: status 1: no data$", done.err.splitlines()[-1])
 
 
-def test_nothing_is_started_in_a_dry_run(call, here, tasks):
-    """It says what it would do."""
-    done = call("harvest", "run", tasks(("a", 25)), "--max-nodes", 2, "-o", "h", "--dry-run", "--for", "1s")
+def test_carriers_that_cannot_start(call, here, tasks, monkeypatch):
+    """One line that says where to look, rather than trying for ever."""
+    file = tasks(("a", 25))
+    monkeypatch.setattr("bftrainer.harvest.local_engine.sys.executable", str(here / "agent"))
+    (here / "agent").write_text("#!/bin/sh\necho no module >&2; exit 1\n")
+    (here / "agent").chmod(0o755)
+    done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
+    assert (done.status, done.err) == (
+        1,
+        f"{BEGUN}Error: Carriers end before they come up; see h{os.sep}carriers.log.\n",
+    )
+    assert (here / "h" / "carriers.log").read_text() == "no module\n" * 3
+
+
+def test_ranks_have_the_grace_time_of_nodes(call, here, tasks):
+    """Whatever their task says: one that does not end when it is asked to is killed then."""
+    script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('here', flush=True); time.sleep(60)"
+    file = tasks(("a", 25, json.dumps([sys.executable, "-c", script])))
+    (here / file).write_text((here / file).read_text() + "grace_s = 1000\n")
+    done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--grace", "0.2s", "--for", "0.8s")
+    assert (done.status, done.out) == (0, "h: 0 of 1 tasks done\n")
+    assert (here / "h" / "logs" / "a" / "0001-0.log").read_text() == "here\n"
+    os.close(_locked(here / "h" / ".carriers", 0.0))  # no process is left that holds it
+
+
+def test_nothing_is_started_or_written_in_a_dry_run(call, here, tasks):
+    """It says how long it goes on and what it would do; the same command without it then begins, or goes on."""
+    run = "harvest", "run", tasks(("a", 25)), "--max-nodes", 2, "-o", "h"
+    done = call(*run, "--dry-run", "--for", "1s")
     assert done.status == 0, done.err
-    assert done.err.splitlines()[:2] == ["would take n1 n2", "would start a on n1, rank 0 of 2"]
-    assert not (here / "h" / "logs").exists()
+    told = ["Dry run: It ends after 1.0 s or Ctrl-C.", "would take n1 n2", "would start a on n1, rank 0 of 2"]
+    assert done.err.splitlines()[:3] == told
+    assert done.out == "Nothing was started or written.\n"
+    assert not (here / "h").exists()
+    assert call(*run).out == "h: 1 of 1 tasks done\n"
+    before = {path: path.read_bytes() for path in (here / "h").iterdir() if path.is_file()}
+    tasks(("a", 25), ("b", 3))
+    assert "would start b on n1, rank 0 of 2" in call(*run, "--dry-run", "--for", "0.5s").err
+    assert {path: path.read_bytes() for path in (here / "h").iterdir() if path.is_file()} == before
 
 
 def test_what_cannot_be_is_refused_in_a_line(call, here, tasks):
     """No such program, no such harvest, nothing to run; and nothing is left behind."""
     tasks(("a", 1))
+    (here / "two.toml").write_text((here / "live.toml").read_text().replace("min_nodes = 1", "min_nodes = 2"))
+    tasks(("a", 1), name="nope.toml", more='checkpoint_dir = "/dev/null/x"\n')
     for words, why in (
         (("run", tasks(("a", 1, '"no-such"'), name="bad.toml")), "bad.toml, task a: Expected a program .*'no-such'"),
         (("run", "none.toml"), "none.toml"),
@@ -92,6 +155,14 @@ def test_what_cannot_be_is_refused_in_a_line(call, here, tasks):
         (("status", "none"), "none: Expected the directory of a harvest, found no status.json"),
         (("stop", "none"), "none: Expected the directory of a harvest, found no journal"),
         (("remove", "none", "a"), "none: Expected the directory of a harvest, found no journal"),
+        (("run", "live.toml", "-o", "."), r"\.: Expected no directory, an empty one or a harvest, found [\w.]+\."),
+        (("run", "live.toml", "--dry-run", "--report", "x.html"), "--report .a dry run has no page"),
+        (("run", "live.toml", "--report", "x.txt"), "Expected --report to name a page, such as x.html, got x.txt"),
+        (("run", "live.toml", "--max-hold", "0"), "'--max-hold': Expected a length of time above 0"),
+        (("run", "live.toml", "--for", "0s"), "'--for': Expected a length of time above 0"),
+        (("run", "two.toml", "--max-nodes", 1), "two.toml, task a: Expected min_nodes <= 1, the most nodes at once"),
+        (("run", "nope.toml"), "nope.toml, task a: Expected a checkpoint_dir .*, got /dev/null/x .Not a directory"),
+        (("run", "--sample", "-o", "."), r"\.: Expected no directory, an empty one or a harvest, found [\w.]+\."),
     ):
         refused = call("harvest", *words)
         check_refusal(refused)
@@ -112,27 +183,33 @@ def test_a_full_disk_ends_it(call, tasks, monkeypatch):
     """In one line, with status 1; with room it goes on from what is in the journal."""
     real, calls = os.fsync, count(1)
 
-    def full(file):
+    def full(file, *_):
         if next(calls) > 4:
             raise OSError(errno.ENOSPC, "No space left on device", "journal")
         real(file)
 
-    file = tasks(("a", 25))
+    file = tasks(("a", 5))
     with monkeypatch.context() as patched:
         patched.setattr(signed_journal.os, "fsync", full)
         done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
-    assert (done.status, done.err.count("\n")) == (1, 1), done
+    assert (done.status, done.err.count("\n")) == (1, 2), done
     assert_matches("No space left on device", done.err)
-    assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h").status == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(harvest_directory, "write_run", full)
+        done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
+    said = "a is done.\nError: h: Cannot write results: No space left on device.\n"
+    assert (done.status, done.err) == (1, BEGUN + said)
+    assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h").out == "h: 1 of 1 tasks done\n"
 
 
 def test_a_harvest_goes_on_with_its_own_options_only(call, tasks):
-    """Others are refused by name; added tasks wait for it."""
+    """Others are refused by name; added tasks wait for it, and of tasks that it has not none is taken back."""
     file = tasks(("a", 1e6))
-    assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--dry-run", "--for", "0.5s").status == 0
+    assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--for", "0.5s").status == 0
     refused = call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--solver", "highs")
     check_refusal(refused)
     assert_matches(r"these differ: solver\.", refused.err)
+    assert_matches(r"Expected a task of this harvest, got 'b'\. Known: a\.", call("harvest", "remove", "h", "b").err)
     assert call("harvest", "add", "h", tasks(("b", 1), name="more.toml")).out.startswith("h: no harvest runs there now")
 
 
@@ -141,7 +218,7 @@ def test_requests_of_others_are_not_heard(here):
     (here / "h").mkdir()
     (here / "h" / "journal").touch()
     for name in ("a", "b"):
-        ask(here / "h", Removed(name))
+        ask(here / "h", Submitted("live.toml", {"name": name}))
     place = here / "h" / REQUESTS
     (place / "000003.json").write_text('{"is": "CarrierUp", "node": "n1", "carrier": "c"}')
     (place / "000004.json").write_text("nonsense")
@@ -149,5 +226,64 @@ def test_requests_of_others_are_not_heard(here):
     (place / "000006.json").write_text('{"is": "Removed", "task": "a"}')
     (place / "000006.json").chmod(0o666)
     found = [what for _, what in requests(here / "h")]
-    assert found[:2] == [Removed("a"), Removed("b")]
-    assert len([what for what in found[2:] if isinstance(what, str)]) == 4
+    assert found[-2:] == [Submitted("live.toml", {"name": "a"}), Submitted("live.toml", {"name": "b"})]
+    assert len([what for what in found[:-2] if isinstance(what, str)]) == 4
+
+
+def test_told_to_end(call, here, tasks):
+    """The status is that of a program that SIGTERM ends; tasks have saved, and nothing is lost."""
+    status = here / "h" / "status.json"
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(lambda: until(status.exists) and os.kill(os.getpid(), signal.SIGTERM))
+        done = call("harvest", "run", tasks(("a", 1e6)), "--max-nodes", 1, "-o", "h")
+    assert told.exception() is None
+    assert (done.status, done.err) == (143, BEGUN)
+
+
+@pytest.fixture
+def twice(tasks):
+    """A task file of one task that sleeps when it is run first, and is done the second time."""
+    return tasks(("a", 1, json.dumps(["sh", "-c", "[ -e again ] && exit; touch again; exec sleep 60"])))
+
+
+def test_what_was_interrupted_goes_on(call, here, tasks, twice):
+    """As long as a task is left or one was added; what was asked and refused stays where it is, and is told once."""
+    run = "harvest", "run", twice, "--max-nodes", 1, "-o", "h"
+    assert call(*run, "--for", "0.5s").out == "h: 0 of 1 tasks done\n"
+    (here / "h" / REQUESTS).mkdir()
+    (here / "h" / REQUESTS / "mine.json").write_text("nonsense")
+    done = call(*run)
+    assert done.out == "h: 1 of 1 tasks done\n"
+    assert done.err.count("mine.json: Refused") == 1
+    assert [path.name for path in (here / "h" / REQUESTS).iterdir()] == ["mine.json"]
+    assert "is over (finished)" in call(*run).err
+    assert call("harvest", "add", "h", tasks(("b", 1, '"true"'), name="more.toml")).status == 0
+    assert call(*run).out == "h: 2 of 2 tasks done\n"
+    (here / twice).write_text((here / twice).read_text() + TASK.format("c", 1, '"true"'))
+    assert call(*run).out == "h: 3 of 3 tasks done\n"
+    assert call("audit", "h").status == 0
+    for word in ("stop", "drain"):
+        refused = call("harvest", word, "h")
+        check_refusal(refused)
+        assert_matches("h: Expected a harvest that runs, found one that does not", refused.err)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: [],
+        lambda found: found | {"tasks": [{}]},
+        lambda found: found | {"time_s": "x"},
+        lambda found: found | {"notes": 3},
+        lambda found: found | {"idle": 10**400, "time_s": 10**400},
+        lambda found: {name: value for name, value in found.items() if name != "held"},
+    ],
+)
+def test_a_status_that_is_damaged(call, here, tasks, damage):
+    """Is none."""
+    assert call("harvest", "run", tasks(("a", 1, '"true"')), "--max-nodes", 1, "-o", "h").status == 0
+    status = here / "h" / "status.json"
+    status.write_text(json.dumps(damage(json.loads(status.read_text()))))
+    refused = call("harvest", "status", "h")
+    check_refusal(refused)
+    assert_matches("found no status.json that can be read", refused.err)

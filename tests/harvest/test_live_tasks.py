@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.harvest.live_tasks import read_live_tasks, with_measured
+from bftrainer.harvest.carrier_hub import CarrierHub
+from bftrainer.harvest.harvest_events import StartRank
+from bftrainer.harvest.live_tasks import OF_RANKS, read_live_tasks, with_measured
 
 TASK = '[[task]]\nname = "a"\nmin_nodes = 1\nmax_nodes = 4\nwork = 1e4\n'
 COMMAND = 'command = "true --epochs 3"\n'
@@ -45,6 +49,8 @@ def test_a_task_has_what_a_replay_needs_and_a_command(written):
         (TASK + COMMAND + 'progress = "stdout:("\n', r"task a: Expected progress to be reported, file:PATH or stdout"),
         (TASK + COMMAND + 'progress = "lines"\n', r"task a: Expected progress to be reported, file:PATH or stdout"),
         (TASK + COMMAND + "env = 3\n", r"task a: Expected env to be a table of texts, got 3."),
+        (TASK + COMMAND + 'env = {RANK = "7"}\n', r"Expected env without variables that the harvest sets, got RANK\."),
+        (TASK + 'command = ""\n', r"task a: Expected command to begin with a program, got none\."),
         (TASK + COMMAND + TASK + COMMAND, r"tasks.toml: Expected unique task names, got 'a' twice."),
         (TASK + 'command = "no-such-program"\n', r"task a: Expected a program to run in .*, got 'no-such-program'."),
         (TASK.replace('"a"', '"a/b"') + COMMAND, r"Expected a name that a file may have, got 'a/b'."),
@@ -55,6 +61,15 @@ def test_faults_name_file_task_and_field(written, text, fault):
     """One line each."""
     with pytest.raises(InvalidTaskError, match=fault):
         read_live_tasks(written(text))
+
+
+def test_variables_of_ranks(written, tmp_path, monkeypatch):
+    """Those that a rank gets are the ones that a task file may not set."""
+    with closing(CarrierHub(tmp_path)) as hub:
+        monkeypatch.setattr(hub, "_order", lambda _, **order: orders.append(order))
+        orders, (task,) = [], read_live_tasks(written(TASK + COMMAND))
+        hub.start(StartRank("n1", "c", task, 1, 0, 1, "n1", 20_000))
+    assert orders[0]["env"].keys() - {"PYTHONUNBUFFERED"} == OF_RANKS
 
 
 def test_what_was_measured_before_is_taken_over(written):

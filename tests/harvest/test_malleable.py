@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bftrainer.harvest import malleable
 from bftrainer.harvest.malleable import MalleableTraining, training
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -114,6 +119,36 @@ def test_ranks_have_the_same_mean_and_end_together(environ, tmp_path):
         thread.join()
     assert found == {number: [[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]] for number in range(3)}
     assert codes == dict.fromkeys(range(3), 0)
+
+
+def test_strangers_take_no_part(environ, monkeypatch):
+    """Who connects to the first rank without its generation's secret, or says nothing, is sent away."""
+    monkeypatch.setattr(malleable, "_HELLO_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    shared = environ | {"WORLD_SIZE": "2", "MASTER_ADDR": address[0], "BFTRAINER_PORT": str(address[1])}
+    first, second = (made(shared | {"RANK": rank, "BFTRAINER_SECRET": "ours"}, []) for rank in "01")
+    with ThreadPoolExecutor(2) as pool:
+        mean = pool.submit(first.mean, [1.0])
+
+        def connected():
+            with suppress(ConnectionRefusedError):
+                return socket.create_connection(address, timeout=60)
+
+        with until(connected) as silent, socket.create_connection(address, timeout=60) as loud:
+            loud.sendall(struct.pack("<q", 1) + b"none")
+            assert pool.submit(second.mean, [3.0]).result() == mean.result() == [2.0]
+            assert silent.recv(1) == loud.recv(1) == b""
+    # However long another one saves, a rank waits for it.
+    assert [peer.gettimeout() for peer in (*first._peers, *second._peers)] == [None, None]
+    for peer in (*first._peers, *second._peers):
+        peer.close()
+
+
+@pytest.mark.parametrize(("given", "asked", "total"), [({}, None, np.inf), ({}, 5, 5), ({"BFTRAINER_WORK": "9"}, 5, 9)])
+def test_how_much_there_is_to_do(given, asked, total):
+    """By hand what the script says, or it goes on without end; in a harvest what its task says."""
+    assert made(given, [], total=asked).total == total
 
 
 def test_alone_it_needs_no_harvest(tmp_path, monkeypatch):

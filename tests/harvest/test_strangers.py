@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
+from bftrainer.harvest import carrier_hub
 from bftrainer.harvest.agent import KEY, proof
 from bftrainer.harvest.carrier_hub import CarrierHub
-from bftrainer.harvest.harvest_events import CarrierUp
+from bftrainer.harvest.harvest_events import CarrierLost, CarrierUp
 from tests.waiting import until
 
 
@@ -30,7 +32,8 @@ def greeted(hub, hello):
 
     def visit():
         with socket.create_connection(("127.0.0.1", hub.port)) as link, link.makefile("rw") as stream:
-            print(json.dumps(hello(stream.readline().strip())), file=stream, flush=True)
+            said = hello(stream.readline().strip())
+            print(said if isinstance(said, str) else json.dumps(said), file=stream, flush=True)
             return stream.readline().strip()
 
     events = []
@@ -56,11 +59,38 @@ def test_who_knows_the_key_is_a_carrier(hub):
         lambda _: ["hello"],
         lambda _: {"do": "start"},
         lambda _: "x" * 5000,
+        lambda _: "5",
+        lambda _: "null",
+        lambda _: "[" * 5000,
+        lambda _: '[1, 2, 3, "\\ud800", 5]',
     ],
 )
 def test_a_stranger_is_sent_away(hub, hello):
     """Whatever it says, nothing comes of it, and it is told nothing."""
     assert greeted(hub, hello) == ("", [])
+
+
+def test_strangers_cannot_take_all_connections(hub, monkeypatch):
+    """The eldest of too many is sent away; who knows the key is heard as ever."""
+    monkeypatch.setattr(carrier_hub, "_MOST_STRANGERS", 3)
+    with ExitStack() as opened:
+        silent = [opened.enter_context(socket.create_connection(("127.0.0.1", hub.port), timeout=60)) for _ in range(5)]
+        said, events = greeted(hub, lambda asked: ["hello", "n1", "c1", proof(hub.key, "carrier", asked, "c1"), "mine"])
+        assert said
+        assert events
+        assert silent[0].makefile().readlines()[1:] == []
+
+
+@pytest.mark.parametrize("said", ["5", '["exited", "a"]', '["progress"]', "[" * 5000, '{"exited": 1', "null"])
+def test_a_carrier_that_talks_nonsense_is_lost(hub, said):
+    """Its connection is closed, and the harvest goes on."""
+    with socket.create_connection(("127.0.0.1", hub.port)) as link, link.makefile("rw") as stream:
+        until(lambda: hub.poll(0.01) or hub._strangers)
+        hello = ["hello", "n1", "c1", proof(hub.key, "carrier", stream.readline().strip(), "c1"), "mine"]
+        print(json.dumps(hello), said, sep="\n", file=stream, flush=True)
+        events = []
+        until(lambda: events.extend(hub.poll(0.01)) or len(events) > 1)
+    assert events == [CarrierUp("n1", "c1"), CarrierLost("n1", "c1")]
 
 
 def test_a_carrier_takes_no_orders_from_strangers(tmp_path):

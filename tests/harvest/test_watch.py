@@ -75,6 +75,11 @@ def watched(scripted, path, for_s, every_s=EVERY_S):
         return said, watch.write()
 
 
+def at(time_s):
+    """When that is."""
+    return iso(int((DAY + time_s) * 1e9))
+
+
 IDLE = lambda _: "n1 idle idle\nn2 allocated allocated\n"  # noqa: E731
 WORDS = {
     "idle": ["idle idle"],
@@ -196,8 +201,8 @@ def test_a_clock_that_is_put_back(tmp_path):
     said, done = watched(scripted, tmp_path / "idle.parquet", 1200)
     assert done.log.window_s == 1200 - 120 - 1
     assert said == [
-        f"The clock was put back: nothing is written until {iso(int((DAY + 270) * 1e9))}.",
-        "The scheduler is seen again.",
+        f"{at(180)}: The clock was put back: nothing is written until {at(270)}.",
+        f"{at(300)}: The scheduler is seen again.",
     ]
     assert set(done.quality.busy_node_s) == {"job"}
 
@@ -212,9 +217,21 @@ def test_a_machine_that_slept(tmp_path):
 def test_slow_answers(tmp_path):
     """Polls that take longer than the interval are begun at multiples of it, and what lies between is not known."""
     scripted = Scripted(lambda _: scripted.sleep(40.0) or "n1 idle idle\n")
-    _, done = watched(scripted, tmp_path / "idle.parquet", 600)
+    with Watch(scripted, tmp_path / "idle.parquet", EVERY_S, print, clock=scripted.clock) as watch:
+        watch.run(600)
+        done = watch.write()
+    assert (watch.polls, watch.missed) == (11, 10)
     assert np.isin(done.log.time_ns, [int((DAY + at * 30) * 1e9) for at in range(30)]).all()
     assert done.quality.busy_node_s == {"unknown": 300.0}
+
+
+def test_writing_takes_a_thousandth_of_the_time(tmp_path, monkeypatch):
+    """A node log that takes 40 s to write costs a poll of 30 s every 40,000 s, which is counted."""
+    scripted, written = Scripted(IDLE), []
+    monkeypatch.setattr(Watch, "write", lambda _: written.append(scripted.now_s) or scripted.sleep(40.0))
+    with Watch(scripted, tmp_path / "idle.parquet", EVERY_S, print, clock=scripted.clock) as watch:
+        watch.run(86_400)
+    assert (written, watch.missed) == ([30.0, 40_080.0, 80_130.0], 3)
 
 
 def test_two_watches_on_one_file(tmp_path):
@@ -250,7 +267,8 @@ def test_the_first_poll_has_to_work(tmp_path):
     with pytest.raises(PollError, match="Unable to contact slurm controller"):
         watched(Scripted(lambda _: None), tmp_path / "idle.parquet", 600)
     said, done = watched(Scripted(lambda at: None if 100 < at < 300 else IDLE(at)), tmp_path / "idle.parquet", 600)
-    assert [line.partition(":")[0] for line in said] == ["sinfo", "The scheduler is seen again."]
+    assert [line.partition(": ")[0] for line in said] == [at(120), at(300)]
+    assert [line.split(": ")[1] for line in said] == ["sinfo", "The scheduler is seen again."]
     assert done.quality.busy_node_s["unknown"] == 2 * 180.0
 
 

@@ -75,7 +75,7 @@ def test_what_nobody_saw_is_not_idle(imported, between):
     assert idle(done) == {"n1": [(0, 60), (90, 120)], "n2": [], "n3": []}
     assert busy(done) == {"job": 90, "down": 90, "unknown": 90}
     missing = int(between == missed(60))
-    assert f"of 0.01 h nothing is known, so no node is idle: {missing} polls were missed" in done.log.notes[1]
+    assert f"of 30 s nothing is known, so no node is idle: {missing} polls were missed" in done.log.notes[1]
 
 
 def test_a_poll_may_be_a_little_late(imported):

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.signals import KILLED_BY, interruptible
-from bftrainer.cli._shared.stdio import print_table, tell
+from bftrainer.cli._shared.stdio import duration, print_table, tell
 from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_unused, show_page
 from bftrainer.cli.harvest.slurm_options import SLURM, check_slurm, slurm_engine, slurm_options
-from bftrainer.cli.replay.options import DURATION, declared_option
+from bftrainer.cli.replay.options import DURATION, LENGTH, declared_option
 from bftrainer.cli.replay.replay import check_page, print_fidelity
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.runs.config import OPTIONS
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from bftrainer.harvest.harvest_directory import EventJournal
     from bftrainer.harvest.live_tasks import LiveTask
     from bftrainer.model import NodeLog
+    from bftrainer.runs import ReplayConfig
 
 _HERE = "bftrainer.cli.harvest.harvest"
 _COMMANDS = {
@@ -36,7 +39,7 @@ _COMMANDS = {
     "status": (_HERE, "status", "Tell where a harvest stands."),
     "stop": (_HERE, "stop", "Have a harvest save its tasks, give its nodes back, and end."),
 }
-SAMPLE_SPEED, _NOTES = 60.0, 10
+SAMPLE_SPEED, _NOTES, MOST_NODES = 60.0, 10, 1_000_000
 DEFAULTS: dict[str, Any] = {
     "solver": "dp",
     "objective": "scaling-efficiency",
@@ -60,7 +63,7 @@ def harvest() -> None:
         "Common options": ("sample", "engine", "pool", "speed", "output_dir", "report"),
         "How much is taken": ("max_nodes", "offer_after_s", "max_hold_s", "grace_s", "for_s", "stays"),
         "With --engine slurm": SLURM,
-        "How it is decided": (*_SETTINGS, "profile_noise", "seed", "measured"),
+        "How it is decided": (*_SETTINGS, "profile_noise", "measured"),
     },
     epilog="Example: bftrainer harvest run tasks.toml --pool idle.parquet --speed 60 -o my-harvest",
 )
@@ -70,24 +73,32 @@ def harvest() -> None:
     "--engine", type=click.Choice(["local", "slurm"]), default="local", show_default=True, help="Where nodes are from."
 )
 @click.option("--pool", type=FILE, help="Node log whose idle nodes are played.  [default: all nodes are idle always]")
-@click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="X")
+@click.option(
+    "--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Times as fast as the log."
+)
 @click.option("-o", "--output-dir", type=FILE, help="Directory of the harvest.  [default: harvest]")
 @click.option("--report", type=FILE, help="At the end, make a page of it and of its replay.")
 @open_option
 @click.option(
-    "--max-nodes", type=click.IntRange(min=1), help="At once.  [default: all; processors with neither --pool nor Slurm]"
+    "--max-nodes",
+    type=click.IntRange(1, MOST_NODES),
+    help="Most nodes at once.  [default: all; processors with neither --pool nor Slurm]",
 )
-@click.option("--offer-after", "offer_after_s", type=DURATION, default="0s", show_default=True, metavar="TIME")
-@click.option("--max-hold", "max_hold_s", type=DURATION, default="30min", show_default=True, metavar="TIME")
-@click.option("--grace", "grace_s", type=DURATION, default="10s", show_default=True, metavar="TIME")
+@click.option(
+    "--offer-after", "offer_after_s", type=DURATION, default="0s", show_default=True, help="Take nodes idle so long."
+)
+@click.option(
+    "--max-hold", "max_hold_s", type=LENGTH, default="30min", show_default=True, help="Give a node back after so long."
+)
+@click.option("--grace", "grace_s", type=DURATION, default="10s", show_default=True, help="Time to save before a kill.")
 @slurm_options
-@click.option("--for", "for_s", type=DURATION, metavar="TIME", help="Stop after so long.")
+@click.option("--for", "for_s", type=LENGTH, help="Stop after so long.")
 @click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
 @click.option("--measured", type=FILE, help="Curves and costs from this task set: measured.toml of an earlier harvest.")
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-@click.option("--dry-run", is_flag=True, help="Decide and say what would be done, and start nothing.")
-@with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise", "seed")))
+@click.option("--dry-run", is_flag=True, help="Decide and say what would be done; start and write nothing.")
+@with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise")))
 @click.pass_context
 def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     """Run TASKS on idle nodes; with a directory that holds a harvest, go on with it.
@@ -97,13 +108,17 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     """
     from bftrainer.extras import EXTRAS, absent
     from bftrainer.files.claims import claimed
-    from bftrainer.harvest.harvest_directory import EventJournal
+    from bftrainer.harvest.carrier_pool import HarvestLimits
+    from bftrainer.harvest.harvest_directory import JOURNAL, EventJournal, refuse_other_files
+    from bftrainer.harvest.session import SETTINGS, controller_of
+    from bftrainer.runs import ReplayConfig
 
-    sample = options.pop("sample")
+    sample, is_dry = options.pop("sample"), options["dry_run"]
     if sample == (tasks is not None):
         raise click.UsageError("Expected either TASKS or --sample.")
     report, directory = options.pop("report"), options.pop("output_dir") or Path("harvest")
-    if sample and not absent(*EXTRAS["report"]):
+    refuse_unused({"report": is_dry and "a dry run has no page"})
+    if sample and not is_dry and not absent(*EXTRAS["report"]):
         report = report or directory / "page.html"
     no_log = "the sample has its own" if sample else options["pool"] is None and "no node log is played"
     refuse_unused({"speed": no_log, "pool": sample and no_log, "open": report is None and "there is no --report"})
@@ -112,25 +127,42 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
     if report is not None and not sample:
         check_page(report, force=options["force"])
-    inputs = _inputs(directory, tasks, options)
-    directory.mkdir(parents=True, exist_ok=True)
-    with claimed(directory), closing(EventJournal(directory)) as journal, interruptible() as received:
-        status = _harvested(directory, journal, inputs, received, **options)
-    if report is not None:
-        from bftrainer.harvest.fidelity import predict
-        from bftrainer.runs.run_pages import write_page
-
-        predicted = predict(directory)
-        write_page([directory, predicted], report, force=options["force"] or sample)
-        if not options["as_json"]:
-            print_fidelity(directory, predicted)
-        show_page(report, quiet=options["as_json"])
+    config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
+    controller_of(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
+    refuse_other_files(directory)
+    with TemporaryDirectory(prefix="bftrainer-") if is_dry else nullcontext(directory) as place:
+        if is_dry and (directory / JOURNAL).exists():  # what would be done next
+            copyfile(directory / JOURNAL, Path(place, JOURNAL))
+        directory = Path(place)
+        inputs = _inputs(directory, tasks, options)
+        directory.mkdir(parents=True, exist_ok=True)
+        with claimed(directory), closing(EventJournal(directory)) as journal, interruptible() as received:
+            status = _harvested(directory, journal, config, inputs, received, **options)
+    if report is not None or (sample and not is_dry):
+        _show_prediction(directory, report, force=options["force"] or sample, quiet=options["as_json"])
     ctx.exit(KILLED_BY + received[0] if received else status)
+
+
+def _show_prediction(directory: Path, report: Path | None, *, force: bool, quiet: bool) -> None:
+    """Replay what happened, and set both side by side: as a table, and on a page if there is to be one."""
+    from bftrainer.extras import EXTRAS, absent, missing_extra
+    from bftrainer.harvest.fidelity import predict
+    from bftrainer.runs.run_pages import write_page
+
+    predicted = predict(directory)
+    if report is None:
+        tell(f"Note: {missing_extra('A page needs', 'report', absent(*EXTRAS['report']))}.")
+    else:
+        write_page([directory, predicted], report, force=force)
+    if not quiet:
+        print_fidelity(directory, predicted)
+    show_page(report, quiet=quiet)
 
 
 def _harvested(
     directory: Path,
     journal: EventJournal,
+    config: ReplayConfig,
     inputs: tuple[Path, tuple[LiveTask, ...], NodeLog | None],
     received: list[int],
     *,
@@ -140,49 +172,60 @@ def _harvested(
 ) -> int:
     """Harvest, and say what came of it; the exit status."""
     from bftrainer.harvest.carrier_pool import HarvestLimits
-    from bftrainer.harvest.session import SETTINGS, opened_session
-    from bftrainer.runs import ReplayConfig
+    from bftrainer.harvest.session import opened_session
 
-    config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     file, tasks, log = inputs
-    is_here = log is None and options["engine"] == "local"
-    most = options["max_nodes"] or (_processors() if is_here else 1_000_000)
-    limits = HarvestLimits(most, options["offer_after_s"], stays=options["stays"])
-    said = {
+    limits = HarvestLimits(options["max_nodes"], options["offer_after_s"], stays=options["stays"])
+    more = {
         "say": tell,
         "interrupted": lambda: bool(received),
-        "until_s": options["for_s"] or float("inf"),
         "command": shlex.join(["bftrainer", *sys.argv[1:]]),
     }
-    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, **said)
+    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, **more)
+    if options["for_s"] is not None:
+        session.until_s = session.now_s + options["for_s"]
     if reason is None:
-        engine = _engine(directory, log, session.now_s, most, options, dry_run=dry_run)
+        engine = _engine(directory, log, session.now_s, options["max_nodes"], options, dry_run=dry_run)
+        tell(_beginning(directory, log, options, dry_run=dry_run))
         result = session.run(engine, first)
     else:
-        tell(f"Note: The harvest in {directory} is over ({reason}); its results are written again.")
+        again = "" if dry_run else "; its results are written again"
+        tell(f"Note: The harvest in {directory} is over ({reason}){again}.")
         result = session.finish(reason)
-    parked = [life for life in session.controller.tasks.values() if life.status == "parked"]
+    lives = session.controller.tasks.values()
+    parked = [life for life in lives if life.status == "parked"]
     for life in parked:
         tell(f"Error: {life.name} is parked: {life.why}")
-    summary = result.summary()
-    done = f"{directory}: {summary['tasks_completed']} of {summary['tasks_total']} tasks done"
-    click.echo(json.dumps(summary, indent=2) if as_json else done)
+    done = sum(life.status == "done" for life in lives)
+    said = f"{directory}: {done} of {len(lives)} tasks done"
+    said = "Nothing was started or written." if dry_run else said
+    click.echo(json.dumps(result.summary(), indent=2) if as_json else said)
     return bool(parked)
 
 
-def _processors() -> int:
-    from bftrainer.parallel import usable_processors
+def _beginning(directory: Path, log: NodeLog | None, options: dict[str, Any], *, dry_run: bool) -> str:
+    """What people are told at the start: where to look, and how it ends."""
+    from bftrainer.harvest.harvest_directory import PAGE
 
-    return usable_processors()
+    if not dry_run:
+        return f"{directory}: See {directory / PAGE}; Ctrl-C ends it, and the same command goes on."
+    ends_s = [] if log is None else [log.window_s / options["speed"]]
+    ends_s += [] if options["for_s"] is None else [options["for_s"]]
+    return f"Dry run: {f'It ends after {duration(min(ends_s))}' if ends_s else 'It goes on until --for'} or Ctrl-C."
 
 
 def _inputs(
     directory: Path, file: Path | None, options: dict[str, Any]
 ) -> tuple[Path, tuple[LiveTask, ...], NodeLog | None]:
-    """The task file and its tasks, and the node log that is played, if any; without a file, those of the sample."""
+    """The task file and its tasks, and the node log that is played, if any; without a file, those of the sample.
+
+    Options have the most nodes at once afterwards.
+    """
+    from bftrainer.errors import InvalidTaskError
     from bftrainer.harvest.live_tasks import read_live_tasks, with_measured
     from bftrainer.harvest.sample_classifier import sample_inputs
     from bftrainer.nodelogs import read_node_log
+    from bftrainer.parallel import usable_processors
 
     log: NodeLog | None
     if file is None:
@@ -191,7 +234,14 @@ def _inputs(
     else:
         pool = options["pool"]
         log = None if pool is None else read_node_log(pool, 0, lambda text: tell(f"Note: {text}"))
-    tasks = read_live_tasks(file)
+    tasks = read_live_tasks(file, begun=not options["dry_run"])
+    is_here = log is None and options["engine"] == "local"
+    options["max_nodes"] = most = options["max_nodes"] or (usable_processors() if is_here else MOST_NODES)
+    most = most if log is None else min(most, len(log.nodes))
+    for task in tasks:
+        if task.spec.min_nodes > most:
+            why = f"Expected min_nodes <= {most}, the most nodes at once (--max-nodes), got {task.spec.min_nodes}"
+            raise InvalidTaskError(f"{file}, task {task.name}: {why}.")
     return file, tasks if options["measured"] is None else with_measured(tasks, options["measured"]), log
 
 
@@ -256,7 +306,7 @@ def add(directory: Path, tasks: Path) -> None:
     from bftrainer.harvest.harvest_events import Submitted
     from bftrainer.harvest.live_tasks import read_live_tasks
 
-    for task in read_live_tasks(tasks):
+    for task in read_live_tasks(tasks, begun=True):
         ask(directory, Submitted(str(tasks.resolve()), task.table))
     _said(directory)
 

@@ -10,7 +10,7 @@ import click
 
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import refuse_unused
-from bftrainer.cli.replay.options import DURATION
+from bftrainer.cli.replay.options import LENGTH
 from bftrainer.cli.zeus.zeus_options import with_options
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 SLURM = ("partition", "poll_every_s", "address", "knows")
 slurm_options = with_options(
     click.option("--partition", metavar="NAME", help="Partition of the carriers, whose jobs make room for others."),
-    click.option("--poll-every", "poll_every_s", type=DURATION, default="30s", show_default=True, metavar="TIME"),
+    click.option(
+        "--poll-every", "poll_every_s", type=LENGTH, default="30s", show_default=True, help="Interval between polls."
+    ),
     click.option("--address", metavar="HOST", help="Where nodes reach this machine.  [default: its name]"),
     click.option("--i-know", "knows", is_flag=True, help="Take a partition without preemption, or run as root."),
 )

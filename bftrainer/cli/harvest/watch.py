@@ -17,7 +17,7 @@ import click
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import duration, print_table, tell
 from bftrainer.cli._shared.usage import refuse_unused
-from bftrainer.cli.replay.options import DURATION
+from bftrainer.cli.replay.options import DURATION, LENGTH
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.report.glossary import format_value
 
@@ -40,7 +40,7 @@ _watches = with_options(
         "-o", "--output", type=FILE, help="Node log to write, or to go on with; its journal stands beside it."
     ),
     click.option("--every", "every_s", type=DURATION, default="30s", show_default=True, help="Interval between polls."),
-    click.option("--for", "for_s", type=DURATION, help="How long to watch.  [default: until a signal comes]"),
+    click.option("--for", "for_s", type=LENGTH, help="How long to watch.  [default: until a signal comes]"),
     click.option("--once", is_flag=True, help="Print how the nodes are now, and stop."),
     click.option("--json", "as_json", is_flag=True, help="With --once: print JSON instead of a table."),
 )
@@ -76,6 +76,7 @@ def watch_command(
 ) -> None:
     """Watch by COMMAND, which prints a line for each node, its name and its state, or Slurm's JSON.
 
+    A node that it names several times is idle if it is so each time; else what first says otherwise counts.
     A state is idle, job, down, drain, maintenance, reserved, planned, powered-down, away, unknown, or one of Slurm's.
     """
     from bftrainer.harvest.scheduler_polls import CommandPoll

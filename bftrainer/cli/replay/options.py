@@ -36,6 +36,13 @@ def _duration(text: str) -> float:
     return float(length[1]) * _SECONDS[length[2]]
 
 
+def _positive(text: str) -> float:
+    length_s = _duration(text)
+    if not length_s:
+        raise ValueError(text)
+    return length_s
+
+
 def _moment(text: str) -> datetime | float:
     """Seconds if it is a number, else an ISO time (naive: UTC)."""
     try:
@@ -58,6 +65,7 @@ def _quantity(units: Mapping[str, float], text: str) -> float | Path:
 
 
 DURATION = Parsed("TIME", _duration, "a length of time such as 90s, 10min or 2h")
+LENGTH = Parsed("TIME", _positive, "a length of time above 0 such as 90s, 10min or 2h")
 _MOMENT = Parsed("TIME", _moment, "an ISO time or seconds")
 DATE = Parsed("TIME", datetime.fromisoformat, "an ISO time")
 MOMENT = Parsed(

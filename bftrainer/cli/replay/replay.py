@@ -102,6 +102,8 @@ def check_page(path: Path, *, force: bool) -> None:
 
     check_pages()
     refuse_inputs(path)
+    if path.suffix not in ("", ".html", ".htm"):
+        raise click.UsageError(f"Expected --report to name a page, such as {path.stem}.html, got {path.name}.")
     refuse_existing(path, force=force)
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from bftrainer.harvest.harvest_events import (
     CarrierUp,
     HarvestEvent,
     PoolChanged,
-    StartRank,
 )
 from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import SlurmPoll
@@ -118,8 +117,8 @@ class SlurmCarriers:
         self._seen = SlurmPoll(partition.name, lambda number, _: number in self._carriers)
         if former := self._ended():
             self._say(f"Carriers of an earlier controller have ended: {', '.join(former)}.")
-        self._hub = CarrierHub(directory, listen)
-        self.stop = self._hub.stop
+        self._hub = CarrierHub(directory, self._grace_s, listen)
+        self.start, self.stop = self._hub.start, self._hub.stop
         self._script = self._written(directory, address)
         self._worker = ThreadPoolExecutor(1, "slurm")
         self._answers: deque[tuple[Callable[[Future[Any]], list[HarvestEvent]], Future[Any]]] = deque()
@@ -362,11 +361,6 @@ class SlurmCarriers:
             known = self._carriers[carrier]
             known.released = True
             known.until_s = min(known.until_s, time.monotonic() + self._grace_s + _SLACK_S)
-
-    def start(self, rank: StartRank) -> None:
-        """Start a rank, which has at most the partition's grace time to end."""
-        task = replace(rank.task, grace_s=min(rank.task.grace_s, self._grace_s))
-        self._hub.start(replace(rank, task=task))
 
     def close(self) -> None:
         """End all carriers, cancel those that have not begun, and wait until they are gone."""

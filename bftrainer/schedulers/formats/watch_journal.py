@@ -223,10 +223,11 @@ class _History:
             self._add(names, self.last_ns, OPEN_END_NS, BusyKind.UNKNOWN)
         reading.nodes, reading.is_exact = natural_order(names), True
         reading.window_ns = self.first_ns, self.last_ns
-        every_s, unseen_h = self.every_ns / NS_PER_S, self.unseen_ns / NS_PER_S / 3600
+        every_s, unseen_s = self.every_ns / NS_PER_S, self.unseen_ns / NS_PER_S
         reading.note(f"nodes were looked at every {every_s:g} s: what was idle for less may be missing.")
-        if self.missed or unseen_h:
+        if self.missed or unseen_s:
+            unseen = f"{unseen_s:,.0f} s" if unseen_s < 3600 else f"{unseen_s / 3600:,.2f} h"
             reading.note(
-                f"of {unseen_h:,.2f} h nothing is known, so no node is idle: {self.missed:,} polls were missed, or "
+                f"of {unseen} nothing is known, so no node is idle: {self.missed:,} polls were missed, or "
                 "nobody watched."
             )
