@@ -50,7 +50,7 @@ def rank(order):
 @pytest.mark.parametrize(
     ("progress", "file", "text", "found"),
     [
-        ("reported", "progress", "7.0 5.0 99.0\n", [7.0, 5.0, 99.0]),
+        ("reported", "progress", "7.0 5.0 99.0 2.0\n", [7.0, 5.0, 99.0, 2.0]),
         ("file:steps", "steps", "7 0.25 0.5", [7.0, -1.0]),
         ("file:steps", "steps", "nan", None),
         ("file:steps", "steps", "inf", None),

@@ -102,7 +102,7 @@ def test_several_runs_are_compared(runs):
     ("figures", "reason"),
     [
         ({"nodes_total": 9}, "another machine (9 nodes, not 512)"),
-        ({"window_start": "2021-01-01T00:00:00Z"}, "another window (2021-01-01T00:00 to "),
+        ({"window_start": "2021-01-01T00:00:00Z"}, "another window (2021-01-01T00:00:00 to "),
         ({"node_log_notes": ["the lowest-numbered free gpus of each node"]}, "another unit (gpus, not nodes)"),
     ],
 )

@@ -167,8 +167,8 @@ def _harvested(
     for life in parked:
         tell(f"Error: {life.name} is parked: {life.why}")
     summary = result.summary()
-    done = f"{directory}: {summary['tasks_completed']} of {summary['tasks_total']} tasks done"
-    click.echo(json.dumps(summary, indent=2) if as_json else done)
+    done = f"{directory}: {session.outcome}"
+    click.echo(json.dumps(summary | {"tasks": session.statuses}, indent=2) if as_json else done)
     return bool(parked)
 
 
