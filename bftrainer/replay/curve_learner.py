@@ -119,14 +119,18 @@ class CurveLearner:
 
     def worth(self, counts: NDArray[np.int64]) -> Floats:
         """What logs of throughput are raised by at counts of at least 1, as they could be learnt there."""
-        found: Floats = self.optimism * np.maximum(self.believed(counts)[1] - self.noise, 0.0)
+        return self._worth(self.believed(counts)[1])
+
+    def _worth(self, deviations: Floats) -> Floats:
+        found: Floats = self.optimism * np.maximum(deviations - self.noise, 0.0)
         return found
 
     def curve(self, *, probing: bool = True) -> ScalingCurve:
         """The curve to decide by: what is believed, raised if `probing` by the worth of a probe where one could be."""
         counts = self._counts()
         # Kept within what products with times can hold.
-        logs = self.believed(counts)[0] + (self.worth(counts) if probing else 0.0)
+        mean, deviations = self.believed(counts)
+        logs = mean + (self._worth(deviations) if probing else 0.0)
         rates = np.exp(np.clip(logs, -200.0, 200.0))
         return ScalingCurve((0, *counts.tolist()), (0.0, *rates.tolist()))
 

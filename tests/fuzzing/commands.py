@@ -131,6 +131,18 @@ import pbs 20260901 --nodes seen -o out.csv --window asked --queue
 import auto sacct.txt --exclude-nodes n[1-2] -o out.csv {window}
 trace anonymise sacct.txt --key-file key -o out.txt
 """,
+    "harvest": """
+harvest run live.toml --dry-run --for 0.1s --max-nodes 3 -o out
+harvest run live.toml --dry-run --for 0.1s --pool {world} --speed 200 --json -o out
+harvest run live.toml --dry-run --for 0.1s --measured tasks.toml -o out
+harvest run live.toml --dry-run --for 0.1s -o harvest
+harvest status harvest
+harvest status harvest --json
+harvest add harvest live.toml
+harvest remove harvest J0
+watch command --once -- cat states.txt
+watch command --once --json -- cat states.json
+""",
     "others": """
 trace generate --days 0.2 --nodes 6 --seed 1 -o out.csv
 tasks generate --scenario hpo --count 2 --seed 1 -o out.toml
@@ -164,6 +176,9 @@ CHANGES = {
     "--force": ("run", "swept"),
     "sweep.toml --resume": ("swept", ".swept"),
     "master resume": ("logs",),
+    "harvest run": ("harvest",),
+    "harvest add": ("harvest",),
+    "harvest remove": ("harvest",),
 }
 OUTPUTS = frozenset(
     "output output_dir directory target report figure figures name additions terminations key_file database log_base "
@@ -219,6 +234,8 @@ def value(rng: Random, one: click.Option) -> str:
     """A value of an option."""
     if one.name in OUTPUTS:
         return rng.choice(_PLACES)
+    if one.name == "for_s":  # nothing else ends a harvest in which nothing is started
+        return rng.choice(("0", "-1s", "x", "nan", "1e-3", "0.1s"))
     if one.name in _COUNTS:
         return rng.choice(("0", "-1", "1", "x", "nan", "9223372036854775808"))
     if isinstance(one.type, click.Choice) and rng.random() < 0.7:

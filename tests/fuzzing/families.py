@@ -181,7 +181,7 @@ FAMILIES: dict[str, tuple[int, Family]] = {
     "corpus": (1, found_before),
     **{name: (weight, partial(read, name)) for name, weight in (("node logs", 5), ("task sets", 5), ("zeus", 3))},
     **{name: (weight, partial(read, name)) for name, weight in (("spot", 2), ("sweeps", 2), ("runs", 5))},
-    **{name: (weight, partial(read, name)) for name, weight in (("inventories", 2),)},
+    **{name: (weight, partial(read, name)) for name, weight in (("inventories", 2), ("harvest", 2))},
 }
 
 

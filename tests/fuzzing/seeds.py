@@ -23,8 +23,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.cli.harvest.harvest import DEFAULTS
 from bftrainer.files.signed_journal import SignedJournal
+from bftrainer.harvest.carrier_pool import HarvestLimits
+from bftrainer.harvest.controller import Controller
+from bftrainer.harvest.harvest_directory import EventJournal
+from bftrainer.harvest.harvest_events import Submitted
+from bftrainer.harvest.session import SETTINGS
+from bftrainer.harvest.status_page import status_of
+from bftrainer.objectives import get_objective
 from bftrainer.replay import compiled
+from bftrainer.runs import ReplayConfig
 from solvers import AllocationProblem, Floor, Limits, LinearRow, TaskOptions
 from solvers.problem_document import document_of
 from tests.recurring import JOB, write_world
@@ -104,6 +113,18 @@ def _first(folder: Path) -> None:
         archive.add(folder / "evt.pkl", "evt.pkl")
 
 
+def _begin_harvest(place: Path) -> None:
+    """Write what a harvest has that begins: nothing has happened to it."""
+    config = ReplayConfig(**{name: DEFAULTS.get(name, getattr(ReplayConfig(), name)) for name in SETTINGS})
+    settings, start_ns = {name: getattr(config, name) for name in SETTINGS} | {"dry_run": True}, 1_700_000_000 * 10**9
+    with closing(EventJournal(place)) as journal:
+        journal.begin({"start_ns": start_ns, "settings": settings, "stays": False})
+    made = Controller(config.settings(get_objective(str(config.objective)), "dp"), start_ns, HarvestLimits())
+    made.step(0.0, [Submitted("live.toml", tomllib.loads((CORPUS / "seeds" / "live.toml").read_text())["task"][0])])
+    told = status_of(made) | {"notes": ["J0 is here."], "over": None, "process": 1}
+    (place / "status.json").write_text(json.dumps(told))
+
+
 def _build(folder: Path) -> None:
     os.chdir(folder)
     _first(folder)
@@ -111,6 +132,7 @@ def _build(folder: Path) -> None:
     (folder / "state" / "bftrainer").mkdir(parents=True)
     (folder / "state" / "bftrainer" / "journal.key").write_bytes(KEY)
     (folder / "state" / "bftrainer" / "journal.key").chmod(0o600)
+    _begin_harvest(folder / "harvest")
     for command in _MADE:
         sys.argv = ["bftrainer", *command.split()]
         if guarded(cli, "bftrainer"):

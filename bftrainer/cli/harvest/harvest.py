@@ -36,7 +36,7 @@ _COMMANDS = {
     "status": (_HERE, "status", "Tell where a harvest stands."),
     "stop": (_HERE, "stop", "Have a harvest save its tasks, give its nodes back, and end."),
 }
-SAMPLE_SPEED, _NOTES = 60.0, 10
+SAMPLE_SPEED, _NOTES, MOST_NODES = 60.0, 10, 1_000_000
 DEFAULTS: dict[str, Any] = {
     "solver": "dp",
     "objective": "scaling-efficiency",
@@ -75,7 +75,9 @@ def harvest() -> None:
 @click.option("--report", type=FILE, help="At the end, make a page of it and of its replay.")
 @open_option
 @click.option(
-    "--max-nodes", type=click.IntRange(min=1), help="At once.  [default: all; processors with neither --pool nor Slurm]"
+    "--max-nodes",
+    type=click.IntRange(1, MOST_NODES),
+    help="At once.  [default: all; processors with neither --pool nor Slurm]",
 )
 @click.option("--offer-after", "offer_after_s", type=DURATION, default="0s", show_default=True, metavar="TIME")
 @click.option("--max-hold", "max_hold_s", type=DURATION, default="30min", show_default=True, metavar="TIME")
@@ -147,7 +149,7 @@ def _harvested(
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     file, tasks, log = inputs
     is_here = log is None and options["engine"] == "local"
-    most = options["max_nodes"] or (_processors() if is_here else 1_000_000)
+    most = options["max_nodes"] or (_processors() if is_here else MOST_NODES)
     limits = HarvestLimits(most, options["offer_after_s"], stays=options["stays"])
     said = {
         "say": tell,
