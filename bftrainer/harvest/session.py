@@ -236,10 +236,14 @@ def opened_session(
     session, new = HarvestSession(directory, journal, controller, config, **more), []
     for task in tasks:
         life = controller.tasks.get(task.name)
+        known = {} if life is None else life.task.table
         if life is None or life.status is TaskStatus.PARKED:
             new.append(Submitted(str(file.resolve()), task.table))
-        elif odd := ", ".join(sorted(key for key, _ in life.task.table.items() ^ task.table.items())):
-            session.tell(f"{task.name} stays as it was added; not so in {file}, which is not heard: {odd}.")
+            if life is None and header:
+                session.tell(f"{task.name} joins.")
+        elif odd := [key for key in sorted({**known, **task.table}) if known.get(key) != task.table.get(key)]:
+            here = f"{', '.join(odd)} in {file} {'is' if len(odd) == 1 else 'are'} not heard"
+            session.tell(f"{task.name} stays as it was added: {here}.")
     added = any(isinstance(event, Submitted) for _, event in requests(directory))
     if added or new or not all(life.is_over for life in controller.tasks.values()):
         reason = None

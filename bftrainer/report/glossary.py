@@ -166,6 +166,8 @@ def format_value(value: float | None, unit: Unit) -> str:
     ('0.00 %', '2.6 d', '120 µs')
     >>> format_value(None, "W"), format_value(17308566170.0, "work"), format_value(9598018.9, "node_s")
     ('-', '1.731e+10', '2,666 node-hours')
+    >>> format_value(90000.0, "work"), format_value(1.2, "node_s")
+    ('90,000', '0.00033 node-hours')
     """
     if value is None:
         return "-"

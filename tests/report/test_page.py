@@ -113,6 +113,15 @@ def test_what_cannot_be_compared_gets_no_percentages(runs, figures, reason):
     assert {(cell["change"], cell["share"]) for row in found.rows for cell in row["cells"]} == {("", "")}
 
 
+def test_a_replay_is_compared_with_its_harvest(runs):
+    """It ends when its tasks do, and a harvest when nodes are given back; differences to almost nothing are in points."""
+    real = changed(runs[0], engine="live", window_s=2.0 * runs[0].summary["window_s"], occupancy=0.001)
+    found = side_by_side([real, changed(runs[0], occupancy=0.1)])
+    assert found.apart == ()
+    (cell,) = (row["cells"][1] for row in found.rows if row["label"] == "occupancy")
+    assert (cell["change"], cell["share"], cell["tone"]) == ("+9.90 points", "", "better")
+
+
 def test_differences_by_hand(runs):
     """Of 40 to 50 % occupancy it is 10 points, a quarter more; headlines come first."""
     pair = [changed(runs[0], occupancy=0.4, makespan_s=7200.0), changed(runs[0], occupancy=0.5, makespan_s=3600.0)]
