@@ -62,12 +62,13 @@ def churn(rng: random.Random) -> NodeLog:
     return NodeLog(names, *window, start + np.array(times), np.array(nodes, dtype=np.int32), np.array(states))
 
 
-def written_inputs(place: Path, rng: random.Random, work: float) -> list[str]:
-    """Write log and tasks; the command."""
+def written_inputs(place: Path, rng: random.Random, work: float, kills: int) -> list[str]:
+    """Write log and tasks, which bear so many kills before anything is saved, as on a busy machine; the command."""
     module, tasks = [sys.executable, "-P", "-m", "bftrainer.harvest.sample_classifier"], []
     for seed, name in enumerate(("a", "b"), start=1):
         command = [*module, str(seed), str(0.002 * seed)]
         tasks.append({"name": name, "min_nodes": 1, "max_nodes": 4, "work": work / seed, "command": command})
+        tasks[-1]["max_failures"] = kills + 1
     (place / "live.toml").write_text(toml_text({"schema": 1, "task": tasks}))
     write_node_log(place / "idle.parquet", churn(rng))
     pool = ["--pool", str(place / "idle.parquet"), "--speed", str(_SPEED), "--grace", f"{_GRACE_S}s"]
@@ -78,7 +79,7 @@ def written_inputs(place: Path, rng: random.Random, work: float) -> list[str]:
 def killed(place: Path, seed: int, kills: int, work: float = 40_000.0, kinds: Sequence[str] = KINDS) -> list[str]:
     """Harvest in an empty directory, with so many kills; what was killed. Complains if something went wrong."""
     rng, harvest, log = random.Random(seed), place / "h", (place / "said").open("ab")
-    command, done = written_inputs(place, rng, work), []
+    command, done = written_inputs(place, rng, work, kills), []
 
     def begun() -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=log)

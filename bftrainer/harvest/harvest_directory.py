@@ -9,15 +9,16 @@ import stat
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import ResumeError, RunDirectoryError
+from bftrainer.errors import InputError, ResumeError, RunDirectoryError
 from bftrainer.files.claims import writer_of
+from bftrainer.files.documents import json_file
 from bftrainer.files.manifest import list_written
 from bftrainer.files.signed_journal import SignedJournal
 from bftrainer.files.writing import file_source, replacing, versions
@@ -260,9 +261,8 @@ def read_status(directory: Path) -> dict[str, Any]:
     RunDirectoryError
         If it has said nothing yet.
     """
-    unfit = ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError
-    with suppress(OSError, *unfit), closing((directory / STATUS).open("rb")) as stream:
-        found: dict[str, Any] = json.load(stream)
+    with suppress(InputError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
+        found: dict[str, Any] = json_file(directory / STATUS, RunDirectoryError)
         status_page("", found)  # what can be shown is whole
         return found
     raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS} that can be read.")

@@ -197,6 +197,18 @@ class HarvestSession:
                 stream.write(text.encode(errors="backslashreplace"))
 
 
+def controller_of(config: ReplayConfig, start_ns: int, limits: HarvestLimits) -> Controller:
+    """A controller with the settings of a replay.
+
+    Raises
+    ------
+    InputError
+        If one of them cannot be.
+    """
+    settings = config.settings(get_objective(str(config.objective)), str(config.solver))
+    return Controller(settings, start_ns, limits, config.profile_noise)
+
+
 def opened_session(
     directory: Path,
     journal: EventJournal,
@@ -223,7 +235,6 @@ def opened_session(
     ResumeError
         If the harvest in the directory was begun with other settings.
     """
-    settings = config.settings(get_objective(str(config.objective)), str(config.solver))
     asked = {name: getattr(config, name) for name in SETTINGS} | {"dry_run": dry_run}
     header = journal.header
     if header and header["settings"] != json.loads(json.dumps(asked)):
@@ -231,7 +242,7 @@ def opened_session(
         raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {odd}.")
     start_ns = header["start_ns"] if header else time.time_ns()
     stays = header["stays"] if header else limits.stays
-    controller = Controller(settings, start_ns, replace(limits, stays=stays), config.profile_noise)
+    controller = controller_of(config, start_ns, replace(limits, stays=stays))
     reason = journal.replay(controller) if header else None
     session, new = HarvestSession(directory, journal, controller, config, **more), []
     for task in tasks:

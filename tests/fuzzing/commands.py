@@ -176,7 +176,7 @@ CHANGES = {
     "--force": ("run", "swept"),
     "sweep.toml --resume": ("swept", ".swept"),
     "master resume": ("logs",),
-    "harvest run": ("harvest",),
+    "harvest run": ("harvest", "out"),  # which may end when it has begun, and keeps what happened
     "harvest add": ("harvest",),
     "harvest remove": ("harvest",),
 }

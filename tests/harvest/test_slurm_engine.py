@@ -13,7 +13,7 @@ import pytest
 
 from bftrainer.errors import CarrierError, PollError, SettingsError
 from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, PoolChanged
-from bftrainer.harvest.slurm import slurm_engine
+from bftrainer.harvest.slurm import slurm_engine, slurm_jobs
 from bftrainer.harvest.slurm.slurm_engine import SlurmCarriers
 from bftrainer.harvest.slurm.slurm_jobs import carrier_partition
 from tests.harvest.toy_slurm import toy
@@ -255,6 +255,29 @@ def test_partitions_that_are_refused(toy, file, was, put, message):
     toy.put(file, (toy.here / file).read_text().strip().replace(was, put))
     with pytest.raises(SettingsError, match=message):
         _PLAIN()
+
+
+@pytest.mark.parametrize(
+    ("was", "put", "message"),
+    [
+        ("GraceTime=2", "GraceTime=soon", r"^scontrol: Expected GraceTime to be a number, got 'soon'\.$"),
+        ("Tier=10", "Tier=high", r"^scontrol: Expected PriorityTier to be a number, got 'high'\.$"),
+        ("Tier=1 ", "Tier=-1 ", r"^scontrol: Expected PriorityTier to be a number, got '-1'\.$"),
+    ],
+)
+def test_partitions_of_nonsense(toy, was, put, message):
+    """One line says what was not understood."""
+    toy.put("partitions", (toy.here / "partitions").read_text().strip().replace(was, put))
+    with pytest.raises(PollError, match=message):
+        _PLAIN()
+
+
+@pytest.mark.parametrize("said", ["\n", "1", "x h RUNNING", "slurm_load_jobs error\n1 h RUNNING 0 9"])
+def test_jobs_of_nonsense(monkeypatch, said):
+    """Nothing is taken for a job, or for its absence, that is not understood."""
+    monkeypatch.setattr(slurm_jobs, "answer", lambda *_, **__: said)
+    with pytest.raises(PollError, match=r"^squeue: Expected jobs and their states, got "):
+        slurm_jobs.CarrierJobs("scavenge", "h", Path("log"), 1800.0).listed()
 
 
 def test_who_may_harvest(toy, monkeypatch):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bftrainer.harvest.harvest_directory import EventJournal
     from bftrainer.harvest.live_tasks import LiveTask
     from bftrainer.model import NodeLog
+    from bftrainer.runs import ReplayConfig
 
 _HERE = "bftrainer.cli.harvest.harvest"
 _COMMANDS = {
@@ -99,7 +100,10 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     """
     from bftrainer.extras import EXTRAS, absent
     from bftrainer.files.claims import claimed
+    from bftrainer.harvest.carrier_pool import HarvestLimits
     from bftrainer.harvest.harvest_directory import EventJournal, refuse_other_files
+    from bftrainer.harvest.session import SETTINGS, controller_of
+    from bftrainer.runs import ReplayConfig
 
     sample = options.pop("sample")
     if sample == (tasks is not None):
@@ -114,11 +118,13 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
     if report is not None and not sample:
         check_page(report, force=options["force"])
+    config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
+    controller_of(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
     refuse_other_files(directory)
     inputs = _inputs(directory, tasks, options)
     directory.mkdir(parents=True, exist_ok=True)
     with claimed(directory), closing(EventJournal(directory)) as journal, interruptible() as received:
-        status = _harvested(directory, journal, inputs, received, **options)
+        status = _harvested(directory, journal, config, inputs, received, **options)
     if report is not None:
         from bftrainer.harvest.fidelity import predict
         from bftrainer.runs.run_pages import write_page
@@ -134,6 +140,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
 def _harvested(
     directory: Path,
     journal: EventJournal,
+    config: ReplayConfig,
     inputs: tuple[Path, tuple[LiveTask, ...], NodeLog | None],
     received: list[int],
     *,
@@ -143,10 +150,8 @@ def _harvested(
 ) -> int:
     """Harvest, and say what came of it; the exit status."""
     from bftrainer.harvest.carrier_pool import HarvestLimits
-    from bftrainer.harvest.session import SETTINGS, opened_session
-    from bftrainer.runs import ReplayConfig
+    from bftrainer.harvest.session import opened_session
 
-    config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     file, tasks, log = inputs
     is_here = log is None and options["engine"] == "local"
     most = options["max_nodes"] or (_processors() if is_here else MOST_NODES)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bftrainer.errors import PollError, SettingsError
+from bftrainer.files.opening import one_line
 from bftrainer.harvest.harvest_events import PoolChanged
 from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import answer
@@ -72,7 +73,7 @@ def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> Carri
     if name not in names:
         raise SettingsError(f"Expected --partition to be one of {', '.join(names)}, got {name!r}.")
     mine = partitions[names.index(name)]
-    grace_s, most_s = int(mine.get("GraceTime", "0")), duration_s(mine.get("MaxTime", "UNLIMITED")) or math.inf
+    grace_s, most_s = _number(mine, "GraceTime", 0), duration_s(mine.get("MaxTime", "UNLIMITED")) or math.inf
     if not MINUTE_S + grace_s <= hold_s <= most_s:
         expected = f"a minute and the grace time of {grace_s} s at least, and at most {most_s:g} s"
         raise SettingsError(f"partition {name}: Expected --max-hold of {expected}, got {hold_s:g} s.")
@@ -84,17 +85,24 @@ def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> Carri
     return CarrierPartition(name, grace_s, objection)
 
 
+def _number(partition: dict[str, str], name: str, usual: int) -> int:
+    text = partition.get(name, str(usual))
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise PollError(f"scontrol: Expected {name} to be a number, got {one_line(text)!r}.")
+    return int(text)
+
+
 def _objection(mine: dict[str, str], partitions: Iterable[dict[str, str]]) -> str:
     """Why jobs of a partition may not make room for others."""
     config = dict(_FIELD.findall(answer(["scontrol", "show", "config"])))
-    kind, mode, tier = config.get("PreemptType", ""), mine.get("PreemptMode", ""), int(mine.get("PriorityTier", "1"))
+    kind, mode, tier = config.get("PreemptType", ""), mine.get("PreemptMode", ""), _number(mine, "PriorityTier", 1)
     if kind.endswith("qos"):
         return "Slurm goes by QOS here, which is not checked: ask for one by SBATCH_QOS"
     if not kind.endswith("partition_prio"):
         return f"Slurm preempts no jobs (PreemptType={kind})"
     if not mode.startswith(("CANCEL", "REQUEUE")):
         return f"its PreemptMode is {mode}"
-    if all(int(each.get("PriorityTier", "1")) <= tier for each in partitions):
+    if all(_number(each, "PriorityTier", 1) <= tier for each in partitions):
         return f"no partition has a PriorityTier above its {tier}"
     return ""
 
@@ -156,7 +164,7 @@ class CarrierJobs:
         )
         number = said.strip().partition(";")[0]
         if not number.isdecimal():
-            raise PollError(f"sbatch: Expected the number of a job, got {number[:80]!r}.")
+            raise PollError(f"sbatch: Expected the number of a job, got {one_line(number)!r}.")
         return number
 
     def listed(self) -> dict[str, str]:
@@ -172,9 +180,9 @@ class CarrierJobs:
         said = answer(command, environ=os.environ | {"SLURM_TIME_FORMAT": "%s"})
         found = {}
         for line in said.splitlines():
-            number, name, state, start, end = [*line.split(), "", "", "", ""][:5]
+            number, name, state, start, end = [*line.split(), *[""] * 5][:5]
             if not number.isdecimal() or name != self.name:
-                raise PollError(f"squeue: Expected jobs and their states, got {line[:80]!r}.")
+                raise PollError(f"squeue: Expected jobs and their states, got {one_line(line)!r}.")
             is_running = state == "RUNNING" and start.isdecimal() and end.isdecimal()
             is_early = is_running and int(end) - int(start) < self.hold_s // MINUTE_S * MINUTE_S
             found[number] = ENDING if is_early else state
