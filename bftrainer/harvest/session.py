@@ -252,8 +252,8 @@ def opened_session(
             new.append(Submitted(str(file.resolve()), task.table))
             if life is None and header:
                 session.tell(f"{task.name} joins.")
-        elif odd := [key for key in sorted({**known, **task.table}) if known.get(key) != task.table.get(key)]:
-            here = f"{', '.join(odd)} in {file} {'is' if len(odd) == 1 else 'are'} not heard"
+        elif new_keys := [key for key in sorted({**known, **task.table}) if known.get(key) != task.table.get(key)]:
+            here = f"{', '.join(new_keys)} in {file} {'is' if len(new_keys) == 1 else 'are'} not heard"
             session.tell(f"{task.name} stays as it was added: {here}.")
     added = any(isinstance(event, Submitted) for _, event in requests(directory))
     if added or new or not all(life.is_over for life in controller.tasks.values()):

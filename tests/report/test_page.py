@@ -114,7 +114,7 @@ def test_what_cannot_be_compared_gets_no_percentages(runs, figures, reason):
 
 
 def test_a_replay_is_compared_with_its_harvest(runs):
-    """It ends when its tasks do, and a harvest when nodes are given back; differences to almost nothing are in points."""
+    """It ends when its tasks do, and a harvest when nodes are given back; differences to almost 0 are in points."""
     real = changed(runs[0], engine="live", window_s=2.0 * runs[0].summary["window_s"], occupancy=0.001)
     found = side_by_side([real, changed(runs[0], occupancy=0.1)])
     assert found.apart == ()
