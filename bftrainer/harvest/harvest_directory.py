@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import InputError, ResumeError, RunDirectoryError
+from bftrainer.errors import InputError, OutputError, ResumeError, RunDirectoryError
 from bftrainer.files.claims import writer_of
 from bftrainer.files.documents import json_file
 from bftrainer.files.manifest import list_written
@@ -239,18 +239,21 @@ def write_harvest(result: RunResult, directory: Path) -> None:
 
     Raises
     ------
-    OSError, OutputError
+    OutputError
         If one cannot be written.
     """
     new = directory / ".run"
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir()
-    write_run(result, new)
-    names = [path.name for path in new.iterdir()]
-    for name in names:
-        (new / name).replace(directory / name)
-    new.rmdir()
-    list_written(directory, [*names, NODE_LOG, TASKS, MEASURED], final=True)
+    try:
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir()
+        write_run(result, new)
+        names = [path.name for path in new.iterdir()]
+        for name in names:
+            (new / name).replace(directory / name)
+        new.rmdir()
+        list_written(directory, [*names, NODE_LOG, TASKS, MEASURED], final=True)
+    except OSError as fault:
+        raise OutputError(f"{directory}: Cannot write results: {fault.strerror or fault}.") from None
 
 
 def read_status(directory: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 
 from bftrainer.files import signed_journal
 from bftrainer.files.claims import claimed
+from bftrainer.harvest import harvest_directory
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
 from bftrainer.harvest.harvest_events import Removed
 from bftrainer.harvest.local_engine import _locked
@@ -69,7 +70,7 @@ def test_a_task_that_always_crashes_is_parked(call, here, tasks):
     file = tasks(("a", 25, json.dumps([sys.executable, "-c", "raise SystemExit('no data')"])))
     (here / file).write_text((here / file).read_text() + "max_failures = 1\n")
     done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
-    assert done.status == 1
+    assert (done.status, done.out) == (1, "h: 0 of 1 tasks done\n")
     assert_matches(r"^Error: a is parked: status 1: no data$", done.err.splitlines()[-1])
 
 
@@ -137,18 +138,22 @@ def test_a_full_disk_ends_it(call, tasks, monkeypatch):
     """In one line, with status 1; with room it goes on from what is in the journal."""
     real, calls = os.fsync, count(1)
 
-    def full(file):
+    def full(file, *_):
         if next(calls) > 4:
             raise OSError(errno.ENOSPC, "No space left on device", "journal")
         real(file)
 
-    file = tasks(("a", 25))
+    file = tasks(("a", 5))
     with monkeypatch.context() as patched:
         patched.setattr(signed_journal.os, "fsync", full)
         done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
     assert (done.status, done.err.count("\n")) == (1, 1), done
     assert_matches("No space left on device", done.err)
-    assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h").status == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(harvest_directory, "write_run", full)
+        done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
+    assert (done.status, done.err) == (1, "a is done.\nError: h: Cannot write results: No space left on device.\n")
+    assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h").out == "h: 1 of 1 tasks done\n"
 
 
 def test_a_harvest_goes_on_with_its_own_options_only(call, tasks):

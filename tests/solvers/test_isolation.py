@@ -103,14 +103,15 @@ def ended(number: int) -> bool:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_outlives_its_solver(way, installed, tmp_path, capfd, monkeypatch):
     """Without a fallback: one line, status 1, and the problem to try again; with one: the fallback's results."""
-    options = ["replay", "--solver", f"evil-{way}", "-optTL", "0.5", "--max-events", "3", "--no-baseline"]
+    limit_s = 0.5 if "time limit" in SAID[way] else 60.0
+    options = ["replay", "--solver", f"evil-{way}", "-optTL", str(limit_s), "--max-events", "3", "--no-baseline"]
     assert main(monkeypatch, *options, "--output-dir", str(tmp_path / "alone")) == 1
     (said,) = capfd.readouterr().err.splitlines()
     assert re.search(SAID[way], said)
     assert said.startswith(f"Error: evil-{way}: ")
     assert not (tmp_path / "alone").exists()
     path = said.split()[-1]
-    assert kept_problem(Path(path))[1:] == (Limits(0.5), f"evil-{way}")
+    assert kept_problem(Path(path))[1:] == (Limits(limit_s), f"evil-{way}")
     assert main(monkeypatch, *options, "--fallback", "dp", "--output-dir", str(tmp_path / "rescued")) == 0
     assert set(json.loads((tmp_path / "rescued" / "summary.json").read_text())["solvers"]) == {"dp"}
     capfd.readouterr()

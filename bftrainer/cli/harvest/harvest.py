@@ -156,12 +156,12 @@ def _harvested(
     is_here = log is None and options["engine"] == "local"
     most = options["max_nodes"] or (_processors() if is_here else MOST_NODES)
     limits = HarvestLimits(most, options["offer_after_s"], stays=options["stays"])
-    said = {
+    more = {
         "say": tell,
         "interrupted": lambda: bool(received),
         "command": shlex.join(["bftrainer", *sys.argv[1:]]),
     }
-    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, dry_run=dry_run, **said)
+    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, dry_run=dry_run, **more)
     if options["for_s"] is not None:
         session.until_s = session.now_s + options["for_s"]
     if reason is None:
