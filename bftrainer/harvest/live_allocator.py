@@ -201,8 +201,8 @@ class LiveAllocator(Allocator):
     def withdraw(self, name: str, done: float) -> bool:
         """Let a task's work end with what it has done; whether it is active, and is now to be reported complete."""
         number = self._task_number[name]
+        self.amend(name, done)
         if self.state.status[number] == Status.ACTIVE:
-            self.amend(name, done)
             return True
         if self.state.status[number] == Status.WAITING:
             self.state = self.state.given_up((number,))[0]

@@ -69,6 +69,17 @@ def test_what_ranks_report(rank, tmp_path, monkeypatch, progress, file, text, fo
     assert (made.report() or [])[: len(found or "123")] == (found or [])
 
 
+def test_what_a_file_said_before_is_where_a_rank_begins(rank, tmp_path):
+    """If it is a number."""
+    (tmp_path / "steps").write_text("11160 of 12000")
+    made = rank("file:steps")
+    assert made.report() is None
+    (tmp_path / "new").write_text("11200")
+    (tmp_path / "new").replace(tmp_path / "steps")
+    found = made.report()
+    assert (found[0], found[-1]) == (11200.0, 11160.0)
+
+
 SCRIPT = """
 import json, os, signal, socket, sys
 from bftrainer.harvest.agent import Agent

@@ -87,6 +87,17 @@ def test_parked_and_removed_tasks_are_not_done(call, here, harvested):
     assert_matches(r"c \(not measured\): work done +0 +0 +-", predicted.out)
 
 
+def test_a_task_that_is_removed_before_its_turn(call, here, harvested):
+    """Was never there, for a replay and for the audit."""
+    rows, once = [(name, 2000, "-c", "import time; time.sleep(60)") for name in "ab"], ["--max-tasks", "1"]
+    harvested("h", *rows, options=[*once, "--for", "0.6s"])
+    call("harvest", "remove", "h", "b")
+    assert harvested("h", *rows, options=[*once, "--for", "0.6s"]).out == "h: 0 of 2 tasks done, 1 removed\n"
+    assert list(tasks_of(here / "h" / "measured.toml")) == ["a"]
+    audited = call("audit", "h")
+    assert audited.status == 0, audited.out
+
+
 def test_a_parked_task_is_tried_again(call, here, harvested):
     """By the same command, as the file has it then, from its checkpoint; the books have both attempts."""
     assert harvested("h", ("a", 9, "-c", "raise SystemExit(3)")).out == "h: 0 of 1 tasks done, 1 parked\n"
