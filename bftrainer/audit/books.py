@@ -52,7 +52,10 @@ class Books:
     ) -> None:
         self.settings, self.record, self.log, self.judge = settings, record, log, judge
         self.accounts = {task.name: Account(task) for task in tasks}
-        self.queue = Queue(list(self.accounts.values()), settings.max_tasks)
+        never = {row["task"] for row in record.tasks if settings.live and row["started"] is row["completed"] is None}
+        # One that was taken back from a harvest while it waited has next to no work, and kept no other out.
+        waiting = [each for each in self.accounts.values() if each.task.name not in never or each.task.work > 1e-9]
+        self.queue = Queue(waiting, settings.max_tasks)
         self.groups = {group.name: group for group in groups}
         self.attempts: list[EndedRun] = []
         self.nodes = Pool(log, list(self.accounts), foreseen=settings.foreseen, arriving=settings.published)

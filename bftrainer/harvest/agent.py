@@ -43,7 +43,7 @@ class _Rank:
 
     def __init__(self, order: dict[str, Any], held: Sequence[int]) -> None:
         self.order, self.status, self.said, self.ended = order, -signal.SIGKILL, b"", False
-        self.log = Path(order["log"])
+        self.log, self._began = Path(order["log"]), -1.0
         self._place, self._pattern, self._seen = self._progress()
         self.told: list[float] = []
         lifeline, self._cord = os.pipe()
@@ -80,7 +80,10 @@ class _Rank:
             return self.log, re.compile(rest), 0.0
         place = Path(self.order["workdir"], rest if kind == "file" else self.order["env"]["BFTRAINER_PROGRESS"])
         with suppress(OSError):
-            return place, None, place.stat().st_mtime_ns
+            seen = place.stat().st_mtime_ns
+            with suppress(ValueError, IndexError):
+                self._began = float(place.read_text().split()[0])
+            return place, None, seen
         return place, None, 0.0
 
     @property
@@ -100,7 +103,7 @@ class _Rank:
             self._cord = -1
 
     def report(self) -> list[float] | None:
-        """Work done, work saved (-1 if that is unknown) and the time of it; None if there is nothing new."""
+        """Work done, work saved, the time of it, and the work it began with, as `Progressed`; None: nothing is new."""
         if self._place is None:
             return None
         found: list[float] = []
@@ -119,8 +122,8 @@ class _Rank:
         if not found or found == self.told or not all(0 <= each < math.inf for each in found):
             return None
         self.told = found
-        is_ours = self.order["progress"] == "reported" and len(found) == 3
-        return found if is_ours else [found[0], -1.0, time.time()]
+        is_ours = self.order["progress"] == "reported" and len(found) == 4
+        return found if is_ours else [found[0], -1.0, time.time(), self._began]
 
     def tail(self) -> str:
         """The last lines of its log, if it failed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from bftrainer.errors import InvalidTaskError
@@ -124,14 +125,20 @@ class Controller:
         """Close the books, after the last step; tasks whose curves were learnt have them from now on."""
         self.time_s += _STEP_S
         self._measure()
-        learned = [name for name, life in self.tasks.items() if life.task.learned]
+        known = [life for life in self.tasks.values() if life.task.learned and (life.is_measured or life.done)]
+        learned = [name for life in known for name in life.books]
         found = self.measured()
         self.allocator.respecify({name: found[name].scaling for name in learned})
         self.allocator.end(self.time_s, reason)
 
     def measured(self) -> dict[str, TaskSpec]:
-        """Tasks with the curves and costs that were measured."""
-        return {name: life.measured_spec(self._noise) for name, life in self.tasks.items()}
+        """Tasks of the allocator with curves and costs that were measured; where too little was, with average rates."""
+        found = {}
+        for life in self.tasks.values():
+            for name in life.books:
+                spec = replace(life.measured_spec(self._noise), name=name)
+                found[name] = spec if life.is_measured else self.allocator.on_average(spec)
+        return found
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -147,7 +154,10 @@ class Controller:
             case RankExited():
                 self._rank_exited(event)
             case Progressed():
-                behind = self.tasks[event.task].report(event, self.epoch_s)
+                life = self.tasks[event.task]
+                is_first, behind = life.began is None, life.report(event, self.epoch_s)
+                if is_first and life.began:
+                    self._say(f"{event.task} goes on from {life.began:g}, which was done before.")
                 if behind > 1e-9 * max(1.0, event.saved):
                     self._say(f"{event.task} went on from {event.work:g}, {behind:g} before its last checkpoint.")
             case Submitted():
@@ -202,10 +212,11 @@ class Controller:
         if generation.failed is not None and not generation.lost:
             self._failed(life, generation.failed)
         elif life.saved >= life.task.spec.work or not (asked or generation.lost):
-            life.status, life.work = TaskStatus.DONE, life.task.spec.work
-            life.nodes.clear()
-            self._completed.append(life.name)
-            self._say(f"{life.name} is done.")
+            total = life.task.spec.work
+            life.work = total if life.work > total * (1.0 - 1e-9) else life.work
+            self._withdraw(life, TaskStatus.DONE)
+            said = "" if life.work == total else f", and has reported {life.work:,.6g} of its work of {total:,.6g}"
+            self._say(f"{life.name} is done{said}.")
 
     def _failed(self, life: TaskLife, why: str) -> None:
         """Let a task try again after a while, or park it."""
@@ -226,13 +237,16 @@ class Controller:
         self.pool.forget_demand()
         if was is TaskStatus.ACTIVE:
             self._measure_task(life)
-            if self.allocator.withdraw(life.name, life.work):
-                self._completed.append(life.name)
+            if self.allocator.withdraw(life.books[-1], life.done):
+                self._completed.append(life.books[-1])
 
     def _submit(self, event: Submitted) -> None:
+        """Add a task; a parked one is tried again, from its checkpoint, as it is defined now."""
+        taken = {name for life in self.tasks.values() for name in life.books}
         try:
             task = live_task(Path(event.file), 1, event.table)
-            if task.name in self.tasks:
+            parked = self.tasks.get(task.name)
+            if task.name in taken and (parked is None or parked.status is not TaskStatus.PARKED):
                 raise InvalidTaskError(f"{event.file}, task {task.name}: Expected a new name, it is here already.")
         except InvalidTaskError as fault:
             self._say(f"Not added: {fault}")
@@ -241,7 +255,13 @@ class Controller:
             most = f"more than the {self.pool.limits.max_nodes} that this harvest takes"
             self._say(f"{task.name} waits: it needs {task.spec.min_nodes} nodes, {most}.")
         due_s = max(self.time_s, task.spec.submitted_after_s(self.start_ns))
-        self.tasks[task.name] = TaskLife(replace(task, spec=replace(task.spec, submit_s=due_s, submit_ns=None)))
+        life = TaskLife(replace(task, spec=replace(task.spec, submit_s=due_s, submit_ns=None)), books=(task.name,))
+        if parked is not None:
+            book = next(name for number in count(2) if (name := f"{task.name} ({number})") not in taken)
+            life.books, life.generations = (*parked.books, book), parked.generations
+            life.work, life.saved, life.seen, life.changes = parked.work, parked.saved, parked.seen, parked.changes
+            self._say(f"{task.name} is tried again.")
+        self.tasks[task.name] = life
 
     def _remove(self, name: str) -> None:
         life = self.tasks.get(name)
@@ -260,7 +280,7 @@ class Controller:
                 life.task = replace(life.task, spec=replace(life.task.spec, submit_s=self.time_s))
                 self._submitted.append(life)
                 if life.task.learned:
-                    self.allocator.curves.learn(life.name)
+                    self.allocator.curves.learn(life.books[-1])
 
     def _measure(self) -> None:
         """Let the books have what tasks have done, and those whose curves are learnt what they have shown."""
@@ -270,14 +290,19 @@ class Controller:
     def _measure_task(self, life: TaskLife) -> None:
         if life.status is TaskStatus.WAITING:
             return
-        count, work, seconds = life.measure()
-        self.allocator.measured[life.name] = life.work, life.rate
+        book, (nodes, work, seconds) = life.books[-1], life.measure()
+        self.allocator.measured[book] = life.done, life.rate
+        if life.began and not life.is_over:
+            self.allocator.amend(book, life.task.spec.work - life.began)
         if work > 0:
-            self.allocator.curves.measured(self.allocator.number_of(life.name), life.task.spec, count, work, seconds)
+            number = self.allocator.number_of(book)
+            self.allocator.curves.measured(number, self.allocator.state.specs[number], nodes, work, seconds)
 
     def _decide(self) -> bool:
         """Tell the allocator, and take over what it decided; whether there was anything to tell."""
-        events = [Event.submission(self.time_s, life.task.spec) for life in self._submitted]
+        events = [
+            Event.submission(self.time_s, replace(life.task.spec, name=life.books[-1])) for life in self._submitted
+        ]
         joined = self.pool.joined(self.time_s)
         told = (Event.completion, self._completed), (Event.leave, self.pool.left), (Event.join, joined)
         events += [make(self.time_s, *names) for make, names in told if names]
@@ -287,12 +312,13 @@ class Controller:
         decision = self.allocator.on_event(*events)
         for life in self._submitted:
             life.status = TaskStatus.ACTIVE
-        for name, (count, charges) in self.allocator.charges.items():
-            self.tasks[name].decided(self.time_s, self.epoch_s, count, charges)
+        lives = {life.books[-1]: life for life in self.tasks.values()}
+        for name, (nodes_now, charges) in self.allocator.charges.items():
+            lives[name].decided(self.time_s, self.epoch_s, nodes_now, charges)
         for name, nodes in decision.removed.items():
-            self.tasks[name].nodes.difference_update(nodes)
+            lives[name].nodes.difference_update(nodes)
         for name, nodes in decision.added.items():
-            self.tasks[name].nodes.update(nodes)
+            lives[name].nodes.update(nodes)
         self.pool.forget_demand()
         return True
 

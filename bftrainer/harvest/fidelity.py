@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bftrainer.errors import RunDirectoryError
 from bftrainer.files.directories import result_directory
 from bftrainer.harvest.harvest_directory import MEASURED, NODE_LOG, read_status
+from bftrainer.harvest.live_allocator import LEAST_WORK
 from bftrainer.harvest.session import SETTINGS
 from bftrainer.runs import ReplayConfig, run_replay, write_run
 from bftrainer.runs.finished import read_run, read_summary
 
 _FIGURES = ("work_done", "used_node_s", "rescales", "preemptions", "decisions", "tasks_completed", "makespan_s")
+_AVERAGE = "the replay has it do in each second of a node what it did on average"
 
 
 def harvest_inputs(directory: Path) -> dict[str, Any]:
@@ -23,9 +26,12 @@ def harvest_inputs(directory: Path) -> dict[str, Any]:
     Raises
     ------
     RunDirectoryError
-        If the directory has no finished harvest.
+        If the directory has no finished harvest, or one that never had a node.
     """
-    settings = read_summary(directory)["settings"]
+    summary = read_summary(directory)
+    if not summary["nodes_total"]:
+        raise RunDirectoryError(f"{directory}: Expected a harvest that held nodes to replay, found one that held none.")
+    settings = summary["settings"]
     given = {name: settings[name] for name in SETTINGS if settings.get(name) is not None and name != "profile_noise"}
     return given | {"node_log": directory / NODE_LOG, "tasks": directory / MEASURED}
 
@@ -58,7 +64,8 @@ def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
     -------
     dict
         ``figures``: by name, what was predicted and what was measured; ``tasks``: the same of each task's work,
-        node-seconds and completion; ``reasons``: what happened that a replay does not know of.
+        node-seconds and completion; ``unmeasured``: tasks whose rate is an average; ``reasons``: what happened that a
+        replay does not know of.
 
     Raises
     ------
@@ -66,7 +73,9 @@ def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
         If one cannot be read.
     """
     real, predicted = read_run(harvest), read_run(replayed)
-    figures = {name: (predicted.summary.get(name), real.summary.get(name)) for name in _FIGURES}
+    figures = {name: tuple(map(_number, (predicted.summary.get(name), real.summary.get(name)))) for name in _FIGURES}
+    status = read_status(harvest)["tasks"]
+    unmeasured = [name for each in status if not each.get("measured", True) for name in each["books"]]
     columns = ("work_done", "node_s", "rescales", "preemptions", "completed_s")
     places = {name: place for place, name in enumerate(predicted.tasks["name"])}
     tasks = {
@@ -77,19 +86,20 @@ def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
         for place, name in enumerate(real.tasks["name"])
         if name in places
     }
-    return {"figures": figures, "tasks": tasks, "reasons": _reasons(harvest)}
+    return {"figures": figures, "tasks": tasks, "unmeasured": unmeasured, "reasons": _reasons(status, unmeasured)}
 
 
 def _number(value: Any) -> float | None:
-    return None if np.isnan(value) else float(value)
+    """A figure; work of a task that has done none is none."""
+    return None if value is None or np.isnan(value) else 0.0 if 0 < value <= 2 * LEAST_WORK else float(value)
 
 
-def _reasons(harvest: Path) -> list[str]:
+def _reasons(status: Sequence[Mapping[str, Any]], unmeasured: Sequence[str]) -> list[str]:
     """What a harvest met that its replay does not."""
-    status = read_status(harvest)
-    found = [f"{each['task']}: {each['why']}" for each in status["tasks"] if each["failures"]]
-    found += [f"{each['task']} is {each['status']}" for each in status["tasks"] if each["status"] != "done"]
-    more = sum(each["generation"] for each in status["tasks"])
+    found = [f"{name} was not seen to train for long enough to measure it; {_AVERAGE}" for name in unmeasured]
+    found += [f"{each['task']}: {each['why']}" for each in status if each["failures"]]
+    found += [f"{each['task']} is {each['status']}" for each in status if each["status"] != "done"]
+    more = sum(each["generation"] for each in status)
     return [*found, f"ranks were started in {more} generations; a replay rescales at decisions alone"]
 
 
@@ -103,9 +113,11 @@ def fidelity_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """Rows of a table: figure, predicted, measured, apart."""
     named = {name.replace("_", " "): pair for name, pair in found["figures"].items()}
     for task, figures in found["tasks"].items():
-        named |= {f"{task}: {name.replace('_', ' ')}": pair for name, pair in figures.items()}
+        mark = f"{task} (not measured)" if task in found["unmeasured"] else task
+        named |= {f"{mark}: {name.replace('_', ' ')}": pair for name, pair in figures.items()}
     rows = []
-    for name, pair in named.items():
+    for figure, pair in named.items():
+        name = figure.replace("completed", "ended")  # as those do that are parked or removed
         texts = ["-" if value is None else f"{value:,.6g}" for value in pair]
         share = distance(pair)
         rows.append((name, *texts, "-" if share is None else f"{100 * share:+.1f} %"))

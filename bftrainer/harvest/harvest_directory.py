@@ -37,6 +37,7 @@ from bftrainer.harvest.live_allocator import result_of, result_table
 from bftrainer.harvest.status_page import status_page
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
+from bftrainer.replay.allocator_settings import Status
 from bftrainer.runs import ReplayConfig, RunResult, write_run
 from bftrainer.runs.result import Timings
 from bftrainer.tasksets import write_task_set
@@ -195,6 +196,9 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
     recording = allocator.recorder.recording
     end_ns = controller.start_ns + round(recording.end_s * NS_PER_S)
     times, nodes, idle = zip(*allocator.transitions, strict=True) if allocator.transitions else ((), (), ())
+    ended = sorted(f"{life.name} ({life.status})" for life in controller.tasks.values() if life.ends_short)
+    held = "nodes are idle here while carriers held them."
+    short = f"tasks completed include those that ended with the work that they had done: {', '.join(ended)}."
     log = NodeLog(
         tuple(allocator.node_names),
         controller.start_ns,
@@ -202,14 +206,19 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
         controller.start_ns + np.round(np.array(times, dtype=np.float64) * NS_PER_S).astype(np.int64),
         np.array(nodes, dtype=np.int32),
         np.array(idle, dtype=np.bool_),
-        {"source": "harvest", "notes": ["nodes are idle here while carriers held them."]},
+        {"source": "harvest", "notes": [held, *([short] if ended else [])]},
     )
     write_node_log(directory / NODE_LOG, log)
     write_task_set(directory / TASKS, allocator.state.specs)
-    write_task_set(directory / MEASURED, [*controller.measured().values()])
+    measured, state = controller.measured(), allocator.state
+    active = zip(state.specs, state.status.tolist(), strict=True)
+    same = [replace(measured[spec.name], work=spec.work) for spec, status in active if status != Status.FAILED]
+    write_task_set(directory / MEASURED, same)
     curves = allocator.curves
     seen = sum(bool(learner.seen) for learner in curves.learners.values())
     learned = {"learned_tasks": seen, "learned_probes": curves.probes, "learned_error": None}
+    if seen < len(curves.learners):
+        learned["return_on_investment"] = None  # of promises by curves of which nobody knew anything
     paths: dict[str, Any] = {"node_log": directory / NODE_LOG, "tasks": directory / TASKS}
     return RunResult(
         config=replace(config, **paths),

@@ -56,13 +56,17 @@ class RankExited:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """Work that a task has done, and of that what is in its checkpoint; `time_s` since the Unix epoch."""
+    """Work that a task has done, and of that what is in its checkpoint; `time_s` since the Unix epoch.
+
+    `began` is the work that its generation began with; it and `saved` are -1 where that is unknown.
+    """
 
     task: str
     generation: int
     work: float
     saved: float
     time_s: float
+    began: float = -1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.state import NO_NODES
 from solvers.problem import DecidedBy, Held, StopReason
 
-_LEAST_WORK = 1e-9
+LEAST_WORK = 1e-9
+"""Work of a task that has done none."""
 
 
 class MeasuredCurves(LearnedCurves):
@@ -89,6 +90,7 @@ class LiveAllocator(Allocator):
         self.result: solvers.SolveResult | None = None
         self.charges: dict[str, tuple[int, tuple[Charge, ...]]] = {}
         self.transitions: list[tuple[float, int, bool]] = []
+        self._held_node_s: dict[str, float] = {}
         self._applied: tuple[Effects, ReplayState] | None = None
         self._moves: Moves | None = None
 
@@ -133,6 +135,9 @@ class LiveAllocator(Allocator):
     ) -> Effects:
         """Book what was measured; a node that leaves costs what the task is seen to lose, and nothing at once."""
         self.state = self._as_measured(time_s)
+        for number, count in zip(self.state.active.tolist(), self.state.counts.tolist(), strict=True):
+            name, node_s = self.state.specs[number].name, count * (time_s - self.state.time_s)
+            self._held_node_s[name] = self._held_node_s.get(name, 0.0) + node_s
         effects = super().apply(time_s, joined, left, completed)
         costs = dict(zip(effects.tasks.tolist(), effects.preemption_cost.tolist(), strict=True))
         back = np.array([costs.get(task, 0.0) for task in self.state.active.tolist()])
@@ -160,6 +165,9 @@ class LiveAllocator(Allocator):
             done, speed = self.measured.get(state.specs[number].name, (0.0, 0.0))
             gained = done - state.progress.item(slot)
             speed = speed if speed > 0 and state.counts[slot] else rate.item(slot)
+            learner = self.curves.learners.get(number)
+            if learner is not None and not learner.seen:
+                speed = 0.0  # what it could have done instead is not known
             if elapsed_s > 0:
                 rate[slot] = max(speed, gained / elapsed_s)
                 pending[slot] = max(0.0, rate[slot] * elapsed_s - gained)  # rounding aside it is
@@ -175,12 +183,26 @@ class LiveAllocator(Allocator):
         """Number of a task."""
         return self._task_number[name]
 
+    def on_average(self, spec: TaskSpec) -> TaskSpec:
+        """A task with the work that it has done in each second of a node, on average over all counts, as its rate."""
+        held_node_s, done = self._held_node_s.get(spec.name, 0.0), self.measured.get(spec.name, (0.0, 0.0))[0]
+        if not held_node_s:
+            return spec
+        scaling = ScalingCurve.linear(max(done, LEAST_WORK) / held_node_s, spec.max_nodes)
+        return replace(spec, scaling=scaling, grow_cost_s=0.0, shrink_cost_s=0.0)
+
+    def amend(self, name: str, work: float) -> None:
+        """Let a task have another amount of work to do."""
+        number = self._task_number[name]
+        if self.state.specs[number].work != max(work, LEAST_WORK):
+            spec = replace(self.state.specs[number], work=max(work, LEAST_WORK))
+            self.state = self.state.respecified({number: spec})
+
     def withdraw(self, name: str, done: float) -> bool:
         """Let a task's work end with what it has done; whether it is active, and is now to be reported complete."""
         number = self._task_number[name]
+        self.amend(name, done)
         if self.state.status[number] == Status.ACTIVE:
-            spec = replace(self.state.specs[number], work=max(done, _LEAST_WORK))
-            self.state = self.state.respecified({number: spec})
             return True
         if self.state.status[number] == Status.WAITING:
             self.state = self.state.given_up((number,))[0]

@@ -190,6 +190,8 @@ def read_live_tasks(path: Path, *, begun: bool = False) -> tuple[LiveTask, ...]:
 def with_measured(tasks: Sequence[LiveTask], path: Path) -> tuple[LiveTask, ...]:
     """Tasks with the curves and costs that the tasks of these names have in a task set.
 
+    A straight line over several counts is an average, of a task that was not measured, and is not taken.
+
     Raises
     ------
     InvalidTaskError
@@ -198,8 +200,8 @@ def with_measured(tasks: Sequence[LiveTask], path: Path) -> tuple[LiveTask, ...]
     known = {spec.name: spec for spec in read_task_set(path).tasks}
     made = []
     for task in tasks:
-        if task.name in known:
-            spec = known[task.name]
+        spec = known.get(task.name)
+        if spec is not None and (len(spec.scaling.nodes) > 2 or spec.max_nodes == 1):
             curve = {"nodes": list(spec.scaling.nodes), "throughput": list(spec.scaling.throughput)}
             costs = {name: getattr(spec, name) for name in ("grow_cost_s", "shrink_cost_s")}
             task = live_task(Path(task.workdir, path.name), 1, {**task.table, **costs, "scaling": curve})

@@ -70,7 +70,7 @@ class MalleableTraining:
         self._secret = environ.get("BFTRAINER_SECRET", "").encode()
         self._peers: list[socket.socket] = []
         self._asked = self._agreed = False
-        self._saved, self._saved_s, self._told_s = 0.0, time.monotonic(), 0.0
+        self._began, self._saved, self._saved_s, self._told_s = 0.0, 0.0, time.monotonic(), 0.0
 
     def __enter__(self) -> MalleableTraining:
         """Go on from the last checkpoint, if there is one."""
@@ -81,7 +81,7 @@ class MalleableTraining:
             steps, work = (found[-1] / "done").read_text().split()
             self.steps, self.work = int(steps), float(work)
             self._load(found[-1] / "state")
-        self._saved = self.work
+        self._began = self._saved = self.work
         self._tell()
         return self
 
@@ -150,7 +150,7 @@ class MalleableTraining:
         self._told_s = time.monotonic()
         with suppress(OSError):  # it is told again soon
             new = Path(f"{self._progress}.new")
-            new.write_text(f"{self.work!r} {self._saved!r} {time.time()!r}\n")
+            new.write_text(f"{self.work!r} {self._saved!r} {time.time()!r} {self._began!r}\n")
             new.replace(self._progress)
 
     def mean(self, values: Any) -> Any:

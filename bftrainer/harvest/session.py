@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -40,6 +40,7 @@ from bftrainer.harvest.harvest_events import (
 )
 from bftrainer.harvest.live_tasks import LiveTask
 from bftrainer.harvest.status_page import status_of, status_page
+from bftrainer.harvest.task_life import TaskStatus
 from bftrainer.objectives import get_objective
 from bftrainer.runs import ReplayConfig, RunResult
 
@@ -107,7 +108,7 @@ class HarvestSession:
                     events.append(request)
                 elif path not in refused:
                     refused.add(path)
-                    self._tell(request)
+                    self.tell(request)
             if not stopping and (self.interrupted() or self.now_s >= self.until_s or engine.is_over):
                 stopping = True
                 events.append(Asked("stop"))
@@ -128,6 +129,18 @@ class HarvestSession:
         write_harvest(result, self.directory)
         self._write_status(reason)
         return result
+
+    @property
+    def statuses(self) -> Counter[str]:
+        """How many tasks stand where."""
+        return Counter(str(life.status) for life in self.controller.tasks.values())
+
+    @property
+    def outcome(self) -> str:
+        """How many tasks are done, and what became of others."""
+        found = self.statuses
+        others = "".join(f", {found[each]} {each}" for each in ("parked", "removed") if found[each])
+        return f"{found['done']} of {found.total()} tasks done{others}"
 
     @property
     def now_s(self) -> float:
@@ -166,12 +179,13 @@ class HarvestSession:
                 case StopRank():
                     engine.stop(effect)
                 case Note():
-                    self._tell(effect.text)
+                    self.tell(effect.text)
                 case HarvestEnded():
                     reason = effect.reason
         return reason
 
-    def _tell(self, text: str) -> None:
+    def tell(self, text: str) -> None:
+        """Tell people something, now and in the status."""
         self._notes.append(text)
         self.say(text)
 
@@ -228,7 +242,17 @@ def opened_session(
     stays = header["stays"] if header else limits.stays
     controller = controller_of(config, start_ns, replace(limits, stays=stays))
     reason = journal.replay(controller) if header else None
-    new = [Submitted(str(file.resolve()), task.table) for task in tasks if task.name not in controller.tasks]
+    session, new = HarvestSession(directory, journal, controller, config, **more), []
+    for task in tasks:
+        life = controller.tasks.get(task.name)
+        known = {} if life is None else life.task.table
+        if life is None or life.status is TaskStatus.PARKED:
+            new.append(Submitted(str(file.resolve()), task.table))
+            if life is None and header:
+                session.tell(f"{task.name} joins.")
+        elif new_keys := [key for key in sorted({**known, **task.table}) if known.get(key) != task.table.get(key)]:
+            here = f"{', '.join(new_keys)} in {file} {'is' if len(new_keys) == 1 else 'are'} not heard"
+            session.tell(f"{task.name} stays as it was added: {here}.")
     added = any(isinstance(event, Submitted) for _, event in requests(directory))
     if added or new or not all(life.is_over for life in controller.tasks.values()):
         reason = None
@@ -238,7 +262,7 @@ def opened_session(
         restarted = [Restarted(limits.stays)]
         controller.step(controller.time_s, restarted)
         journal.add(controller, (), restarted)
-    return HarvestSession(directory, journal, controller, config, **more), [*new], reason
+    return session, [*new], reason
 
 
 SETTINGS: tuple[str, ...] = (

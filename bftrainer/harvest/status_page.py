@@ -39,6 +39,8 @@ def status_of(controller: Controller) -> dict[str, Any]:
                 "generation": life.generations,
                 "failures": life.failures,
                 "why": life.why,
+                "books": life.books,
+                "measured": life.is_measured,
             }
             for life in lives
         ],

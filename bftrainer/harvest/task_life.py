@@ -128,6 +128,10 @@ class TaskLife:
         Those that were decided, and not disturbed by crashes.
     generations, failures : int
         How many there were; failures since there was progress.
+    began : float or None
+        Work that its first report began with, which is none of this harvest's; None before its first report.
+    books : tuple of str
+        Names by which the allocator has it: another one each time that it is tried again.
     """
 
     task: LiveTask
@@ -142,6 +146,8 @@ class TaskLife:
     failed_at: float = -1.0
     retry_s: float = 0.0
     why: str = ""
+    began: float | None = None
+    books: tuple[str, ...] = ()
     seen: dict[int, tuple[float, float]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     _open: _OpenChange | None = None
@@ -150,6 +156,21 @@ class TaskLife:
     def name(self) -> str:
         """Its name."""
         return self.task.name
+
+    @property
+    def done(self) -> float:
+        """Work that was reported, beyond what it began with."""
+        return 0.0 if self.began is None else max(0.0, self.work - self.began)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it was seen to train for long enough to tell how fast it is."""
+        return any(work > 0 for work, _ in self.seen.values())
+
+    @property
+    def ends_short(self) -> bool:
+        """Whether it ended with less work than it was to do, as far as it has reported that."""
+        return self.is_over and (self.status is not TaskStatus.DONE or self.work < self.task.spec.work)
 
     @property
     def is_over(self) -> bool:
@@ -161,6 +182,10 @@ class TaskLife:
         generation, behind = self.current, 0.0
         if generation is None or event.generation != generation.number:
             return 0.0
+        if self.began is None:
+            self.began = min(event.work, event.began if event.began >= 0 else self.work)
+            if self._open is not None:
+                self._open.work = self.began
         if generation.first is None:
             generation.first = generation.measured = event
             behind = max(0.0, self.saved - event.work)
@@ -223,7 +248,7 @@ class TaskLife:
             learner.level = float(logs[0] - _SLOPE * np.log(counts[0]))
             curve = learner.curve(probing=False)
         else:
-            known = np.array(sorted({*spec.scaling.nodes[1:], *counts}))
+            known = np.array(sorted({1, *spec.scaling.nodes[1:], *counts}))
             rates = spec.scaling.values(known)
             factors = np.interp(np.log(known), np.log(counts), logs - np.log(spec.rates[counts].clip(_LEAST_RATE)))
             curve = ScalingCurve((0, *known.tolist()), (0.0, *(rates * np.exp(factors)).tolist()))

@@ -166,6 +166,8 @@ def format_value(value: float | None, unit: Unit) -> str:
     ('0.00 %', '2.6 d', '120 µs')
     >>> format_value(None, "W"), format_value(17308566170.0, "work"), format_value(9598018.9, "node_s")
     ('-', '1.731e+10', '2,666 node-hours')
+    >>> format_value(90000.0, "work"), format_value(1.2, "node_s")
+    ('90,000', '0.00033 node-hours')
     """
     if value is None:
         return "-"
@@ -176,12 +178,13 @@ def format_value(value: float | None, unit: Unit) -> str:
     if unit == "nodes":
         return f"{value:,.1f}"
     if unit == "node_s":
-        return f"{value / 3600:,.0f} node-hours"
+        hours = round(value / 3600, 6)
+        return f"{hours:,.0f} node-hours" if abs(hours) >= 10 or not hours else f"{hours:.2g} node-hours"
     if unit in _SCALES:
         size, name = scale(value, unit)
         amount = value / size
         return f"{amount:,.0f} {name}" if abs(amount) >= 1000 else f"{amount:.3g} {name}"
-    return f"{value:.4g}"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e6 else f"{value:.4g}"
 
 
 def scale(value: float, unit: Unit) -> tuple[float, str]:

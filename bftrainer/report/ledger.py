@@ -132,10 +132,9 @@ def learned_in_words(summary: Mapping[str, Any]) -> str | None:
         return None
     errors = [summary.get("learned_error"), summary.get("learned_error_used")]
     used, mean = (format_value(each, "share") for each in reversed(errors))
-    return (
-        f"curves of {tasks:,} of {summary['tasks_total']:,} tasks, in {summary['learned_probes']:,} probes; "
-        f"error at the end {used} where tasks ran, {mean} over all counts"
-    )
+    text = f"curves of {tasks:,} of {summary['tasks_total']:,} tasks, in {summary['learned_probes']:,} probes"
+    is_known = errors != [None, None]  # what curves truly are, which nobody knows of real tasks
+    return f"{text}; error at the end {used} where tasks ran, {mean} over all counts" if is_known else text
 
 
 def bounds_in_words(summary: Mapping[str, Any]) -> str | None:

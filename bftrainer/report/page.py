@@ -268,7 +268,7 @@ def _fragment_facts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> 
             f"{lead}{f['fragments']:,} idle intervals, {format_value(f['fragment_mean_s'], 's')} long on average, "
             f"median {format_value(f['fragment_median_s'], 's')}; "
             f"{format_value(f['fragment_under_600_s_share'], 'share')} are shorter than 10 minutes. Of the "
-            f"log as a whole, not of the window alone, {f['node_hours']:,.0f} node-hours were idle."
+            f"log as a whole, not of the window alone, {format_value(3600 * f['node_hours'], 'node_s')} were idle."
         )
     return list(dict.fromkeys(found))
 

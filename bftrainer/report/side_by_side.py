@@ -32,6 +32,8 @@ from bftrainer.report.glossary import (
 )
 from bftrainer.report.intervals import Estimate, estimate
 
+_LEAST_SHARE = 0.01
+"""Differences to smaller shares are told in points alone."""
 _SAME_WINDOW = 0.01
 """Share by which windows of one start may differ in length: runs of so many events end when tasks do."""
 
@@ -83,8 +85,9 @@ def _unlike(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     if unit_of(base) != unit_of(other):
         found.append(f"another unit ({unit_of(other)}, not {unit_of(base)})")
     is_long = abs(base["window_s"] - other["window_s"]) <= _SAME_WINDOW * base["window_s"]
+    is_long = is_long or base.get("engine") == "live"  # a harvest, whose replay ends when its tasks do
     if base["window_start"] != other["window_start"] or not is_long:
-        ours, theirs = (f"{each['window_start'][:16]} to {each['window_end'][:16]}" for each in (other, base))
+        ours, theirs = (f"{each['window_start'][:19]} to {each['window_end'][:19]}" for each in (other, base))
         found.append(f"another window ({ours}, not {theirs})")
     return found
 
@@ -103,7 +106,8 @@ def _rows(found: RunComparison, comparable: Sequence[bool]) -> list[dict[str, An
             base, change = found.figures[key][0], found.differences[key][place]
             if place and comparable[place] and value is not None and base is not None:
                 cell["change"] = _signed(value - base, term.unit).replace("%", "points")
-                cell["share"] = "" if change is None else _signed(change, "share")
+                tiny = term.unit == "share" and abs(base) < _LEAST_SHARE
+                cell["share"] = "" if change is None or (tiny and change) else _signed(change, "share")
                 is_gain = (value - base) * term.better
                 plain = cell["share"] == _signed(0.0, "share") or not is_gain
                 cell["tone"] = "" if plain else "better" if is_gain > 0 else "worse"

@@ -50,7 +50,7 @@ def rank(order):
 @pytest.mark.parametrize(
     ("progress", "file", "text", "found"),
     [
-        ("reported", "progress", "7.0 5.0 99.0\n", [7.0, 5.0, 99.0]),
+        ("reported", "progress", "7.0 5.0 99.0 2.0\n", [7.0, 5.0, 99.0, 2.0]),
         ("file:steps", "steps", "7 0.25 0.5", [7.0, -1.0]),
         ("file:steps", "steps", "nan", None),
         ("file:steps", "steps", "inf", None),
@@ -67,6 +67,17 @@ def test_what_ranks_report(rank, tmp_path, monkeypatch, progress, file, text, fo
     made = rank(progress)
     (tmp_path / file).write_text(text)
     assert (made.report() or [])[: len(found or "123")] == (found or [])
+
+
+def test_what_a_file_said_before_is_where_a_rank_begins(rank, tmp_path):
+    """If it is a number."""
+    (tmp_path / "steps").write_text("11160 of 12000")
+    made = rank("file:steps")
+    assert made.report() is None
+    (tmp_path / "new").write_text("11200")
+    (tmp_path / "new").replace(tmp_path / "steps")
+    found = made.report()
+    assert (found[0], found[-1]) == (11200.0, 11160.0)
 
 
 SCRIPT = """

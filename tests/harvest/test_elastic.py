@@ -27,7 +27,8 @@ while not done.exists():
     time.sleep(0.05)
     if rank == "0":
         work += 1
-        state.write_text(str(work))
+        (place / "new").write_text(str(work))
+        (place / "new").replace(state)  # others that start may read it just now
         if work >= float(os.environ["BFTRAINER_WORK"]):
             done.touch()
 """

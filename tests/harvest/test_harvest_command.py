@@ -96,7 +96,7 @@ def test_a_task_that_always_crashes_is_parked(call, here, tasks):
     file = tasks(("a", 25, json.dumps([sys.executable, "-c", "raise SystemExit('no data')"])))
     (here / file).write_text((here / file).read_text() + "max_failures = 1\n")
     done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
-    assert (done.status, done.out) == (1, "h: 0 of 1 tasks done\n")
+    assert (done.status, done.out) == (1, "h: 0 of 1 tasks done, 1 parked\n")
     assert_matches(r"^Error: a is parked: status 1: no data$", done.err.splitlines()[-1])
 
 

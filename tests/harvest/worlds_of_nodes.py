@@ -68,9 +68,9 @@ def kinds(effects):
     return [(short[type(each)], getattr(each, "node", None) or getattr(each, "nodes", None)) for each in effects]
 
 
-def progress(task, generation, work, saved, time_s):
+def progress(task, generation, work, saved, time_s, began=-1.0):
     """A report at a time of the world."""
-    return Progressed(task, generation, work, saved, START_NS / 1e9 + time_s)
+    return Progressed(task, generation, work, saved, START_NS / 1e9 + time_s, began)
 
 
 def exits(made, time_s, task, generation, *nodes, status=0, tail=""):

@@ -102,7 +102,7 @@ def test_several_runs_are_compared(runs):
     ("figures", "reason"),
     [
         ({"nodes_total": 9}, "another machine (9 nodes, not 512)"),
-        ({"window_start": "2021-01-01T00:00:00Z"}, "another window (2021-01-01T00:00 to "),
+        ({"window_start": "2021-01-01T00:00:00Z"}, "another window (2021-01-01T00:00:00 to "),
         ({"node_log_notes": ["the lowest-numbered free gpus of each node"]}, "another unit (gpus, not nodes)"),
     ],
 )
@@ -111,6 +111,15 @@ def test_what_cannot_be_compared_gets_no_percentages(runs, figures, reason):
     found = side_by_side([runs[0], changed(runs[0], **figures)])
     assert reason in found.apart[0]
     assert {(cell["change"], cell["share"]) for row in found.rows for cell in row["cells"]} == {("", "")}
+
+
+def test_a_replay_is_compared_with_its_harvest(runs):
+    """It ends when its tasks do, and a harvest when nodes are given back; differences to almost 0 are in points."""
+    real = changed(runs[0], engine="live", window_s=2.0 * runs[0].summary["window_s"], occupancy=0.001)
+    found = side_by_side([real, changed(runs[0], occupancy=0.1)])
+    assert found.apart == ()
+    (cell,) = (row["cells"][1] for row in found.rows if row["label"] == "occupancy")
+    assert (cell["change"], cell["share"], cell["tone"]) == ("+9.90 points", "", "better")
 
 
 def test_differences_by_hand(runs):

@@ -192,14 +192,11 @@ def _harvested(
         again = "" if dry_run else "; its results are written again"
         tell(f"Note: The harvest in {directory} is over ({reason}){again}.")
         result = session.finish(reason)
-    lives = session.controller.tasks.values()
-    parked = [life for life in lives if life.status == "parked"]
+    parked = [life for life in session.controller.tasks.values() if life.status == "parked"]
     for life in parked:
         tell(f"Error: {life.name} is parked: {life.why}")
-    done = sum(life.status == "done" for life in lives)
-    said = f"{directory}: {done} of {len(lives)} tasks done"
-    said = "Nothing was started or written." if dry_run else said
-    click.echo(json.dumps(result.summary(), indent=2) if as_json else said)
+    said = "Nothing was started or written." if dry_run else f"{directory}: {session.outcome}"
+    click.echo(json.dumps(result.summary() | {"tasks": session.statuses}, indent=2) if as_json else said)
     return bool(parked)
 
 

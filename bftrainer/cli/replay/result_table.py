@@ -115,7 +115,7 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
     (
         "idle nodes",
         "eq_nodes",
-        lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {s['idle_node_s'] / 3600:,.0f} node-hours",
+        lambda s: f"{s['eq_nodes'] or 0:,.1f} on average, {format_value(s['idle_node_s'], 'node_s')}",
     ),
     (ASSUMED, "", lambda s: None if (found := assumption(s)) is None else found.note),
     ("occupancy", "occupancy", lambda s: format_value(s["occupancy"], "share")),

@@ -1,0 +1,165 @@
+"""What the figures of a harvest say: what was reported, by whom, and what was not measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+
+import pytest
+
+from bftrainer.harvest.harvest_events import CarrierLost, Submitted
+from tests.cli.conftest import assert_matches, call, check_refusal, here
+from tests.harvest.worlds_of_nodes import carried, controller, exits, progress, run_on, table
+
+__all__ = ["call", "here"]
+
+SCRIPT = """
+import sys
+import time
+from bftrainer.harvest import training
+total = float(sys.argv[1]) if sys.argv[1:] else None
+with training(lambda path: path.touch(), lambda path: None, total=total) as run:
+    for step in run:
+        time.sleep(0.01)
+        run.report(1)
+"""
+TASK = '[[task]]\nname = "{}"\nmin_nodes = 1\nmax_nodes = 2\nwork = {}\ncommand = {}\n'
+
+
+@pytest.fixture
+def harvested(call, here):
+    """A function that harvests tasks of a name, an amount of work and a command on a node, in a directory."""
+    (here / "train.py").write_text(SCRIPT)
+
+    def harvest(directory, *rows, options=()):
+        texts = [TASK.format(name, work, json.dumps([sys.executable, *words])) for name, work, *words in rows]
+        (here / "live.toml").write_text("schema = 1\n" + "".join(texts))
+        return call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", directory, *options)
+
+    return harvest
+
+
+def tasks_of(path):
+    """Tables of a task set by name."""
+    return {each["name"]: each for each in tomllib.loads(path.read_text())["task"]}
+
+
+def test_work_is_what_was_reported(call, here, harvested):
+    """A script that ends by itself is done, with what it has reported, all of it or not; that is said and audited."""
+    short, silent = ("short", 25, "train.py", "10"), ("silent", 5000, "-c", "pass")
+    run = harvested("h", short, silent, options=["--json"])
+    assert (run.status, run.json["tasks"]) == (0, {"done": 2})
+    assert run.json["work_done"] == pytest.approx(10.0, abs=1e-6)
+    assert "short is done, and has reported 10 of its work of 25.\n" in run.err
+    assert "silent is done, and has reported 0 of its work of 5,000.\n" in run.err
+    assert tasks_of(here / "h" / "tasks.toml")["short"]["work"] == 10.0
+    assert_matches("include those that ended .*: short .done., silent .done.", run.json["node_log_notes"][-1])
+    assert call("audit", "h").status == 0
+
+
+def test_what_was_not_measured_is_said_to_be_so(call, here, harvested):
+    """A task of less than a second is replayed at what it did on average, with a mark; what it may teach is nothing."""
+    harvested("h", ("a", 5, "train.py"))
+    found = tasks_of(here / "h" / "measured.toml")["a"]
+    assert found["scaling"]["nodes"] == [0, 2]
+    assert found["scaling"]["throughput"][1] != 2.0
+    predicted = call("replay", "--from-harvest", "h", "--no-baseline", "-o", "predicted")
+    assert_matches(r"a \(not measured\): work done +5 +5 +\+0\.0 %", predicted.out)
+    assert_matches(r"Besides: a was not seen to train for long enough", predicted.out)
+    again = harvested("again", ("a", 5, "train.py"), options=["--measured", "h/measured.toml", "--json"])
+    assert again.json["learned_probes"] == 0
+    assert again.json["return_on_investment"] is None
+
+
+def test_parked_and_removed_tasks_are_not_done(call, here, harvested):
+    """Nor do they wait for more in what a replay reads: their work ends where they did."""
+    bad = ("-c", "raise SystemExit('no data')")
+    done = harvested("h", ("a", 25, *bad), ("b", 25, "-c", "pass"), options=["--for", "20s"])
+    assert (done.status, done.out) == (1, "h: 1 of 2 tasks done, 1 parked\n")
+    sleeping = "c", 2000, "-c", "import time; time.sleep(60)"
+    assert harvested("g", sleeping, options=["--for", "0.6s"]).out == "g: 0 of 1 tasks done\n"
+    call("harvest", "remove", "g", "c")
+    assert harvested("g", sleeping).out == "g: 0 of 1 tasks done, 1 removed\n"
+    for name in ("tasks", "measured"):
+        assert tasks_of(here / "g" / f"{name}.toml")["c"]["work"] < 1.0
+    predicted = call("replay", "--from-harvest", "g", "--no-baseline", "-o", "predicted")
+    assert_matches(r"c \(not measured\): work done +0 +0 +-", predicted.out)
+
+
+def test_a_task_that_is_removed_before_its_turn(call, here, harvested):
+    """Was never there, for a replay and for the audit."""
+    rows, once = [(name, 2000, "-c", "import time; time.sleep(60)") for name in "ab"], ["--max-tasks", "1"]
+    harvested("h", *rows, options=[*once, "--for", "0.6s"])
+    call("harvest", "remove", "h", "b")
+    assert harvested("h", *rows, options=[*once, "--for", "0.6s"]).out == "h: 0 of 2 tasks done, 1 removed\n"
+    assert list(tasks_of(here / "h" / "measured.toml")) == ["a"]
+    audited = call("audit", "h")
+    assert audited.status == 0, audited.out
+
+
+def test_a_parked_task_is_tried_again(call, here, harvested):
+    """By the same command, as the file has it then, from its checkpoint; the books have both attempts."""
+    assert harvested("h", ("a", 9, "-c", "raise SystemExit(3)")).out == "h: 0 of 1 tasks done, 1 parked\n"
+    again = harvested("h", ("a", 9, "train.py"))
+    assert (again.status, again.out) == (0, "h: 1 of 1 tasks done\n")
+    assert "a is tried again.\n" in again.err
+    assert list(tasks_of(here / "h" / "tasks.toml")) == ["a", "a (2)"]
+    assert "is over (finished)" in harvested("h", ("a", 9, "train.py")).err
+    assert call("audit", "h").status == 0
+
+
+def test_what_an_edited_file_changes_is_said(harvested):
+    """A task stays as it was when it was added; what is not heard is named."""
+    harvested("h", ("a", 9, "train.py"))
+    again = harvested("h", ("a", 7, "train.py"), ("b", 5, "train.py"))
+    assert "a stays as it was added: work in live.toml is not heard.\n" in again.err
+    assert "b joins.\n" in again.err
+    assert again.out == "h: 2 of 2 tasks done\n"
+
+
+def test_what_was_done_before_is_no_work_of_this_harvest(call, here, harvested):
+    """A checkpoint of another harvest is where a task begins: only what comes after it is booked, and to be done."""
+    harvested("first", ("a", 9, "train.py"))
+    text = TASK.format("a", 20, json.dumps([sys.executable, "train.py"])) + 'checkpoint_dir = "first/checkpoints/a"\n'
+    (here / "more.toml").write_text(f"schema = 1\n{text}")
+    run = call("harvest", "run", "more.toml", "--max-nodes", 1, "-o", "second", "--json")
+    assert run.json["work_done"] == 11.0
+    assert "a goes on from 9, which was done before.\n" in run.err
+    assert tasks_of(here / "second" / "tasks.toml")["a"]["work"] == 11.0
+    assert call("audit", "second").status == 0
+
+
+def test_where_a_task_begins_costs_nothing():
+    """Neither is what was done before booked when a task starts late, nor counts it against the cost of its start."""
+    made = controller()
+    carried(made, 1.0, "n1")
+    made.step(70.0, [progress("a", 1, 5000.0, 5000.0, 4.0, 5000.0), progress("a", 1, 11000.0, 5000.0, 64.0, 5000.0)])
+    exits(made, 71.0, "a", 1, "n1")
+    assert made.measured()["a"].grow_cost_s == pytest.approx(3.0, abs=0.1)
+    made.finish("finished")
+    (task,) = made.allocator.recorder.recording.tasks
+    assert (task.work_done, task.spec.work) == (6000.0, 6000.0)
+
+
+def test_an_attempt_begins_where_the_last_one_ended():
+    """Where a script does not say where it goes on from, what an earlier attempt has reported does."""
+    made = controller(table(max_failures=1), stays=True)
+    carried(made, 1.0, "n1")
+    made.step(9.0, [progress("a", 1, 400.0, 400.0, 8.0)])
+    exits(made, 9.5, "a", 1, "n1", status=1)
+    assert made.tasks["a"].status == "parked"
+    made.step(10.0, [CarrierLost("n1", "c-n1"), Submitted("tasks.toml", table())])
+    assert run_on(carried(made, 11.0, "n1")) == [("n1", "a", 2, 0, 1)]
+    made.step(20.0, [progress("a", 2, 700.0, 700.0, 19.0)])
+    made.finish("interrupted")
+    tasks = made.allocator.recorder.recording.tasks
+    assert [(task.spec.name, task.work_done) for task in tasks] == [("a", 400.0), ("a (2)", 300.0)]
+
+
+def test_nothing_was_held(call, harvested):
+    """There is nothing to replay then, which is said."""
+    harvested("h", ("a", 9, "train.py"), options=["--offer-after", "1h", "--for", "0.2s"])
+    refused = call("replay", "--from-harvest", "h", "-o", "predicted")
+    check_refusal(refused)
+    assert_matches("h: Expected a harvest that held nodes to replay, found one that held none", refused.err)
