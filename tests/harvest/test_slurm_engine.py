@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -103,6 +104,27 @@ def test_nothing_comes_while_somebody_waits(made, toy, monkeypatch):
     os.kill(toy.pid("3"), signal.SIGCONT)
     assert heard(made, CarrierLost) == CarrierLost("n2", "3")
     until_idle(made, "n1", "n2", "n3")
+
+
+def test_carriers_leave_for_jobs_that_slurm_lets_wait(made, toy):
+    """One that came when carriers left, and waits for nodes, gets them once; Slurm is asked only then."""
+    made.request(("n1", "n2", "n3"))
+    assert {heard(made, CarrierUp).node for _ in "123"} == {"n1", "n2", "n3"}
+    assert not any("PD" in each for each in toy.asked())
+    toy.put("nodes", "n1 down", "n2 idle", "n3 idle")
+    rows = ("90|1|{0}|Resources", "91|1|{0}|Dependency", "92|1|{1}|Resources", "93|9|{0}|Priority", "94|1|{2}|None")
+    now_s = int(time.time())
+    toy.put("waiting", *(row.format(now_s - 5, now_s - 500, now_s + 500) for row in rows))
+    os.kill(toy.pid("2"), signal.SIGTERM)
+    lost = [heard(made, CarrierLost), heard(made, CarrierLost)]
+    assert CarrierLost("n1", "2") in lost
+    until_idle(made, "n2", "n3")
+    assert len(toy.jobs()) == 1
+    toy.put("waiting", "nonsense")
+    os.kill(toy.pid(*toy.jobs()), signal.SIGTERM)
+    until(lambda: made.poll(0.05) is not None and made.said)
+    expected = "squeue: Expected jobs and the nodes they need, got 'nonsense'."
+    assert made.said == [f"{expected} Going on with the nodes that are held."]
 
 
 def test_the_key_is_seen_by_nobody(made, toy, tmp_path):

@@ -23,6 +23,7 @@ sinfo*)
         grep -q "^$node .* RUNNING" jobs/* 2> /dev/null && state="allocated+$state"
         echo "$node $state $state"
     done < nodes ;;
+squeue*" -t PD "*) [ ! -e waiting ] || cat waiting ;;
 squeue*)
     for job in $(ls jobs); do
         read -r node title state < "jobs/$job" || continue
@@ -82,7 +83,7 @@ class ToySlurm:
         self.put("nodes", *(f"{node} idle" for node in nodes.split()))
 
     def put(self, name, *lines):
-        """Write a file that commands look at: `nodes`, `sbatch.fails`, `pending`, `ending`, `deaf` and others."""
+        """Write a file that commands look at: `nodes`, `sbatch.fails`, `pending`, `waiting`, `deaf` and others."""
         new = self.here / "new"
         new.write_text("\n".join(lines) + "\n")
         new.replace(self.here / name)

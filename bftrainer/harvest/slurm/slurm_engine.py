@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import CarrierError, PollError
-from bftrainer.files.writing import replacing
 from bftrainer.harvest.agent import KEY
 from bftrainer.harvest.carrier_hub import CarrierHub
 from bftrainer.harvest.harvest_events import (
@@ -29,10 +28,11 @@ from bftrainer.harvest.harvest_events import (
 )
 from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import SlurmPoll
-from bftrainer.harvest.slurm.slurm_jobs import ENDING, LONGEST_WAIT_S, MINUTE_S, CarrierJobs, CarrierPartition
+from bftrainer.harvest.slurm.slurm_jobs import ENDING, LONGEST_WAIT_S, MINUTE_S, CarrierJobs, CarrierPartition, job_name
+from bftrainer.harvest.slurm.waiting_jobs import WaitingJobs
 from bftrainer.schedulers.busy_records import BusyKind
 
-NAME, LOG, _SCRIPT = "carriers.name", "carriers.log", "carrier-*.sh"
+LOG, _SCRIPT = "carriers.log", "carrier-*.sh"
 _TICK_S, _SLACK_S, _LAST_S = 0.2, 5.0, 60.0
 """What a carrier may take to end beyond the grace time."""
 _SETTLE_S = 3.0
@@ -112,8 +112,9 @@ class SlurmCarriers:
         self._every_s, self._say = every_s, say
         # Ranks end before Slurm kills them.
         self._grace_s = max(1.0, partition.grace_s - 1.0)
-        self._jobs = CarrierJobs(partition.name, _name(directory), directory / LOG, hold_s)
+        self._jobs = CarrierJobs(partition.name, job_name(directory), directory / LOG, hold_s)
         self._carriers: dict[str, _Carrier] = {}
+        self._others = WaitingJobs(partition.above)
         self._seen = SlurmPoll(partition.name, lambda number, _: number in self._carriers)
         if former := self._ended():
             self._say(f"Carriers of an earlier controller have ended: {', '.join(former)}.")
@@ -214,7 +215,7 @@ class SlurmCarriers:
                 self._ask(_ignored, partial(self._jobs.cancel, event.carrier, signal="TERM"))
         elif isinstance(event, CarrierLeaving):
             self._tested |= is_test
-            self._leaves(carrier, taken=not (is_test or carrier.released))
+            self._leaves(carrier, taken=carrier.taken or not (is_test or carrier.released))
         elif not carrier.leaving:
             self._leaves(carrier, taken=True)
             carrier.up = False
@@ -230,6 +231,8 @@ class SlurmCarriers:
         carrier.leaving, carrier.taken = True, taken
         carrier.until_s = min(carrier.until_s, time.monotonic() + self._grace_s + _SLACK_S)
         self._idle.discard(carrier.node)
+        if taken:
+            self._others.begin()
         for number, other in self._carriers.items() if taken else ():
             if not (other.up or other.leaving):
                 self._withdraw(number, other)
@@ -252,6 +255,7 @@ class SlurmCarriers:
         self._idle.discard(node)
         if carrier.taken:
             self._settled_s = time.monotonic() + _SETTLE_S
+            self._due_s = min(self._due_s, self._settled_s)
         if number == self._test:
             self._test, waiting, self._waiting = None, self._waiting, []
             if self._tested:
@@ -262,15 +266,15 @@ class SlurmCarriers:
 
     # --- what Slurm says ---------------------------------------------------------------------------------------------
 
-    def _look(self) -> tuple[Pool, dict[str, str]]:
-        return self._seen(), self._jobs.listed()
+    def _look(self) -> tuple[Pool, dict[str, str], dict[str, int]]:
+        return self._seen(), self._jobs.listed(), self._others.listed()
 
-    def _looked(self, future: Future[tuple[Pool, dict[str, str]]]) -> list[HarvestEvent]:
+    def _looked(self, future: Future[tuple[Pool, dict[str, str], dict[str, int]]]) -> list[HarvestEvent]:
         """Compare with what is known what Slurm says of nodes and of carriers."""
         now_s = time.monotonic()
         self._due_s = min(self._due_s, now_s + self._every_s)
         try:
-            pool, listed = future.result()
+            pool, listed, waiting = future.result()
         except PollError as fault:
             self._complain(f"{fault} Going on with the nodes that are held.")
             return []
@@ -296,11 +300,20 @@ class SlurmCarriers:
                 self.release(carrier.node, number)
         idle = {node for node, cause in pool.items() if cause is None}
         idle -= {carrier.node for carrier in self._carriers.values() if carrier.leaving}
+        if not self._is_contended:
+            self._make_room(waiting, len(idle - {carrier.node for carrier in self._carriers.values()}))
         if self._is_contended or now_s < self._refused_until_s:
             idle &= {carrier.node for carrier in self._carriers.values()}
         came, went = sorted(idle - self._idle), sorted(self._idle - idle)
         self._idle = idle
         return [*events, PoolChanged(tuple(came), tuple(went))] if came or went else events
+
+    def _make_room(self, waiting: dict[str, int], free: int) -> None:
+        """Have carriers leave for jobs that wait though Slurm has none leave for them."""
+        held = [number for number, each in self._carriers.items() if each.up and not (each.leaving or each.released)]
+        for number in held[: self._others.owed(waiting, free, len(held))]:
+            self._carriers[number].taken = True
+            self.release(self._carriers[number].node, number)
 
     def _vanished(self, number: str, carrier: _Carrier) -> list[HarvestEvent]:
         """A job is gone; if its carrier still talks to us, its node has lost touch with Slurm: it is sent away."""
@@ -379,12 +392,3 @@ def _ignored(future: Future[None]) -> list[HarvestEvent]:
     if not isinstance(fault := future.exception(), PollError | None):
         raise fault
     return []
-
-
-def _name(directory: Path) -> str:
-    """Name of this harvest's jobs, which no others have."""
-    path = directory / NAME
-    if not path.exists():
-        with replacing(path) as stream:
-            stream.write(f"bftrainer-{secrets.token_hex(8)}\n".encode())
-    return path.read_text().strip()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterable
@@ -16,11 +17,13 @@ from pathlib import Path
 
 from bftrainer.errors import PollError, SettingsError
 from bftrainer.files.opening import one_line
+from bftrainer.files.writing import replacing
 from bftrainer.harvest.harvest_events import PoolChanged
 from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import answer
 from bftrainer.schedulers.clock import duration_s
 
+NAME = "carriers.name"
 MINUTE_S = 60
 LONGEST_WAIT_S = 120
 """A carrier that has not begun after so long is taken back."""
@@ -40,11 +43,14 @@ class CarrierPartition:
         Seconds between SIGTERM and SIGKILL for a job that makes room.
     objection : str
         Why its jobs may not make room for others; empty if they do.
+    above : tuple of str
+        Partitions whose jobs they make room for.
     """
 
     name: str
     grace_s: int
     objection: str
+    above: tuple[str, ...] = ()
 
 
 def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> CarrierPartition:
@@ -82,7 +88,8 @@ def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> Carri
         raise SettingsError(f"partition {name}: Expected one whose jobs make room, but {objection} (see --i-know).")
     if os.geteuid() == 0 and not knows:
         raise SettingsError("Expected a user other than root, as all tasks would run as root (see --i-know).")
-    return CarrierPartition(name, grace_s, objection)
+    tiers = dict(zip(names, (_number(each, "PriorityTier", 1) for each in partitions), strict=True))
+    return CarrierPartition(name, grace_s, objection, tuple(each for each in names if tiers[each] > tiers[name]))
 
 
 def _number(partition: dict[str, str], name: str, usual: int) -> int:
@@ -192,6 +199,15 @@ class CarrierJobs:
         """End some of them, or send a signal to their steps; a `PollError` if Slurm refuses."""
         if numbers:
             answer(["scancel", "-u", str(os.geteuid()), "-n", self.name, *(["-s", signal] if signal else []), *numbers])
+
+
+def job_name(directory: Path) -> str:
+    """Name of a harvest's jobs, which no others have: it is drawn once, and kept in the harvest's directory."""
+    path = directory / NAME
+    if not path.exists():
+        with replacing(path) as stream:
+            stream.write(f"bftrainer-{secrets.token_hex(8)}\n".encode())
+    return path.read_text().strip()
 
 
 class PolledPool:
