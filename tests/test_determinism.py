@@ -143,6 +143,7 @@ def digests(found: dict[str, str]) -> dict[str, str]:
     return {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in found.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", PLACES)
 def test_the_same_everywhere(place, tmp_path):
     """Neither hash seed, time zone, locale, number of workers nor the core makes a difference."""

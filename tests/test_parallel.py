@@ -251,6 +251,7 @@ class Summed:
         return int(self.values.sum()) + number, self.values.flags.writeable, type(owner)
 
 
+@pytest.mark.long
 def test_processes_share_the_arrays_of_their_work():
     """They map one copy, which none can write; nothing is left of it, as its file has no name."""
     found = dict(as_ready(Summed(np.arange(100_000)), [0, 1, 2], 2))
@@ -268,6 +269,7 @@ def test_no_room_for_what_is_shared(monkeypatch):
         list(as_ready(odd, [1, 3], 2))
 
 
+@pytest.mark.long
 def test_a_server_of_others_is_left_alone():
     """Where one is at work already, with an environment of its own, processes are started without it, as before."""
     pool = ProcessPoolExecutor(1, get_context("forkserver"))
@@ -278,6 +280,7 @@ def test_a_server_of_others_is_left_alone():
     forkserver._forkserver._stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("chunk", [1, 3])
 def test_results_come_in_order(workers, chunk):
@@ -289,6 +292,7 @@ def test_results_come_in_order(workers, chunk):
     assert list(in_order(odd, [], workers, chunk)) == []
 
 
+@pytest.mark.long
 def test_what_ends_its_process_is_given_up():
     """After three tries, as an error of ours."""
     with pytest.raises(BftrainerError, match="ended abruptly, 3 times"):

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 # Parts of a module that may hold a function.
 HOLDING = (ast.stmt, ast.excepthandler, ast.match_case)
@@ -76,6 +78,7 @@ def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.long
 def test_nothing_grows_too_long():
     """Functions have at most 60 lines with their docstrings, modules 400."""
     for path in SOURCES:
@@ -90,6 +93,7 @@ def commands(path: Path) -> set[str]:
     return {name for name, some in marks.items() if any(".command" in mark or ".group" in mark for mark in some)}
 
 
+@pytest.mark.long
 def test_each_name_means_one_thing():
     """No two public classes or functions of the product have one name, nor two modules, but for commands."""
     kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -124,6 +128,7 @@ def test_what_has_a_plain_name_says_what_it_is_for():
         assert [each.name for each in plain if not each.documented] == [], named(path)
 
 
+@pytest.mark.long
 def test_nothing_is_written_twice():
     """No eight lines in sequence of the product stand in two places, but for imports, and lists of what is offered."""
     apart = "bftrainer/audit/"  # checks by code of its own

@@ -122,6 +122,7 @@ def test_every_package_is_installed():
     assert listed == {*packages(), *FORMER, "bftrainer.data"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("former", "current", "name"),
     [
@@ -147,6 +148,7 @@ def test_former_names_run():
     assert "--batch-size" in subprocess.run(run, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.long
 def test_examples_in_docstrings():
     """Examples in docstrings do what they show."""
     shown = [name for name in modules() if ">>> " in inspect.getsource(importlib.import_module(name))]

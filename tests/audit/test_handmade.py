@@ -181,6 +181,7 @@ def test_a_directory_without_a_run_is_not_auditable(tmp_path):
         audit(tmp_path)
 
 
+@pytest.mark.long
 def test_nothing_of_ours_is_imported(run):
     """The audit of a run, in a process of its own, loads no other part of the package, and none imports it."""
     folder = run.write()

@@ -75,6 +75,7 @@ def test_holes_too_short_are_not_worth_it():
     assert "most is lost to" in found["sentence"]
 
 
+@pytest.mark.long
 def test_holes_for_small_models_only():
     """Holes of ten minutes are enough for models that start in seconds, not for those that start in minutes."""
     found = assessment_of(AssessPlan(machine(600, 2400, days=14)))
@@ -172,6 +173,7 @@ def test_empty_days_that_do_not_decide():
     assert assessment_of(AssessPlan(log))["verdict"] == "worth it"
 
 
+@pytest.mark.long
 def test_a_short_log_gets_no_verdict():
     """Six days do not show a week; who thinks otherwise lowers the bound, and gets one from days."""
     log = machine(3600, 3600, days=6)

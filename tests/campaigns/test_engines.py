@@ -45,6 +45,7 @@ def fragile(item):
     return number
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 def test_all_items_are_computed(workers):
     """Each once, by its index."""
@@ -59,6 +60,7 @@ def idle_time(path):
     return int(log.row_arrays().node.sum())
 
 
+@pytest.mark.long
 def test_processes_read_nothing_again():
     """What this process has read is there in all others."""
     shared_readers.cache_clear()
@@ -68,6 +70,7 @@ def test_processes_read_nothing_again():
     assert set(found.values()) == {int(log.row_arrays().node.sum())}
 
 
+@pytest.mark.long
 def test_processes_use_one_thread_each(monkeypatch):
     """And what the environment says is as before, set or not."""
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
@@ -86,6 +89,7 @@ def test_lost_workers_are_replaced(tmp_path):
     assert all(found[number] == number for number in range(8) if number != 5)
 
 
+@pytest.mark.long
 def test_items_are_not_forgotten_when_all_processes_end():
     """Processes that end between two items take none of those that wait with them."""
     found = []
@@ -154,6 +158,7 @@ def test_another_server_is_no_scheduler():
         thread.join(10.0)
 
 
+@pytest.mark.long
 def test_a_program_ends_where_no_scheduler_is():
     """One line each and nothing else, also when the program ends: what was to connect leaves no traceback behind."""
     addresses = ["tcp://127.0.0.1:9", "nonsense", "foo://x"]

@@ -92,6 +92,7 @@ def test_stretches_lie_within_what_is_replayed():
     assert math.inf in foretold(empty, [task()], 60.0, 120.0).completion_s
 
 
+@pytest.mark.long
 def test_generated_stretches():
     """Equal seeds give equal forecasts, others others; workers do not matter."""
     log = SupercomputerModel(nodes=32).generate(np.random.default_rng(0), (0, 20 * 86_400 * NS))

@@ -53,6 +53,7 @@ def few(monkeypatch):
     monkeypatch.setattr(module, "_LEVELS", {name: (name, of, of) for name, of in levels.items()})
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few")
 def test_cells_are_means_over_windows_and_differences_are_paired(log, tmp_path):
     """Computed again from the sweep's table: means of the windows' U, and of the quotients of runs in one window."""
@@ -85,6 +86,7 @@ def test_cells_are_means_over_windows_and_differences_are_paired(log, tmp_path):
     assert fmean(at.mean for (key, *_), at in cells.items() if key == "max_tasks") > 0.5
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few")
 def test_a_resumed_evaluation_replays_nothing_and_writes_the_same(log, tmp_path, monkeypatch):
     """Without its page it is whole again after `--resume`; elsewhere it has the same bytes; else it is refused."""

@@ -211,6 +211,7 @@ def test_a_broken_run_is_not_passed_over(spec, tmp_path):
         swept(spec, tmp_path / "out", resume=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_log_that_changes_meanwhile_is_refused(tmp_path, workers):
     """Points that are not done yet fail, in one line: a run is kept under what its files were when the sweep began."""
@@ -230,6 +231,7 @@ def test_a_log_that_changes_meanwhile_is_refused(tmp_path, workers):
     assert all(re.fullmatch(said, str(point.error)) for point in result.failed)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("default")
 def test_every_engine_gives_the_same_table(spec, tmp_path):
     """One process, two, and a Dask cluster: bit for bit."""

@@ -19,6 +19,7 @@ def test_trials(name, seed):
     trial(name, seed)
 
 
+@pytest.mark.long
 @pytest.mark.no_cover
 def test_a_trial():
     """One of them, which takes little: an import that is killed, of two files that belong together."""

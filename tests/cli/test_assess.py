@@ -104,6 +104,7 @@ def test_gpus_of_shared_nodes(call, here):
     assert any("A node here is one gpu" in text for text in found["caveats"])
 
 
+@pytest.mark.long
 def test_the_page_speaks_of_money_with_a_price_alone(call, log, here, found, here_alone):
     """A column of net values stands there with a price, and no empty one without."""
     del here_alone
@@ -154,6 +155,7 @@ def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypa
     assert summary(here / "parted") == summary(found)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("found", "here_alone")
 def test_results_are_replaced_on_demand(call, log, here):
     """Not without --force, and never other files."""

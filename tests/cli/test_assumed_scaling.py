@@ -114,6 +114,7 @@ def test_compare(call):
     assert runs[1]["assumed_scaling"].startswith("linear from 1 work/s")
 
 
+@pytest.mark.long
 def test_page(call, two):
     """The page says it on top, on the cards and in the words; of several runs, in their columns."""
     call("report", "assumed", "-o", "one.html")

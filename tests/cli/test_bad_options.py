@@ -96,6 +96,7 @@ def test_unknown_solver(refused):
     assert "got 'zzz'." in refused(*words, solver=None)
 
 
+@pytest.mark.long
 def test_options_end_to_end(here):
     """The same through the installed commands."""
     before = contents(here)

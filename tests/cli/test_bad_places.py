@@ -45,6 +45,7 @@ def test_read_only_directory(refused, here):
     assert "Permission denied" in refused("--output-dir", "locked/results")
 
 
+@pytest.mark.long
 @pytest.mark.no_cover
 def test_disk_full(here):
     """When the disk fills while results are written, an earlier result stays intact and no litter remains."""
@@ -63,6 +64,7 @@ def test_disk_full(here):
         assert contents(here) == before
 
 
+@pytest.mark.long
 def test_stdout_full(here):
     """A full disk behind standard output is one line, and the results stand."""
     with open("/dev/full", "w") as full:
@@ -71,6 +73,7 @@ def test_stdout_full(here):
     assert {path.name for path in (here / "sample-1-itrOut").iterdir()} == RESULTS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [1, 2])
 def test_closed_streams(here, number):
     """Without standard output or error there is nothing to complain about: the results stand, and hold no prints."""
@@ -82,6 +85,7 @@ def test_closed_streams(here, number):
     assert (results / "step-logs.csv").read_text().count("\n") == 6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "encoding"), [("ergebnis-ü", "ascii"), (os.fsdecode(b"\xff"), "utf-8")])
 def test_names_that_cannot_be_printed(here, name, encoding):
     """A name that standard output cannot spell, or that is no text at all, is printed by its codes."""

@@ -159,6 +159,7 @@ def answers(tmp_path_factory):
     return dict(zip((line for line, _ in CALLS), json.loads(done.stdout), strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("line", "extra"), CALLS, ids=[line for line, _ in CALLS])
 def test_each_command(answers, line, extra):
     """It does its work, or names the extra and how to install it in one line, with status 2."""

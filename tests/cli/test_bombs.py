@@ -108,6 +108,7 @@ print(json.dumps([status, int(most.split()[1]) / 1024, sum(os.times()[:2])]))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_bomb_is_refused(bomb, tmp_path):
     """One line that names the file, status 2, less than 300 MiB, and nothing left behind."""

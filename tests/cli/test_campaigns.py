@@ -89,6 +89,7 @@ def test_advise(call, here):
     assert json.dumps(found) == json.dumps(call("advise", *world, "--json").json)
 
 
+@pytest.mark.long
 def test_pages(call, here, monkeypatch):
     """Each command makes one, tells where it is, and replaces it on demand alone; --json prints what it did before.
 

@@ -187,6 +187,7 @@ def test_a_law_that_holds_for_nothing(call, here, rows, said):
 # --- solvers, completion -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_solvers_as_text(call):
     """Each registered solver is one line, with what it can; the last line says which core is in use."""
     lines = call("solvers").out.splitlines()

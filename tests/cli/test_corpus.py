@@ -16,6 +16,7 @@ from tests.tiny import contents
 ENTRIES = corpus()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("entry", ENTRIES, ids=[entry["about"] for entry in ENTRIES])
 def test_corpus(call: Call, here: Path, entry: dict[str, object]) -> None:
     """Status and message are those of the table, and a refusal leaves nothing behind."""

@@ -100,6 +100,7 @@ def inputs(call, here, kept):
     shutil.copytree(here, kept)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("path", "command"), [each for each in ALL if each.values[0][0] not in PARSED])
 def test_examples_of_help_run(path, command, call, here, inputs, monkeypatch):
     """On small files of the names that it has, the example of each command does its work."""
@@ -198,6 +199,7 @@ def test_json_of_what_was_made(call, here):
     assert call("runs", "clean", "--json").json == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("there", [True, False])
 def test_pages_open_in_a_browser(call, here, inputs, monkeypatch, there):
     """`--open` shows the page that was made, by its full address; without a browser it says so and is no failure."""

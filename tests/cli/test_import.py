@@ -108,6 +108,7 @@ def test_existing_files_are_spared(call, files):
     assert call("import", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet", "--force").status == 0
 
 
+@pytest.mark.long
 def test_bytes_are_deterministic(files):
     """The same command gives the same bytes, in another process and with other hashes."""
     words = ("import", "slurm", "sacct.txt", *WINDOW, "-o", "idle.parquet", "--force")

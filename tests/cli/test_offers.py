@@ -44,6 +44,7 @@ def test_offer_after_is_the_same_everywhere(call, here):
     assert call("audit", "r1-itrOut").status == 0
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("log")
 def test_notes_travel(call, here):
     """What was trimmed, assumed and not checked stands in the summary, the table and the page."""

@@ -65,6 +65,7 @@ def test_inputs_are_kept(call, here, command, place):
     assert contents(here) == before
 
 
+@pytest.mark.long
 def test_results_are_kept(call, here):
     """A page takes the place of no file of the run that it shows; one in the run's directory can be made anew."""
     assert (

@@ -13,6 +13,7 @@ from tests.zeus.server.support import in_folder, listening
 pytest.importorskip("sklearn")
 
 
+@pytest.mark.long
 def test_batch_sizes_are_tried_and_one_is_chosen(call, here):
     """Each run has its line; the second one tries another batch size; nothing is left behind."""
     before = sorted(here.iterdir())

@@ -48,6 +48,7 @@ def test_sample_runs_take_the_next_free_directory(call, here):
     assert names(here) == before | {"sample-1-itrOut", "sample-2-itrOut"}
 
 
+@pytest.mark.long
 def test_both_programs_run_the_sample_by_default(here):
     """`bftrainer-replay` without arguments replays all of the sample by cbc, optimally; `bftrainer replay` is it."""
     done = spawn("bftrainer-replay", "--no-baseline", "--json", "--max-events", 50, cwd=here)
@@ -361,6 +362,7 @@ def test_interrupt_of_the_comparison_is_partial_too(here):
     assert done.json["work_done"] == 112.0
 
 
+@pytest.mark.long
 def test_second_interrupt_leaves_at_once(here):
     """A second Ctrl-C gives up: nothing is written, exit 130."""
     (here / "stopper.py").write_text(STOPPER.format(presses=2, call=3, signal="SIGINT"))

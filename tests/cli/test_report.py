@@ -81,6 +81,7 @@ def test_compare_for_latex(call):
     assert re.search(r"^useful \(ledger\) \(\\%\) & \$\d\d\.\d\d\$ & \$\d\d\.\d\d\$ \\\\$", done.out, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_report(call, tmp_path):
     """A page that names the run; an existing one stays unless --force."""
     page = tmp_path / "page.html"
@@ -93,6 +94,7 @@ def test_report(call, tmp_path):
     assert "<title>short and long: training on idle nodes</title>" in page.read_text()
 
 
+@pytest.mark.long
 def test_who_decided_is_said_on_every_surface(call, tmp_path):
     """Terminal, page and comparison say how often the solver was asked; a run that did not note it is read as well."""
     done = call("replay", "--solver", "cbc", "--max-events", 60, "--no-baseline", "--output-dir", tmp_path / "cbc")

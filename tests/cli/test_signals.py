@@ -70,6 +70,7 @@ def begun(here, tmp_path):
     return start
 
 
+@pytest.mark.long
 @pytest.mark.no_cover
 @pytest.mark.parametrize("signum", ENDED_BY, ids=lambda signum: signum.name)
 @pytest.mark.parametrize("command", COMMANDS)

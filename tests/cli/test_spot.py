@@ -88,6 +88,7 @@ def test_simulate_a_pair(spot, here):
     assert spot(*words, "--initial-nodes", 16).json["node_hours_held"] == pytest.approx(17 + 13)
 
 
+@pytest.mark.long
 def test_sweep(spot, here):
     """A row per pair of levels, with intervals; files and figure where asked."""
     words = ("sweep", "--days", 0.1, "--repeats", 3, "--preemption-scale", "0.5,2", "--addition-scale", "0,1")

@@ -56,6 +56,7 @@ def test_simulate_as_json(zeus, trace):
     assert len(done.json["inputs"]["train"]["sha256"]) == 64
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["out.json", "out.parquet"])
 def test_output_holds_all_runs(zeus, trace, here, name):
     """The file has the runs of every job and seed; an existing one is replaced by force only."""

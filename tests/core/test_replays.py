@@ -88,6 +88,7 @@ CHOICES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(world=worlds(), changes=CHOICES, most=st.none() | st.integers(0, 20), until=st.none() | st.integers(1, 700))
 def test_small_worlds(world: World, changes: dict[str, object], most: int | None, until: int | None) -> None:
@@ -159,6 +160,7 @@ def test_limits(limits: Limits) -> None:
     assert_alike(found, wanted)
 
 
+@pytest.mark.long
 def test_only_what_pruning_leaves_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a backend, the core decides what pruning decides, and asks for the rest."""
     log, specs = large_world(6, 60, 30, 200)

@@ -149,6 +149,7 @@ def kill_at(monkeypatch, step, when):
 STEPS = ("_seal", "list_written", "_put_in_place", "_exchange", "_retire", "remove_written", "_move_files")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("can_exchange", [True, False])

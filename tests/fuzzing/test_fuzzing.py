@@ -23,6 +23,7 @@ def fuzz(*words: object) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.no_cover
 def test_some_cases(tmp_path):
     """Three hundred cases of all families end as they should."""
@@ -37,6 +38,7 @@ def test_many_cases(tmp_path, seed):
     assert "5,000 cases" in fuzz("--cases", 5000, "--seed", seed, "--keep", tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.no_cover
 def test_commands_work_before_damage():
     """The commands that cases are made of succeed on files that are whole: what they refuse is the damage."""

@@ -53,6 +53,7 @@ def tasks(here):
     return write
 
 
+@pytest.mark.long
 def test_tasks_are_trained_and_the_directory_is_that_of_a_run(call, here, tasks):
     """Two tasks on two nodes, one after the other or side by side; then compare, audit, replay and status read it."""
     run = call("harvest", "run", tasks(("a", 25), ("b", 20)), "--max-nodes", 2, "-o", "h", "--json")

@@ -33,6 +33,7 @@ def tasks(here):
     (here / "live.toml").write_text(f"schema = 1\n[[task]]\n{rows}")
 
 
+@pytest.mark.long
 def test_tasks_are_trained_on_nodes_of_slurm(call, here, toy):
     """Two nodes are held as long as the task lasts, and no job is left; it is a run that the audit accepts."""
     done = call("harvest", "run", "live.toml", *SLURM, "--i-know", "-o", "h", "--json")

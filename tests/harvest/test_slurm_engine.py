@@ -65,6 +65,7 @@ def until_idle(engine, *nodes):
     until(same)
 
 
+@pytest.mark.long
 def test_a_carrier_holds_a_node_and_gives_it_back(made, toy):
     """The first carrier is a test that it hears SIGTERM; then jobs hold nodes, and their numbers are their names."""
     made.request(("n1", "n2"))
@@ -88,6 +89,7 @@ def test_carriers_have_the_limits_of_the_user(made, toy):
     assert resource.prlimit(toy.pid("2"), resource.RLIMIT_FSIZE) == resource.getrlimit(resource.RLIMIT_FSIZE)
 
 
+@pytest.mark.long
 def test_nothing_comes_while_somebody_waits(made, toy, monkeypatch):
     """An ordinary job may need more than the node that is free already: those that have not come yet are taken back."""
     monkeypatch.setattr(slurm_engine, "_SETTLE_S", 0.5)

@@ -63,6 +63,7 @@ def test_how_the_nodes_are_now(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [

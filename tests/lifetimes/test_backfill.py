@@ -54,6 +54,7 @@ def queue_of(log, seed):
     return JobQueue(submit_s, start_s, start_s + length_s, rng.integers(1, 6, 60), 2.0 * length_s)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_the_plan_sees_only_the_past(tmp_path, seed):
     """With another future of the log and of its queue, all decisions until it begins are the same ones."""

@@ -54,6 +54,7 @@ def test_the_oracle_knows_when_nodes_leave(seed, share):
     assert oracle.survival(pool.ages_s, pool, 600.0).tolist() == (found > 600.0).tolist()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "use"),
     [

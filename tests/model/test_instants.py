@@ -7,6 +7,7 @@ from bftrainer.model import instant_ns, iso
 from tests.strategies import EPOCH_NS, instants_ns
 
 
+@pytest.mark.long
 @given(instants_ns)
 def test_instants(time_ns):
     """An instant printed and read again is the same to the nanosecond, with few digits or all."""

@@ -64,6 +64,7 @@ def opened(log):
     return log.nodes, log.start_ns, log.end_ns, rows
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", NODE_LOGS)
 @examples(30)
 @given(frame=matrices())

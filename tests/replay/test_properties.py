@@ -125,6 +125,7 @@ def test_equal_inputs_give_equal_records(world: World):
     ]
 
 
+@pytest.mark.long
 @many
 @given(worlds())
 def test_exact_completions_are_never_later_than_noticed_ones(world: World):

@@ -76,6 +76,7 @@ def distinct(world: World, seed: int) -> World:
     return replace(world, tasks=tuple(map(odd, world.tasks)))
 
 
+@pytest.mark.long
 @given(worlds())
 @examples(300)
 def test_the_heuristic(world):

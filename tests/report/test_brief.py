@@ -111,6 +111,7 @@ def test_a_page_of_briefs_needs_nothing(runs):
     assert not re.search(r'(src|(?<!xlink:)href)="(?!#)', text)
 
 
+@pytest.mark.long
 def test_a_pdf_has_a_side_for_each_run(runs):
     """As many sides as runs, fonts as TrueType, and equal bytes for equal runs."""
     briefs = [brief_of(run) for run in runs]
@@ -135,6 +136,7 @@ def negative(run):
     return changed(run, ledger=ledger)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "odd",
     [

@@ -189,6 +189,7 @@ def test_effects_are_means_over_the_other_factors():
     assert [list(each) for each in lines] == [pytest.approx([10, 20, 30]), pytest.approx([20, 20])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("factors", "failed"),
     [

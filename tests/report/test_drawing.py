@@ -26,6 +26,7 @@ def test_axes_that_are_given_are_used():
     assert figure_of(ax).get_size_inches().tolist() == [3.0, 2.0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_equal_figures_are_equal_bytes(form):
     """Drawn twice, a figure is the same file, which names no version of what drew it; axes stand for their figure."""

@@ -108,6 +108,7 @@ def test_every_kind_of_run_is_shown(browser, address, run, kind):
         )
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_intervals_are_drawn_in_a_second(browser, address, run):
     """Of 10,000 tasks with ten intervals each, by task and by node."""
     opened(browser, address(many_tasks(run, 10_000, 10)))
@@ -135,6 +136,7 @@ def cells(browser, table, column):
     return browser.execute_script(script)
 
 
+@pytest.mark.long
 def test_tables_are_sorted_and_filtered(browser, address, run):
     """A heading sorts up, then down, what is missing last; search and state leave fewer tasks, in the chart too."""
     opened(browser, address(run))
@@ -174,6 +176,7 @@ def test_what_is_chosen_is_chosen_everywhere(browser, address, run):
     assert browser.execute_script(SEEN) == pytest.approx([begin[mine].min(), end[mine].max()], abs=0.01)
 
 
+@pytest.mark.long
 def test_times_are_told_in_the_chosen_clock(browser, address, run):
     """In the site's zone where the log tells it, else in UTC; in the viewer's zone, and from the start."""
     browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
@@ -191,6 +194,7 @@ def test_times_are_told_in_the_chosen_clock(browser, address, run):
     assert texts == ["10 Feb 2021, 00:00", "10 Feb 2021, 09:00", "0:00 h after the start", "9 Feb 2021, 18:00"]
 
 
+@pytest.mark.long
 def test_nothing_moves_where_motion_is_reduced(browser, address, run):
     """Pages scroll smoothly to a section, but not for those who ask for less motion; nothing else is animated."""
     found = []
@@ -215,6 +219,7 @@ def test_without_scripts_brief_and_tables_are_whole(browser, address, run):
     assert browser.execute_script(visible, "noscript p") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_printed_whole(browser, address, run, scheme):
     """On paper all is light, no region is cut, nothing is wider than the sheet, and the screen is as before."""

@@ -57,6 +57,7 @@ def made(runs, reason=""):
     return found
 
 
+@pytest.mark.long
 def test_nothing_comes_from_elsewhere(runs):
     """No element refers to a place outside of the page."""
     found = made(runs[:1])
@@ -154,6 +155,7 @@ def test_partial_runs_are_marked(runs):
     assert "plain is partial:" in made([partial]).text
 
 
+@pytest.mark.long
 def test_a_run_without_completions_says_why_it_has_no_makespan(runs):
     """The makespan stands among the headlines, with the reason in place of its meaning."""
     assert runs[0].summary["makespan_s"] is None
@@ -201,6 +203,7 @@ def test_names_cannot_break_the_page(runs):
     assert json.loads(found.scripts[0])["runs"][0]["name"] == evil
 
 
+@pytest.mark.long
 def test_equal_runs_give_equal_pages(runs):
     """Same files, same bytes."""
     logs = [LogFigures(None)] * 2

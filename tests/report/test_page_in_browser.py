@@ -48,6 +48,7 @@ def browser():
         yield driver
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "size", "scheme"),
     [("plain", WIDE, "light"), ("plain", PHONE, "dark"), ("tuned", WIDE, "dark"), ("both", PHONE, "light")],
@@ -116,6 +117,7 @@ def test_the_theme_follows_the_system_and_the_button(browser, pages):
 PIXELS = "return document.querySelector('#pool-chart canvas').toDataURL()"
 
 
+@pytest.mark.long
 def test_the_keyboard_reaches_everything(browser, pages):
     """From the top, Tab goes to the skip link, the button, every link, chart, tool and table."""
     from selenium.webdriver.common.keys import Keys

@@ -88,6 +88,7 @@ def kinds(run, tuned, places):
 KINDS = ("pool", "gantt", "setting", "bars", "losses", "fragments", "energy")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_fonts_are_truetype(run, tuned, places, kind):
     """Of PDF, fonts are embedded as TrueType, none as type 3, which publishers refuse."""

@@ -77,6 +77,7 @@ def first_frames(journal: Path, count: int, to: Path) -> Path:
     return to
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_run_resumed_from_any_checkpoint_is_the_same(tmp_path: Path, name: str) -> None:
     """Whatever was recorded before comes from the journal, and all that follows is as if nothing had happened."""

@@ -70,6 +70,7 @@ def test_trusted_windows(tmp_path, kind):
     assert min(good, wide) >= 0.95 * (len(SEEDS) - refused)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SELECTED)
 def test_what_is_not_trusted_is_named(tmp_path, kind):
     """A window beyond what is trusted is refused with the numbers; who insists gets them with the figures."""

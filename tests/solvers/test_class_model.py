@@ -145,6 +145,7 @@ def test_runs_of_several_power_limits_are_no_even_use() -> None:
     assert (found.held, found.objective) == (Held.OPTIMAL, pytest.approx(best_by_labels(asked), rel=1e-9))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["dp", "highs"])
 def test_models_are_made_after_pruning_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pruning, with extra rows, and where labels prove the optimum, no classes are made; else they are."""

@@ -100,6 +100,7 @@ def ended(number: int) -> bool:
         os.close(follower)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_outlives_its_solver(way, installed, tmp_path, capfd, monkeypatch):
     """Without a fallback: one line, status 1, and the problem to try again; with one: the fallback's results."""
@@ -206,6 +207,7 @@ def test_what_cannot_be_sent_is_an_error():
         solve(isolated(Own(), "always", lambda *_: ""), PROBLEM, Limits())
 
 
+@pytest.mark.long
 def test_starting_takes_none_of_the_time_limit(monkeypatch):
     """Neither a process that takes long to get ready, nor what that has to start, ends a solve before it has begun."""
     supervised._end_all()

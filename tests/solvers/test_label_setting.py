@@ -95,6 +95,7 @@ def test_all_limits_slack() -> None:
     assert (found.choices.tolist(), found.shortfall, bound) == ([4, 4], 0.0, 40.0)
 
 
+@pytest.mark.long
 def test_a_limit_without_a_price_is_left_out_until_it_binds() -> None:
     """Watts alone have a price here; some of the allocations that are best by watts have too many nodes."""
     left_out = broken = 0

@@ -66,6 +66,7 @@ def test_rows_on_any_problem(name: str, asked: AllocationProblem, prune: bool) -
     assert result.objective == pytest.approx(best, rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.long
 @examples(300)
 @given(asked=allocation_problems(), prune=st.booleans())
 def test_the_dynamic_programme_breaks_ties_as_enumeration_does(asked: AllocationProblem, prune: bool) -> None:

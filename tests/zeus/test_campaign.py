@@ -52,6 +52,7 @@ def test_a_group_is_what_the_simulator_does(trace):
     assert result.history == simulator.simulate_one_alibaba_group(WORDS, group, math.inf, 0.5)
 
 
+@pytest.mark.long
 def test_workers_change_nothing(trace):
     """One process or three: the same results in the same order, all of them counted."""
     simulations = campaign()
@@ -63,6 +64,7 @@ def test_workers_change_nothing(trace):
     assert {result.failure for result in alone} == {None}
 
 
+@pytest.mark.long
 def test_results_without_a_run_travel_too(trace):
     """No recurrences, no runs; also from another process."""
     simulations = [Simulation(PAGES, 0), Simulation(WORDS, 0)]
@@ -75,6 +77,7 @@ def test_neither_does_company(trace):
     assert facts(simulate_all(trace, simulations, workers=1)) == facts(simulate(trace, each) for each in simulations)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_first_bad_input_is_raised(trace, workers):
     """A job that cannot start ends the campaign with its own error, in this process and in others."""
@@ -102,6 +105,7 @@ def policy(folder, body):
     )
 
 
+@pytest.mark.long
 def test_a_policy_that_breaks_is_told(trace, tmp_path, monkeypatch):
     """Whatever a user's policy raises ends its simulation in one line, with the runs until then."""
     policy(tmp_path, "count = 0\ndef predict(self, job):\n    self.count += 1\n    return 8 // (self.count < 2)")
@@ -113,6 +117,7 @@ def test_a_policy_that_breaks_is_told(trace, tmp_path, monkeypatch):
     assert len(one.runs) == len(other.runs) == 1
 
 
+@pytest.mark.long
 def test_a_lost_worker_is_told(trace, tmp_path):
     """A process that dies is an error of ours, in one line, and nothing waits for it for ever."""
     policy(tmp_path, "def predict(self, job):\n    import os\n    os._exit(3)")

@@ -30,6 +30,7 @@ def drawn(trace, folder, simulations, form="svg", fronts=True, force=False):
     return [str(path.relative_to(folder)) for path in plan.draw(trace, simulate_all(trace, simulations))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_two_figures_a_job(trace, tmp_path, form):
     """Each job has its regret and its front, in the format asked for; the same results give the same bytes."""
@@ -44,6 +45,7 @@ def test_two_figures_a_job(trace, tmp_path, form):
     assert contents(tmp_path / "new" / "figures") == before
 
 
+@pytest.mark.long
 def test_what_stands_in_them(trace, tmp_path):
     """A curve for each policy over its seeds, and the front with its optimum, job and seed named."""
     simulations = [
@@ -81,6 +83,7 @@ def test_failures_leave_out_what_they_lack(trace, tmp_path):
     assert drawn(trace, tmp_path / "two", [hopeless]) == []
 
 
+@pytest.mark.long
 def test_what_is_in_the_way(trace, tmp_path):
     """Existing figures and files in the directory's place are refused beforehand."""
     simulations = [Simulation(PAGES, 5)]

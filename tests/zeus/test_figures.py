@@ -172,6 +172,7 @@ def test_without_matplotlib(monkeypatch):
         regret_figure([curve])
 
 
+@pytest.mark.long
 def test_matplotlib_is_imported_late_and_pyplot_never():
     """Importing the module imports no matplotlib; drawing and rendering leave pyplot alone."""
     code = (

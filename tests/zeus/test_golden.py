@@ -52,6 +52,7 @@ def unlike(traces, case):
     return (differs ^ row.parts) | other_end, row
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cases", TINY.values(), ids=TINY)
 def test_traces_made_by_hand(cases):
     """Choices, exceptions, draws and end states are the published ones; energy and time agree to 1e-9; no deviation."""
@@ -60,6 +61,7 @@ def test_traces_made_by_hand(cases):
     assert all(row is None for _, row in found.values())
 
 
+@pytest.mark.long
 def test_traces_made_by_hand_to_the_bit():
     """Energies, times and the costs that policies are told are not only close to the published ones, but equal."""
     entries = 0
@@ -79,6 +81,7 @@ def test_all_cases_made_by_hand_are_compared():
     assert sum(case["error"] is not None for case in cases) == 330
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "count"), [("single_v100", 144), ("alibaba_v100", 366)])
 def test_published_traces(zeus, published_traces, name, count):
     """As on the traces made by hand; each row of the table that is about groups does deviate."""

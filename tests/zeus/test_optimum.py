@@ -82,6 +82,7 @@ def test_limits_from_the_highest_down():
     ]
 
 
+@pytest.mark.long
 @given(sizes=measurements(), eta=ETAS)
 def test_nothing_fixed_is_cheaper_than_the_optimum(sizes, eta):
     """A configuration costs what tuning pays for it if each path comes equally often, the optimum the least of it."""

@@ -87,6 +87,7 @@ def ended(simulate, *arguments):
         return error.history, str(error)
 
 
+@pytest.mark.long
 @every_policy
 @examples(15)
 @given(world=worlds, seed=seeds, beta=betas, jobs=groups)

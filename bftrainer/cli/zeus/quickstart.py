@@ -29,7 +29,10 @@ _HEADINGS = ("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J
 )
 @click.option("--measure", default="model", help="Measure energy by rapl or model; auto: the first that is there.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1, help="Seed of the first run; each later one has the next."
+    "--seed",
+    type=click.IntRange(0, 4_000_000_000),
+    default=1,
+    help="Seed of the first run; each later one has the next.",
 )
 @click.option("--server", metavar="URL", help="Let the batch-size server there decide, not one of this command's own.")
 @click.option("--token-file", metavar="FILE", help="File whose first token is the one to give.")

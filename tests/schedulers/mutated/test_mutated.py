@@ -25,6 +25,7 @@ def test_every_form_is_here():
     assert [name for name, write in ALL.items() if write not in written] == []
 
 
+@pytest.mark.long
 def test_some(tmp_path):
     """A hundred damaged logs: no traceback, the other records kept, and the damage read, counted or refused."""
     assert [text for *_, wrong in cases(100, 1, tmp_path) for text in wrong] == []

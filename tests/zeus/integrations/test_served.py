@@ -76,6 +76,7 @@ def test_a_crash_ends_the_trial(tmp_path):
         assert [row.status for row in client.trials("t-1")] == ["Failed"]
 
 
+@pytest.mark.long
 def test_the_gpus_are_found(tmp_path):
     """Parameters without GPUs get those of this machine, whose energy is measured."""
     with client_of(tmp_path) as client:

@@ -69,6 +69,7 @@ def params(cases):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", params({k: v for k, v in DRIVEN.items() if k not in DEVIATIONS}))
 def test_driven_as_published(case, tmp_path):
     """Histories, exceptions, thresholds, arguments, environment, names of directory and files: all as published."""

@@ -103,6 +103,7 @@ def told(logdir):
     return {log.name: log.read_text().replace(str(logdir), "").splitlines()[:1] for log in logdir.glob("*.log")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("event", ["launching", "printed", "learning", "booked"])
 def test_an_exception_at_every_run(tmp_path, event, uninterrupted, monkeypatch):
     """Interrupted before, during or after each run, or before it is learned from, a job makes the same decisions."""

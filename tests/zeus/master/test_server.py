@@ -50,6 +50,7 @@ def start(folder, client, job=None, recurrences=8, beta=math.inf, **options):
     )
 
 
+@pytest.mark.long
 def test_the_server_decides_as_the_policy_would(tmp_path, client):
     """With one seed, no bound and no failed tries, a server's batch sizes are those of the policy in this process."""
     history = start(tmp_path, client, recurrences=12).drive()

@@ -83,6 +83,7 @@ def sent(client, route, job_id, headers):
     return client.request(method, path, headers=headers, params=params, **body)
 
 
+@pytest.mark.long
 def test_every_route_with_every_role(tmp_path, monkeypatch):
     """A role does what the table says with own and foreign jobs and no more; a route that is not in it has no tests."""
     assert routes_of(monkeypatch) - {("GET", path) for path in OPEN} == set(TABLE)
@@ -227,6 +228,7 @@ def test_the_own_file_is_made_once(tmp_path, monkeypatch):
     assert first_token(path) == token
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "message"),
     [

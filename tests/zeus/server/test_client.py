@@ -52,6 +52,7 @@ def test_a_run_from_registration_to_result(tmp_path):
         assert client.jobs() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("losses", [1, 3])
 def test_lost_answers_count_once(tmp_path, losses):
     """Each request is repeated until it is answered, and nothing happens twice."""

@@ -30,6 +30,7 @@ HALF = (
 GET = b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
+@pytest.mark.long
 def test_half_open_connections_hurt_nobody(tmp_path):
     """Beside 400 requests of which half was sent, 64 clients are answered, with 256 descriptors for all of them."""
     database = f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}"

@@ -27,6 +27,7 @@ CHECKS = (
 )
 
 
+@pytest.mark.long
 def test_promises_are_kept(tmp_path):
     """No answer is a failure of the server's, and each has a status, a type and a body that the document knows."""
     # Takes longer to import than all that is not about it.

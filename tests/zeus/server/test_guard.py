@@ -76,6 +76,7 @@ STRANGERS = [
 ]
 
 
+@pytest.mark.long
 def test_without_a_token_nothing_is_answered(guarded):
     """Every route but the health checks answers 401, in the same words, whether it exists or not."""
     said = set()

@@ -24,6 +24,7 @@ async def trials(optimizer, name):
     return [(row.type, row.status) for row in rows]
 
 
+@pytest.mark.long
 def test_a_dead_exploration_is_handed_out_after_its_lease(database_url):
     """Heartbeats and reports renew the lease; then its place is given away, and it is told so whenever it speaks."""
     now = [1000.0]
@@ -109,6 +110,7 @@ def test_a_published_server_explores_one_after_the_other(tmp_path):
             assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()["batch_size"] == 16
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lease_s", ["0", "-1", "nan", "inf", "1e9", "x"])
 def test_leases_that_are_none(tmp_path, lease_s):
     """They are refused, and nothing is handed out."""

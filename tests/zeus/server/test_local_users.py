@@ -80,6 +80,7 @@ def stranger(address, *files):
     return json.loads(subprocess.run(words, capture_output=True, text=True, check=True, cwd="/").stdout)
 
 
+@pytest.mark.long
 def test_another_user_is_not_let_in(shared, monkeypatch):
     """By default others can neither read nor change anything: files, port; this user's clients find port and token."""
     monkeypatch.setenv("XDG_STATE_HOME", str(shared / "state"))
@@ -117,6 +118,7 @@ def at_socket(folder, *options):
         process.wait()
 
 
+@pytest.mark.long
 def test_a_socket_knows_its_users(shared):
     """Its maker does all without a token; others are refused, but for those in the file, who have roles."""
     with at_socket(shared, "--log-level", "warning") as (place, client, process):

@@ -86,6 +86,7 @@ async def cycle(optimizer, name):
     return trial.batch_size
 
 
+@pytest.mark.long
 def test_a_database_of_revision_0001_goes_on(database_url):
     """Refused without leave to change it, then brought up to date: jobs, trials and what is handed out next stay."""
     rows = recorded()

@@ -65,6 +65,7 @@ def job_of(exchange):
     return (sent if isinstance(sent, dict) else exchange.get("params") or {}).get("job_id")
 
 
+@pytest.mark.long
 def test_jobs_go_on_as_they_were(tmp_path):
     """All that is known of a job is what the imitated server knows after the same exchanges, and so is what follows."""
     write_published(tmp_path / "zeus.db")

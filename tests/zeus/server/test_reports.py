@@ -26,6 +26,7 @@ def epochs(client):
     return [(row["epoch"], row["time"], row["energy"], row["metric"]) for row in rows]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

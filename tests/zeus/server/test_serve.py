@@ -87,6 +87,7 @@ def check_last_answer(running):
     assert running.process.wait() == 0
 
 
+@pytest.mark.long
 def test_a_server_from_start_to_end(tmp_path):
     """It answers, logs lines of JSON, ends what it does when it is told to stop, and knows it all when it is back."""
     database = url_of(tmp_path / "bso.db")
@@ -146,6 +147,7 @@ print(metrics.page({"Pruning": {"jobs": 2, "trials": 0, "results": 0}}).decode()
 """
 
 
+@pytest.mark.long
 def test_jobs_are_not_counted_by_workers(tmp_path):
     """Where workers count together, jobs are told once, as they are now, and by no worker's number."""
     environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}

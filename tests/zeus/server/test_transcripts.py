@@ -44,6 +44,7 @@ def state(job_id):
     return {"method": "GET", "path": "/state/job", "params": {"job_id": job_id}}
 
 
+@pytest.mark.long
 def test_compatible_answers_are_the_published_ones():
     """With `compat` zeus no status differs, no body but those of failures, and no cheapest run or arm at the end."""
     # The last one was stored although its registration failed.
