@@ -152,6 +152,7 @@ def test_the_same_everywhere(place, tmp_path):
     assert {name: (text, usual()[name]) for name, text in found.items() if text != usual()[name]} == {}
 
 
+@pytest.mark.long
 def test_the_same_under_all_versions():
     """Each Python and each version of our dependencies that tests run with gives what is kept."""
     kept, found = json.loads(KEPT.read_text()), digests(usual())

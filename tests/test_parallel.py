@@ -152,6 +152,7 @@ def start(tmp_path):
         yield lambda *words: stack.enter_context(closing(Started(tmp_path, *words)))
 
 
+@pytest.mark.long
 @COMMANDS
 def test_workers_end_with_their_parent(start, words):
     """Killed, a command leaves nobody behind: neither its workers, nor what those have started; nobody complains."""
@@ -162,6 +163,7 @@ def test_workers_end_with_their_parent(start, words):
     assert not any("leaked" in line for line in command.said)
 
 
+@pytest.mark.long
 @COMMANDS
 def test_an_interrupt_ends_all(start, words):
     """Ctrl-C, also while workers start: one line says so, and nobody is left."""

@@ -67,6 +67,7 @@ def test_a_full_machine_is_not_worth_it():
         assert "of the machine is idle, less than the 1.00 %" in found["sentence"]
 
 
+@pytest.mark.long
 def test_holes_too_short_are_not_worth_it():
     """A fifth of the machine is idle, in holes of ten seconds on average: no start pays, and the verdict says so."""
     found = assessment_of(AssessPlan(machine(10, 40, days=7, nodes=3)))

@@ -103,6 +103,7 @@ def test_a_resumed_evaluation_replays_nothing_and_writes_the_same(log, tmp_path,
     assert contents(tmp_path / "out") == first
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few")
 def test_the_sweep_of_an_evaluation_can_be_read_as_any_other(log, tmp_path):
     """Its sweep.toml describes the points that were replayed: their runs are those of its keys."""

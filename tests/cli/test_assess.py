@@ -59,6 +59,7 @@ def summary(place):
     return {key: value for key, value in json.loads((place / "summary.json").read_text()).items() if key != "command"}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("here_alone")
 def test_a_scheduler_log(call, here):
     """It is imported, assessed and told; the node log is kept, so that the recommended settings can be replayed."""
@@ -115,6 +116,7 @@ def test_the_page_speaks_of_money_with_a_price_alone(call, log, here, found, her
     assert "min of work" in pages["bare"]
 
 
+@pytest.mark.long
 def test_json(found, kept):
     """Prints what summary.json holds."""
     done = kept["done"]
@@ -134,6 +136,7 @@ def test_own_tasks(call, log, here):
     assert any("repeated" in text for text in found["caveats"])
 
 
+@pytest.mark.long
 def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypatch):
     """What was done is not done again, and the bytes are those of an assessment that never stopped."""
     replayed, done = assessing._replayed, []

@@ -10,11 +10,14 @@ import webbrowser
 import click
 import pytest
 
+from bftrainer import __version__
 from bftrainer.cli._shared.group import cli
+from bftrainer.cli.replay.replay import replay as replay_command
 from bftrainer.nodelogs import write_node_log
 from bftrainer.report.glossary import GLOSSARY, JUDGED
 from tests.campaigns.test_assess import machine
 from tests.cli.conftest import assert_matches, check_refusal
+from tests.tiny import spawn
 
 SWEEP = """\
 schema = 1
@@ -233,3 +236,21 @@ def test_opening_nothing_is_refused(call, words):
     refused = call(*words, "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--open")
     check_refusal(refused)
     assert_matches("--open.*no --report", refused.err)
+
+
+def test_version(call, here):
+    """Both programs say the version."""
+    assert call("--version").out == f"bftrainer, version {__version__}\n"
+    assert call("replay", "--version").out == f"bftrainer, version {__version__}\n"
+    assert spawn("bftrainer-replay", "--version", cwd=here).out == f"bftrainer, version {__version__}\n"
+
+
+def test_help_names_every_option(call, monkeypatch):
+    """Help fits 80 columns and tells each option with a sentence."""
+    monkeypatch.setenv("COLUMNS", "80")
+    done = call("replay", "--help")
+    assert done.status == 0
+    assert max(map(len, done.out.splitlines())) <= 80
+    for option in replay_command.params:
+        assert all(name in done.out for name in option.opts)
+        assert getattr(option, "help", ""), option.name

@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer import __version__
 from bftrainer.cli.replay.replay import replay as replay_command
 from bftrainer.cli.replay.result_table import render_summary
 from bftrainer.files.directories import CHECKPOINT
@@ -169,6 +168,7 @@ def test_the_table_fits_the_terminal(replay, monkeypatch):
     assert done.out.splitlines()[1] == "events                 4 in 40.0 s"
 
 
+@pytest.mark.long
 def test_no_progress_unless_on_a_terminal(here):
     """Progress is drawn on stderr if that is a terminal, and not otherwise; standard output is the same."""
     plain = spawn("bftrainer-replay", *SMALL_FILES, "--json", cwd=here)
@@ -273,6 +273,7 @@ def test_skipped_rows_open_the_window_with_what_they_left(replay):
     assert summary["idle_node_s"] == 20 * 4 + 10 * 2
 
 
+@pytest.mark.long
 def test_fallback_is_recorded(replay, here):
     """Who answered is recorded decision by decision, and said in the table, when it is not who was asked."""
     (here / "bounded_goal.py").write_text(
@@ -334,6 +335,7 @@ def test_interrupt_writes_what_was_replayed(here, signal, status):
     assert summary["work_done"] == 20.0 + 15 * 4.0
 
 
+@pytest.mark.long
 def test_a_partial_run_goes_on_from_anywhere(here):
     """Refused, it leaves nothing; resumed in another directory, it finds its inputs where it was begun, and says so."""
     (here / "stopper.py").write_text(STOPPER.format(presses=1, call=3, signal="SIGINT"))
@@ -379,24 +381,3 @@ def test_the_interrupt_handler_is_given_back(replay):
     before = signal.getsignal(signal.SIGINT)
     replay("--no-baseline")
     assert signal.getsignal(signal.SIGINT) is before
-
-
-# --- version and help --------------------------------------------------------------------------------------------
-
-
-def test_version(call, here):
-    """Both programs say the version."""
-    assert call("--version").out == f"bftrainer, version {__version__}\n"
-    assert call("replay", "--version").out == f"bftrainer, version {__version__}\n"
-    assert spawn("bftrainer-replay", "--version", cwd=here).out == f"bftrainer, version {__version__}\n"
-
-
-def test_help_names_every_option(call, monkeypatch):
-    """Help fits 80 columns and tells each option with a sentence."""
-    monkeypatch.setenv("COLUMNS", "80")
-    done = call("replay", "--help")
-    assert done.status == 0
-    assert max(map(len, done.out.splitlines())) <= 80
-    for option in replay_command.params:
-        assert all(name in done.out for name in option.opts)
-        assert getattr(option, "help", ""), option.name

@@ -118,6 +118,7 @@ def test_who_decided_is_said_on_every_surface(call, tmp_path):
     assert "was asked in" not in (tmp_path / "older.html").read_text()
 
 
+@pytest.mark.long
 def test_a_replay_makes_its_page(call, tmp_path):
     """`--report` is `report` of the run that has just been made; what could not be written is refused before."""
     page = tmp_path / "page.html"

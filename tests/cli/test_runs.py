@@ -112,6 +112,7 @@ def test_those_of_others_are_listed_and_left_alone(monkeypatch):
     shutil.rmtree(here)
 
 
+@pytest.mark.long
 def test_results_that_nobody_sealed(call, here):
     """Readers say that nothing tells whether they are whole; of others they say nothing."""
     assert call("replay", "--max-events", 30, "--solver", "dp", "--output-dir", "run", "--no-baseline").status == 0

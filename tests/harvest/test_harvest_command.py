@@ -73,6 +73,7 @@ def test_tasks_are_trained_and_the_directory_is_that_of_a_run(call, here, tasks)
     assert call("audit", "h").status == 0
 
 
+@pytest.mark.long
 def test_a_sample_without_the_extra_for_pages(call, tasks, monkeypatch, capfd):
     """It says what was predicted, and what a page would need."""
     assert call("harvest", "run", tasks(("a", 25)), "--max-nodes", 1, "-o", "h").status == 0
@@ -126,6 +127,7 @@ def test_ranks_have_the_grace_time_of_nodes(call, here, tasks):
     os.close(_locked(here / "h" / ".carriers", 0.0))  # no process is left that holds it
 
 
+@pytest.mark.long
 def test_nothing_is_started_or_written_in_a_dry_run(call, here, tasks):
     """It says how long it goes on and what it would do; the same command without it then begins, or goes on."""
     run = "harvest", "run", tasks(("a", 25)), "--max-nodes", 2, "-o", "h"

@@ -18,9 +18,11 @@ SCRIPT = """
 import sys
 import time
 from bftrainer.harvest import training
-total = float(sys.argv[1]) if sys.argv[1:] else None
-with training(lambda path: path.touch(), lambda path: None, total=total) as run:
+most = int(sys.argv[1]) if sys.argv[1:] else None
+with training(lambda path: path.touch(), lambda path: None) as run:
     for step in run:
+        if step == most:
+            break
         time.sleep(0.01)
         run.report(1)
 """
@@ -72,6 +74,7 @@ def test_what_was_not_measured_is_said_to_be_so(call, here, harvested):
     assert again.json["return_on_investment"] is None
 
 
+@pytest.mark.long
 def test_parked_and_removed_tasks_are_not_done(call, here, harvested):
     """Nor do they wait for more in what a replay reads: their work ends where they did."""
     bad = ("-c", "raise SystemExit('no data')")
@@ -87,6 +90,7 @@ def test_parked_and_removed_tasks_are_not_done(call, here, harvested):
     assert_matches(r"c \(not measured\): work done +0 +0 +-", predicted.out)
 
 
+@pytest.mark.long
 def test_a_task_that_is_removed_before_its_turn(call, here, harvested):
     """Was never there, for a replay and for the audit."""
     rows, once = [(name, 2000, "-c", "import time; time.sleep(60)") for name in "ab"], ["--max-tasks", "1"]
@@ -98,6 +102,7 @@ def test_a_task_that_is_removed_before_its_turn(call, here, harvested):
     assert audited.status == 0, audited.out
 
 
+@pytest.mark.long
 def test_a_parked_task_is_tried_again(call, here, harvested):
     """By the same command, as the file has it then, from its checkpoint; the books have both attempts."""
     assert harvested("h", ("a", 9, "-c", "raise SystemExit(3)")).out == "h: 0 of 1 tasks done, 1 parked\n"

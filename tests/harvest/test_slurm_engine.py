@@ -108,6 +108,7 @@ def test_nothing_comes_while_somebody_waits(made, toy, monkeypatch):
     until_idle(made, "n1", "n2", "n3")
 
 
+@pytest.mark.long
 def test_carriers_leave_for_jobs_that_slurm_lets_wait(made, toy):
     """One that came when carriers left, and waits for nodes, gets them once; Slurm is asked only then."""
     made.request(("n1", "n2", "n3"))
@@ -129,6 +130,7 @@ def test_carriers_leave_for_jobs_that_slurm_lets_wait(made, toy):
     assert made.said == [f"{expected} Going on with the nodes that are held."]
 
 
+@pytest.mark.long
 def test_the_key_is_seen_by_nobody(made, toy, tmp_path):
     """It is in a file of this user's alone, and on no command line."""
     made.request(("n1",))
@@ -151,6 +153,7 @@ def test_a_step_that_is_not_told_is_no_carrier(made, toy, monkeypatch):
     toy.drop("deaf")
 
 
+@pytest.mark.long
 def test_carriers_that_cannot_come_up(made, toy):
     """After three attempts it is given up, and said where to look."""
     toy.put("srun.fails", "srun: error: no")
@@ -168,6 +171,7 @@ def test_carriers_that_cannot_come_up(made, toy):
     toy.drop("srun.fails")
 
 
+@pytest.mark.long
 def test_a_submission_that_is_refused(made, toy, monkeypatch):
     """One line; nothing is submitted for a while, then again."""
     toy.put("sbatch.fails", "sbatch: error: QOSMaxSubmitJobPerUserLimit")
@@ -192,6 +196,7 @@ def test_a_carrier_that_waits_for_a_busy_node_is_taken_back(made, toy):
     toy.drop("pending")
 
 
+@pytest.mark.long
 def test_slurm_does_not_answer(made, toy):
     """One line when that begins, and one when it ends; carriers stay."""
     made.request(("n1",))
@@ -207,6 +212,7 @@ def test_slurm_does_not_answer(made, toy):
     assert list(toy.jobs()) == ["2"]
 
 
+@pytest.mark.long
 def test_a_node_that_is_drained_is_given_back(made, toy):
     """Whoever drains a node need not wait for a carrier's time to be over."""
     made.request(("n1",))
@@ -215,6 +221,7 @@ def test_a_node_that_is_drained_is_given_back(made, toy):
     assert heard(made, CarrierLost) == CarrierLost("n1", "2")
 
 
+@pytest.mark.long
 def test_a_step_that_began_too_late_to_be_told(made, toy):
     """Slurm tells steps that are there when a job has to make room; one that begins later is told by us."""
     made.request(("n1",))
@@ -224,6 +231,7 @@ def test_a_step_that_began_too_late_to_be_told(made, toy):
     assert heard(made, CarrierLost) == CarrierLost("n1", "2")
 
 
+@pytest.mark.long
 def test_a_carrier_that_is_killed(made, toy, monkeypatch):
     """Its node is lost at once, and can be used again when its ranks have had their time to end."""
     made.request(("n1",))

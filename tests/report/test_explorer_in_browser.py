@@ -207,6 +207,7 @@ def test_nothing_moves_where_motion_is_reduced(browser, address, run):
     assert found == ["auto", "smooth"]
 
 
+@pytest.mark.long
 def test_without_scripts_brief_and_tables_are_whole(browser, address, run):
     """The brief's drawings, every task and the slowest decisions are there, and no empty chart."""
     place = address(run)

@@ -97,6 +97,7 @@ def test_fonts_are_truetype(run, tuned, places, kind):
     assert b"/Type3" not in content
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sizes_of_letters(run, tuned, places, kind, style):

@@ -38,6 +38,7 @@ def results(run: Path) -> dict[str, Any]:
     return found | {key: value for key, value in summary.items() if key not in timed | {"command", "solvers", *WALL_S}}
 
 
+@pytest.mark.long
 def test_results_do_not_depend_on_the_cache(here: Path, tmp_path: Path) -> None:
     """Parsed, kept and found: three runs write the same, and --no-cache neither keeps nor finds anything."""
     for name, options in (("parsed", ["--no-cache"]), ("kept", []), ("found", [])):

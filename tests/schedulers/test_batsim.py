@@ -125,6 +125,7 @@ def test_nodes_that_are_always_idle(tmp_path):
     assert idle_of(import_log("batsim", [tmp_path / "jobs.csv"]).log) == {"a": [(0, 1)]}
 
 
+@pytest.mark.long
 @given(log=node_logs())
 def test_round_trip(tmp_path_factory, log):
     """What is exported and imported has the same idle intervals, to the nanosecond, and the same window."""

@@ -15,6 +15,7 @@ from tests.scripts.loading import load_script
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "figure"), [("make_figure", "sample.svg"), ("make_architecture_figure", "architecture.svg")]
 )

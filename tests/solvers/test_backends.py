@@ -76,6 +76,7 @@ def test_gurobi_errors_are_told_apart() -> None:
     assert type(unavailable("gurobi", 10001, "out of memory")) is SolverError
 
 
+@pytest.mark.long
 def test_python_mip_without_a_licence_for_gurobi() -> None:
     """Through python-mip, Gurobi answers or says that it cannot start and what to use instead."""
     pytest.importorskip("gurobipy")

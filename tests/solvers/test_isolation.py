@@ -136,6 +136,7 @@ def hasty(monkeypatch):
     monkeypatch.setattr("bftrainer.runs.run_inputs.BOUNDS", replace(BOUNDS, start_s=2.0))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("installed", "hasty")
 @pytest.mark.parametrize(
     ("name", "words"),
@@ -164,6 +165,7 @@ def say_much(_solver):
     return True
 
 
+@pytest.mark.long
 def test_what_a_solver_says_is_forgotten_with_each_answer():
     """Only what it says before it dies matters: in many answers it may say more than a file may hold."""
     for _ in range(6):

@@ -161,6 +161,7 @@ if child:
     assert (done.stdout, done.stderr) == ("both\n", "")
 
 
+@pytest.mark.long
 def test_nothing_is_started_before_a_backend_is_asked() -> None:
     """Importing and listing solvers starts no process."""
     code = "from solvers import supervised; from solvers.registry import catalogue, get_solver; get_solver('cbc')"

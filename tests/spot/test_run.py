@@ -99,6 +99,7 @@ def test_a_sweep_is_the_mean_of_its_runs():
     assert rows[2]["cost"] is None
 
 
+@pytest.mark.long
 def test_processes_change_nothing(tmp_path):
     """One process or two: the same bytes."""
     sweep = SpotSweep(MinuteModel(), SETTINGS, (0.5, 2.0), days=0.1, repeats=4, prices=Prices(0.1, 1.0))

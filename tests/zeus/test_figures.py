@@ -148,6 +148,7 @@ def test_given_axes_are_used():
     assert left.figure is right.figure
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("form", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_files_repeat(form, head):
     """A drawing gives the same bytes each time, in each form."""

@@ -291,7 +291,7 @@ class ZeusMaster:
             yield made[0]
         except BaseException:  # whatever it is, a job that is refused leaves nothing; it is raised again
             for path in made:
-                with suppress(OSError):  # it was not made, or another job has something there
+                with suppress(OSError, ValueError):  # not made, or another job has something there
                     (path / JOURNAL).unlink(missing_ok=True)
                     path.rmdir()
             raise

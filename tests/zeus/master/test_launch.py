@@ -83,6 +83,7 @@ def test_what_a_script_leaves_is_ended(tmp_path):
     assert not any(map(alive, family(shown)))
 
 
+@pytest.mark.long
 def test_a_hanging_script_is_ended_in_time(tmp_path):
     """It is asked, then killed, with all that it started; a timed-out run has failed."""
     ended, shown = run(tmp_path, "sh", "-c", f"{FAMILY}\nsleep 300; sleep 300", timeout_s=2.0)
@@ -92,6 +93,7 @@ def test_a_hanging_script_is_ended_in_time(tmp_path):
     assert not any(map(alive, family(shown)))
 
 
+@pytest.mark.long
 def test_what_ended_in_time_may_leave_others_that_take_theirs(tmp_path):
     """A script that ends before its time is over is not out of time, however long those that it left resist."""
     code = "trap '' TERM; sleep 300 & exit 0"
@@ -111,6 +113,7 @@ def test_a_talkative_script_is_ended_in_time(tmp_path):
     assert ended.timed_out
 
 
+@pytest.mark.long
 def test_a_script_may_tidy_up(tmp_path):
     """Who ends when asked to is not killed, nor what it starts for that; its last words are logged, but not shown."""
     tidying = "sh -c 'sleep 0.2; touch tidy'; echo bye; exit 0"

@@ -234,6 +234,7 @@ def test_wrong_tokens_are_throttled(tmp_path, token_file, caplog):
     assert [*dict.fromkeys(told)] == ["127.0.0.1", "2001:db8::/64"]
 
 
+@pytest.mark.long
 def test_readiness_is_written(tmp_path):
     """The database is written to, once a second at most: an unwritable one is told, whoever asks."""
     path = tmp_path / "bso.db"
