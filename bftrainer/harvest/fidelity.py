@@ -109,16 +109,20 @@ def distance(pair: tuple[float | None, float | None]) -> float | None:
     return None if predicted is None or not real else predicted / real - 1.0
 
 
+def _words(name: str) -> str:
+    """A figure's name as people read it: tasks that are parked or removed end too."""
+    return name.replace("_", " ").replace("completed", "ended")
+
+
 def fidelity_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """Rows of a table: figure, predicted, measured, apart."""
-    named = {name.replace("_", " "): pair for name, pair in found["figures"].items()}
+    named = {_words(name): pair for name, pair in found["figures"].items()}
     for task, figures in found["tasks"].items():
         mark = f"{task} (not measured)" if task in found["unmeasured"] else task
-        named |= {f"{mark}: {name.replace('_', ' ')}": pair for name, pair in figures.items()}
+        named |= {f"{mark}: {_words(name)}": pair for name, pair in figures.items()}
     rows = []
     for figure, pair in named.items():
-        name = figure.replace("completed", "ended")  # as those do that are parked or removed
-        texts = ["-" if value is None else f"{value:,.6g}" for value in pair]
+        before, after = ("-" if value is None else f"{value:,.6g}" for value in pair)
         share = distance(pair)
-        rows.append((name, *texts, "-" if share is None else f"{100 * share:+.1f} %"))
+        rows.append((figure, before, after, "-" if share is None else f"{100 * share:+.1f} %"))
     return rows

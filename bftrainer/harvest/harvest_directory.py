@@ -8,7 +8,7 @@ import shutil
 import stat
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -45,11 +45,11 @@ from bftrainer.tasksets import write_task_set
 JOURNAL, STATUS, PAGE, REQUESTS = "journal", "status.json", "status.html", "requests"
 NODE_LOG, TASKS, MEASURED = "idle.parquet", "tasks.toml", "measured.toml"
 _HARVEST = b"harvest"
-_VERSION = 1
+_VERSION = 2
 
 
-def refuse_other_files(directory: Path) -> None:
-    """Refuse a directory of something else, whose files a harvest might replace.
+def refuse_other_files(directory: Path, ours: Collection[str] = ()) -> None:
+    """Refuse a directory of something else, whose files a harvest might replace; `ours` were written by one before.
 
     Raises
     ------
@@ -57,7 +57,8 @@ def refuse_other_files(directory: Path) -> None:
         Naming one of them.
     """
     if directory.is_dir() and not (directory / JOURNAL).exists():
-        other = min((path.name for path in directory.iterdir() if not path.name.startswith(".")), default=None)
+        found = (path.name for path in directory.iterdir() if not path.name.startswith("."))
+        other = min((name for name in found if name not in ours), default=None)
         if other is not None:
             raise RunDirectoryError(f"{directory}: Expected no directory, an empty one or a harvest, found {other}.")
 

@@ -190,7 +190,7 @@ def read_live_tasks(path: Path, *, begun: bool = False) -> tuple[LiveTask, ...]:
 def with_measured(tasks: Sequence[LiveTask], path: Path) -> tuple[LiveTask, ...]:
     """Tasks with the curves and costs that the tasks of these names have in a task set.
 
-    A straight line over several counts is an average, of a task that was not measured, and is not taken.
+    A straight line without costs is an average, of a task that was not measured, and is not taken.
 
     Raises
     ------
@@ -201,7 +201,7 @@ def with_measured(tasks: Sequence[LiveTask], path: Path) -> tuple[LiveTask, ...]
     made = []
     for task in tasks:
         spec = known.get(task.name)
-        if spec is not None and (len(spec.scaling.nodes) > 2 or spec.max_nodes == 1):
+        if spec is not None and (len(spec.scaling.nodes) > 2 or spec.grow_cost_s > 0):
             curve = {"nodes": list(spec.scaling.nodes), "throughput": list(spec.scaling.throughput)}
             costs = {name: getattr(spec, name) for name in ("grow_cost_s", "shrink_cost_s")}
             task = live_task(Path(task.workdir, path.name), 1, {**task.table, **costs, "scaling": curve})

@@ -28,6 +28,7 @@ _SIZES = ((2, HIDDEN), (1, HIDDEN), (HIDDEN, ARMS), (1, ARMS))
 
 
 _NODES, _HOUR = (488, 8), 48
+TASKS = "sample.toml"
 
 
 def sample_inputs(directory: Path) -> tuple[Path, NodeLog]:
@@ -49,11 +50,11 @@ def sample_inputs(directory: Path) -> tuple[Path, NodeLog]:
         command = [*module, str(seed), str(pace_s)]
         bounds = {"min_nodes": 1, "max_nodes": most, "work": work}
         tasks.append({"name": f"spiral-{seed}", **bounds, "command": command, "grace_s": 5.0})
-    with replacing(directory / "sample.toml") as stream:
+    with replacing(directory / TASKS) as stream:
         stream.write(toml_text({"schema": 1, "task": tasks}).encode())
     log = read_node_log(sample_path(SAMPLE_NODE_LOG), 0, lambda _: None).selected(*_NODES)
     begin_ns = log.start_ns + _HOUR * 3_600_000_000_000
-    return directory / "sample.toml", log.since(begin_ns).ending(begin_ns + 2 * 3_600_000_000_000)
+    return directory / TASKS, log.since(begin_ns).ending(begin_ns + 2 * 3_600_000_000_000)
 
 
 def arms(seed: int) -> tuple[Floats, NDArray[np.int64]]:

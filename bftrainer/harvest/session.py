@@ -242,6 +242,9 @@ def opened_session(
     stays = header["stays"] if header else limits.stays
     controller = controller_of(config, start_ns, replace(limits, stays=stays))
     reason = journal.replay(controller) if header else None
+    for path, event in requests(directory):
+        if isinstance(event, Asked):  # of a controller that is gone
+            path.unlink(missing_ok=True)
     session, new = HarvestSession(directory, journal, controller, config, **more), []
     for task in tasks:
         life = controller.tasks.get(task.name)

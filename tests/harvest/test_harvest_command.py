@@ -19,7 +19,7 @@ from bftrainer.files import signed_journal
 from bftrainer.files.claims import claimed
 from bftrainer.harvest import harvest_directory
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
-from bftrainer.harvest.harvest_events import Submitted
+from bftrainer.harvest.harvest_events import Asked, Submitted, event_table
 from bftrainer.harvest.local_engine import _locked
 from tests.cli.conftest import assert_matches, call, check_refusal, here
 from tests.waiting import until
@@ -121,9 +121,13 @@ def test_ranks_have_the_grace_time_of_nodes(call, here, tasks):
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('here', flush=True); time.sleep(60)"
     file = tasks(("a", 25, json.dumps([sys.executable, "-c", script])))
     (here / file).write_text((here / file).read_text() + "grace_s = 1000\n")
-    done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--grace", "0.2s", "--for", "0.8s")
-    assert (done.status, done.out) == (0, "h: 0 of 1 tasks done\n")
-    assert (here / "h" / "logs" / "a" / "0001-0.log").read_text() == "here\n"
+    log = here / "h" / "logs" / "a" / "0001-0.log"
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(lambda: until(log.exists) and until(log.read_text) and os.kill(os.getpid(), signal.SIGTERM))
+        done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--grace", "0.2s")
+    assert told.exception() is None
+    assert (done.status, done.out) == (143, "h: 0 of 1 tasks done\n")
+    assert log.read_text() == "here\n"
     os.close(_locked(here / "h" / ".carriers", 0.0))  # no process is left that holds it
 
 
@@ -252,8 +256,13 @@ def twice(tasks):
 def test_what_was_interrupted_goes_on(call, here, tasks, twice):
     """As long as a task is left or one was added; what was asked and refused stays where it is, and is told once."""
     run = "harvest", "run", twice, "--max-nodes", 1, "-o", "h"
-    assert call(*run, "--for", "0.5s").out == "h: 0 of 1 tasks done\n"
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(lambda: until((here / "again").exists) and os.kill(os.getpid(), signal.SIGTERM))
+        assert call(*run).out == "h: 0 of 1 tasks done\n"
+    assert told.exception() is None
     (here / "h" / REQUESTS).mkdir()
+    ask_to_stop = json.dumps(event_table(Asked("stop")))
+    (here / "h" / REQUESTS / "left.json").write_text(ask_to_stop)  # by a controller that was killed
     (here / "h" / REQUESTS / "mine.json").write_text("nonsense")
     done = call(*run)
     assert done.out == "h: 1 of 1 tasks done\n"

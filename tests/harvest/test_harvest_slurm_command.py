@@ -62,7 +62,7 @@ def test_a_dry_run_starts_nothing(call, toy):
         (["--partition", "scavenge"], r"Options that have no effect: --partition \(--engine is not slurm\)"),
         ([*SLURM, "--grace", "5s"], r"Options that have no effect: --grace \(--engine slurm takes"),
         ([*SLURM, "--partition", "batch"], r"partition batch: Expected one whose jobs make room, but its PreemptMode"),
-        ([*SLURM, "--partition", "none"], r"Expected --partition to be one of batch, scavenge, got 'none'"),
+        ([*SLURM, "--partition", "none"], r"Expected --partition to be one of batch, gpu, scavenge, got 'none'"),
     ],
 )
 def test_what_is_refused(call, here, words, message):

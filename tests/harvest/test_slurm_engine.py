@@ -30,6 +30,7 @@ def made(toy, tmp_path, monkeypatch):
     assert toy.jobs() == {}
     said = []
     partition = carrier_partition("scavenge", 1800.0, knows=True)
+    assert partition.above == ("batch",)  # another one has none of its nodes
     directory = tmp_path / "harvest"
     directory.mkdir(exist_ok=True)
     with closing(SlurmCarriers(directory, partition, 1800.0, 0.05, "127.0.0.1", say=said.append)) as engine:
@@ -269,7 +270,7 @@ _PLAIN = partial(carrier_partition, "scavenge", 1800.0)
 @pytest.mark.parametrize(
     ("file", "was", "put", "message"),
     [
-        ("partitions", "scavenge", "other", r"^Expected --partition to be one of batch, other, got 'scavenge'\.$"),
+        ("partitions", "scavenge", "other", r"^Expected --partition to be one of batch, gpu, other, got 'scavenge'\.$"),
         (
             "partitions",
             "01:00:00",
@@ -277,7 +278,12 @@ _PLAIN = partial(carrier_partition, "scavenge", 1800.0)
             r"^partition scavenge: Expected --max-hold of a minute and .* at most 1740 s",
         ),
         ("partitions", "CANCEL", "OFF", r"^partition scavenge: .* but its PreemptMode is OFF \(see --i-know\)\.$"),
-        ("partitions", "Tier=10", "Tier=1", r"no partition has a PriorityTier above its 1 \(see --i-know\)\.$"),
+        (
+            "partitions",
+            "Tier=10",
+            "Tier=1",
+            r"no partition of its nodes has a PriorityTier above its 1 \(see --i-know\)\.$",
+        ),
         ("config", "partition_prio", "none", r"Slurm preempts no jobs \(PreemptType=preempt/none\)"),
         ("config", "partition_prio", "qos", r"Slurm goes by QOS here"),
     ],

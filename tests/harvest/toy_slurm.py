@@ -77,8 +77,9 @@ class ToySlurm:
         self.put("config", "PreemptType = preempt/partition_prio\nPreemptMode = CANCEL\n")
         self.put(
             "partitions",
-            "PartitionName=batch MaxTime=UNLIMITED PriorityTier=10 PreemptMode=OFF GraceTime=0",
-            "PartitionName=scavenge MaxTime=01:00:00 PriorityTier=1 PreemptMode=CANCEL GraceTime=2",
+            "PartitionName=batch Nodes=n[1-3] MaxTime=UNLIMITED PriorityTier=10 PreemptMode=OFF GraceTime=0",
+            "PartitionName=gpu Nodes=g[1-3] MaxTime=UNLIMITED PriorityTier=10 PreemptMode=OFF GraceTime=0",
+            "PartitionName=scavenge Nodes=n[1-3] MaxTime=01:00:00 PriorityTier=1 PreemptMode=CANCEL GraceTime=2",
         )
         self.put("nodes", *(f"{node} idle" for node in nodes.split()))
 

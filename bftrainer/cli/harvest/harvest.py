@@ -110,6 +110,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     from bftrainer.files.claims import claimed
     from bftrainer.harvest.carrier_pool import HarvestLimits
     from bftrainer.harvest.harvest_directory import JOURNAL, EventJournal, refuse_other_files
+    from bftrainer.harvest.sample_classifier import TASKS as SAMPLE_TASKS
     from bftrainer.harvest.session import SETTINGS, controller_of
     from bftrainer.runs import ReplayConfig
 
@@ -129,7 +130,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         check_page(report, force=options["force"])
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     controller_of(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
-    refuse_other_files(directory)
+    refuse_other_files(directory, [SAMPLE_TASKS] if sample else ())
     with TemporaryDirectory(prefix="bftrainer-") if is_dry else nullcontext(directory) as place:
         if is_dry and (directory / JOURNAL).exists():  # what would be done next
             copyfile(directory / JOURNAL, Path(place, JOURNAL))

@@ -157,7 +157,9 @@ def void(job_id: str, trial_number: int, reason: str, server: str, token_file: s
         return
     click.echo(f"Voided trial {trial_number} of {one_line(job_id)}, which is in stage {job.stage} now.")
     if job.stopped:
-        click.echo(f"Stopped by its cost alone, and still taken to have missed the target: trial {few(job.stopped)}.")
+        click.echo(
+            f"Perhaps stopped by its cost alone, still taken to have missed the target: trial {few(job.stopped)}."
+        )
 
 
 @click.command(

@@ -11,16 +11,17 @@ import re
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from bftrainer.errors import PollError, SettingsError
+from bftrainer.errors import PollError, SettingsError, at_place
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.harvest_events import PoolChanged
 from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import answer
+from bftrainer.nodelogs.hostlist import expanded
 from bftrainer.schedulers.clock import duration_s
 
 NAME = "carriers.name"
@@ -44,7 +45,7 @@ class CarrierPartition:
     objection : str
         Why its jobs may not make room for others; empty if they do.
     above : tuple of str
-        Partitions whose jobs they make room for.
+        Partitions whose jobs they make room for: those of a higher tier that have some of its nodes.
     """
 
     name: str
@@ -83,13 +84,22 @@ def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> Carri
     if not MINUTE_S + grace_s <= hold_s <= most_s:
         expected = f"a minute and the grace time of {grace_s} s at least, and at most {most_s:g} s"
         raise SettingsError(f"partition {name}: Expected --max-hold of {expected}, got {hold_s:g} s.")
-    objection = _objection(mine, partitions)
+    tier, nodes = _number(mine, "PriorityTier", 1), _nodes(mine)
+    higher = [each for each in partitions if _number(each, "PriorityTier", 1) > tier]
+    above = tuple(str(each.get("PartitionName")) for each in higher if nodes & _nodes(each))
+    objection = _objection(mine, tier, above)
     if objection and not knows:
         raise SettingsError(f"partition {name}: Expected one whose jobs make room, but {objection} (see --i-know).")
     if os.geteuid() == 0 and not knows:
         raise SettingsError("Expected a user other than root, as all tasks would run as root (see --i-know).")
-    tiers = dict(zip(names, (_number(each, "PriorityTier", 1) for each in partitions), strict=True))
-    return CarrierPartition(name, grace_s, objection, tuple(each for each in names if tiers[each] > tiers[name]))
+    return CarrierPartition(name, grace_s, objection, above)
+
+
+def _nodes(partition: dict[str, str]) -> set[str]:
+    """Nodes of a partition; none if it has none, which Slurm says in brackets of its own."""
+    text = partition.get("Nodes", "(null)")
+    with at_place("scontrol", PollError):
+        return set() if text == "(null)" else set(expanded(text))
 
 
 def _number(partition: dict[str, str], name: str, usual: int) -> int:
@@ -99,18 +109,18 @@ def _number(partition: dict[str, str], name: str, usual: int) -> int:
     return int(text)
 
 
-def _objection(mine: dict[str, str], partitions: Iterable[dict[str, str]]) -> str:
+def _objection(mine: dict[str, str], tier: int, above: Collection[str]) -> str:
     """Why jobs of a partition may not make room for others."""
     config = dict(_FIELD.findall(answer(["scontrol", "show", "config"])))
-    kind, mode, tier = config.get("PreemptType", ""), mine.get("PreemptMode", ""), _number(mine, "PriorityTier", 1)
+    kind, mode = config.get("PreemptType", ""), mine.get("PreemptMode", "")
     if kind.endswith("qos"):
         return "Slurm goes by QOS here, which is not checked: ask for one by SBATCH_QOS"
     if not kind.endswith("partition_prio"):
         return f"Slurm preempts no jobs (PreemptType={kind})"
     if not mode.startswith(("CANCEL", "REQUEUE")):
         return f"its PreemptMode is {mode}"
-    if all(_number(each, "PriorityTier", 1) <= tier for each in partitions):
-        return f"no partition has a PriorityTier above its {tier}"
+    if not above:
+        return f"no partition of its nodes has a PriorityTier above its {tier}"
     return ""
 
 

@@ -34,14 +34,16 @@ class WaitingJobs:
     """
 
     partitions: tuple[str, ...]
-    _since_s: float | None = None
+    _since_s: float = 0.0
     _until_s: float = 0.0
     _served: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
         """A carrier leaves for somebody."""
         now_s = time.time()
-        self._since_s = now_s if self._since_s is None else self._since_s
+        if now_s > self._until_s:
+            self._since_s = now_s
+            self._served.clear()
         self._until_s = now_s + _WATCHED_S
 
     def listed(self) -> dict[str, int]:
@@ -52,8 +54,7 @@ class WaitingJobs:
         PollError
             If that is not known.
         """
-        since_s = self._since_s
-        if since_s is None or not self.partitions:
+        if time.time() > self._until_s or not self.partitions:
             return {}
         command = ["squeue", "-h", "-a", "-t", "PD", "-p", ",".join(self.partitions), "-o", "%i|%D|%V|%r"]
         found = {}
@@ -61,8 +62,8 @@ class WaitingJobs:
             job, nodes, submitted, reason = [*line.split("|"), "", "", ""][:4]
             if not (nodes.isdecimal() and submitted.isdecimal()):
                 raise PollError(f"squeue: Expected jobs and the nodes they need, got {line[:80]!r}.")
-            if reason in _FOR_NODES and since_s - _EARLIER_S <= int(submitted) <= time.time() - _PATIENCE_S:
-                found[job] = int(nodes)
+            if reason in _FOR_NODES and self._since_s - _EARLIER_S <= int(submitted) <= time.time() - _PATIENCE_S:
+                found[job.partition("_")[0]] = int(nodes)  # of an array, whose tasks begin one by one, one counts
         return found
 
     def owed(self, waiting: Mapping[str, int], free: int, held: int) -> int:
@@ -79,9 +80,6 @@ class WaitingJobs:
         for job, nodes in waiting.items():
             need = max(0, nodes - free)
             if job not in self._served and need <= held - count:
-                self._served.add(job)
                 count, free = count + need, max(0, free - nodes)
-        if not count and time.time() > self._until_s:
-            self._since_s = None
-            self._served.clear()
+                self._served |= {job} if need else set()
         return count

@@ -159,8 +159,10 @@ def _tell_once_open(
     """Wait until connections are accepted, then say so."""
     while not _accepts(where):
         time.sleep(_LOOK_S)
-    _announce(where, settings, grants)
-    ready(where)
+    try:
+        _announce(where, settings, grants)
+    finally:  # whoever waits for it goes on
+        ready(where)
 
 
 def _accepts(where: str) -> bool:
