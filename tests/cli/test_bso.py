@@ -205,6 +205,33 @@ def test_a_note_is_put_on_a_job(bso):
     check_refusal(bso("note", "t-9", "Ask Ann."))
 
 
+def test_a_reset_asks_about_what_it_archives(bso, running, monkeypatch):
+    """Results that were voided, or archived before, are not among them; one is no plural."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with httpx.Client(base_url=running, headers=headers) as client:
+        client.post("/jobs", json=SPEC | {"job_id": "t-6", "max_epochs": 1})
+        for _ in range(2):
+            run(client, "t-6", lambda size: 100.0 * size)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert "archive its 2 results?" in bso("reset", "t-6").err
+    assert bso("void", "t-6", "2", "--reason", "why not").status == 0
+    assert "archive its 1 result?" in bso("reset", "t-6").err
+    assert_matches(r"target +at least 0.5 within 1 epoch\n", bso("show", "t-6").out)
+    assert bso("reset", "t-6", "--yes").status == 0
+    assert "archive its 0 results?" in bso("reset", "t-6").err
+    assert bso("delete", "t-6", "--yes").status == 0
+
+
+def test_certificates_that_are_none(call, here, monkeypatch):
+    """The variable and the file are told, though the error of the system names neither."""
+    (here / "nope.pem").write_text("no certificate")
+    for name in ("none.pem", "nope.pem"):
+        monkeypatch.setenv("SSL_CERT_FILE", name)
+        refused = call("bso", "jobs", "--server", "https://127.0.0.1:9")
+        check_refusal(refused)
+        assert_matches(rf"SSL_CERT_FILE {name}: cannot be read as certificates \(", refused.err)
+
+
 def test_a_trial_is_voided(bso):
     """The job is what it is without it; trials that are not there are refused."""
     done = bso("void", "t-1", "10", "--reason", "why not")
@@ -235,6 +262,8 @@ def test_jobs_are_changed_cloned_and_reset(bso):
         (["change", "t-3", "--remove", "33"], "--remove: Expected a batch size of 't-3', got 33."),
         (["clone", "t-3", "t-4", "--energy-ratio", "2"], "--energy-ratio: Expected --time-ratio beside it."),
         (["reset", "t-33", "--yes"], "Unknown job 't-33'."),
+        (["clone", "t-3", ""], "Expected a name for the new job, got ''."),
+        (["change", "t-3", "--remove", "16"], "--remove: Expected another size than the default_batch_size, 16."),
         (["clone", "t-3", "t-3"], "NEW: Expected another name than that of the job itself, 't-3'."),
     ):
         refused = bso(*words)
@@ -250,6 +279,17 @@ def test_jobs_are_changed_cloned_and_reset(bso):
         (
             "change t-1 --set max_powr=3",
             "--set max_powr=3: Expected a setting that can change, got 'max_powr'.",
+        ),
+        ("change t-1 --set job_id=t-5", "--set job_id=t-5: Expected a setting that can change, got 'job_id'."),
+        ("change t-1 --set add=5", "--set add=5: Expected a setting that can change, got 'add'."),
+        ("change t-1 --set self=5", "--set self=5: Expected a setting that can change, got 'self'."),
+        (
+            "clone t-1 t-5 --set new_job_id=x",
+            "--set new_job_id=x: Expected a setting that can change, got 'new_job_id'.",
+        ),
+        (
+            "clone t-1 t-5 --set time_ratio=2",
+            "--set time_ratio=2: Expected a setting that can change, got 'time_ratio'.",
         ),
         ("change t-1 --set batch_sizes=[8,9]", "--set: Expected default_batch_size among batch_sizes [8, 9], got 16."),
         ("change t-1 --add 5000000000", "--add: Input should be less than or equal to 2147483647."),

@@ -32,7 +32,9 @@ def test_another_server_may_decide(call, tmp_path):
     with listening(create_app(in_folder(tmp_path))) as url:
         done = call("bso", "quickstart", "--runs", 1, "--server", url)
         assert done.status == 0, done.err
-        assert_matches(r"Chosen: batch size 16, .* J and .* s a run .*; the default, 16, takes .* s\.$", done.out)
+        assert_matches(
+            r"Cheapest so far: batch size 16, .* J and .* s a run .*; the default, 16, takes .* s\.$", done.out
+        )
         assert JOB.job_id in call("bso", "jobs", "--server", url).out
 
 

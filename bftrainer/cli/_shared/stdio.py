@@ -15,6 +15,11 @@ import click
 from bftrainer.errors import escaped, legible
 
 
+def counted(count: int, what: str) -> str:
+    """Say how many there are of what is counted."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def tell(message: str) -> None:
     """Print a line on stderr, with control characters escaped."""
     click.echo(legible(message), err=True)

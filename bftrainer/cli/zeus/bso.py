@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import print_table
+from bftrainer.cli._shared.stdio import counted, print_table
 from bftrainer.cli._shared.usage import (
     LARGE_PROCESSES,
     chosen_output,
@@ -195,7 +195,7 @@ def _print_job(job: JobSummary, excluded: Mapping[str, int]) -> None:
         ("batch sizes", few(spec.batch_sizes, " ")),
         ("left", few(job.remaining, " ") or "none"),
         ("default", f"{spec.default_batch_size}"),
-        ("target", f"{side} {spec.target_metric:g} within {spec.max_epochs} epochs"),
+        ("target", f"{side} {spec.target_metric:g} within {counted(spec.max_epochs, 'epoch')}"),
         ("stops at", beta),
         ("trials", ", ".join((f"{job.trials:,}", *(f"{number:,} {what}" for what, number in became)))),
         ("cheapest", "-" if job.min_cost is None else f"{job.min_cost:,.6g} J, batch size {job.min_cost_batch_size}"),
@@ -228,7 +228,7 @@ def delete(job_id: str, server: str | None, token_file: str | None, yes: bool) -
     with asking(server, token_file) as client:
         job = find_job(client, job_id)
         if not yes:
-            confirm(f"Delete {one_line(job_id)} with its {job.trials:,} trials?")
+            confirm(f"Delete {one_line(job_id)} with its {counted(job.trials, 'trial')}?")
         client.delete_job(job_id)
     click.echo(f"Deleted {one_line(job_id)}.")
 
@@ -252,7 +252,7 @@ def export(
     refuse_existing(output, force=force)
     with asking(server, token_file) as client:
         number = write_job(output, find_job(client, job_id), client.trials(job_id))
-    click.echo(f"Wrote {number:,} trials to {output}.")
+    click.echo(f"Wrote {counted(number, 'trial')} to {output}.")
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso dashboard grafana.json")
@@ -298,7 +298,7 @@ def import_zeus(source: str, database_url: str | None) -> None:
         async with open_store(database_url or DEFAULT_URL) as store:
             return await import_jobs(store, jobs)
 
-    click.echo(f"Moved {asyncio.run(move()):,} jobs.")
+    click.echo(f"Moved {counted(asyncio.run(move()), 'job')}.")
 
 
 @click.command(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared.stdio import counted
 from bftrainer.cli.zeus.bso import asking, confirm, find_job, server_options
 from bftrainer.cli.zeus.zeus_options import SETTINGS, with_options
-from bftrainer.errors import SettingsError, nearest
+from bftrainer.errors import SettingsError, nearest, suggestion
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server.state_messages import JobEdited
@@ -27,11 +29,18 @@ _settings_option = click.option(
 
 def _parsed(settings: Sequence[str]) -> dict[str, Any]:
     """Read settings: values are JSON, or else text."""
+    from bftrainer.zeus.server import BatchSizeClient, JobSpec
+
+    asked = (BatchSizeClient.change_job, BatchSizeClient.clone_job)
+    taken = {name for method in asked for name in signature(method).parameters}  # and so cannot be settings beside
     values: dict[str, Any] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name:
             raise SettingsError(f"--set: Expected NAME=VALUE, got {setting!r}.")
+        if name in taken:
+            near = suggestion(name, [each for each in JobSpec.model_fields if each not in taken])
+            raise SettingsError(f"--set {setting}: Expected a setting that can change, got {name!r}.{near}")
         try:
             values[name] = json.loads(text)
         except ValueError:
@@ -47,8 +56,7 @@ def _print_edited(what: str, edited: JobEdited) -> None:
         click.echo(f"Nothing was done: {name} is so already.")
         return
     archived = f", {edited.archived:,} archived" if edited.archived else ""
-    results = "result" if edited.kept == 1 else "results"
-    click.echo(f"{what} {name}: {edited.kept:,} {results} kept{archived}; stage {edited.job.stage}.")
+    click.echo(f"{what} {name}: {counted(edited.kept, 'result')} kept{archived}; stage {edited.job.stage}.")
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso change my-job --add 256 --set max_epochs=50")
@@ -73,10 +81,13 @@ def change(
     if not (values or add_batch_sizes or remove):
         raise SettingsError("Expected a change: --set, --add or --remove.")
     with asking(server, token_file) as client:
-        known = find_job(client, job_id).spec.batch_sizes
+        spec = find_job(client, job_id).spec
+        known, default = spec.batch_sizes, values.get("default_batch_size", spec.default_batch_size)
         for size in remove:
             if size not in known:
                 raise SettingsError(f"--remove: Expected a batch size of {job_id!r}, got {size}.{nearest(size, known)}")
+            if size == default:
+                raise SettingsError(f"--remove: Expected another size than the default_batch_size, {size}.")
         _print_edited("Changed", client.change_job(job_id, add=add_batch_sizes, remove=remove, **values))
 
 
@@ -133,9 +144,10 @@ def reset(job_id: str, yes: bool, server: str, token_file: str | None) -> None:
     from bftrainer.files.opening import one_line
 
     with asking(server, token_file) as client:
-        job = find_job(client, job_id)
+        find_job(client, job_id)
         if not yes:
-            confirm(f"Have {one_line(job_id)} begin again, and archive its {job.observations:,} results?")
+            count = sum(trial.observation is not None and trial.excluded is None for trial in client.trials(job_id))
+            confirm(f"Have {one_line(job_id)} begin again, and archive its {counted(count, 'result')}?")
         _print_edited("Reset", client.reset_job(job_id))
 
 

@@ -67,14 +67,16 @@ def quickstart(
                 f"{run.energy_j:7.1f} J: {'reached the target' if run.reached else missed}",
                 err=True,
             )
-        by_size, size = figures(client.trials(job_id)), chosen(client.job(job_id))
+        job = client.job(job_id)
+        by_size, size = figures(client.trials(job_id)), chosen(job)
     if as_json:
         found = [asdict(each) for each in by_size.values()]
         document = {"chosen": size, "default": JOB.default_batch_size, "batch_sizes": found}
         click.echo(json.dumps(document, indent=2, allow_nan=False))
         return
     print_table(_HEADINGS, map(_row, by_size.values()), left=0)
-    click.echo(f"Chosen: batch size {size}, {_mean(by_size[size])} a run that reaches the target; ", nl=False)
+    what = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
+    click.echo(f"{what}: batch size {size}, {_mean(by_size[size])} a run that reaches the target; ", nl=False)
     click.echo(f"the default, {JOB.default_batch_size}, takes {_mean(by_size[JOB.default_batch_size])}.")
 
 

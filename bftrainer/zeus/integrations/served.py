@@ -11,17 +11,21 @@ Examples
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from bftrainer.errors import SettingsError, TuningProtocolError
+from bftrainer.errors import SettingsError, TuningInputError, TuningProtocolError
 from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
 from bftrainer.zeus.master.meters import Meter, open_meter
 from bftrainer.zeus.master.script import RunSettings
 from bftrainer.zeus.master.training import TrialDriver, after
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
 from bftrainer.zeus.server.messages import JobSpec, LenientJobSpec, TuningParams
+
+logger = logging.getLogger(__name__)
 
 
 class ServerRun(TrialDriver):
@@ -51,13 +55,16 @@ class ServerRun(TrialDriver):
         self.time_s = self.energy_j = 0.0
         self.verdict = ""
         self._since: tuple[float, float] | None = None
-        self._under_way = False
+        self._under_way = self._warned = False
+        self._told = 0  # the last epoch that was reported
 
     def begin_epoch(self) -> bool:
         """See `TrialDriver`; training is over when the server says so, or at `max_epochs`."""
         if self._since is None:
             self._since = (self.clock(), self.meter.energy_j())
         self.epochs_done += self._under_way
+        if self._told < self.epochs_done:
+            self._warn(self.epochs_done, "it ended without run.report(metric), by which alone runs have results")
         self._under_way = not self.trial.finished and self.epochs_done < self.max_epochs
         return self._under_way
 
@@ -69,6 +76,8 @@ class ServerRun(TrialDriver):
 
         Raises
         ------
+        TuningInputError
+            If the metric is no number.
         TuningProtocolError
             If no epoch has begun.
         ServerRequestError
@@ -76,10 +85,24 @@ class ServerRun(TrialDriver):
         """
         if self._since is None:
             raise TuningProtocolError("Expected a report after the beginning of an epoch, got one before.")
+        try:
+            metric = float(metric)
+        except (TypeError, ValueError):
+            raise TuningInputError(f"Expected a metric that is a number, got {str(metric)[:60]!r}.") from None
+        self._told = self.epochs_done + self._under_way
+        if math.isnan(metric):
+            self._warn(self._told, "its metric is not a number, which reaches no target")
         self.time_s, self.energy_j = self.clock() - self._since[0], self.meter.energy_j() - self._since[1]
-        answer = self.trial.report(self.time_s, self.energy_j, float(metric), self.epochs_done + self._under_way)
+        answer = self.trial.report(self.time_s, self.energy_j, metric, self._told)
         self.reached, self.verdict = answer.converged, answer.message
         return answer.stop_train
+
+    def _warn(self, epoch: int, why: str) -> None:
+        """Say once what keeps a run from reaching its target."""
+        if not self._warned:
+            of = self.trial.id
+            logger.warning("%s, trial %d, epoch %d: %s.", of.job_id, of.trial_number, epoch, why)
+        self._warned = True
 
 
 @contextmanager

@@ -294,7 +294,7 @@ def add_grant(path: Path, name: str, role: Role, days: float | None = None, uid:
     Raises
     ------
     SettingsError
-        If the name is none, or the file cannot be read.
+        If the name is none, the file cannot be read, or a line of it means nothing.
     OutputError
         If it cannot be written.
     """
@@ -304,6 +304,8 @@ def add_grant(path: Path, name: str, role: Role, days: float | None = None, uid:
     expires = None if days is None else float(round(time.time() + days * 86_400))
     grant = Grant(Actor(name, role), key, expires)
     with _edited(path) as lines:
+        if lines:
+            read_grants(path)  # a server refuses the whole file for one line, so nobody would be let in
         lines[:] = [line for line in lines if uid is None or key not in line.split()] + [grant.line()]
     return Grant(grant.actor, key, expires, token)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import uuid4
 
@@ -15,14 +15,13 @@ from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedE
 from bftrainer.extras import require_extra
 from bftrainer.zeus.lease import LEASE_S, Lease
 from bftrainer.zeus.server.local_server import SOCKET_SCHEME, find_address, find_token
-from bftrainer.zeus.server.messages import JobSpec, ReportResponse, TrainingResult, TrialId
+from bftrainer.zeus.server.messages import JobSpec, LenientJobSpec, ReportResponse, TrainingResult, TrialId
 from bftrainer.zeus.server.state_messages import JobEdited, JobSummary, JobVoided, TrialRow
 
 if TYPE_CHECKING:
     import httpx
 
-# Most seconds that a server may have its clients wait.
-_LONGEST_WAIT_S = 60.0
+_LONGEST_WAIT_S = 60.0  # that a server may have its clients wait
 T = TypeVar("T")
 
 
@@ -69,7 +68,7 @@ class BatchSizeClient:
     Raises
     ------
     SettingsError
-        If httpx is not installed, or the address is not valid.
+        If httpx is not installed, or address, token or certificates are not valid; or if what is named is no job.
     ServerRequestError
         By all methods, if the server is not reached, or refuses the request; `status` tells why. 404, or 400 for a
         report or a new trial: the job or trial is unknown, or was ended. 409: the job is registered with other
@@ -113,15 +112,23 @@ class BatchSizeClient:
         reachable = address.scheme in ("http", "https") and address.host and (address.port or 0) < 1 << 16
         if not reachable or socket == "":
             raise SettingsError(f"Expected an address such as http://127.0.0.1:8000, got {server_url!r}.")
+        if token is not None and not (token.isascii() and token.isprintable() and token.split() == [token]):
+            raise SettingsError("Expected a token of ASCII characters without spaces.")
         self._anonymous = token is None
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.retries, self.backoff_s, self._sleep = retries, backoff_s, sleep
-        carrier = transport or (httpx.HTTPTransport(uds=socket) if socket else None)
-        self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout_s, transport=carrier)
+        try:
+            carrier = transport or (httpx.HTTPTransport(uds=socket) if socket else None)
+            self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout_s, transport=carrier)
+        except OSError as error:  # SSLError is one
+            file = f"SSL_CERT_FILE {os.environ.get('SSL_CERT_FILE')}"
+            raise SettingsError(f"{file}: cannot be read as certificates ({error.strerror}).") from None
         self._find_token()
 
     def register_job(self, spec: JobSpec) -> JobSpec:
         """Register a job, or check that it is registered with the same settings; return it with its name."""
+        if not isinstance(spec, LenientJobSpec):
+            raise SettingsError(f"Expected a JobSpec, got {type(spec).__name__}, to which only server_run adds GPUs.")
         if spec.job_id is None:
             # If the server chose the name, a repeated request would make two jobs.
             spec = spec.model_copy(update={"job_id": f"{spec.job_id_prefix}-{uuid4().hex[:8]}"})
@@ -137,8 +144,7 @@ class BatchSizeClient:
         lease_s : float, optional
             Seconds without a report or `heartbeat` after which an exploration is handed out again; by default a day.
         """
-        lease = {} if lease_s is None else {"lease_s": lease_s}
-        params = {"job_id": job_id, "request_id": uuid4().hex} | lease
+        params = {"job_id": job_id, "request_id": uuid4().hex} | ({} if lease_s is None else {"lease_s": lease_s})
         return self._read(_TRIAL, self._send("GET", "/jobs/batch_size", params=params))
 
     def report(self, result: TrainingResult) -> ReportResponse:
@@ -188,6 +194,8 @@ class BatchSizeClient:
             What else differs.
         """
         ratios = {"time_ratio": time_ratio, "energy_ratio": energy_ratio}
+        if not new_job_id:
+            raise SettingsError("Expected a name for the new job, got ''.")
         clone = {"job_id": job_id, "new_job_id": new_job_id, "settings": settings} | ratios
         return self._read(_EDITED, self._send("POST", "/jobs/clone", json=clone))
 
@@ -244,9 +252,7 @@ class BatchSizeClient:
     def __enter__(self) -> BatchSizeClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _send(self, method: str, path: str, *, gone_is_done: bool = False, **options: Any) -> Any:
@@ -262,7 +268,7 @@ class BatchSizeClient:
                 answer = self._http.request(method, path, **options)
             except httpx.HTTPError as error:
                 if attempt == self.retries:
-                    why = str(error) or type(error).__name__
+                    why = str(error).rstrip(".") or type(error).__name__
                     raise ServerRequestError(f"{self.server_url}: No answer from a batch-size server: {why}.") from None
             else:
                 self._anonymous = False  # whoever this is, a token is not looked for again
@@ -272,8 +278,8 @@ class BatchSizeClient:
                     return None
                 if answer.status_code not in _PASSING or attempt == self.retries:
                     raise self._refused(method, path, answer)
-                later = answer.headers.get("Retry-After", "")
-                later_s = min(float(later), _LONGEST_WAIT_S) if later.isdigit() else 0.0
+                if (later := answer.headers.get("Retry-After", "")).isdigit():
+                    later_s = min(float(later), _LONGEST_WAIT_S)
             self._sleep(max(self.backoff_s * 2**attempt, later_s))
         raise AssertionError("unreachable")
 
@@ -303,8 +309,7 @@ class BatchSizeClient:
         except (ValueError, RecursionError):
             body = None
         where = f"{self.server_url}{path}: {method} was answered {answer.status_code}"
-        reason = _reason(body)
-        why = reason or answer.reason_phrase
+        why = (reason := _reason(body)) or answer.reason_phrase
         if answer.status_code == 401 and "Authorization" in self._http.headers:  # the server tells strangers no more
             why += " The one that was given is unknown, revoked or over."
         return ServerRequestError(f"{where}: {why}", answer.status_code, reason)
@@ -365,18 +370,16 @@ class Trial:
             self._lease.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, where: object) -> None:
         if self._lease is not None:
             self._lease.stop()
         if self.finished:
             return
         try:
             self.client.end_trial(self.id)
-        except ServerRequestError:
-            # An error in the block matters more; the server ends forgotten trials by itself.
-            if error is None:
+        except ServerRequestError as refused:
+            # An error in the block matters more, and of a deleted job nothing is left to end.
+            if error is None and refused.status != 404:
                 raise
 
 

@@ -236,8 +236,10 @@ def _listening(path: str, mode: int) -> Iterator[int]:
 
 def _remove_left(path: str) -> None:
     """Remove a Unix socket at which nobody listens, as a server that was killed leaves it."""
-    if not os.path.exists(path) or not stat.S_ISSOCK(os.stat(path).st_mode):
+    if not os.path.exists(path):
         return
+    if not stat.S_ISSOCK(os.stat(path).st_mode):
+        raise SettingsError(f"--socket {path}: Expected a socket, or a path where nothing is, got a file.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
         try:
             trial.connect(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from contextlib import contextmanager
 
@@ -76,6 +77,35 @@ def test_a_crash_ends_the_trial(tmp_path):
         assert [row.status for row in client.trials("t-1")] == ["Failed"]
 
 
+@pytest.mark.parametrize(
+    ("metrics", "epoch", "why"),
+    [
+        ([], 1, "ended without run.report"),
+        ([0.1], 2, "ended without run.report"),
+        ([math.nan] * 4, 1, "is not a number"),
+    ],
+)
+def test_a_script_that_forgets_its_metric_is_warned(tmp_path, caplog, metrics, epoch, why):
+    """Once a run: of the first epoch without a report, or whose metric is not a number."""
+    caplog.set_level(logging.WARNING, "bftrainer.zeus.integrations")
+    job = JobSpec(**SPEC | {"max_epochs": 4})
+    with client_of(tmp_path) as client, server_run(client, job, meter=World(), find=lambda: None) as run:
+        for number in run.epochs():
+            if number < len(metrics):
+                run.report(metrics[number])
+    (said,) = [each.getMessage() for each in caplog.records if each.name == "bftrainer.zeus.integrations.served"]
+    assert said.startswith(f"t-1, trial 1, epoch {epoch}: ")
+    assert why in said
+
+
+def test_a_script_that_reports_is_not_warned(tmp_path, caplog):
+    """Neither one that reaches its target nor one that misses it."""
+    with client_of(tmp_path) as client:
+        train(client, World(power_w=80.0), [0.1, 0.6])
+        train(client, World(power_w=80.0), [])
+    assert not [each for each in caplog.records if each.name == "bftrainer.zeus.integrations.served"]
+
+
 @pytest.mark.long
 def test_the_gpus_are_found(tmp_path):
     """Parameters without GPUs get those of this machine, whose energy is measured."""
@@ -115,3 +145,5 @@ def test_what_is_refused(tmp_path):
             server_run(client, JobSpec(**SPEC), meter=World(), find=lambda: None) as run,
         ):
             run.report(0.5)
+        with pytest.raises(TuningInputError, match="Expected a metric that is a number, got 'x'"):
+            train(client, World(), ["x"])

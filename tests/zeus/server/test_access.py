@@ -195,6 +195,15 @@ def test_tokens_are_kept_as_digests(tmp_path):
     assert path.read_text() == "me reader uid:7 never\n"
 
 
+def test_nobody_is_added_to_a_file_that_is_refused(tmp_path):
+    """One line that cannot be read has a server refuse the whole file, so it stays as it is."""
+    path = tmp_path / "tokens"
+    path.write_text("what is this line\n")
+    with pytest.raises(SettingsError, match=r"tokens:1: Unknown role 'is'"):
+        add_grant(path, "zoe", Role.OWNER)
+    assert path.read_text() == "what is this line\n"
+
+
 def test_nobody_else_is_the_administrator(tmp_path):
     """Jobs and logs name those whose token stands in the file "admin": so may only who may do as much."""
     path = tmp_path / "tokens"

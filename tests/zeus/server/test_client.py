@@ -157,6 +157,41 @@ def test_addresses_that_are_none(address):
         BatchSizeClient(address)
 
 
+@pytest.mark.parametrize("token", ["wr\xf6ng-token-of-16", "0123456789abcdef\n", "two words", ""])
+def test_tokens_that_are_none(token):
+    """A token that no header can carry is refused before anything is sent, and not told to a log."""
+    with pytest.raises(SettingsError, match=r"^Expected a token of ASCII characters without spaces\.$"):
+        BatchSizeClient("http://127.0.0.1:9", token=token)
+
+
+def test_a_job_needs_its_gpus(tmp_path):
+    """Parameters without GPUs are no job to register; the error names what is, and who adds them."""
+    with client_of(tmp_path) as client:
+        sizes = {"job_id_prefix": "t", "batch_sizes": [8], "default_batch_size": 8}
+        with pytest.raises(SettingsError, match="Expected a JobSpec, got TuningParams, to which only server_run adds"):
+            client.register_job(TuningParams(**sizes))
+        assert client.jobs() == []
+
+
+def test_a_script_registers_a_clone_of_another_name(tmp_path):
+    """Its own name is its prefix, unless it begins with that of the job it is like."""
+    with client_of(tmp_path) as client:
+        client.register_job(JobSpec(**SPEC))
+        for name, prefix in (("a100-t", "a100-t"), ("t-a100", "t")):
+            client.clone_job("t-1", name)
+            client.register_job(JobSpec(**SPEC | {"job_id": name, "job_id_prefix": prefix}))
+        assert [job.trials for job in client.jobs()] == [0, 0, 0]
+
+
+def test_a_block_whose_job_is_deleted(tmp_path):
+    """Nothing is left to end: the block is left without an error."""
+    with client_of(tmp_path) as client:
+        client.register_job(JobSpec(**SPEC))
+        with client.trial("t-1"):
+            client.delete_job("t-1")
+        assert client.jobs() == []
+
+
 def test_busy_servers_are_asked_again():
     """503 and 429 are repeated, after as long as the server says or more, 500 is not."""
     waits, later = [], {"Retry-After": "7"}

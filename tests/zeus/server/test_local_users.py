@@ -170,9 +170,10 @@ def test_sockets_that_are_there_already(tmp_path):
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(place))
     with listening_at(str(place), 0o600):
-        for path in (place, file):
+        taken, no_socket = r"cannot listen there \(Address already in use\)", "Expected a socket, .*, got a file"
+        for path, expected in ((place, taken), (file, no_socket)):
             with (
-                pytest.raises(SettingsError, match=r"cannot listen there \(Address already in use\)"),
+                pytest.raises(SettingsError, match=expected),
                 listening_at(str(path), 0o600),
             ):
                 pass
