@@ -174,13 +174,17 @@ def test_a_job_needs_its_gpus(tmp_path):
 
 
 def test_a_script_registers_a_clone_of_another_name(tmp_path):
-    """Its own name is its prefix, unless it begins with that of the job it is like."""
+    """Its own name is its prefix, unless it begins with that of the job it is like, or another one is said."""
     with client_of(tmp_path) as client:
         client.register_job(JobSpec(**SPEC))
-        for name, prefix in (("a100-t", "a100-t"), ("t-a100", "t")):
-            client.clone_job("t-1", name)
+        for name, prefix, given in (
+            ("a100-t", "a100-t", {}),
+            ("t-a100", "t", {}),
+            ("a-t", "a", {"job_id_prefix": "a"}),
+        ):
+            client.clone_job("t-1", name, **given)
             client.register_job(JobSpec(**SPEC | {"job_id": name, "job_id_prefix": prefix}))
-        assert [job.trials for job in client.jobs()] == [0, 0, 0]
+        assert len(client.jobs()) == 4
 
 
 def test_a_block_whose_job_is_deleted(tmp_path):
