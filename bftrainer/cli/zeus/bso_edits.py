@@ -186,5 +186,7 @@ def note_job(job_id: str, note: str, server: str, token_file: str | None) -> Non
 
     with asking(server, token_file) as client:
         find_job(client, job_id)
-        client.note_job(job_id, note)
+        if not client.note_job(job_id, note):
+            click.echo(f"Nothing was done: {one_line(job_id)} is so already.")
+            return
     click.echo(f"{'Noted on' if note.strip() else 'Removed the note on'} {one_line(job_id)}.")

@@ -203,9 +203,9 @@ class BatchSizeClient:
         """Have a job begin again, knowing nothing."""
         return self._read(_EDITED, self._send("POST", "/jobs/reset", json={"job_id": job_id}))
 
-    def note_job(self, job_id: str, note: str) -> None:
-        """Put a note on a job, in place of the one before; an empty one removes it."""
-        self._send("POST", "/jobs/note", json={"job_id": job_id, "note": note})
+    def note_job(self, job_id: str, note: str) -> bool:
+        """Put a note on a job, in place of the one before; an empty one removes it; False if the job had just this."""
+        return bool(self._send("POST", "/jobs/note", json={"job_id": job_id, "note": note}) != {"changed": False})
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""
