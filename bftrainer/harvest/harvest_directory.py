@@ -8,7 +8,7 @@ import shutil
 import stat
 import time
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -48,17 +48,31 @@ _HARVEST = b"harvest"
 _VERSION = 2
 
 
-def refuse_other_files(directory: Path, ours: Collection[str] = ()) -> None:
-    """Refuse a directory of something else, whose files a harvest might replace; `ours` were written by one before.
+def refuse_other_files(directory: Path, sample: str, tasks: Path | None) -> None:
+    """Refuse a directory of something else, whose files a harvest might replace, or whose tasks are others.
+
+    Parameters
+    ----------
+    directory : Path
+    sample : str
+        Name of the task file that only the harvest of the sample has in its directory.
+    tasks : Path or None
+        The user's task file, None for the sample.
 
     Raises
     ------
     RunDirectoryError
-        Naming one of them.
+        Naming one of the files, or what the harvest there was begun with.
     """
-    if directory.is_dir() and not (directory / JOURNAL).exists():
+    if (directory / JOURNAL).exists():
+        if (directory / sample).exists() is not (tasks is None):
+            there, here = ("your tasks", "--sample") if tasks is None else ("--sample", tasks)
+            raise RunDirectoryError(
+                f"{directory}: Expected a directory for {here}, found a harvest of {there}; see -o."
+            )
+    elif directory.is_dir():
         found = (path.name for path in directory.iterdir() if not path.name.startswith("."))
-        other = min((name for name in found if name not in ours), default=None)
+        other = min((name for name in found if tasks is not None or name != sample), default=None)
         if other is not None:
             raise RunDirectoryError(f"{directory}: Expected no directory, an empty one or a harvest, found {other}.")
 
@@ -165,15 +179,29 @@ def ask(directory: Path, event: Submitted | Removed | Asked) -> None:
     if isinstance(event, Asked) and not writer_of(directory):
         raise RunDirectoryError(f"{directory}: Expected a harvest that runs, found one that does not.")
     if isinstance(event, Removed):
-        known = [str(other.table.get("name")) for _, other in requests(directory) if isinstance(other, Submitted)]
-        known += [each["task"] for each in read_status(directory)["tasks"]]
+        known = statuses(directory)
         if event.task not in known:
             hint = suggestion(event.task, known)
             raise RunDirectoryError(f"{directory}: Expected a task of this harvest, got {event.task!r}.{hint}")
+        if known[event.task] in ("done", "parked", "removed"):
+            raise RunDirectoryError(
+                f"{directory}: Expected a task that is not over, got {event.task!r}, which is {known[event.task]}."
+            )
     place = directory / REQUESTS
     place.mkdir(mode=0o700, exist_ok=True)
     with replacing(place / f"{time.time_ns():020}-{os.getpid()}.json") as stream:
         stream.write(json.dumps(event_table(event)).encode())
+
+
+def statuses(directory: Path) -> dict[str, str]:
+    """Where the tasks of a harvest stood when it last said so, and which ones it was asked to add since."""
+    found = {}
+    if (directory / STATUS).exists():  # else it has said nothing yet
+        found = {each["task"]: str(each["status"]) for each in read_status(directory)["tasks"]}
+    for _, asked in requests(directory):
+        if isinstance(asked, Submitted):
+            found[str(asked.table.get("name"))] = "asked for"
+    return found
 
 
 def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:

@@ -124,6 +124,11 @@ class LiveTask:
         """Its name."""
         return self.spec.name
 
+    @property
+    def checkpoint_place(self) -> Path | None:
+        """The directory for checkpoints that the file names; None if it names none."""
+        return Path(self.workdir, self.checkpoint_dir) if self.checkpoint_dir else None
+
     def check_runnable(self) -> None:
         """Refuse a command that is not there.
 
@@ -145,9 +150,9 @@ class LiveTask:
         InvalidTaskError
             If it cannot be made, or written to.
         """
-        if not self.checkpoint_dir:
+        place = self.checkpoint_place
+        if place is None:
             return
-        place = Path(self.workdir, self.checkpoint_dir)
         try:
             place.mkdir(parents=True, exist_ok=True)
             why = None if os.access(place, os.W_OK | os.X_OK) else "it cannot be written to"
@@ -173,10 +178,17 @@ def read_live_tasks(path: Path, *, begun: bool = False) -> tuple[LiveTask, ...]:
     if not tables:
         raise InvalidTaskError(f"{path}: Expected at least one task, got none.")
     found: dict[str, LiveTask] = {}
+    places: dict[Path, str] = {}
     for number, table in enumerate(tables, start=1):
         task = live_task(path, number, table)
         if task.name in found:
             raise InvalidTaskError(f"{path}: Expected unique task names, got {task.name!r} twice.")
+        if (
+            task.checkpoint_place
+            and (other := places.setdefault(task.checkpoint_place.resolve(), task.name)) != task.name
+        ):
+            why = f"Expected a checkpoint_dir of its own, got {task.checkpoint_dir!r}, that of task {other}"
+            raise InvalidTaskError(f"{path}, task {task.name}: {why}.")
         try:
             task.check_runnable()
             if begun:

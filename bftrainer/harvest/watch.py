@@ -107,7 +107,7 @@ class Watch:
         self._states: Pool = {}  # as the journal has them
         self._stated_s = -math.inf
         self._trouble = ""
-        self._in_journal = int(math.isfinite(self._last_s))
+        self._told = int(math.isfinite(self._last_s))  # polls in the journal that did not fail: one, or more
         self.polls = self.missed = 0
 
     def __enter__(self) -> Watch:
@@ -133,7 +133,7 @@ class Watch:
         begin_s = steady_s()
         while True:
             self.look()
-            if steady_s() >= due_s and self._in_journal > 1:
+            if steady_s() >= due_s and self._told > 1:
                 started_s = steady_s()
                 self.write()
                 due_s = steady_s() + max(_WRITTEN_EVERY_S, (steady_s() - started_s) / _MOST_OF_TIME)
@@ -168,10 +168,10 @@ class Watch:
             self._append(at_s, missed_line(at_s, trouble))
         elif at_s >= self._stated_s + _STATED_ANEW_S:
             self._append(at_s, session_line(at_s, self._every_s), poll_line(at_s, pool))
-            self._stated_s, self._states = at_s, pool
+            self._stated_s, self._states, self._told = at_s, pool, self._told + 1
         else:
             self._append(at_s, poll_line(at_s, changes(self._states, pool)))
-            self._states = pool
+            self._states, self._told = pool, self._told + 1
         if bool(trouble) is not bool(self._trouble):
             self._say(f"{iso(nanoseconds(at_s))}: {trouble or 'The scheduler is seen again.'}")
         self._trouble = trouble
@@ -179,7 +179,6 @@ class Watch:
     def _append(self, at_s: float, *lines: str) -> None:
         self._journal.append(*lines)
         self._last_s = at_s
-        self._in_journal += 1
 
     def write(self) -> Imported | None:
         """Make the node log, and its account, of the whole journal; None if it holds less than two polls.
@@ -191,7 +190,7 @@ class Watch:
         OutputError
             If they cannot be written.
         """
-        if self._in_journal < 2:
+        if self._told < 2:
             return None
         done = import_log("watch", [self._journal.path], None, self._command)
         write_node_log(self._output, done.log)

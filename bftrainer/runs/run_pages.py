@@ -154,6 +154,8 @@ def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFig
         return LogFigures(None, f"the node log {given} {what}; its fragments are not shown.")
     try:
         log = read_node_log(file, settings.get("skip_events") or 0, lambda _: None, lambda: str(source["sha256"]))
+        if not log.nodes:
+            return LogFigures(None, "the node log has no nodes, so there are no fragments to show.")
         if settings.get("offer_after_s"):
             log = filtered_log(log, offer_after_ns=nanoseconds(settings["offer_after_s"]))
         log = log.selected(settings.get("first_node") or 0, settings.get("node_count"))

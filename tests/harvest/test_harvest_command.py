@@ -156,7 +156,7 @@ def test_what_cannot_be_is_refused_in_a_line(call, here, tasks):
     for words, why in (
         (("run", tasks(("a", 1, '"no-such"'), name="bad.toml")), "bad.toml, task a: Expected a program .*'no-such'"),
         (("run", "none.toml"), "none.toml"),
-        (("run",), "Expected either TASKS or --sample"),
+        (("run",), "Expected either TASKS or --sample, also to go on: the same command does"),
         (("run", "live.toml", "--speed", "2"), "--speed"),
         (("run", "live.toml", "--pool", "none.parquet"), "none.parquet"),
         (("status", "none"), "none: Expected the directory of a harvest, found no status.json"),
@@ -218,6 +218,54 @@ def test_a_harvest_goes_on_with_its_own_options_only(call, tasks):
     assert_matches(r"these differ: solver\.", refused.err)
     assert_matches(r"Expected a task of this harvest, got 'b'\. Known: a\.", call("harvest", "remove", "h", "b").err)
     assert call("harvest", "add", "h", tasks(("b", 1), name="more.toml")).out.startswith("h: no harvest runs there now")
+
+
+def test_the_sample_and_tasks_of_a_user_do_not_meet(call, here, tasks):
+    """Neither joins the harvest of the other one, which may be in the directory that both have by default."""
+    (here / "harvest").mkdir()
+    (here / "harvest" / "journal").touch()
+    refused = call("harvest", "run", "--sample")
+    check_refusal(refused)
+    assert_matches("Expected a directory for --sample, found a harvest of your tasks; see -o", refused.err)
+    (here / "harvest" / "sample.toml").touch()
+    refused = call("harvest", "run", tasks(("a", 1)))
+    check_refusal(refused)
+    assert_matches("Expected a directory for live.toml, found a harvest of --sample; see -o", refused.err)
+
+
+def test_one_harvest_a_checkpoint_dir(call, here, tasks):
+    """A second one would go on from checkpoints that the first one writes; afterwards it may."""
+    run = "harvest", "run", tasks(("a", 1, '"true"'), more='checkpoint_dir = "same"\n'), "--max-nodes", 1, "-o", "h"
+    (here / "same").mkdir()
+    with claimed(here / "same"):
+        refused = call(*run)
+    check_refusal(refused)
+    assert_matches("same: .* is writing there", refused.err)
+    assert call(*run).out == "h: 1 of 1 tasks done\n"
+    assert not any((here / "same").iterdir())
+
+
+def test_what_cannot_be_asked_is_refused_at_once(call, tasks):
+    """A task that is over is not removed, and one that is there already not added; others of its file are."""
+    assert call("harvest", "run", tasks(("a", 1, '"true"')), "--max-nodes", 1, "-o", "h").status == 0
+    for words, why in (
+        (("remove", "h", "a"), "Expected a task that is not over, got 'a', which is done"),
+        (("add", "h", "live.toml"), "Expected a task that is new or parked in live.toml, got none"),
+    ):
+        refused = call("harvest", *words)
+        assert refused.status == 2
+        assert_matches(why, refused.err)
+    both = tasks(("a", 1, '"true"'), ("b", 1, '"true"'), name="both.toml")
+    assert call("harvest", "add", "h", both).err == "Note: a is done there, and stays as it was added.\n"
+    assert_matches("Note: b is asked for there", call("harvest", "add", "h", both).err)
+
+
+def test_tasks_that_were_not_measured_are_named(call, here, tasks):
+    """What --measured does not know is learnt, which is said."""
+    (here / "known.toml").write_text((here / tasks(("b", 1))).read_text().replace("command", "#"))
+    done = call("harvest", "run", tasks(("a", 1)), "--measured", "known.toml", "--dry-run", "--for", "0.1s")
+    assert done.status == 0, done.err
+    assert done.err.startswith("Note: known.toml has no measured curve of a.\n")
 
 
 def test_requests_of_others_are_not_heard(here):

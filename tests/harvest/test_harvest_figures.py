@@ -162,9 +162,11 @@ def test_an_attempt_begins_where_the_last_one_ended():
     assert [(task.spec.name, task.work_done) for task in tasks] == [("a", 400.0), ("a (2)", 300.0)]
 
 
-def test_nothing_was_held(call, harvested):
-    """There is nothing to replay then, which is said."""
+def test_nothing_was_held(call, here, harvested):
+    """There is nothing to replay then, nor are there fragments on a page, which is said."""
     harvested("h", ("a", 9, "train.py"), options=["--offer-after", "1h", "--for", "0.2s"])
     refused = call("replay", "--from-harvest", "h", "-o", "predicted")
     check_refusal(refused)
     assert_matches("h: Expected a harvest that held nodes to replay, found one that held none", refused.err)
+    assert call("report", "h", "-o", "page.html").status == 0
+    assert "the node log has no nodes, so there are no fragments to show" in (here / "page.html").read_text()

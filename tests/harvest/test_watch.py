@@ -272,6 +272,15 @@ def test_the_first_poll_has_to_work(tmp_path):
     assert done.quality.busy_node_s["unknown"] == 2 * 180.0
 
 
+def test_the_second_poll_may_fail(tmp_path):
+    """A watch of days is not lost for that: the node log waits until two polls have succeeded, or is not made."""
+    _, done = watched(Scripted(lambda at: None if 10 < at < 100 else IDLE(at)), tmp_path / "idle.parquet", 600)
+    assert done.quality.busy_node_s["unknown"] == 2 * 90.0
+    said, done = watched(Scripted(lambda at: None if at else IDLE(at)), tmp_path / "short.parquet", 600)
+    assert (len(said), done) == (1, None)
+    assert not (tmp_path / "short.parquet").exists()
+
+
 def test_a_full_disk(tmp_path, monkeypatch):
     """It ends with one line; what was written is whole, and a later watch goes on with it."""
     path, append = tmp_path / "idle.parquet", LineJournal.append

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
@@ -101,13 +101,12 @@ def harvest() -> None:
 @with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise")))
 @click.pass_context
 def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
-    """Run TASKS on idle nodes; with a directory that holds a harvest, go on with it.
+    """Run TASKS on idle nodes; by the same command, go on with the harvest that the directory holds.
 
     TASKS is a task set as a replay reads it, with a command for each task. The directory has the journal, logs and
     checkpoints, and at the end the files of a run, which report, compare and audit read.
     """
     from bftrainer.extras import EXTRAS, absent
-    from bftrainer.files.claims import claimed
     from bftrainer.harvest.carrier_pool import HarvestLimits
     from bftrainer.harvest.harvest_directory import JOURNAL, EventJournal, refuse_other_files
     from bftrainer.harvest.sample_classifier import TASKS as SAMPLE_TASKS
@@ -116,7 +115,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
 
     sample, is_dry = options.pop("sample"), options["dry_run"]
     if sample == (tasks is not None):
-        raise click.UsageError("Expected either TASKS or --sample.")
+        raise click.UsageError("Expected either TASKS or --sample, also to go on: the same command does.")
     report, directory = options.pop("report"), options.pop("output_dir") or Path("harvest")
     refuse_unused({"report": is_dry and "a dry run has no page"})
     if sample and not is_dry and not absent(*EXTRAS["report"]):
@@ -130,18 +129,29 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         check_page(report, force=options["force"])
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     controller_of(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
-    refuse_other_files(directory, [SAMPLE_TASKS] if sample else ())
+    refuse_other_files(directory, SAMPLE_TASKS, tasks)
     with TemporaryDirectory(prefix="bftrainer-") if is_dry else nullcontext(directory) as place:
         if is_dry and (directory / JOURNAL).exists():  # what would be done next
             copyfile(directory / JOURNAL, Path(place, JOURNAL))
         directory = Path(place)
         inputs = _inputs(directory, tasks, options)
         directory.mkdir(parents=True, exist_ok=True)
-        with claimed(directory), closing(EventJournal(directory)) as journal, interruptible() as received:
+        claims = _claims(directory, () if is_dry else inputs[1])
+        with claims, closing(EventJournal(directory)) as journal, interruptible() as received:
             status = _harvested(directory, journal, config, inputs, received, **options)
     if report is not None or (sample and not is_dry):
         _show_prediction(directory, report, force=options["force"] or sample, quiet=options["as_json"])
     ctx.exit(KILLED_BY + received[0] if received else status)
+
+
+def _claims(directory: Path, tasks: tuple[LiveTask, ...]) -> ExitStack:
+    """Be the only one that writes to the directory of a harvest, and to those that its tasks name for checkpoints."""
+    from bftrainer.files.claims import claimed
+
+    with ExitStack() as claims:
+        for place in filter(None, (directory, *(task.checkpoint_place for task in tasks))):
+            claims.enter_context(claimed(place))
+        return claims.pop_all()
 
 
 def _show_prediction(directory: Path, report: Path | None, *, force: bool, quiet: bool) -> None:
@@ -240,7 +250,12 @@ def _inputs(
         if task.spec.min_nodes > most:
             why = f"Expected min_nodes <= {most}, the most nodes at once (--max-nodes), got {task.spec.min_nodes}"
             raise InvalidTaskError(f"{file}, task {task.name}: {why}.")
-    return file, tasks if options["measured"] is None else with_measured(tasks, options["measured"]), log
+    if options["measured"] is not None:
+        known = with_measured(tasks, options["measured"])
+        if others := [old.name for old, new in zip(tasks, known, strict=True) if old is new]:
+            tell(f"Note: {options['measured']} has no measured curve of {', '.join(others)}.")
+        tasks = known
+    return file, tasks, log
 
 
 def _engine(
@@ -299,13 +314,21 @@ stop = _asking("stop", "Have the harvest in DIR save its tasks, give its nodes b
 @_DIRECTORY
 @click.argument("tasks", type=FILE)
 def add(directory: Path, tasks: Path) -> None:
-    """Add the tasks of the file TASKS to the harvest in DIR."""
-    from bftrainer.harvest.harvest_directory import ask
+    """Add the tasks of the file TASKS to the harvest in DIR: those that are new, or parked."""
+    from bftrainer.errors import RunDirectoryError
+    from bftrainer.harvest.harvest_directory import ask, statuses
     from bftrainer.harvest.harvest_events import Submitted
     from bftrainer.harvest.live_tasks import read_live_tasks
 
+    known, asked = statuses(directory), False
     for task in read_live_tasks(tasks, begun=True):
-        ask(directory, Submitted(str(tasks.resolve()), task.table))
+        if known.get(task.name, "parked") == "parked":
+            ask(directory, Submitted(str(tasks.resolve()), task.table))
+            asked = True
+        else:
+            tell(f"Note: {task.name} is {known[task.name]} there, and stays as it was added.")
+    if not asked:
+        raise RunDirectoryError(f"{directory}: Expected a task that is new or parked in {tasks}, got none.")
     _said(directory)
 
 
