@@ -136,6 +136,8 @@ class JobSummary(WireModel):
         Pruning, or MAB once the bandit plays.
     trials, observations : int
         Trials handed out, and those with a result: all that ever were, also those that count for nothing.
+    counted : int or None
+        Results that count; None in a list of jobs.
     min_cost, min_cost_batch_size : float or None, and int
         The cheapest run so far.
     exploring : int or None
@@ -157,6 +159,7 @@ class JobSummary(WireModel):
     exploring: int | None
     remaining: list[int]
     arms: list[Arm]
+    counted: int | None = None
 
 
 class JobVoided(JobSummary):
@@ -175,6 +178,12 @@ class JobVoided(JobSummary):
     stopped: list[int]
 
 
+class JobNoted(WireModel):
+    """What a note has changed: nothing (false) if the job had just this one."""
+
+    changed: bool
+
+
 class JobEdited(WireModel):
     """A job after a change.
 
@@ -186,9 +195,12 @@ class JobEdited(WireModel):
         False: it was so already, and nothing was done.
     kept, archived : int
         Results that still count, and those that the change has archived: they are kept, and count for nothing.
+    stuck : str or None
+        Why no batch size will be explored or played, if so.
     """
 
     job: JobSummary
     changed: bool
     kept: int
     archived: int
+    stuck: str | None = None
