@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -383,16 +383,13 @@ class Message(WireModel):
     message: str
 
 
-class Fault(WireModel):
-    """One invalid field of a request."""
-
-    loc: list[str | int]
-    msg: str
-    type: str
+# Longer lists of numbers are abbreviated.
+FEW = 16
 
 
-class Invalid(WireModel):
-    """Why a request is invalid: field by field, or in one sentence."""
-
-    detail: list[Fault] | None = None
-    message: str | None = None
+def few(numbers: Sequence[int], between: str = ", ") -> str:
+    """List numbers; of many only the first ones, the last, and how many there are."""
+    if len(numbers) <= FEW:
+        return between.join(map(str, numbers))
+    first, last = numbers[: FEW - 2], numbers[-1]
+    return f"{between.join(map(str, first))}{between}...{between}{last} ({len(numbers):,} in all)"

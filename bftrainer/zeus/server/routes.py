@@ -27,7 +27,6 @@ from bftrainer.zeus.server.messages import (
     LONGEST_LEASE_S,
     NAME_LENGTH,
     OWN_SETTINGS,
-    Invalid,
     JobChange,
     JobClone,
     JobNote,
@@ -45,6 +44,7 @@ from bftrainer.zeus.server.messages import (
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.state_messages import (
     EpochRow,
+    Invalid,
     JobEdited,
     JobEvent,
     JobNoted,

@@ -1,4 +1,4 @@
-"""What the server shows of what it keeps: jobs, arms, trials, and what was done to jobs."""
+"""What the server shows of what it keeps: jobs, arms, trials, what was done to jobs, and what was wrong."""
 
 from __future__ import annotations
 
@@ -204,3 +204,18 @@ class JobEdited(WireModel):
     kept: int
     archived: int
     stuck: str | None = None
+
+
+class Fault(WireModel):
+    """One invalid field of a request."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
+class Invalid(WireModel):
+    """Why a request is invalid: field by field, or in one sentence."""
+
+    detail: list[Fault] | None = None
+    message: str | None = None

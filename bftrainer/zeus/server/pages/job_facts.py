@@ -8,21 +8,11 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from bftrainer.report.intervals import Estimate
+from bftrainer.zeus.server.messages import few
 from bftrainer.zeus.server.pages.page_queries import TrialTally
 from bftrainer.zeus.server.pages.savings import FEWEST, J_PER_KWH, Saved, Savings
 from bftrainer.zeus.server.pages.trial_charts import si
 from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
-
-# Longer lists of numbers are abbreviated.
-FEW = 16
-
-
-def few(numbers: Sequence[int], between: str = ", ") -> str:
-    """List numbers; of many only the first ones, the last, and how many there are."""
-    if len(numbers) <= FEW:
-        return between.join(map(str, numbers))
-    first, last = numbers[: FEW - 2], numbers[-1]
-    return f"{between.join(map(str, first))}{between}...{between}{last} ({len(numbers):,} in all)"
 
 
 def moment(seconds: float | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bftrainer.errors import NothingConvergedError
-from bftrainer.zeus.server.pages.job_facts import few
+from bftrainer.zeus.server.messages import few
 from bftrainer.zeus.server.pages.trial_charts import si
 from bftrainer.zeus.server.tuned_job import Stage, TrialType, TunedJob
 

@@ -24,7 +24,7 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
 
 from bftrainer.errors import UnknownJobError
 from bftrainer.zeus.server.books.transaction import Transaction
-from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH
+from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, few
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import job_facts, job_views, trial_charts
 from bftrainer.zeus.server.pages.page_queries import JobFilter, events, notes
@@ -42,7 +42,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"few": job_facts.few, "si": si, "moment": job_facts.moment}
+    environment.filters |= {"few": few, "si": si, "moment": job_facts.moment}
     environment.globals |= {"charts": trial_charts, "facts": job_facts, "views": job_views, "stages": list(Stage)}
     style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
     environment.globals |= {"style": Markup(style), "colours": list(SERIES), "shapes": list(SERIES.values())}
