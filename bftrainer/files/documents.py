@@ -144,6 +144,7 @@ _EXPECTED = {
     "dict_type": "a table",
     "finite_number": "a finite number",
     "float_type": "a number",
+    "int_from_float": "a whole number",
     "int_type": "a whole number",
     "list_type": "a list",
     "model_type": "a table",
@@ -212,6 +213,8 @@ def fault_text(error: Any, keys: Callable[[tuple[int | str, ...]], list[str]]) -
     place = ".".join(part for part in path if isinstance(part, str))
     numbered = "".join(f" (value {part + 1})" for part in path if isinstance(part, int))
     expected = error["ctx"]["expected"] if error["type"] == "literal_error" else _EXPECTED.get(error["type"])
+    if error["type"] == "value_error":  # what a validator says has what it got
+        return f"{place}{numbered}: {str(error['msg']).removeprefix('Value error, ')}"
     if expected is None:
         return f"{place}{numbered}: {error['msg']}, got {error['input']!r}."
     return f"Expected {place}{numbered} to be {expected}, got {error['input']!r}."

@@ -7,6 +7,7 @@ commit. Other databases lock rows, and are driven asynchronously.
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -17,11 +18,11 @@ from typing import Any, TypeAlias, TypeVar
 from bftrainer.extras import require_extra, requiring
 
 with requiring("The server needs", "server", "sqlalchemy"):
-    from sqlalchemy import Connection, Engine, create_engine, event
+    from sqlalchemy import Connection, Engine, create_engine, event, exc
     from sqlalchemy.engine import URL, make_url
     from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
     from sqlalchemy.ext.asyncio import create_async_engine
-    from sqlalchemy.pool import QueuePool, StaticPool
+    from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
 
 from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableRequestError
 from bftrainer.zeus.server.settings import DEFAULT_URL
@@ -49,6 +50,15 @@ _CONTENDED = frozenset({"40001", "40P01", 1205, 1213})
 
 def _nothing(_: Any) -> None:
     pass
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file there is at a path; None: none, as of a database in memory."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class SqliteDatabase:
@@ -89,13 +99,21 @@ class SqliteDatabase:
         engine = create_engine(url, poolclass=pool or QueuePool, connect_args=options, hide_parameters=True)
         pragmas = () if self._read_only else _PRAGMAS
 
-        def connected(connection: sqlite3.Connection, _: object) -> None:
+        def connected(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
             """Keep the driver from starting transactions; this module does."""
             connection.isolation_level = None
             for pragma in pragmas:
                 connection.execute(f"PRAGMA {pragma}").close()
+            record.info["file"] = opened = connection.execute("PRAGMA database_list").fetchone()[2]
+            record.info["identity"] = _identity(opened)
+
+        def checked_out(_: object, record: ConnectionPoolEntry, __: object) -> None:
+            """Have a connection made anew whose file was removed or replaced: what is written there is lost."""
+            if _identity(record.info["file"]) != record.info["identity"]:
+                raise exc.DisconnectionError(f"{record.info['file']} is another file now")
 
         event.listen(engine, "connect", connected)
+        event.listen(engine, "checkout", checked_out)
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
         return engine
 

@@ -132,6 +132,7 @@ CHANGE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED)
 _LAPSED = sa.or_(TRIAL.c.lease_s.is_(None), TRIAL.c.heard + TRIAL.c.lease_s < sa.bindparam("now"))
 ABANDONED = sa.update(TRIAL).where(_RUNNING, TRIAL.c.heard < sa.bindparam("silent_since"), _LAPSED)
 COUNTED_TRIALS = _TRIALS.where(TRIAL.c.excluded.is_(None)).order_by(TRIAL.c.trial_number)
+COUNTED = sa.select(sa.func.count(TRIAL.c.observation)).where(_OF_JOB, TRIAL.c.excluded.is_(None))
 DELETE_TRIALS = sa.delete(TRIAL).where(_OF_JOB)
 TRIALS_AFTER = _TRIALS.where(TRIAL.c.trial_number > sa.bindparam("after")).order_by(TRIAL.c.trial_number).limit(_LIMIT)
 EXPLORATIONS = _TRIALS.where(
@@ -160,6 +161,12 @@ REPORTS_AFTER = (
 _EVENTS_OF = EVENT.c.job_id == sa.bindparam("job")
 ADD_EVENT = sa.insert(EVENT)
 LAST_EVENT = sa.select(sa.func.coalesce(sa.func.max(EVENT.c.number), 0)).where(_EVENTS_OF)
+LATEST_EVENT = (
+    sa.select(EVENT)
+    .where(_EVENTS_OF, EVENT.c.kind.in_(sa.bindparam("kinds", expanding=True)))
+    .order_by(EVENT.c.number.desc())
+    .limit(1)
+)
 EVENTS_AFTER = (
     sa.select(EVENT).where(_EVENTS_OF, EVENT.c.number > sa.bindparam("after")).order_by(EVENT.c.number).limit(_LIMIT)
 )

@@ -18,7 +18,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from bftrainer.errors import TuningInputError, escaped, legible, suggestion
 from bftrainer.files.documents import fault_text, telling_fault
@@ -39,8 +39,16 @@ def _truncated(value: Any) -> Any:
     return int(value) if isinstance(value, float) and math.isfinite(value) else value
 
 
+def _counting(value: Any) -> Any:
+    """Refuse what counts nothing: pydantic takes true for 1; fractions it refuses by itself."""
+    if isinstance(value, bool):
+        raise PydanticKnownError("int_type")
+    return value
+
+
 Whole = Annotated[int, BeforeValidator(_truncated)]
-Counted = Annotated[int, BeforeValidator(_truncated), Field(ge=1, le=LARGEST)]
+Natural = Annotated[int, BeforeValidator(_counting), Field(ge=0, le=LARGEST)]
+Counted = Annotated[int, BeforeValidator(_counting), Field(ge=1, le=LARGEST)]
 
 _TRIAL_EXAMPLE: dict[str, JsonValue] = {"job_id": "bert-finetuning", "batch_size": 16, "trial_number": 1}
 
@@ -151,7 +159,37 @@ class LenientTuningParams(WireModel):
 
 
 class TuningParams(LenientTuningParams, _Strict):
-    """How a job is tuned, whatever it runs on: the fields of `LenientTuningParams`; others are refused."""
+    """How a job is tuned, whatever it runs on: fields of `LenientTuningParams`; senseless values are refused."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    job_id: Annotated[str, Field(max_length=NAME_LENGTH)] | None = None
+    # A generated name is nine characters longer than its prefix.
+    job_id_prefix: str = Field(max_length=NAME_LENGTH - 9)
+    batch_sizes: list[Counted] = Field(min_length=1, max_length=10_000)
+    default_batch_size: Counted
+    max_epochs: Counted = 100
+    num_pruning_rounds: Natural = 2
+    window_size: Natural = 0
+    mab_prior_mean: float = Field(0.0, ge=-LARGEST_MEASURE, le=LARGEST_MEASURE)
+    mab_prior_precision: float = Field(0.0, ge=0, le=LARGEST_MEASURE)
+    mab_num_explorations: Natural = 2
+    mab_seed: Annotated[int, BeforeValidator(_counting), Field(ge=0, le=LARGEST_SEED)] | None = None
+
+    @field_validator("job_id", "job_id_prefix", "gpu_model", check_fields=False)
+    @classmethod
+    def _check_text(cls, text: str | None) -> str | None:
+        if text is not None and "\0" in text:
+            raise ValueError("Expected text without the character NUL.")
+        return text
+
+    @field_validator("batch_sizes")
+    @classmethod
+    def _check_repeats(cls, sizes: list[int]) -> list[int]:
+        (size, times), *_ = Counter(sizes).most_common(1)
+        if times > 1:
+            raise ValueError(f"Expected each batch size once, got {size} {times} times.")
+        return sizes
 
 
 # Settings that the published server does not know.
@@ -168,41 +206,14 @@ class LenientJobSpec(LenientTuningParams, GpuConfig):
     """A recurring job, its GPUs and how it is tuned, checked as little as by the published server."""
 
 
-class JobSpec(LenientJobSpec, _Strict):
+class JobSpec(TuningParams, LenientJobSpec):
     """A recurring job, with the fields of `GpuConfig` and `LenientTuningParams`; senseless values are refused."""
 
-    model_config = ConfigDict(allow_inf_nan=False, json_schema_extra={"examples": [_SPEC_EXAMPLE]})
+    model_config = ConfigDict(json_schema_extra={"examples": [_SPEC_EXAMPLE]})
 
     max_power: float = Field(gt=0, le=LARGEST_MEASURE)
     number_of_gpus: Counted
     gpu_model: str = Field(min_length=1, max_length=NAME_LENGTH)
-    job_id: Annotated[str, Field(max_length=NAME_LENGTH)] | None = None
-    # A generated name is nine characters longer than its prefix.
-    job_id_prefix: str = Field(max_length=NAME_LENGTH - 9)
-    batch_sizes: list[Counted] = Field(min_length=1, max_length=10_000)
-    default_batch_size: Counted
-    max_epochs: Counted = 100
-    num_pruning_rounds: Whole = Field(2, ge=0, le=LARGEST)
-    window_size: Whole = Field(0, ge=-LARGEST, le=LARGEST)
-    mab_prior_mean: float = Field(0.0, ge=-LARGEST_MEASURE, le=LARGEST_MEASURE)
-    mab_prior_precision: float = Field(0.0, ge=0, le=LARGEST_MEASURE)
-    mab_num_explorations: Whole = Field(2, ge=0, le=LARGEST)
-    mab_seed: Annotated[Whole, Field(ge=0, le=LARGEST_SEED)] | None = None
-
-    @field_validator("job_id", "job_id_prefix", "gpu_model")
-    @classmethod
-    def _check_text(cls, text: str | None) -> str | None:
-        if text is not None and "\0" in text:
-            raise ValueError("Expected text without the character NUL.")
-        return text
-
-    @field_validator("batch_sizes")
-    @classmethod
-    def _check_repeats(cls, sizes: list[int]) -> list[int]:
-        (size, times), *_ = Counter(sizes).most_common(1)
-        if times > 1:
-            raise ValueError(f"Expected each batch size once, got {size} {times} times.")
-        return sizes
 
 
 class LenientTrialId(WireModel):
@@ -370,21 +381,6 @@ class Message(WireModel):
     """What went wrong."""
 
     message: str
-
-
-class Fault(WireModel):
-    """One invalid field of a request."""
-
-    loc: list[str | int]
-    msg: str
-    type: str
-
-
-class Invalid(WireModel):
-    """Why a request is invalid: field by field, or in one sentence."""
-
-    detail: list[Fault] | None = None
-    message: str | None = None
 
 
 # Longer lists of numbers are abbreviated.

@@ -21,6 +21,7 @@ from bftrainer.errors import (
     UnusableRequestError,
 )
 from bftrainer.zeus.server.access import ANYBODY, Actor, Role
+from bftrainer.zeus.server.books.job_editor import VOIDED
 from bftrainer.zeus.server.books.reports import is_repeated, is_storable, report_fault
 from bftrainer.zeus.server.messages import (
     LARGEST_COST_J,
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from bftrainer.zeus.server.store import JobStore
 
 logger = logging.getLogger(__name__)
-
-# Share of the time-out after which a report is recorded as a sign of life; recording every one would cost a write each.
-_NOTED = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -299,16 +297,16 @@ class ZeusBatchSizeOptimizer:
             message = f"Result for this trial({number}) is already reported."
             return ReportResponse(stop_train=True, converged=bool(trial.converged), message=message)
         if trial.status == TrialStatus.FAILED:
-            raise TrialEndedError(f"Trial({number}) is already reported but converged is not set.")
+            voided = trial.excluded == VOIDED and not self.published
+            why = "was voided, and counts for nothing" if voided else "is already reported but converged is not set"
+            raise TrialEndedError(f"Trial({number}) {why}.")
         verdict, cost_j = job.tuned.judge(result)
         if verdict.stop_train and (result.time < 0 or result.energy < 0 or not cost_j <= LARGEST_COST_J):
             raise UnusableRequestError("Expected a time and energy of 0 or more, and none that is beyond measure.")
         counts = trial.excluded is None
         self._keep_report(transaction, job, result, now, ended=verdict.stop_train, judged=counts)
         if not verdict.stop_train:
-            patience_s = self._patience_s(trial)
-            if patience_s is not None and now - trial.heard > _NOTED * patience_s:
-                transaction.change_trials(job.job_id, [number], heard=now)
+            transaction.change_trials(job.job_id, [number], heard=now)
             return verdict
         kind = TrialType(trial.type)
         if self.published and kind is TrialType.CONCURRENT and job.tuned.stage is Stage.MAB:
@@ -320,7 +318,7 @@ class ZeusBatchSizeOptimizer:
             job.tuned.learn(ended, published=self.published)
             transaction.log_when_committed(lambda: result_lines(job.tuned, ended, stage))
         used = {"time": result.time, "energy": result.energy, "cost": cost_j}
-        marks = {"converged": verdict.converged, "observation": job.observations}
+        marks = {"converged": verdict.converged, "observation": job.observations, "heard": now}
         if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):
             # The trial timed out between the check and now.
             raise TrialEndedError(f"Trial({number}) is already reported but converged is not set.")

@@ -27,7 +27,6 @@ from bftrainer.zeus.server.messages import (
     LONGEST_LEASE_S,
     NAME_LENGTH,
     OWN_SETTINGS,
-    Invalid,
     JobChange,
     JobClone,
     JobNote,
@@ -43,7 +42,16 @@ from bftrainer.zeus.server.messages import (
     TrialVoid,
 )
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.state_messages import EpochRow, JobEdited, JobEvent, JobSummary, JobVoided, TrialRow
+from bftrainer.zeus.server.state_messages import (
+    EpochRow,
+    Invalid,
+    JobEdited,
+    JobEvent,
+    JobNoted,
+    JobSummary,
+    JobVoided,
+    TrialRow,
+)
 from bftrainer.zeus.server.store import JobStore
 
 __all__ = ["actor_of", "api", "edits", "operations", "state"]
@@ -209,11 +217,10 @@ def edits() -> APIRouter:
         """Have a job begin again, as after none of its batch sizes converged: its results are archived."""
         return _json(await _editor(request).reset_job(job.job_id, actor_of(request, job)))
 
-    @router.post("/jobs/note", response_model=None, responses={200: {"model": None}, **_responses(404)})
+    @router.post("/jobs/note", response_model=JobNoted, responses=_responses(404))
     async def note_job(request: Request, note: JobNote) -> Response:
-        """Put a note on a job, in place of the one before."""
-        await _editor(request).note_job(note, actor_of(request, note))
-        return Response(**_NULL)
+        """Put a note on a job, in place of the one before; the same one again is no event."""
+        return _json(await _editor(request).note_job(note, actor_of(request, note)))
 
     @router.post(
         "/jobs/clone",

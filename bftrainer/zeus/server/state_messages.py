@@ -1,4 +1,4 @@
-"""What the server shows of what it keeps: jobs, arms, trials, and what was done to jobs."""
+"""What the server shows of what it keeps: jobs, arms, trials, what was done to jobs, and what was wrong."""
 
 from __future__ import annotations
 
@@ -136,6 +136,8 @@ class JobSummary(WireModel):
         Pruning, or MAB once the bandit plays.
     trials, observations : int
         Trials handed out, and those with a result: all that ever were, also those that count for nothing.
+    counted : int or None
+        Results that count; None in a list of jobs.
     min_cost, min_cost_batch_size : float or None, and int
         The cheapest run so far.
     exploring : int or None
@@ -157,6 +159,7 @@ class JobSummary(WireModel):
     exploring: int | None
     remaining: list[int]
     arms: list[Arm]
+    counted: int | None = None
 
 
 class JobVoided(JobSummary):
@@ -175,6 +178,12 @@ class JobVoided(JobSummary):
     stopped: list[int]
 
 
+class JobNoted(WireModel):
+    """What a note has changed: nothing (false) if the job had just this one."""
+
+    changed: bool
+
+
 class JobEdited(WireModel):
     """A job after a change.
 
@@ -186,9 +195,27 @@ class JobEdited(WireModel):
         False: it was so already, and nothing was done.
     kept, archived : int
         Results that still count, and those that the change has archived: they are kept, and count for nothing.
+    stuck : str or None
+        Why no batch size will be explored or played, if so.
     """
 
     job: JobSummary
     changed: bool
     kept: int
     archived: int
+    stuck: str | None = None
+
+
+class Fault(WireModel):
+    """One invalid field of a request."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
+class Invalid(WireModel):
+    """Why a request is invalid: field by field, or in one sentence."""
+
+    detail: list[Fault] | None = None
+    message: str | None = None

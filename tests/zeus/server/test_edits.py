@@ -69,7 +69,8 @@ def test_a_running_trial_is_voided(client):
     trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
     assert void(client, 1).status_code == 200
     used = {"time": 1.0, "energy": 1.0, "metric": 0.9, "current_epoch": 1}
-    assert client.post("/report", json=trial | used).status_code == 400
+    answer = client.post("/report", json=trial | used)
+    assert (answer.status_code, answer.json()["message"]) == (400, "Trial(1) was voided, and counts for nothing.")
     assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).json() == trial | {"trial_number": 2}
 
 
@@ -212,11 +213,14 @@ def test_the_weight_of_energy_changes(client, tmp_path):
 
 def test_a_job_that_is_dead_lives_on(client, tmp_path):
     """With more epochs what failed is tried again; a reset begins anew. Running trials stay, or count for nothing."""
+    assert job(client)["counted"] == 0
     for _ in range(2):
         run(client, "t-1", 100.0, converged=False)
     assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).status_code == 409
+    assert job(client)["counted"] == 2
     edited = patched(client, settings={"max_epochs": 200}).json()
     assert (edited["kept"], edited["archived"], edited["job"]["remaining"]) == (0, 2, [8, 16, 32])
+    assert (edited["stuck"], edited["job"]["counted"], edited["job"]["observations"]) == (None, 0, 2)
     trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
     assert trial["batch_size"] == 16
     for changed in (True, False):
@@ -231,6 +235,29 @@ def test_a_job_that_is_dead_lives_on(client, tmp_path):
     assert job(client)["min_cost"] == 75.0
     assert [event["kind"] for event in events(client)] == ["registered", "changed", "reset"]
     check_books(url_of(tmp_path))
+
+
+def test_a_size_that_the_search_never_reaches_is_told(client):
+    """Below a default that missed the target nothing is tried: the answer says so, and what revives the job."""
+    for _ in range(2):
+        run(client, "t-1", 100.0, converged=False)
+    edited = patched(client, add_batch_sizes=[4]).json()
+    assert (edited["changed"], edited["kept"], edited["job"]["remaining"]) == (True, 2, [])
+    assert edited["stuck"].startswith("No batch size will be explored: the search goes down from the default, 16,")
+    assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).status_code == 409
+    assert patched(client, settings={"default_batch_size": 8}).json()["stuck"] is None
+    assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()["batch_size"] == 8
+
+
+def test_a_clone_that_began_otherwise_is_another_one(client):
+    """409 for another ratio, as what is known there was not made with it; the same once more is no fault."""
+    explored(client)
+    clone = {"job_id": "t-1", "new_job_id": "t-2", "time_ratio": 0.5}
+    assert client.post("/jobs/clone", json=clone).status_code == 201
+    for other in ({"time_ratio": 0.7}, {"time_ratio": None}, {"energy_ratio": 0.6}):
+        answer = client.post("/jobs/clone", json=clone | other)
+        assert (answer.status_code, "began with other results" in answer.json()["message"]) == (409, True)
+    assert client.post("/jobs/clone", json=clone).status_code == 200
 
 
 def test_a_clone_begins_with_what_is_known(client, tmp_path):
@@ -269,6 +296,11 @@ def test_a_clone_begins_with_what_is_known(client, tmp_path):
     [
         ({"settings": {"max_epoch": 5}}, ["settings", "max_epoch"], "Did you mean 'max_epochs'?"),
         ({"settings": {"job_id": "t-2"}}, ["settings", "job_id"], "Expected a setting that can change, got 'job_id'."),
+        ({"settings": {"max_epochs": 1.5}}, ["settings", "max_epochs"], "valid integer"),
+        ({"settings": {"max_epochs": True}}, ["settings", "max_epochs"], "valid integer"),
+        ({"settings": {"number_of_gpus": 1.9}}, ["settings", "number_of_gpus"], "valid integer"),
+        ({"settings": {"batch_sizes": [16, 32.7]}}, ["settings", "batch_sizes", "1"], "valid integer"),
+        ({"add_batch_sizes": [8.5]}, ["add_batch_sizes", 0], "valid integer"),
         ({"settings": {"max_epochs": 0}}, ["settings", "max_epochs"], "greater than or equal to 1"),
         ({"settings": {"batch_sizes": [8]}, "add_batch_sizes": [9]}, ["settings", "batch_sizes"], "got both"),
         ({"remove_batch_sizes": [16]}, ["settings"], "Expected default_batch_size among batch_sizes [8, 32], got 16."),

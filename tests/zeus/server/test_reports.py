@@ -53,6 +53,23 @@ def test_what_cannot_be_true_is_refused(tmp_path, changes, field):
         assert good.json()["converged"]
 
 
+def test_each_report_is_a_sign_of_life(tmp_path):
+    """A trial was last heard of when it last reported, or ended: whether or not it has a lease, or a time-out."""
+    with serving(tmp_path) as client:
+        begun(client)
+
+        def last():
+            (trial,) = client.get("/state/trials", params={"job_id": "t-1"}).json()
+            reports = client.get("/state/reports", params={"job_id": "t-1", "trial_number": 1}).json()
+            return trial, reports[-1]["reported"]
+
+        trial, reported = last()
+        assert trial["heard"] == reported > trial["started"]
+        client.post("/report", json=TRIAL | FIRST | {"metric": 0.9, "current_epoch": 3})
+        trial, reported = last()
+        assert trial["heard"] == reported == trial["ended"]
+
+
 def test_a_run_that_cost_nothing_is_refused(tmp_path):
     """It would prune every batch size: the job goes on as if nobody had said so."""
     with serving(tmp_path) as client:

@@ -14,7 +14,7 @@ from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.server.access import ANYBODY, Actor
 from bftrainer.zeus.server.books.job_changes import Evidence, changed_spec, on_gpus_of, still_counts
 from bftrainer.zeus.server.messages import NAME_LENGTH, JobChange, JobClone, JobNote, LenientJobSpec, TrialVoid
-from bftrainer.zeus.server.state_messages import JobEdited, JobVoided
+from bftrainer.zeus.server.state_messages import JobEdited, JobNoted, JobVoided
 from bftrainer.zeus.server.tuned_job import TrialStatus, TunedJob
 
 if TYPE_CHECKING:
@@ -87,15 +87,19 @@ class JobEditor:
 
         return await self.service.change(work, job_id)
 
-    async def note_job(self, note: JobNote, actor: Actor = ANYBODY) -> None:
-        """Put a note on a job, in place of the one before."""
+    async def note_job(self, note: JobNote, actor: Actor = ANYBODY) -> JobNoted:
+        """Put a note on a job, in place of the one before; the same one again is no event."""
 
-        def work(transaction: Transaction) -> None:
+        def work(transaction: Transaction) -> JobNoted:
             """Add the note to what was done to the job."""
             actor.check_owner(note.job_id, transaction.lock_job(note.job_id).owner)
-            transaction.note(note.job_id, self.clock(), actor.name, "noted", note=note.note)
+            before = transaction.latest_event(note.job_id, "noted", "deleted")
+            changed = note.note != ("" if before is None else before.detail.get("note", ""))
+            if changed:
+                transaction.note(note.job_id, self.clock(), actor.name, "noted", note=note.note)
+            return JobNoted(changed=changed)
 
-        await self.service.change(work, note.job_id)
+        return await self.service.change(work, note.job_id)
 
     async def change_job(self, change: JobChange, actor: Actor = ANYBODY) -> JobEdited:
         """Change a job's settings; what is known and still true is kept, the rest is archived.
@@ -135,7 +139,8 @@ class JobEditor:
             self._relearn(transaction, job, new)
             changes = {name: [before.get(name), after[name]] for name in differ}
             transaction.note(job_id, now, actor.name, "changed", settings=changes, archived=archived)
-            return JobEdited(job=transaction.job(job_id), changed=True, kept=_results(kept), archived=archived)
+            results = {"kept": _results(kept), "archived": archived}
+            return JobEdited(job=transaction.job(job_id), changed=True, stuck=_stuck(job.tuned), **results)
 
         return await self.service.change(work, job_id)
 
@@ -179,7 +184,7 @@ class JobEditor:
         UnusableRequestError
             If the job would make no sense, or is the other one itself.
         JobMismatchError
-            If a job of that name has other settings.
+            If a job of that name has other settings, or began with something else.
 
         References
         ----------
@@ -196,17 +201,20 @@ class JobEditor:
             prefix = old.job_id_prefix if name.startswith(old.job_id_prefix) else name[: NAME_LENGTH - 9]
             named = old.model_copy(update={"job_id": name, "job_id_prefix": prefix})
             new = changed_spec(named, clone.settings, clone.add_batch_sizes, clone.remove_batch_sizes)
+            detail = {"source": clone.job_id, "time_ratio": clone.time_ratio, "energy_ratio": clone.energy_ratio}
             known = transaction.find_spec(name)
             if known is not None:
                 if known.model_dump() != new.model_dump():
                     raise JobMismatchError(f"Expected a new name, got {name!r}, a job with other settings.")
+                begun = transaction.latest_event(name, "registered", "cloned", "reset")
+                if _beginning(detail) != _beginning({} if begun is None else begun.detail):
+                    raise JobMismatchError(f"Expected a new name, got {name!r}, a job that began with other results.")
                 return JobEdited(job=transaction.job(name), changed=False, kept=0, archived=0), False
             trials = self._translated(transaction, clone, old, new)
             seed = secrets.randbits(63) if new.mab_seed is None else new.mab_seed
             transaction.add_job(name, TunedJob.new(new, seed), now, actor.name, len(trials), len(trials))
             transaction.copy_trials(trials)
             self._relearn(transaction, transaction.lock_job(name), new)
-            detail = {"source": clone.job_id, "time_ratio": clone.time_ratio, "energy_ratio": clone.energy_ratio}
             transaction.note(name, now, actor.name, "cloned", **detail, spec=new.model_dump(mode="json"))
             return JobEdited(job=transaction.job(name), changed=True, kept=len(trials), archived=0), True
 
@@ -279,6 +287,23 @@ def _costs(spec: LenientJobSpec, trials: Sequence[Row[Any]]) -> Iterator[tuple[i
     for trial in trials:
         if trial.observation is not None:
             yield trial.trial_number, zeus_cost(trial.energy, trial.time, spec.eta_knob, spec.max_power)
+
+
+def _stuck(tuned: TunedJob) -> str | None:
+    """Say why no batch size is left, if none is."""
+    if tuned.pruned.manager.batch_sizes:
+        return None
+    return (
+        f"No batch size will be explored: the search goes down from the default, {tuned.spec.default_batch_size}, and "
+        "then up, each until one misses the target, and the first ones have. Change the default, raise max_epochs, or "
+        "reset the job."
+    )
+
+
+def _beginning(detail: Mapping[str, Any]) -> list[Any]:
+    """What a job knew when it began, as its event tells: nothing without a ratio of times."""
+    asked = [detail.get(name) for name in ("time_ratio", "source", "energy_ratio")]
+    return [] if asked[0] is None else asked
 
 
 def _results(trials: Sequence[Row[Any]]) -> int:

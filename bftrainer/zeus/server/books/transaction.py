@@ -111,6 +111,11 @@ class Transaction:
         rows = self._connection.execute(tables.EVENTS_AFTER, values)
         return [JobEvent.model_validate(row._mapping) for row in rows]
 
+    def latest_event(self, job_id: str, *kinds: str) -> JobEvent | None:
+        """Find the latest event of some kinds in the history of a name."""
+        row = self._connection.execute(tables.LATEST_EVENT, {"job": job_id, "kinds": kinds}).first()
+        return None if row is None else JobEvent.model_validate(row._mapping)
+
     def lock_job(self, job_id: str, *, learning: bool = False) -> StoredJob:
         """Read a job and lock it; other transactions that lock it wait.
 
@@ -236,7 +241,8 @@ class Transaction:
 
     def job(self, job_id: str) -> JobSummary:
         """Summarise a job."""
-        return _summary(self._job(job_id))
+        counted = self._connection.execute(tables.COUNTED, {"job": _name(job_id)}).scalar_one()
+        return _summary(self._job(job_id)).model_copy(update={"counted": counted})
 
     def tuned(self, job_id: str) -> TunedJob:
         """Return the state of a job's tuning for display, with the rewards only if the next choice depends on them."""

@@ -109,9 +109,9 @@ def _sought(work: Callable[[Transaction], _Page], job_id: str | None, transactio
     """Make a page, or one that says what there is not."""
     try:
         return work(transaction)
-    except UnknownJobError:
+    except UnknownJobError as error:
         known = [] if job_id is None else events(transaction, job_id, LARGEST, job_views.EVENTS)
-        missing = "one of the jobs" if job_id is None else f"job {job_id}"
+        missing = str(error).removeprefix("Unknown ")
         return _Page("missing.html", {"missing": missing, "events": known}, 404)
 
 
