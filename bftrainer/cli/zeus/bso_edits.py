@@ -57,6 +57,8 @@ def _print_edited(what: str, edited: JobEdited) -> None:
         return
     archived = f", {edited.archived:,} archived" if edited.archived else ""
     click.echo(f"{what} {name}: {counted(edited.kept, 'result')} kept{archived}; stage {edited.job.stage}.")
+    if edited.stuck:
+        click.echo(f"Note: {one_line(edited.stuck)}", err=True)
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso change my-job --add 256 --set max_epochs=50")
@@ -144,9 +146,9 @@ def reset(job_id: str, yes: bool, server: str, token_file: str | None) -> None:
     from bftrainer.files.opening import one_line
 
     with asking(server, token_file) as client:
-        find_job(client, job_id)
+        job = find_job(client, job_id)
         if not yes:
-            count = sum(trial.observation is not None and trial.excluded is None for trial in client.trials(job_id))
+            count = job.observations if job.counted is None else job.counted
             confirm(f"Have {one_line(job_id)} begin again, and archive its {counted(count, 'result')}?")
         _print_edited("Reset", client.reset_job(job_id))
 
