@@ -62,6 +62,8 @@ class Controller:
     pool : CarrierPool
     time_s : float
         Of the last step.
+    down_s : float
+        For how much of it no controller ran, as far as the journal tells: a node log is not played on meanwhile.
     changed : bool
         Whether the last step changed anything but what is known of progress.
     replaying : bool
@@ -74,9 +76,9 @@ class Controller:
         self._noise = noise
         self.tasks: dict[str, TaskLife] = {}
         self.pool = CarrierPool(limits)
-        self.time_s = 0.0
+        self.time_s = self.down_s = 0.0
         self.ending: str | None = None
-        self.changed = self.replaying = False
+        self.changed = self.replaying = self._was_down = False
         self._busy: dict[str, tuple[str, int]] = {}
         self._completed: list[str] = []
         self._submitted: list[TaskLife] = []
@@ -102,7 +104,9 @@ class Controller:
             for event in events:
                 self._happened(event)
             return self._effects
-        self.time_s = max(time_s, self.time_s + _STEP_S)
+        was_down, before_s, self.time_s = self._was_down, self.time_s, max(time_s, self.time_s + _STEP_S)
+        self.down_s += was_down * (self.time_s - before_s)
+        self._was_down = False
         pool, self._completed, self._submitted = self.pool, [], []
         events, pool.later, pool.left = [*pool.later, *events], [], []
         for event in events:
@@ -118,15 +122,15 @@ class Controller:
         drained = self.pool.closed and not self.pool.requested
         if not self.pool.carriers and (self.ending is not None or drained):
             self._effects.append(HarvestEnded(self.ending or "drained"))
-        self.changed = bool(self._effects or events or told)
+        self.changed = bool(self._effects or events or told or was_down)
         return self._effects
 
     def finish(self, reason: str) -> None:
         """Close the books, after the last step; tasks whose curves were learnt have them from now on."""
         self.time_s += _STEP_S
         self._measure()
-        known = [life for life in self.tasks.values() if life.task.learned and (life.is_measured or life.done)]
-        learned = [name for life in known for name in life.books]
+        lives = [life for life in self.tasks.values() if life.task.learned]
+        learned = [name for life in lives for name in life.books if life.done or name in life.measured_books]
         found = self.measured()
         self.allocator.respecify({name: found[name].scaling for name in learned})
         self.allocator.end(self.time_s, reason)
@@ -137,7 +141,7 @@ class Controller:
         for life in self.tasks.values():
             for name in life.books:
                 spec = replace(life.measured_spec(self._noise), name=name)
-                found[name] = spec if life.is_measured else self.allocator.on_average(spec)
+                found[name] = spec if name in life.measured_books else self.allocator.on_average(spec)
         return found
 
     # --- what happens ------------------------------------------------------------------------------------------------
@@ -169,7 +173,7 @@ class Controller:
                 if event.what != "drain":
                     self._stop("interrupted")
             case Restarted():
-                self.stays = event.stays
+                self.stays, self._was_down = event.stays, True
                 for node, carrier in [*self.pool.carriers.items()]:
                     self._carrier_went(CarrierLost(node, carrier.name))
                 for life in self.tasks.values():
@@ -209,7 +213,9 @@ class Controller:
         life.current = None
         if life.is_over:
             return
-        if generation.failed is not None and not generation.lost:
+        if life.is_removed:
+            self._take_back(life)
+        elif generation.failed is not None and not generation.lost:
             self._failed(life, generation.failed)
         elif life.saved >= life.task.spec.work or not (asked or generation.lost):
             total = life.task.spec.work
@@ -259,17 +265,26 @@ class Controller:
         if parked is not None:
             book = next(name for number in count(2) if (name := f"{task.name} ({number})") not in taken)
             life.books, life.generations = (*parked.books, book), parked.generations
+            life.measured_books = parked.measured_books
             life.work, life.saved, life.seen, life.changes = parked.work, parked.saved, parked.seen, parked.changes
             self._say(f"{task.name} is tried again.")
         self.tasks[task.name] = life
 
     def _remove(self, name: str) -> None:
         life = self.tasks.get(name)
-        if life is None or life.is_over:
+        if life is None or life.is_over or life.is_removed:
             self._say(f"Not removed: no task {name!r} is here that could run.")
             return
+        life.is_removed = True
+        if life.current is None:
+            self._take_back(life)
+        else:
+            self._say(f"{name} saves, and is removed then.")
+
+    def _take_back(self, life: TaskLife) -> None:
+        """Let a task that was removed end, now that none of its ranks does any more work."""
         self._withdraw(life, TaskStatus.REMOVED)
-        self._say(f"{name} is removed.")
+        self._say(f"{life.name} is removed.")
 
     # --- what is done about it ---------------------------------------------------------------------------------------
 
@@ -330,6 +345,8 @@ class Controller:
                 self._serial += 1
                 port = self._first_port + self._serial % PORTS
                 self._start_ranks(life.start(tuple(sorted(life.nodes)), port), life, life.nodes)
+        elif life.is_removed:
+            self._stop_ranks(life, generation, generation.live)
         elif generation.failed is not None or generation.lost or set(generation.nodes) != life.nodes:
             kept = [node for node in generation.nodes if node in life.nodes & generation.live - generation.asked]
             # Where the first rank was, all meet: without it they start anew.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +74,10 @@ def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
     """
     real, predicted = read_run(harvest), read_run(replayed)
     figures = {name: tuple(map(_number, (predicted.summary.get(name), real.summary.get(name)))) for name in _FIGURES}
+    if figures["tasks_completed"][0] != figures["tasks_completed"][1]:
+        figures["makespan_s"] = None, figures["makespan_s"][1]  # of other tasks
     status = read_status(harvest)["tasks"]
-    unmeasured = [name for each in status if not each.get("measured", True) for name in each["books"]]
+    unmeasured = [name for each in status for name in each.get("unmeasured", ())]
     columns = ("work_done", "node_s", "rescales", "preemptions", "completed_s")
     places = {name: place for place, name in enumerate(predicted.tasks["name"])}
     tasks = {
@@ -86,12 +88,21 @@ def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
         for place, name in enumerate(real.tasks["name"])
         if name in places
     }
-    return {"figures": figures, "tasks": tasks, "unmeasured": unmeasured, "reasons": _reasons(status, unmeasured)}
+    reasons = [*_cut_off(tasks), *_reasons(status, unmeasured)]
+    return {"figures": figures, "tasks": tasks, "unmeasured": unmeasured, "reasons": reasons}
 
 
 def _number(value: Any) -> float | None:
     """A figure; work of a task that has done none is none."""
     return None if value is None or np.isnan(value) else 0.0 if 0 < value <= 2 * LEAST_WORK else float(value)
+
+
+def _cut_off(tasks: Mapping[str, Mapping[str, tuple[float | None, float | None]]]) -> Iterator[str]:
+    """Tasks that were a little slower in the replay, which ends when the harvest gave its last nodes back."""
+    for name, task in tasks.items():
+        if task["completed_s"][0] is None and task["completed_s"][1] is not None:
+            done, work = ("-" if each is None else f"{each:,.6g}" for each in task["work_done"])
+            yield f"{name} had done {done} of {work} in the replay when all nodes were gone, and did not end"
 
 
 def _reasons(status: Sequence[Mapping[str, Any]], unmeasured: Sequence[str]) -> list[str]:

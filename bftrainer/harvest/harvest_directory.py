@@ -241,7 +241,8 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
     write_task_set(directory / TASKS, allocator.state.specs)
     measured, state = controller.measured(), allocator.state
     active = zip(state.specs, state.status.tolist(), strict=True)
-    same = [replace(measured[spec.name], work=spec.work) for spec, status in active if status != Status.FAILED]
+    had = [spec for spec, status in active if status != Status.FAILED]
+    same = [replace(measured[spec.name], work=spec.work, submit_s=spec.submit_s) for spec in had]
     write_task_set(directory / MEASURED, same)
     curves = allocator.curves
     seen = sum(bool(learner.seen) for learner in curves.learners.values())

@@ -48,6 +48,7 @@ _TICK_S = 0.5
 _STATUS_S = 2.0
 _REPORTS_S = 60.0
 _NOTES = 50
+_LOG_IS_OVER = "The node log is over. Tasks that are left go on with a longer one, or without --pool."
 
 
 @dataclass(slots=True)
@@ -111,6 +112,8 @@ class HarvestSession:
                     self.tell(request)
             if not stopping and (self.interrupted() or self.now_s >= self.until_s or engine.is_over):
                 stopping = True
+                if engine.is_over:
+                    self.tell(_LOG_IS_OVER)
                 events.append(Asked("stop"))
             if events or self._is_due("tick", _TICK_S):
                 reason = self.take_in(engine, self.now_s, events)
@@ -148,6 +151,11 @@ class HarvestSession:
         if not self._origin_s:
             self._origin_s = time.monotonic() - max(time.time() - self.controller.epoch_s, self.controller.time_s)
         return time.monotonic() - self._origin_s
+
+    @property
+    def played_s(self) -> float:
+        """Seconds of the harvest until its last step, those left out in which no controller ran."""
+        return self.controller.time_s - self.controller.down_s
 
     def _is_due(self, what: str, every_s: float) -> bool:
         now_s = time.monotonic()

@@ -40,7 +40,7 @@ def status_of(controller: Controller) -> dict[str, Any]:
                 "failures": life.failures,
                 "why": life.why,
                 "books": life.books,
-                "measured": life.is_measured,
+                "unmeasured": [name for name in life.books if name not in life.measured_books],
             }
             for life in lives
         ],

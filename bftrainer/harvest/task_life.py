@@ -132,6 +132,10 @@ class TaskLife:
         Work that its first report began with, which is none of this harvest's; None before its first report.
     books : tuple of str
         Names by which the allocator has it: another one each time that it is tried again.
+    measured_books : frozenset of str
+        Those under which it was seen to train for long enough to tell how fast it is.
+    is_removed : bool
+        Whether it is to end once its ranks have.
     """
 
     task: LiveTask
@@ -148,6 +152,8 @@ class TaskLife:
     why: str = ""
     began: float | None = None
     books: tuple[str, ...] = ()
+    measured_books: frozenset[str] = frozenset()
+    is_removed: bool = False
     seen: dict[int, tuple[float, float]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     _open: _OpenChange | None = None
@@ -161,11 +167,6 @@ class TaskLife:
     def done(self) -> float:
         """Work that was reported, beyond what it began with."""
         return 0.0 if self.began is None else max(0.0, self.work - self.began)
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether it was seen to train for long enough to tell how fast it is."""
-        return any(work > 0 for work, _ in self.seen.values())
 
     @property
     def ends_short(self) -> bool:
@@ -233,6 +234,7 @@ class TaskLife:
         if seconds:
             before = self.seen.get(count, (0.0, 0.0))
             self.seen[count] = before[0] + work, before[1] + seconds
+            self.measured_books |= {self.books[-1]} if work > 0 else set()
         return count, work, seconds
 
     def measured_spec(self, noise: float) -> TaskSpec:

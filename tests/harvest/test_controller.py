@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bftrainer.harvest.harvest_events import (
     Asked,
     CarrierLeaving,
@@ -127,7 +129,7 @@ def test_progress_between_failures_counts():
 
 
 def test_removing_and_adding_tasks():
-    """A removed task gives its nodes to others, and counts as one whose work ends there; names are not used twice."""
+    """A removed task gives its nodes to others when it has ended, with all that it did until then; names are unique."""
     made = controller(table("a"), table("b"))
     carried(made, 1.0, "n1", "n2", "n3", "n4", "n5")
     held = {name: set(life.nodes) for name, life in made.tasks.items()}
@@ -135,16 +137,20 @@ def test_removing_and_adding_tasks():
     removed = made.step(4.0, [Removed("a"), Removed("x"), Submitted("more.toml", table("b"))])
     notes = [effect.text for effect in removed if isinstance(effect, Note)]
     assert notes == [
-        "a is removed.",
+        "a saves, and is removed then.",
         "Not removed: no task 'x' is here that could run.",
         "Not added: more.toml, task b: Expected a new name, it is here already.",
     ]
     assert {effect.node for effect in removed if isinstance(effect, StopRank)} >= held["a"]
+    made.step(4.5, [progress("a", 1, 740.0, 740.0, 4.4), Removed("a")])
+    assert made.tasks["b"].nodes == held["b"]
+    exits(made, 4.6, "a", 1, *sorted(held["a"]))
+    assert made.tasks["a"].status == "removed"
     assert made.tasks["b"].nodes > held["b"]
     made.step(5.0, [Asked("stop")])
     made.finish("interrupted")
     first = made.allocator.recorder.recording.tasks[0]
-    assert (first.work_done, first.completed_s) == (700.0, 4.0)
+    assert (first.work_done, first.completed_s) == (740.0, pytest.approx(4.6, abs=1e-3))
 
 
 def test_draining_takes_no_more_and_ends_without_nodes():
@@ -173,6 +179,18 @@ def test_after_a_restart_all_begins_with_the_pool():
     assert made.step(9.0, [Restarted()]) == []
     assert run_on(carried(made, 12.0, "n2")) == [("n2", "a", 2, 0, 1)]
     assert made.tasks["a"].saved == 400.0
+
+
+def test_a_node_log_is_not_played_on_while_no_controller_runs():
+    """The time without one counts from the last step before a restart to the first one after it, which is written."""
+    made = controller()
+    made.step(8.0, [PoolChanged(("n1",))])
+    for _ in "ab":  # the first of them was killed at once
+        made.step(made.time_s, [Restarted()])
+    made.step(129.5)
+    assert (made.changed, made.time_s - made.down_s) == (True, pytest.approx(8.0))
+    made.step(140.0)
+    assert (made.changed, made.time_s - made.down_s) == (False, pytest.approx(18.5))
 
 
 def test_going_back_beyond_a_checkpoint_is_told():

@@ -7,10 +7,12 @@ import json
 import os
 import signal
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bftrainer.cli.harvest.harvest import _show_prediction
@@ -21,6 +23,8 @@ from bftrainer.harvest import harvest_directory
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
 from bftrainer.harvest.harvest_events import Asked, Submitted, event_table
 from bftrainer.harvest.local_engine import _locked
+from bftrainer.model import NodeLog
+from bftrainer.nodelogs import write_node_log
 from tests.cli.conftest import assert_matches, call, check_refusal, here
 from tests.waiting import until
 
@@ -266,6 +270,26 @@ def test_tasks_that_were_not_measured_are_named(call, here, tasks):
     done = call("harvest", "run", tasks(("a", 1)), "--measured", "known.toml", "--dry-run", "--for", "0.1s")
     assert done.status == 0, done.err
     assert done.err.startswith("Note: known.toml has no measured curve of a.\n")
+
+
+@pytest.mark.long
+def test_a_node_log_stands_still_while_nothing_runs(call, here, tasks, monkeypatch):
+    """Days later the same command goes on where it was; that the log is over is said, as often as it is asked."""
+    log = NodeLog(
+        ("n1",), 10**18, 10**18 + 5 * 10**9, np.array([10**18]), np.zeros(1, dtype=np.int32), np.ones(1, bool)
+    )
+    write_node_log(here / "idle.parquet", log)
+    command = "harvest", "run", tasks(("a", 1e6)), "--pool", "idle.parquet", "-o", "h"
+    assert call(*command, "--for", "1s").err == BEGUN
+    first = call("harvest", "status", "h", "--json").json["tasks"][0]["work"]
+    now_s = time.time
+    monkeypatch.setattr(time, "time", lambda: now_s() + 1e6)
+    over = "The node log is over. Tasks that are left go on with a longer one, or without --pool.\n"
+    assert call(*command).err == BEGUN + over
+    (task,) = call("harvest", "status", "h", "--json").json["tasks"]
+    assert task["work"] > first
+    assert call(*command).err == BEGUN + over
+    assert call("audit", "h").status == 0
 
 
 def test_requests_of_others_are_not_heard(here):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tomllib
 
 import pytest
 
 from bftrainer.harvest.harvest_events import CarrierLost, Submitted
+from bftrainer.harvest.live_allocator import LEAST_WORK
+from bftrainer.harvest.status_page import status_of
 from tests.cli.conftest import assert_matches, call, check_refusal, here
 from tests.harvest.worlds_of_nodes import carried, controller, exits, progress, run_on, table
 
@@ -74,6 +77,16 @@ def test_what_was_not_measured_is_said_to_be_so(call, here, harvested):
     assert again.json["return_on_investment"] is None
 
 
+def test_a_prediction_that_is_a_trifle_slower(call, here, harvested):
+    """Loses its last task as the harvest's nodes go, which is said; when it ended cannot be compared then."""
+    harvested("h", ("a", 5, "train.py"))
+    file = here / "h" / "measured.toml"
+    file.write_text(re.sub(r"(throughput = .0\.0, )(.*)]", lambda m: f"{m[1]}{0.9 * float(m[2])}]", file.read_text()))
+    predicted = call("replay", "--from-harvest", "h", "--no-baseline", "-o", "predicted")
+    assert_matches(r"Besides: a had done 4\.\d* of 5 in the replay when all nodes were gone", predicted.out)
+    assert_matches(r"makespan s +- ", predicted.out)
+
+
 @pytest.mark.long
 def test_parked_and_removed_tasks_are_not_done(call, here, harvested):
     """Nor do they wait for more in what a replay reads: their work ends where they did."""
@@ -109,7 +122,8 @@ def test_a_parked_task_is_tried_again(call, here, harvested):
     again = harvested("h", ("a", 9, "train.py"))
     assert (again.status, again.out) == (0, "h: 1 of 1 tasks done\n")
     assert "a is tried again.\n" in again.err
-    assert list(tasks_of(here / "h" / "tasks.toml")) == ["a", "a (2)"]
+    books, measured = (tasks_of(here / "h" / f"{name}.toml") for name in ("tasks", "measured"))
+    assert [books[name]["submit"] for name in ("a", "a (2)")] == [each["submit"] for each in measured.values()]
     assert "is over (finished)" in harvested("h", ("a", 9, "train.py")).err
     assert call("audit", "h").status == 0
 
@@ -160,6 +174,21 @@ def test_an_attempt_begins_where_the_last_one_ended():
     made.finish("interrupted")
     tasks = made.allocator.recorder.recording.tasks
     assert [(task.spec.name, task.work_done) for task in tasks] == [("a", 400.0), ("a (2)", 300.0)]
+
+
+def test_an_attempt_that_never_trained_is_not_measured():
+    """Whatever a later one of the same task shows: it has what it did on average, which is nothing, and is named."""
+    made = controller(table(max_failures=1), stays=True)
+    carried(made, 1.0, "n1")
+    exits(made, 9.0, "a", 1, "n1", status=1)
+    made.step(10.0, [CarrierLost("n1", "c-n1"), Submitted("tasks.toml", table())])
+    carried(made, 11.0, "n1")
+    made.step(20.0, [progress("a", 2, 0.0, 0.0, 12.0), progress("a", 2, 700.0, 700.0, 19.0)])
+    made.finish("interrupted")
+    found = made.measured()
+    assert found["a"].rates[1] * 8.0 == pytest.approx(LEAST_WORK)
+    assert found["a (2)"].rates[1] == pytest.approx(100.0)
+    assert [each["unmeasured"] for each in status_of(made)["tasks"]] == [["a"]]
 
 
 def test_nothing_was_held(call, here, harvested):

@@ -196,7 +196,7 @@ def _harvested(
     if options["for_s"] is not None:
         session.until_s = session.now_s + options["for_s"]
     if reason is None:
-        engine = _engine(directory, log, session.now_s, options["max_nodes"], options, dry_run=dry_run)
+        engine = _engine(directory, log, session.played_s, options["max_nodes"], options, dry_run=dry_run)
         tell(_beginning(directory, log, options, dry_run=dry_run))
         result = session.run(engine, first)
     else:
