@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -142,20 +143,25 @@ class LiveTask:
         if shutil.which(path, path=self.env.get("PATH", os.environ.get("PATH", os.defpath))) is None:
             raise InvalidTaskError(f"task {self.name}: Expected a program to run in {self.workdir}, got {program!r}.")
 
-    def make_checkpoint_dir(self) -> None:
-        """Make the directory for checkpoints that the file names, if it is not there.
+    def check_checkpoint_dir(self, *, make: bool = False) -> None:
+        """Check that the directory for checkpoints that the file names can be made, and written to; or make it.
 
         Raises
         ------
         InvalidTaskError
-            If it cannot be made, or written to.
+            If it cannot.
         """
         place = self.checkpoint_place
         if place is None:
             return
+        there = place
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            why = None if os.access(place, os.W_OK | os.X_OK) else "it cannot be written to"
+            if make:
+                place.mkdir(parents=True, exist_ok=True)
+            while not os.path.lexists(there):
+                there = there.parent
+            why = None if os.access(there, os.W_OK | os.X_OK) else "it cannot be written to"
+            why = why if there.is_dir() else os.strerror(errno.ENOTDIR)
         except OSError as fault:
             why = fault.strerror
         if why is not None:
@@ -166,8 +172,8 @@ _OWN = tuple(each.name for each in fields(LiveTask) if each.name not in ("spec",
 """Keys of a task's table that a replay does not have."""
 
 
-def read_live_tasks(path: Path, *, begun: bool = False) -> tuple[LiveTask, ...]:
-    """Read the tasks of a file, in its order; if they are to be `begun`, make their directories for checkpoints.
+def read_live_tasks(path: Path) -> tuple[LiveTask, ...]:
+    """Read the tasks of a file, in its order.
 
     Raises
     ------
@@ -191,8 +197,7 @@ def read_live_tasks(path: Path, *, begun: bool = False) -> tuple[LiveTask, ...]:
             raise InvalidTaskError(f"{path}, task {task.name}: {why}.")
         try:
             task.check_runnable()
-            if begun:
-                task.make_checkpoint_dir()
+            task.check_checkpoint_dir()
         except InvalidTaskError as fault:
             raise InvalidTaskError(f"{path}, {fault}") from None
         found[task.name] = task

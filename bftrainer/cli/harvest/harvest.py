@@ -135,6 +135,8 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
             copyfile(directory / JOURNAL, Path(place, JOURNAL))
         directory = Path(place)
         inputs = _inputs(directory, tasks, options)
+        for task in () if is_dry else inputs[1]:
+            task.check_checkpoint_dir(make=True)
         directory.mkdir(parents=True, exist_ok=True)
         claims = _claims(directory, () if is_dry else inputs[1])
         with claims, closing(EventJournal(directory)) as journal, interruptible() as received:
@@ -242,7 +244,7 @@ def _inputs(
     else:
         pool = options["pool"]
         log = None if pool is None else read_node_log(pool, 0, lambda text: tell(f"Note: {text}"))
-    tasks = read_live_tasks(file, begun=not options["dry_run"])
+    tasks = read_live_tasks(file)
     is_here = log is None and options["engine"] == "local"
     options["max_nodes"] = most = options["max_nodes"] or (usable_processors() if is_here else MOST_NODES)
     most = most if log is None else min(most, len(log.nodes))
@@ -321,7 +323,7 @@ def add(directory: Path, tasks: Path) -> None:
     from bftrainer.harvest.live_tasks import read_live_tasks
 
     known, asked = statuses(directory), False
-    for task in read_live_tasks(tasks, begun=True):
+    for task in read_live_tasks(tasks):
         if known.get(task.name, "parked") == "parked":
             ask(directory, Submitted(str(tasks.resolve()), task.table))
             asked = True
