@@ -165,7 +165,8 @@ def test_each_command(answers, line, extra):
     """It does its work, or names the extra and how to install it in one line, with status 2."""
     status, said = answers[line]
     if extra is None:
-        assert status == 0 or "Expected a harvest that runs" in said, said
+        # That harvest is over, which is only seen where nothing is missing.
+        assert status == 0 or re.search("Expected a (harvest that runs|task that is)", said), said
         assert "extra" not in said
         return
     assert status == 2, said
