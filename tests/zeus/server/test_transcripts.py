@@ -72,9 +72,11 @@ AFTER = "the trial before it goes on, as its report was refused: another batch s
 CORRECTED = {
     **{("sc_register", place): (409, "the settings that differ are named") for place in range(3, 22)},
     ("sc_register", 22): (422, "fields that are unknown are refused"),
+    ("sc_register", 24): (422, "fractions are refused where whole numbers are meant"),
     ("sc_register", 25): (422, REFUSED),
     ("sc_register", 26): (422, REFUSED),
     ("sc_register", 27): (422, REFUSED),
+    ("sc_register", 59): (422, REFUSED),
     ("sc_register", 60): (422, REFUSED),
     ("sc_register", 61): (422, REFUSED),
     ("sc_register", 63): (422, REFUSED),
