@@ -121,6 +121,7 @@ def test_folders_hold_what_one_overlooks():
     assert {named(folder): size for folder, size in sizes.items() if size > FOLDER_FILES} == {}
 
 
+@pytest.mark.long
 def test_what_has_a_plain_name_says_what_it_is_for():
     """Each function without a leading underscore has a docstring, but for those within functions."""
     for path in CODE:

@@ -93,6 +93,7 @@ def test_all_columns_are_changed_in_turn(originals, kind):
         assert tuple(next(csv.reader(stream))) == (SAVING_STEPS if kind == "saving" else STEPS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "table", "column"), CELLS)
 def test_a_changed_cell_is_found(changed, kind, table, column):
     """One value of one column of one table."""

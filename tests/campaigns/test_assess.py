@@ -201,6 +201,7 @@ def test_a_price_decides():
     assert assessment_of(AssessPlan(log, prices=replace(dear, price_kwh=0.01)))["verdict"] == "worth it"
 
 
+@pytest.mark.long
 def test_the_interval_holds_the_truth():
     """Over twenty machines of one kind the weekly interval holds the mean of all in at least seventeen."""
     task = (TaskSpec("J", 1, 8, 1e7, ScalingCurve.linear(1.0, 8)),)
@@ -212,6 +213,7 @@ def test_the_interval_holds_the_truth():
     assert sum(held) >= 17
 
 
+@pytest.mark.long
 def test_offers_cost_what_they_withhold():
     """With --offer-after an hour, what is recovered falls, and the ledger says why."""
     log = machine(7200, 7200, days=8)

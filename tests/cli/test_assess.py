@@ -125,6 +125,7 @@ def test_json(found, kept):
     assert done.json["log"]["nodes"] == 16
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("here_alone")
 def test_own_tasks(call, log, here):
     """The site's tasks are repeated until they saturate the pool, and the caveats say so."""
@@ -199,6 +200,7 @@ def test_bad_input(call, log, words):
     assert not os.path.exists("assessment")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("here_alone")
 def test_departures_known_in_advance(call, log, here):
     """Nodes that are known to leave are not offered in the forward time before, which the ledger shows."""

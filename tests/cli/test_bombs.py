@@ -129,6 +129,7 @@ def test_a_bomb_is_refused(bomb, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.long
 def test_what_packs_well_is_read(tmp_path):
     """A file of less than 64 MiB may pack as well as it likes, and a larger one up to 200 times."""
     small, large = tmp_path / "small.gz", tmp_path / "large.gz"
@@ -139,6 +140,7 @@ def test_what_packs_well_is_read(tmp_path):
             assert sum(map(len, iter(partial(stream.read, 1 << 20), b""))) >= 60 * len(PIECE)
 
 
+@pytest.mark.long
 def test_limits_are_raised(tmp_path, monkeypatch):
     """What is refused is read at ten times the limits, by this process and those that it starts."""
     path = tmp_path / "log.gz"

@@ -98,6 +98,7 @@ def test_a_refused_call_changes_nothing(call, here, words, wrong):
         assert contents(here) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [

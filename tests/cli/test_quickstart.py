@@ -27,6 +27,7 @@ def test_batch_sizes_are_tried_and_one_is_chosen(call, here):
     assert sorted(here.iterdir()) == before
 
 
+@pytest.mark.long
 def test_another_server_may_decide(call, tmp_path):
     """With --server the job is on that server then, and what its runs took is printed as a table."""
     with listening(create_app(in_folder(tmp_path))) as url:

@@ -320,6 +320,7 @@ def credit(task, counts, now_s):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("signal", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_interrupt_writes_what_was_replayed(here, signal, status):
     """Ctrl-C, SIGTERM or SIGHUP while deciding finishes that decision and writes all files, marked partial."""

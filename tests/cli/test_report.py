@@ -219,6 +219,7 @@ def test_without_the_libraries(call, monkeypatch):
     assert "pip install '.[report]'" in done.err
 
 
+@pytest.mark.long
 def test_a_run_that_moved_finds_its_log(call, tmp_path, monkeypatch):
     """Run and log may go elsewhere together; the log is known by its content, whatever else has its name."""
     from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path

@@ -92,6 +92,7 @@ def test_nohup(begun):
     assert process.communicate()[1].strip() == "Terminated."
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", ["solvers", "--help", "completion bash"])
 def test_a_reader_that_has_gone(here, words):
     """Without a reader of its output a command ends in silence, with the status that a shell has for that."""

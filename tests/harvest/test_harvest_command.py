@@ -120,6 +120,7 @@ def test_carriers_that_cannot_start(call, here, tasks, monkeypatch):
     assert (here / "h" / "carriers.log").read_text() == "no module\n" * 3
 
 
+@pytest.mark.long
 def test_ranks_have_the_grace_time_of_nodes(call, here, tasks):
     """Whatever their task says: one that does not end when it is asked to is killed then."""
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print('here', flush=True); time.sleep(60)"
@@ -325,6 +326,7 @@ def twice(tasks):
     return tasks(("a", 1, json.dumps(["sh", "-c", "[ -e again ] && exit; touch again; exec sleep 60"])))
 
 
+@pytest.mark.long
 def test_what_was_interrupted_goes_on(call, here, tasks, twice):
     """As long as a task is left or one was added; what was asked and refused stays where it is, and is told once."""
     run = "harvest", "run", twice, "--max-nodes", 1, "-o", "h"

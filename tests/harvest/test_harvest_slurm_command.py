@@ -45,6 +45,7 @@ def test_tasks_are_trained_on_nodes_of_slurm(call, here, toy):
     assert call("audit", "h").status == 0
 
 
+@pytest.mark.long
 def test_a_dry_run_starts_nothing(call, toy):
     """It looks at the nodes as they are, and says what it would do."""
     toy.put("nodes", "n1 idle", "n2 drain", "n3 idle")
@@ -73,6 +74,7 @@ def test_what_is_refused(call, here, words, message):
     assert not (here / "h").exists()
 
 
+@pytest.mark.long
 def test_a_step_that_hears_nothing_ends_the_harvest(call, toy, monkeypatch):
     """One line, status 1, and no job is left."""
     monkeypatch.setattr("bftrainer.harvest.slurm.slurm_engine._SIGNAL_S", 0.3)

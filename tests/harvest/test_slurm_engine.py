@@ -83,6 +83,7 @@ def test_a_carrier_holds_a_node_and_gives_it_back(made, toy):
     assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n2", "3")
 
 
+@pytest.mark.long
 def test_carriers_have_the_limits_of_the_user(made, toy):
     """Slurm hands those of `sbatch` on to the job: checkpoints may be larger than what we read of a command."""
     made.request(("n1",))
@@ -144,6 +145,7 @@ def test_the_key_is_seen_by_nobody(made, toy, tmp_path):
     assert not any(key in each for each in shown)
 
 
+@pytest.mark.long
 def test_a_step_that_is_not_told_is_no_carrier(made, toy, monkeypatch):
     """Where SIGTERM does not reach it, nothing is harvested."""
     monkeypatch.setattr(slurm_engine, "_SIGNAL_S", 0.3)
@@ -186,6 +188,7 @@ def test_a_submission_that_is_refused(made, toy, monkeypatch):
     assert heard(made, CarrierUp).node == "n1"
 
 
+@pytest.mark.long
 def test_a_carrier_that_waits_for_a_busy_node_is_taken_back(made, toy):
     """An ordinary job was faster."""
     toy.put("pending")
@@ -243,6 +246,7 @@ def test_a_carrier_that_is_killed(made, toy, monkeypatch):
     assert heard(made, CarrierLost) == CarrierLost("n1", "2")
 
 
+@pytest.mark.long
 def test_a_node_that_slurm_has_lost(made, toy):
     """A carrier whose job is gone for Slurm, but which still talks, is sent away."""
     made.request(("n1",))

@@ -84,6 +84,7 @@ def test_the_heuristic(world):
     agree(world, heuristic, solver="equal-share")
 
 
+@pytest.mark.long
 @given(worlds(), st.integers(0, 2**32))
 @examples(300)
 def test_the_model(world, seed):

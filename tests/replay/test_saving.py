@@ -186,6 +186,7 @@ def at_constant_hazard(checkpoint_s: float, hazard: float, hits: int, seed: int)
 CONSTANT = [(5.0, 1e-4), (60.0, 1 / 43_200), (30.0, 1 / 3_600), (300.0, 1 / 7_200)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("checkpoint_s", "hazard"), CONSTANT)
 def test_young_daly_loses_what_the_closed_form_says(checkpoint_s, hazard):
     """On a constant hazard, work lost to hits, and with saves, is within 2 % of the exact exponential form.

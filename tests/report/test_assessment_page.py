@@ -88,6 +88,7 @@ def test_days_are_drawn_with_the_interval_of_their_mean(found):
     assert (band.get_y(), band.get_height()) == pytest.approx((100 * low, 100 * (high - low)))
 
 
+@pytest.mark.long
 def test_the_page_needs_nothing_and_the_brief_is_one_side(found):
     """No script, nothing from elsewhere, pictures that are well-formed; the PDF has one page."""
     text = assessment_page(found)

@@ -163,6 +163,7 @@ def test_tables_are_sorted_and_filtered(browser, address, run):
     assert browser.find_element("id", "gantt-count").text == "1 task in view"
 
 
+@pytest.mark.long
 def test_what_is_chosen_is_chosen_everywhere(browser, address, run):
     """A task of the table is marked in it, and Enter on the chart shows the time in which it held nodes."""
     opened(browser, address(run))

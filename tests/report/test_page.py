@@ -173,6 +173,7 @@ def test_who_waited_longest_is_told(runs):
     assert f"Of the tasks that started, {name} waited longest: 2 h, until 2021-02-10 02:00 UTC. 1 waited until" in text
 
 
+@pytest.mark.long
 def test_times_are_those_of_the_site(runs):
     """Where the node log tells its zone; one that nobody knows is UTC."""
     for zone, told in (("Asia/Tokyo", "2021-02-10 09:00 to "), ("Mars/Olympus", "2021-02-10 00:00 to ")):
@@ -192,6 +193,7 @@ def test_a_missing_log_is_told(runs):
     assert "plain: the node log is not there any more." in made(runs[:1], "the node log is not there any more.").text
 
 
+@pytest.mark.long
 def test_names_cannot_break_the_page(runs):
     """Names that end scripts or open elements are shown as text, in the table and in the data of charts."""
     evil = "</script><script>alert(1)</script><b>&amp;"

@@ -108,6 +108,7 @@ def test_sizes_of_letters(run, tuned, places, kind, style):
     assert least <= min(sizes) <= max(sizes) <= most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width_mm", [WIDTHS_MM[0], 88.9])
 @pytest.mark.parametrize("kind", KINDS)
 def test_legends_cover_nothing(run, tuned, places, kind, width_mm):

@@ -80,6 +80,7 @@ def test_names_tell_runs_apart(paths, names, tmp_path):
     assert run_names([type(tmp_path)(path) for path in paths]) == names
 
 
+@pytest.mark.long
 def test_the_page_of_a_run_in_memory(tmp_path):
     """A run needs no directory to have its page: the one in memory is the one that its files give."""
     result = run_replay(solver="dp", max_events=60, tasks=sample_path(SAMPLE_TUNED_TASKS), idle_power_w=50.0)

@@ -211,6 +211,7 @@ class ByRows:
         return [] if ran_s is None else [ran_s, ran_s + known.get(row["Suspended"], 0)]
 
 
+@pytest.mark.long
 @given(
     st.lists(lines(), max_size=25),
     *(st.sampled_from(ZONES), st.sampled_from(("busy", "idle")), st.sampled_from(("\n", "\r\n")), st.booleans()),

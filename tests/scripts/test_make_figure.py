@@ -35,6 +35,7 @@ def test_the_list_of_modules_is_up_to_date(tmp_path):
     assert (tmp_path / page.name).read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_the_rooms_are_in_order(monkeypatch):
     """Arrows of the figure point down: no room imports, by whatever way, from one that imports from it."""
     script = load_script("make_architecture_figure", monkeypatch)

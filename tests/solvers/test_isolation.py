@@ -227,6 +227,7 @@ def slow_to_get_ready(solver):
     isolation._get_ready(solver)
 
 
+@pytest.mark.long
 def test_decisions_are_the_same_apart():
     """CBC in a process of its own decides as it does in this one."""
     alone, apart = (run_replay(isolate=how, max_events=60, baseline=False) for how in ("never", "always"))

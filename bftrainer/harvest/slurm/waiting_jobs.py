@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bftrainer.errors import PollError
+from bftrainer.files.opening import one_line
 from bftrainer.harvest.scheduler_polls import answer
 
 _EARLIER_S = 60.0
@@ -61,7 +62,7 @@ class WaitingJobs:
         for line in answer(command, environ=os.environ | {"SLURM_TIME_FORMAT": "%s"}).splitlines():
             job, nodes, submitted, reason = [*line.split("|"), "", "", ""][:4]
             if not (nodes.isdecimal() and submitted.isdecimal()):
-                raise PollError(f"squeue: Expected jobs and the nodes they need, got {line[:80]!r}.")
+                raise PollError(f"squeue: Expected jobs and the nodes they need, got {one_line(line)!r}.")
             if reason in _FOR_NODES and self._since_s - _EARLIER_S <= int(submitted) <= time.time() - _PATIENCE_S:
                 found[job.partition("_")[0]] = int(nodes)  # of an array, whose tasks begin one by one, one counts
         return found

@@ -132,6 +132,7 @@ def test_copies_make_no_difference(tmp_path, name):
     assert twice.quality.duplicates == len(PLAIN.jobs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ALL)
 def test_damaged_logs(tmp_path, name):
     """Wherever a log breaks off, it is read up to there or refused in one line."""

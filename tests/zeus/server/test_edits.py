@@ -64,6 +64,7 @@ def test_a_voided_trial_has_never_been(client):
     assert (trial["batch_size"], job(client)["stage"]) == (8, "Pruning")
 
 
+@pytest.mark.long
 def test_a_running_trial_is_voided(client):
     """It is ended: its reports are refused, and another one explores in its place."""
     trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()

@@ -49,6 +49,7 @@ def page_of(client, **params):
     return text_of(client.get("/", params=params).text)
 
 
+@pytest.mark.long
 def test_jobs_and_one_of_them(filled):
     """The list links to each job, which shows stage, beliefs, figures by batch size, charts and the latest trials."""
     page = filled.get("/")
@@ -255,6 +256,7 @@ def test_notes_end_with_the_job_that_they_are_on(tmp_path):
         assert "Ask Ann" not in page_of(client)
 
 
+@pytest.mark.long
 def test_pages_on_every_database(tmp_path, database_url):
     """Figures, filters, notes and events are the same whatever keeps the jobs."""
     with serving(tmp_path, database_url=database_url) as client:
