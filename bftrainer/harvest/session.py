@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import ResumeError
+from bftrainer.errors import InvalidTaskError, OutputError, ResumeError, RunDirectoryError
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.carrier_hub import CarrierEngine
 from bftrainer.harvest.carrier_pool import HarvestLimits
@@ -38,7 +38,7 @@ from bftrainer.harvest.harvest_events import (
     StopRank,
     Submitted,
 )
-from bftrainer.harvest.live_tasks import LiveTask
+from bftrainer.harvest.live_tasks import LiveTask, live_task
 from bftrainer.harvest.status_page import status_of, status_page
 from bftrainer.harvest.task_life import TaskStatus
 from bftrainer.objectives import get_objective
@@ -68,6 +68,8 @@ class HarvestSession:
         Whether the harvest is to stop.
     until_s : float
         Seconds since its start at which it stops.
+    lock : callable, optional
+        Keeps other processes out of a directory until this one is done. By default nothing is made or locked.
     """
 
     directory: Path
@@ -78,6 +80,8 @@ class HarvestSession:
     interrupted: Callable[[], bool] = lambda: False
     until_s: float = float("inf")
     command: str = ""
+    lock: Callable[[Path], object] | None = None
+    _places: dict[Path, str] = field(default_factory=dict)
     _origin_s: float = 0.0
     _reports: dict[tuple[str, int], list[Progressed]] = field(default_factory=dict)
     _notes: deque[str] = field(default_factory=lambda: deque(maxlen=_NOTES))
@@ -106,7 +110,7 @@ class HarvestSession:
             for path, request in requests(self.directory):
                 if not isinstance(request, str):
                     asked.append(path)
-                    events.append(request)
+                    events += [request] if self._is_heard(request) else []
                 elif path not in refused:
                     refused.add(path)
                     self.tell(request)
@@ -123,6 +127,39 @@ class HarvestSession:
                 path.unlink(missing_ok=True)
             events = [] if reason else engine.poll(0.0 if self.controller.pool.later else _TICK_S)
         return reason
+
+    def _is_heard(self, request: HarvestEvent) -> bool:
+        """Whether what was asked is taken in: no task that cannot be, or would save where another one does."""
+        if isinstance(request, Submitted):
+            try:
+                self.claim(live_task(Path(request.file), 1, request.table))
+            except (InvalidTaskError, OutputError) as fault:
+                self.tell(f"Not added: {fault}")
+                return False
+        return True
+
+    def claim(self, task: LiveTask) -> None:
+        """Let no other task, of this harvest or another one, save where a task does.
+
+        Raises
+        ------
+        InvalidTaskError
+            If another task of this harvest does, which is not over; or its directory cannot be made.
+        OutputError
+            If another process does.
+        """
+        if task.checkpoint_place is None:
+            return
+        place = task.checkpoint_place.resolve()
+        holder = self._places.get(place, task.name)
+        life = self.controller.tasks.get(holder)
+        if holder != task.name and (life is None or not life.is_over):
+            why = f"Expected a checkpoint_dir of its own, got {task.checkpoint_dir!r}, that of task {holder}"
+            raise InvalidTaskError(f"task {task.name}: {why}.")
+        if self.lock is not None and place not in self._places:
+            task.check_checkpoint_dir(make=True)
+            self.lock(place)
+        self._places[place] = task.name
 
     def finish(self, reason: str) -> RunResult:
         """Close the books, and write the files of the run."""
@@ -240,6 +277,10 @@ def opened_session(
     ------
     ResumeError
         If the harvest in the directory was begun with other settings.
+    RunDirectoryError
+        If it has none of these tasks.
+    InvalidTaskError, OutputError
+        If a task would save where another one does.
     """
     asked = {name: getattr(config, name) for name in SETTINGS}
     header = journal.header
@@ -254,10 +295,17 @@ def opened_session(
         if isinstance(event, Asked):  # of a controller that is gone
             path.unlink(missing_ok=True)
     session, new = HarvestSession(directory, journal, controller, config, **more), []
+    if controller.tasks and not any(task.name in controller.tasks for task in tasks):
+        expected = f"Expected tasks of the harvest there ({', '.join(sorted(controller.tasks))}), found none in {file}"
+        raise RunDirectoryError(f"{directory}: {expected}; see -o, and harvest add.")
+    for each in controller.tasks.values():
+        if not each.is_over:
+            session.claim(each.task)
     for task in tasks:
         life = controller.tasks.get(task.name)
         known = {} if life is None else life.task.table
         if life is None or life.status is TaskStatus.PARKED:
+            session.claim(task)
             new.append(Submitted(str(file.resolve()), task.table))
             if life is None and header:
                 session.tell(f"{task.name} joins.")

@@ -250,6 +250,35 @@ def test_one_harvest_a_checkpoint_dir(call, here, tasks):
     assert not any((here / "same").iterdir())
 
 
+def test_a_task_that_is_added_has_a_checkpoint_dir_of_its_own(call, here, tasks):
+    """One that another task or harvest saves in is not added, which is said; once that one is over, it may be."""
+    own = 'checkpoint_dir = "own"\n'
+    call("harvest", "run", tasks(("a", 1e6), more=own), "--max-nodes", 1, "-o", "h", "--for", "0.3s")
+    for name, more in (("b", own), ("c", 'checkpoint_dir = "taken"\n'), ("d", "")):
+        call("harvest", "add", "h", tasks((name, 1, '"true"'), more=more, name=f"{name}.toml"))
+    (here / "taken").mkdir()
+    with claimed(here / "taken"):
+        done = call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h", "--for", "0.3s")
+    assert_matches(r"Not added: task b: Expected a checkpoint_dir of its own, got 'own', that of task a\.", done.err)
+    assert_matches(r"Not added: .*taken: .* is writing there", done.err)
+    assert [each["task"] for each in call("harvest", "status", "h", "--json").json["tasks"]] == ["a", "d"]
+    call("harvest", "remove", "h", "a")
+    call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h")
+    call("harvest", "add", "h", "b.toml")
+    assert call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h").out == "h: 2 of 3 tasks done, 1 removed\n"
+    with claimed(here / "own"):
+        call("harvest", "add", "h", tasks(("e", 1, '"true"'), name="e.toml"))
+        assert call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h").status == 0
+
+
+def test_another_task_file_does_not_join(call, tasks):
+    """A directory that holds a harvest is that of its tasks: other files need another one, or `harvest add`."""
+    assert call("harvest", "run", tasks(("a", 1, '"true"')), "--max-nodes", 1).status == 0
+    refused = call("harvest", "run", tasks(("b", 1, '"true"'), name="other.toml"), "--max-nodes", 1)
+    check_refusal(refused)
+    assert_matches(r"harvest: Expected tasks of the harvest there \(a\), found none in other\.toml; see", refused.err)
+
+
 def test_what_cannot_be_asked_is_refused_at_once(call, tasks):
     """A task that is over is not removed, and one that is there already not added; others of its file are."""
     assert call("harvest", "run", tasks(("a", 1, '"true"')), "--max-nodes", 1, "-o", "h").status == 0

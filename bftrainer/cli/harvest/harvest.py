@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from shutil import copyfile
@@ -107,6 +108,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     checkpoints, and at the end the files of a run, which report, compare and audit read.
     """
     from bftrainer.extras import EXTRAS, absent
+    from bftrainer.files.claims import claimed
     from bftrainer.harvest.carrier_pool import HarvestLimits
     from bftrainer.harvest.harvest_directory import JOURNAL, EventJournal, refuse_other_files
     from bftrainer.harvest.sample_classifier import TASKS as SAMPLE_TASKS
@@ -138,22 +140,14 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         for task in () if is_dry else inputs[1]:
             task.check_checkpoint_dir(make=True)
         directory.mkdir(parents=True, exist_ok=True)
-        claims = _claims(directory, () if is_dry else inputs[1])
-        with claims, closing(EventJournal(directory)) as journal, interruptible() as received:
-            status = _harvested(directory, journal, config, inputs, received, **options)
+        with ExitStack() as claims, interruptible() as received:
+            claims.enter_context(claimed(directory))
+            journal = claims.enter_context(closing(EventJournal(directory)))
+            lock = None if is_dry else lambda place: claims.enter_context(claimed(place))
+            status = _harvested(directory, journal, config, inputs, received, lock, **options)
     if report is not None or (sample and not is_dry):
         _show_prediction(directory, report, force=options["force"] or sample, quiet=options["as_json"])
     ctx.exit(KILLED_BY + received[0] if received else status)
-
-
-def _claims(directory: Path, tasks: tuple[LiveTask, ...]) -> ExitStack:
-    """Be the only one that writes to the directory of a harvest, and to those that its tasks name for checkpoints."""
-    from bftrainer.files.claims import claimed
-
-    with ExitStack() as claims:
-        for place in filter(None, (directory, *(task.checkpoint_place for task in tasks))):
-            claims.enter_context(claimed(place))
-        return claims.pop_all()
 
 
 def _show_prediction(directory: Path, report: Path | None, *, force: bool, quiet: bool) -> None:
@@ -178,6 +172,7 @@ def _harvested(
     config: ReplayConfig,
     inputs: tuple[Path, tuple[LiveTask, ...], NodeLog | None],
     received: list[int],
+    lock: Callable[[Path], object] | None,
     *,
     dry_run: bool,
     as_json: bool,
@@ -192,6 +187,7 @@ def _harvested(
     more = {
         "say": tell,
         "interrupted": lambda: bool(received),
+        "lock": lock,
         "command": shlex.join(["bftrainer", *sys.argv[1:]]),
     }
     session, first, reason = opened_session(directory, journal, tasks, file, config, limits, **more)
