@@ -27,8 +27,16 @@ from bftrainer.parallel import interrupts_held
 
 LIMIT_S = 30.0
 _MOST_BYTES = 1 << 26
+_FILES, _MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE), 1 << 20
 # They would change what is printed.
 _SETTINGS_OF_USERS = ("SINFO_", "SQUEUE_")
+
+
+def allow_many_files() -> None:
+    """Let this process have as many files open as it may, as each carrier is a connection; commands keep the limit."""
+    hard = _FILES[1]
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(most, _FILES[0]), hard))
 
 
 def answer(
@@ -80,8 +88,9 @@ def answer(
 
 
 def _prepared(signals: Collection[int], most_bytes: int | None) -> None:
-    """Give a new process the signals that it usually hears, and a limit of what it prints."""
+    """Give a new process the signals and files that it usually has, and a limit of what it prints."""
     signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+    resource.setrlimit(resource.RLIMIT_NOFILE, _FILES)
     if most_bytes is not None:
         with suppress(ValueError):  # there is a lower one already
             resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))

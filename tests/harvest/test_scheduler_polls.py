@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -99,3 +100,17 @@ def test_a_command_of_ones_own():
     assert poll.source.startswith(f"{sys.executable} -c 'print(")
     with pytest.raises(PollError, match="echo: Expected a node and its state in each line, got 'x'"):
         CommandPoll(("echo", "x"))()
+
+
+def test_many_files_for_carriers_and_the_usual_limit_for_commands():
+    """Else the thousandth carrier could not connect; jobs, to which Slurm hands limits on, have those of the user."""
+    script = """
+import resource
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, most))
+from bftrainer.harvest.scheduler_polls import allow_many_files, answer
+allow_many_files()
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 128)
+print(answer(["sh", "-c", "ulimit -n"]), end="")
+"""
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "True\n128\n"

@@ -27,7 +27,7 @@ from bftrainer.harvest.harvest_events import (
     PoolChanged,
 )
 from bftrainer.harvest.pool_states import Pool
-from bftrainer.harvest.scheduler_polls import SlurmPoll
+from bftrainer.harvest.scheduler_polls import SlurmPoll, allow_many_files
 from bftrainer.harvest.slurm.slurm_jobs import ENDING, LONGEST_WAIT_S, MINUTE_S, CarrierJobs, CarrierPartition, job_name
 from bftrainer.harvest.slurm.waiting_jobs import WaitingJobs
 from bftrainer.schedulers.busy_records import BusyKind
@@ -108,6 +108,7 @@ class SlurmCarriers:
         listen: str = "",
         say: Callable[[str], object] = print,
     ) -> None:
+        allow_many_files()
         directory = directory.resolve()
         self._every_s, self._say = every_s, say
         # Ranks end before Slurm kills them.
