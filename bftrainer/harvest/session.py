@@ -261,9 +261,12 @@ def opened_session(
     file: Path,
     config: ReplayConfig,
     limits: HarvestLimits,
+    speed: float | None = None,
     **more: Any,
 ) -> tuple[HarvestSession, list[HarvestEvent], str | None]:
     """A session of a new harvest, or of the one that a directory holds, as long as there is something left to do.
+
+    `speed` is how many times as fast as its time a node log is played, if one is.
 
     Returns
     -------
@@ -282,11 +285,15 @@ def opened_session(
     InvalidTaskError, OutputError
         If a task would save where another one does.
     """
-    asked = {name: getattr(config, name) for name in SETTINGS}
+    asked = json.loads(json.dumps({name: getattr(config, name) for name in SETTINGS}))
     header = journal.header
-    if header and header["settings"] != json.loads(json.dumps(asked)):
-        odd = ", ".join(sorted(name for name, value in asked.items() if header["settings"].get(name) != value))
-        raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {odd}.")
+    begun = header.get("settings", asked)
+    odd = sorted(name for name, value in asked.items() if begun.get(name) != value)
+    if speed is not None and header.get("speed") not in (None, speed):
+        odd.append("speed")
+    if odd:
+        named = ", ".join(odd)
+        raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {named}.")
     start_ns = header["start_ns"] if header else time.time_ns()
     stays = header["stays"] if header else limits.stays
     controller = controller_of(config, start_ns, replace(limits, stays=stays))
@@ -316,7 +323,7 @@ def opened_session(
     if added or new or not all(life.is_over for life in controller.tasks.values()):
         reason = None
     if not header:
-        journal.begin({"start_ns": start_ns, "settings": asked, "stays": stays})
+        journal.begin({"start_ns": start_ns, "settings": asked, "stays": stays, "speed": speed})
     elif reason is None:
         restarted = [Restarted(limits.stays)]
         controller.step(controller.time_s, restarted)

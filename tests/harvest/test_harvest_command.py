@@ -312,6 +312,8 @@ def test_a_node_log_stands_still_while_nothing_runs(call, here, tasks, monkeypat
     command = "harvest", "run", tasks(("a", 1e6)), "--pool", "idle.parquet", "-o", "h"
     assert call(*command, "--for", "1s").err == BEGUN
     first = call("harvest", "status", "h", "--json").json["tasks"][0]["work"]
+    assert_matches(r"these differ: speed\.", call(*command, "--speed", 2).err)
+    assert_matches(r"It ends after [34]\.\d s", call(*command, "--dry-run").err)
     now_s = time.time
     monkeypatch.setattr(time, "time", lambda: now_s() + 1e6)
     over = "The node log is over. Tasks that are left go on with a longer one, or without --pool.\n"

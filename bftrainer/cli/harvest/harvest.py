@@ -184,10 +184,11 @@ def _harvested(
 
     file, tasks, log = inputs
     limits = HarvestLimits(options["max_nodes"], options["offer_after_s"], stays=options["stays"])
-    more = {
+    more: dict[str, Any] = {
         "say": tell,
         "interrupted": lambda: bool(received),
         "lock": lock,
+        "speed": None if log is None else options["speed"],
         "command": shlex.join(["bftrainer", *sys.argv[1:]]),
     }
     session, first, reason = opened_session(directory, journal, tasks, file, config, limits, **more)
@@ -195,7 +196,7 @@ def _harvested(
         session.until_s = session.now_s + options["for_s"]
     if reason is None:
         engine = _engine(directory, log, session.played_s, options["max_nodes"], options, dry_run=dry_run)
-        tell(_beginning(directory, log, options, dry_run=dry_run))
+        tell(_beginning(directory, log, session.played_s, options, dry_run=dry_run))
         result = session.run(engine, first)
     else:
         again = "" if dry_run else "; its results are written again"
@@ -209,13 +210,13 @@ def _harvested(
     return bool(parked)
 
 
-def _beginning(directory: Path, log: NodeLog | None, options: dict[str, Any], *, dry_run: bool) -> str:
+def _beginning(directory: Path, log: NodeLog | None, since_s: float, options: dict[str, Any], *, dry_run: bool) -> str:
     """What people are told at the start: where to look, and how it ends."""
     from bftrainer.harvest.harvest_directory import PAGE
 
     if not dry_run:
         return f"{directory}: See {directory / PAGE}; Ctrl-C ends it, and the same command goes on."
-    ends_s = [] if log is None else [log.window_s / options["speed"]]
+    ends_s = [] if log is None else [max(0.0, log.window_s / options["speed"] - since_s)]
     ends_s += [] if options["for_s"] is None else [options["for_s"]]
     return f"Dry run: {f'It ends after {duration(min(ends_s))}' if ends_s else 'It goes on until --for'} or Ctrl-C."
 
