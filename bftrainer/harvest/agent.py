@@ -193,7 +193,7 @@ class Agent:
         for rank in self._ranks:
             self._report(rank)
         if time.monotonic() > self._until_s:
-            self.leave()
+            self.leave(is_over=True)
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -259,12 +259,12 @@ class Agent:
     def _exited(self, order: dict[str, Any], status: int, tail: str) -> None:
         self._say("exited", order["task"], order["generation"], status, tail)
 
-    def leave(self) -> None:
-        """Say that the node is given back, and ask all ranks to end."""
+    def leave(self, *, is_over: bool = False) -> None:
+        """Say that the node is given back, perhaps as its time is over, and ask all ranks to end."""
         if not self._left:
             self._left = True
             self._selector.unregister(self._signals)
-            self._say("leaving")
+            self._say("leaving", is_over)
             for rank in self._ranks:
                 rank.stop()
 

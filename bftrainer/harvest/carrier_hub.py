@@ -188,7 +188,7 @@ class CarrierHub:
     def _said(self, link: _Link, what: list[Any]) -> None:
         word, *rest = what
         if word == "leaving":
-            self._events.append(CarrierLeaving(link.node, link.carrier))
+            self._events.append(CarrierLeaving(link.node, link.carrier, *rest))
         elif word == "progress":
             self._events.append(Progressed(*rest))
         elif word == "exited":

@@ -140,13 +140,14 @@ class CarrierPool:
         taken = self.carriers.keys() | self.requested.keys()
         due_s = time_s - self.limits.offer_after_s
         more = [] if self.closed else [n for n, since in self.idle.items() if since <= due_s and n not in taken]
-        situation = (*held, "", *more, "", *self.requested, "", *sorted(used))
+        leaving = len(self.carriers) - len(held)
+        situation = (leaving, *held, "", *more, "", *self.requested, "", *sorted(used))
         if situation == self._situation:
             return []
         self._situation = situation
         coming = len(held) + len(self.requested)
         new = sum(not self.carriers[node].told for node in held)
-        count = min(wanted(len(more) + len(self.requested) + new), self.limits.max_nodes)
+        count = min(wanted(len(more) + len(self.requested) + new), self.limits.max_nodes - leaving)
         if count > coming:
             asked = tuple(more[: count - coming])
             self.expect(asked, time_s)

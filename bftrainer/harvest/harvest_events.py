@@ -29,10 +29,14 @@ class CarrierUp:
 
 @dataclass(frozen=True, slots=True)
 class CarrierLeaving:
-    """A carrier has to give its node back; its ranks have been asked to end."""
+    """A carrier has to give its node back; its ranks have been asked to end.
+
+    `is_over` is true of one whose time is over: nobody has asked for the node.
+    """
 
     node: str
     carrier: str
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,8 @@ class Generation:
         Its reports.
     measured : Progressed or None
         Report up to which its throughput was taken in.
+    rate_before : float
+        Of the task, until this generation has shown its own.
     """
 
     number: int
@@ -99,6 +101,7 @@ class Generation:
     first: Progressed | None = None
     last: Progressed | None = None
     measured: Progressed | None = None
+    rate_before: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -196,7 +199,7 @@ class TaskLife:
         generation.last = event
         # Where a script does not say what it has saved, that is what it was seen to go on from.
         self.work, self.saved = event.work, event.saved if event.saved >= 0 else generation.first.work
-        self.rate = generation.rate or self.rate
+        self.rate = generation.rate or generation.rate_before
         return behind
 
     def decided(self, time_s: float, epoch_s: float, count: int, charges: tuple[Charge, ...]) -> None:
@@ -215,7 +218,7 @@ class TaskLife:
     def start(self, nodes: tuple[str, ...], port: int) -> Generation:
         """Begin a generation on these nodes."""
         self.generations += 1
-        self.current = Generation(self.generations, nodes, port, set(nodes))
+        self.current = Generation(self.generations, nodes, port, set(nodes), rate_before=self.rate)
         return self.current
 
     def reshape(self, nodes: tuple[str, ...]) -> Generation:
@@ -223,7 +226,7 @@ class TaskLife:
         former = self.current
         assert former is not None
         live, asked = former.live.union(nodes), former.asked.difference(nodes)
-        self.current = Generation(former.number, nodes, former.port, live, asked)
+        self.current = Generation(former.number, nodes, former.port, live, asked, rate_before=self.rate)
         return self.current
 
     def measure(self) -> tuple[int, float, float]:

@@ -23,6 +23,8 @@ _SLOPE, LEVEL_SD, _SLOPE_SD, _BEND_SD = 0.9, 1.0, 0.1, 0.2
 _KINSHIP = 0.95
 # A task that was seen on fewer counts than this also goes by what was seen longest of so many of its mates.
 _ENOUGH, _MATES, _ROWS = 8, 8, 60
+# Seconds, as no clock tells less: what takes less time tells nothing.
+_SHORTEST_S = 1e-9
 # No measurement is nearer than this, which keeps the equations solvable.
 _LEAST_SD = 1e-5
 # Counts between which a curve is linear: each up to this, then steps of about this share.
@@ -82,11 +84,11 @@ class CurveLearner:
     def observe(self, nodes: int, work: float, seconds: float) -> bool:
         """Take in what the task has done on a count of nodes; whether that tells appreciably more than before.
 
-        Work of nothing, as of a task that is stuck, tells nothing.
+        Work of nothing, as of a task that is stuck, tells nothing, nor does less than a nanosecond.
         """
         done, took_s = self.seen.get(nodes, (0.0, 0.0))
         done, total_s = done + work, took_s + seconds
-        if not (0 < nodes <= self.max_nodes and work > 0 and seconds > 0 and 0 < done / total_s < math.inf):
+        if not (0 < nodes <= self.max_nodes and work > 0 and seconds >= _SHORTEST_S and 0 < done / total_s < math.inf):
             return False
         # However alike the others are: from now on it shows its own level.
         self.seen[nodes], self.level_sd = (done, total_s), LEVEL_SD

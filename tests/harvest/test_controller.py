@@ -55,6 +55,16 @@ def test_a_node_is_taken_once_it_has_been_idle_for_so_long():
     assert made.step(6.0) == [Request(("n1",))]
 
 
+def test_a_node_that_is_being_left_counts():
+    """Another one is taken once its carrier is gone: `max_nodes` is how many are held at once."""
+    made = controller(max_nodes=1)
+    made.step(1.0, [PoolChanged(("n1", "n2"))])
+    made.step(2.0, [CarrierUp("n1", "c1")])
+    assert not any(isinstance(each, Request) for each in made.step(3.0, [CarrierLeaving("n1", "c1")]))
+    exits(made, 3.5, "a", 1, "n1")
+    assert made.step(4.0, [CarrierLost("n1", "c1")]) == [Request(("n2",))]
+
+
 def test_no_more_nodes_than_allowed():
     """`max_nodes` of 2."""
     made = controller(max_nodes=2)

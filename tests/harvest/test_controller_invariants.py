@@ -34,15 +34,15 @@ from bftrainer.runs import ReplayConfig
 from tests.harvest.worlds_of_nodes import START_NS, controller, progress, table
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(("join", "leave", "die", "exit", "crash", "train", "train", "wait", "restart", "remove")),
-        st.integers(0, 4),
-        st.integers(1, 5),
-    ),
-    min_size=5,
-    max_size=25,
-)
+KINDS = ("join", "leave", "die", "exit", "crash", "train", "train", "wait", "restart", "remove")
+
+
+def steps_of(kinds):
+    """What happens, where, and how much of it."""
+    return st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 4), st.integers(1, 5)), min_size=5, max_size=25)
+
+
+STEPS = steps_of(KINDS)
 
 
 class World:
@@ -130,13 +130,14 @@ class World:
         self.ranks.pop(node, None)
         self.tell(CarrierLost(node, self.carriers.pop(node)), PoolChanged((node,)))
 
-    def train(self, amount):
-        """All tasks that run do some work, and save some."""
+    def train(self, amount, *, counts_anew=False):
+        """All tasks that run do some work, and save some; or say that they have done none."""
         running = {rank.task.name: rank.generation for rank in self.ranks.values()}
         for name, generation in running.items():
             self.work[name] = self.work.get(name, 0.0) + 10.0 * amount
             self.saved[name] = max(self.saved.get(name, 0.0), self.work[name] - 5.0)
-            self.tell(progress(name, generation, self.work[name], self.saved[name], self.time_s))
+            done = 0.0 if counts_anew else self.work[name]
+            self.tell(progress(name, generation, done, self.saved[name], self.time_s))
 
     def happen(self, what, place, amount):
         """One thing happens."""
@@ -150,8 +151,8 @@ class World:
             self.lose(node)
         elif what in ("exit", "crash") and node in self.ranks:
             self.exits(node, int(what == "crash"))
-        elif what == "train":
-            self.train(amount)
+        elif what in ("train", "count anew"):
+            self.train(amount, counts_anew=what == "count anew")
         elif what == "wait":
             self.time_s += 10.0 * amount
             self.tell()
@@ -193,7 +194,7 @@ def test_nothing_impossible_is_asked_for(steps):
         assert abs(task.work_done - min(life.work, task.spec.work)) < 1e-6
 
 
-@given(steps=STEPS, learned=st.booleans())
+@given(steps=steps_of((*KINDS, "count anew")), learned=st.booleans())
 def test_the_journal_replays(steps, learned, tmp_path_factory):
     """What a session has written leads to the same state when it is read again, to the last bit."""
     place = tmp_path_factory.mktemp("journal")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import time
 from contextlib import closing
@@ -104,6 +105,9 @@ def test_nothing_comes_while_somebody_waits(made, toy, monkeypatch):
     os.kill(toy.pid("3"), signal.SIGTERM)
     os.kill(toy.pid("2"), signal.SIGTERM)
     assert {heard(made, CarrierLost), heard(made, CarrierLost)} == {CarrierLost("n1", "2"), CarrierLost("n3", "4")}
+    made.request(("n3",))
+    assert heard(made, CarrierLost) == CarrierLost("n3", "")
+    assert sum(each.startswith("sbatch") for each in toy.asked()) == 4
     toy.drop("pending")
     os.kill(toy.pid("3"), signal.SIGCONT)
     assert heard(made, CarrierLost) == CarrierLost("n2", "3")
@@ -184,20 +188,50 @@ def test_a_submission_that_is_refused(made, toy, monkeypatch):
     toy.drop("sbatch.fails")
     monkeypatch.setattr(made, "_refused_until_s", 0.0)
     assert heard(made, PoolChanged) == PoolChanged(("n1", "n2"))
-    made.request(("n1",))
-    assert heard(made, CarrierUp).node == "n1"
+    made.request(("n1", "n2"))
+    assert {heard(made, CarrierUp).node for _ in "12"} == {"n1", "n2"}
+    submitted = [each for each in toy.asked() if each.startswith("sbatch")]
+    assert ["n1" if "--nodelist=n1" in each else "n2" for each in submitted[:2]] == ["n1", "n2"]
 
 
 @pytest.mark.long
 def test_a_carrier_that_waits_for_a_busy_node_is_taken_back(made, toy):
-    """An ordinary job was faster."""
+    """An ordinary job was faster; the test goes on with another node."""
     toy.put("pending")
     made.request(("n1", "n2"))
     until(lambda: made.poll(0.05) == [] and toy.jobs())
-    toy.put("nodes", "n1 mixed", "n2 idle", "n3 idle")
-    assert {heard(made, CarrierLost), heard(made, CarrierLost)} == {CarrierLost("n1", "1"), CarrierLost("n2", "1")}
-    assert not toy.jobs()
     toy.drop("pending")
+    toy.put("nodes", "n1 mixed", "n2 idle", "n3 idle")
+    assert heard(made, CarrierLost) == CarrierLost("n1", "1")
+    assert heard(made, CarrierUp) == CarrierUp("n2", "3", "127.0.0.1")
+
+
+@pytest.mark.long
+def test_a_node_that_never_starts_the_test_holds_nobody_up(made, toy, monkeypatch):
+    """Slurm may call a node idle that it starts nothing on: another one is tried after a while."""
+    monkeypatch.setattr(slurm_engine, "_TEST_WAIT_S", 0.0)
+    toy.put("pending")
+    made.request(("n1", "n2"))
+    until(lambda: made.poll(0.05) == [] and toy.jobs())
+    toy.drop("pending")
+    assert heard(made, CarrierLost) == CarrierLost("n1", "1")
+    assert heard(made, CarrierUp).node == "n2"
+
+
+@pytest.mark.long
+def test_a_test_that_slurm_does_not_make(made, toy, monkeypatch):
+    """A signal that was not sent is said, and nobody is blamed for not hearing it; then it is tried again."""
+    monkeypatch.setattr(slurm_engine, "_SIGNAL_S", 0.0)
+    toy.put("scancel.fails", "scancel: error: Socket timed out")
+    made.request(("n1", "n2"))
+    assert {heard(made, CarrierLost).node for _ in "12"} == {"n1", "n2"}
+    assert made.said == ["scancel: error: Socket timed out."]
+    toy.drop("scancel.fails")
+    monkeypatch.setattr(slurm_engine, "_SIGNAL_S", 10.0)
+    monkeypatch.setattr(made, "_refused_until_s", 0.0)
+    until_idle(made, "n1", "n2", "n3")
+    made.request(("n1", "n2"))
+    assert {heard(made, CarrierUp).node for _ in "12"} == {"n1", "n2"}
 
 
 @pytest.mark.long
@@ -240,7 +274,7 @@ def test_a_carrier_that_is_killed(made, toy, monkeypatch):
     """Its node is lost at once, and can be used again when its ranks have had their time to end."""
     made.request(("n1",))
     heard(made, CarrierUp)
-    monkeypatch.setattr(slurm_engine, "_SLACK_S", 0.0)
+    monkeypatch.setattr(slurm_engine, "SLACK_S", 0.0)
     os.kill(toy.pid("2"), signal.SIGKILL)
     assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
     assert heard(made, CarrierLost) == CarrierLost("n1", "2")
@@ -256,10 +290,20 @@ def test_a_node_that_slurm_has_lost(made, toy):
     assert heard(made, CarrierLost) == CarrierLost("n1", "2")
 
 
+def test_a_copy_of_a_harvest_has_jobs_of_its_own(tmp_path):
+    """Else it would end those of the original; a directory that was moved keeps its jobs' name."""
+    (tmp_path / "one").mkdir()
+    name = slurm_jobs.job_name(tmp_path / "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    (tmp_path / "one").rename(tmp_path / "moved")
+    assert slurm_jobs.job_name(tmp_path / "moved") == name
+    assert slurm_jobs.job_name(tmp_path / "copy") not in (name, "")
+
+
 @pytest.mark.usefixtures("made")
 def test_carriers_of_an_earlier_controller(toy, tmp_path):
     """They are ended before another controller begins, those of other harvests are not."""
-    title = (tmp_path / "harvest" / "carriers.name").read_text().strip()
+    title = (tmp_path / "harvest" / "carriers.name").read_text().split()[0]
     toy.put("jobs/7", f"n3 {title} PENDING")
     said, partition = [], carrier_partition("scavenge", 1800.0, knows=True)
     SlurmCarriers(tmp_path / "harvest", partition, 1800.0, 0.05, "127.0.0.1", say=said.append).close()

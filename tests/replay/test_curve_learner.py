@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
@@ -42,6 +42,7 @@ def test_errors_tend_to_the_noise(truth, noise, seed):
     optimism=st.floats(0, 3),
     most=st.integers(1, 2000),
 )
+@example(told=[(1, 2.225073858507e-311, 5e-324)], optimism=0.0, most=1)
 def test_whatever_it_is_told_it_believes_a_curve(told, optimism, most):
     """Never negative, never NaN: from nothing on 0 nodes to the most that the task may have."""
     learner = CurveLearner(most, 0.05, optimism)

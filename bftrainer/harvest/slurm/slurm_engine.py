@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-import secrets
-import shlex
-import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import CarrierError, PollError
-from bftrainer.harvest.agent import KEY
 from bftrainer.harvest.carrier_hub import CarrierHub
 from bftrainer.harvest.harvest_events import (
     CarrierLeaving,
@@ -28,31 +23,34 @@ from bftrainer.harvest.harvest_events import (
 )
 from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import SlurmPoll, allow_many_files
-from bftrainer.harvest.slurm.slurm_jobs import ENDING, LONGEST_WAIT_S, MINUTE_S, CarrierJobs, CarrierPartition, job_name
+from bftrainer.harvest.slurm.slurm_jobs import (
+    ENDING,
+    LONGEST_WAIT_S,
+    MINUTE_S,
+    SLACK_S,
+    CarrierJobs,
+    CarrierPartition,
+    job_name,
+    written_script,
+)
 from bftrainer.harvest.slurm.waiting_jobs import WaitingJobs
 from bftrainer.schedulers.busy_records import BusyKind
 
-LOG, _SCRIPT = "carriers.log", "carrier-*.sh"
-_TICK_S, _SLACK_S, _LAST_S = 0.2, 5.0, 60.0
-"""What a carrier may take to end beyond the grace time."""
+LOG = "carriers.log"
+_TICK_S = 0.2
 _SETTLE_S = 3.0
 """While carriers leave, and so long after that, no others come: the job that they left for has not begun."""
 _SIGNAL_S = 10.0
 """Within that a carrier has to say that it was asked to end."""
 _REFUSED_S = 60.0
 """For so long no carriers are submitted after one was refused."""
+_TEST_WAIT_S = 15.0
+"""For so long the carrier of the test waits for its node, if there are others to try it on."""
 _ATTEMPTS = 3
 """So many jobs of the test may end before they come up: other jobs may take their nodes."""
 _WITHDRAWN = (BusyKind.DRAIN, BusyKind.MAINTENANCE, BusyKind.RESERVED)
 """Why a node is given back that a carrier holds."""
 _MAY_START = (None, BusyKind.PLANNED)
-_SCRIPT_TEXT = """\
-# Starts a carrier of a harvest on the node that is its first argument; holds the key that shows that it is one.
-unset $(env | sed -n 's/^\\(SLURM_[A-Za-z0-9_]*\\)=.*/\\1/p' | grep -v -x -e SLURM_CONF -e SLURM_JOB_ID)
-{key}={value}
-export {key}
-exec {python} -m bftrainer.harvest.agent {host} {port} "$1" "$SLURM_JOB_ID" {hold_s}
-"""
 
 
 @dataclass(slots=True)
@@ -117,48 +115,23 @@ class SlurmCarriers:
         self._carriers: dict[str, _Carrier] = {}
         self._others = WaitingJobs(partition.above)
         self._seen = SlurmPoll(partition.name, lambda number, _: number in self._carriers)
-        if former := self._ended():
+        if former := self._jobs.outlive(self._grace_s):
             self._say(f"Carriers of an earlier controller have ended: {', '.join(former)}.")
         self._hub = CarrierHub(directory, self._grace_s, listen)
         self.start, self.stop = self._hub.start, self._hub.stop
-        self._script = self._written(directory, address)
+        own_s = hold_s // MINUTE_S * MINUTE_S - self._grace_s - SLACK_S
+        self._script = written_script(directory, self._hub.key, address, self._hub.port, own_s)
         self._worker = ThreadPoolExecutor(1, "slurm")
         self._answers: deque[tuple[Callable[[Future[Any]], list[HarvestEvent]], Future[Any]]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._hub.watch(self._wake, partial(os.eventfd_read, self._wake))
         self._idle: set[str] = set()
         self._due_s = self._settled_s = self._refused_until_s = 0.0
-        self._trouble = ""
+        self._trouble = self._refusal = ""
+        self._turned_away: list[str] = []
         self._test: str | None = None
         self._tested, self._waiting, self._failures = False, list[str](), 0
-
-    def _ended(self) -> list[str]:
-        """Wait until no carriers are left, whose controller is gone: they end by themselves, or are cancelled."""
-        begun_s, found, cancelled = time.monotonic(), set[str](), set[str]()
-        while left := self._jobs.listed():
-            waited_s = time.monotonic() - begun_s
-            if waited_s > 2 * self._grace_s + _LAST_S:
-                raise CarrierError(f"Jobs {', '.join(sorted(left, key=int))} ({self._jobs.name}) do not end.")
-            found |= left.keys()
-            overdue = {each for each in left if left[each] == "PENDING" or waited_s > self._grace_s + _SLACK_S}
-            if fresh := overdue - cancelled:
-                cancelled |= fresh
-                with suppress(PollError):  # one may have ended by itself; the next list tells
-                    self._jobs.cancel(*fresh)
-            time.sleep(_TICK_S)
-        return sorted(found, key=int)
-
-    def _written(self, directory: Path, address: str) -> Path:
-        """Write how to start a carrier, readable for this user alone; under a new name, which no node has cached."""
-        for old in directory.glob(_SCRIPT):
-            old.unlink()
-        path = directory / _SCRIPT.replace("*", secrets.token_hex(4))
-        own_s = self._jobs.hold_s // MINUTE_S * MINUTE_S - self._grace_s - _SLACK_S
-        words = {"value": self._hub.key, "python": sys.executable, "host": address, "port": self._hub.port}
-        quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            stream.write(_SCRIPT_TEXT.format(key=KEY, hold_s=own_s, **quoted))
-        return path
+        self._attempts = Counter[str]()
 
     def _ask(self, then: Callable[[Future[Any]], list[HarvestEvent]], do: Callable[..., Any], *words: Any) -> None:
         """Ask Slurm something, in order, while the harvest goes on; what is answered is dealt with by `poll`."""
@@ -184,14 +157,15 @@ class SlurmCarriers:
             self._due_s = 1e18
             self._ask(self._looked, self._look)
         heard = self._hub.poll(min(timeout_s, self._due_s - now_s))
-        events: list[HarvestEvent] = []
+        events: list[HarvestEvent] = [CarrierLost(node, "") for node in self._turned_away]
+        self._turned_away.clear()
         while self._answers:
             then, future = self._answers.popleft()
             events += then(future)
         for event in heard:
             events += self._heard(event)
         test = None if self._tested or not self._test else self._carriers.get(self._test)
-        if test is not None and test.up and test.until_s < now_s:
+        if test is not None and test.up and not test.released and test.until_s < now_s:
             raise CarrierError(
                 f"Job {self._test} was sent SIGTERM, and its step heard nothing of it within {_SIGNAL_S:g} s: "
                 f"carriers here would be killed without a warning."
@@ -212,11 +186,11 @@ class SlurmCarriers:
             # Slurm may have told its job to end before there was a step that could hear it.
             self._due_s = min(self._due_s, time.monotonic() + _TICK_S)
             if is_test:
-                carrier.until_s = time.monotonic() + _SIGNAL_S
-                self._ask(_ignored, partial(self._jobs.cancel, event.carrier, signal="TERM"))
+                told = partial(self._told_to_end, event.carrier, carrier)
+                self._ask(told, partial(self._jobs.cancel, event.carrier, signal="TERM"))
         elif isinstance(event, CarrierLeaving):
-            self._tested |= is_test
-            self._leaves(carrier, taken=carrier.taken or not (is_test or carrier.released))
+            self._tested |= is_test and not carrier.released
+            self._leaves(carrier, taken=carrier.taken or not (is_test or carrier.released or event.is_over))
         elif not carrier.leaving:
             self._leaves(carrier, taken=True)
             carrier.up = False
@@ -227,10 +201,20 @@ class SlurmCarriers:
             return self._buried(event.carrier)
         return [] if is_test else [event]
 
+    def _told_to_end(self, number: str, carrier: _Carrier, future: Future[None]) -> list[HarvestEvent]:
+        """The carrier of the test has to hear soon of the signal that was sent to it; if none was, another one is."""
+        carrier.until_s = min(carrier.until_s, time.monotonic() + _SIGNAL_S)
+        try:
+            future.result()
+        except PollError as fault:
+            self._refuse(str(fault))
+            self.release(carrier.node, number)
+        return []
+
     def _leaves(self, carrier: _Carrier, *, taken: bool) -> None:
         """If somebody wants its node, and perhaps others, those that have not come yet do not come in between."""
         carrier.leaving, carrier.taken = True, taken
-        carrier.until_s = min(carrier.until_s, time.monotonic() + self._grace_s + _SLACK_S)
+        carrier.until_s = min(carrier.until_s, time.monotonic() + self._grace_s + SLACK_S)
         self._idle.discard(carrier.node)
         if taken:
             self._others.begin()
@@ -258,12 +242,18 @@ class SlurmCarriers:
             self._settled_s = time.monotonic() + _SETTLE_S
             self._due_s = min(self._due_s, self._settled_s)
         if number == self._test:
-            self._test, waiting, self._waiting = None, self._waiting, []
-            if self._tested:
-                self.request(tuple(waiting))
-                return []
-            return [CarrierLost(each, number) for each in waiting]
+            self._waiting[:0] = [node] if self._tested else []
+            return [*([] if self._tested else [CarrierLost(node, number)]), *self._after_test()]
         return [CarrierLost(node, number)]
+
+    def _after_test(self) -> list[HarvestEvent]:
+        """Ask for the nodes that waited for the test, of which one is tested now if that has not succeeded."""
+        self._test, waiting, self._waiting = None, self._waiting, []
+        if time.monotonic() >= self._refused_until_s:
+            self.request(tuple(waiting))
+            return []
+        self._idle.difference_update(waiting)
+        return [CarrierLost(node, "") for node in waiting]
 
     # --- what Slurm says ---------------------------------------------------------------------------------------------
 
@@ -279,15 +269,15 @@ class SlurmCarriers:
         except PollError as fault:
             self._complain(f"{fault} Going on with the nodes that are held.")
             return []
-        if self._trouble and now_s >= self._refused_until_s:
-            self._complain("")
+        self._complain("")
         events: list[HarvestEvent] = []
         for number, carrier in [*self._carriers.items()]:
             cause = pool.get(carrier.node, BusyKind.AWAY)
             if number not in listed:
                 events += self._vanished(number, carrier)
             elif listed[number] == "PENDING":
-                if cause not in _MAY_START or now_s > carrier.since_s + LONGEST_WAIT_S:
+                most_s = _TEST_WAIT_S if number == self._test and self._waiting else LONGEST_WAIT_S
+                if cause not in _MAY_START or now_s > carrier.since_s + most_s:
                     self._withdraw(number, carrier)
             elif now_s > carrier.until_s:
                 self._ask(_ignored, self._jobs.cancel, number)
@@ -334,17 +324,14 @@ class SlurmCarriers:
 
     def _submitted(self, node: str, future: Future[str]) -> list[HarvestEvent]:
         """Remember a job, or that Slurm has refused it."""
-        now_s = time.monotonic()
         try:
             number = future.result()
         except PollError as fault:
-            self._complain(f"{fault} No carriers are submitted for {_REFUSED_S:g} s.")
-            self._refused_until_s = now_s + _REFUSED_S
-            nodes, self._waiting = {node, *self._waiting}, []
-            self._idle -= nodes
-            self._test = None
-            return [CarrierLost(each, "") for each in sorted(nodes)]
-        self._carriers[number] = _Carrier(node, now_s)
+            self._refuse(f"{fault} No carriers are submitted for {_REFUSED_S:g} s.")
+            self._idle.discard(node)
+            return [CarrierLost(node, ""), *(self._after_test() if self._test == "" else [])]
+        self._refusal = ""
+        self._carriers[number] = _Carrier(node, time.monotonic())
         if self._test == "":
             self._test = number
         if self._is_contended:
@@ -357,15 +344,32 @@ class SlurmCarriers:
             self._say(trouble or "Slurm answers again.")
         self._trouble = trouble
 
+    def _refuse(self, why: str) -> None:
+        """Submit nothing for a while, and say why unless that was the last reason, too."""
+        self._refused_until_s = time.monotonic() + _REFUSED_S
+        if why != self._refusal:
+            self._say(why)
+        self._refusal = why
+
     # --- what is done ------------------------------------------------------------------------------------------------
 
     def request(self, nodes: tuple[str, ...]) -> None:
-        """Submit a carrier for each of these nodes; the first one is tested, and the others wait for that."""
+        """Submit a carrier for each of these nodes; one is tested, and the others wait for that.
+
+        While somebody waits for nodes that carriers leave, none are asked for.
+        """
+        if self._is_contended:
+            self._turned_away += nodes
+            self._idle.difference_update(nodes)
+            return
         if not self._tested:
             self._waiting += nodes
-            if self._test is not None:
+            if self._test is not None or not self._waiting:
                 return
-            self._test, nodes = "", nodes[:1]
+            node = min(self._waiting, key=self._attempts.__getitem__)
+            self._waiting.remove(node)
+            self._attempts[node] += 1
+            self._test, nodes = "", (node,)
         for node in nodes:
             self._ask(partial(self._submitted, node), self._jobs.submit, node, self._script)
 
@@ -375,14 +379,14 @@ class SlurmCarriers:
         if carrier in self._carriers:
             known = self._carriers[carrier]
             known.released = True
-            known.until_s = min(known.until_s, time.monotonic() + self._grace_s + _SLACK_S)
+            known.until_s = min(known.until_s, time.monotonic() + self._grace_s + SLACK_S)
 
     def close(self) -> None:
         """End all carriers, cancel those that have not begun, and wait until they are gone."""
         self._hub.close()
         self._worker.shutdown(cancel_futures=True)
         try:
-            self._ended()
+            self._jobs.outlive(self._grace_s)
         except (CarrierError, PollError) as fault:
             self._say(f"{fault} Look for jobs named {self._jobs.name}: they end by themselves.")
         self._script.unlink(missing_ok=True)

@@ -10,14 +10,17 @@ import os
 import re
 import secrets
 import shlex
+import sys
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bftrainer.errors import PollError, SettingsError, at_place
+from bftrainer.errors import CarrierError, PollError, SettingsError, at_place
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
+from bftrainer.harvest.agent import KEY
 from bftrainer.harvest.harvest_events import PoolChanged
 from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import answer
@@ -28,8 +31,18 @@ NAME = "carriers.name"
 MINUTE_S = 60
 LONGEST_WAIT_S = 120
 """A carrier that has not begun after so long is taken back."""
+_TICK_S, SLACK_S, _LAST_S = 0.2, 5.0, 60.0
+"""What a carrier may take to end beyond the grace time."""
 ENDING = "ENDING"
 """State of a job that will end before its time: its grace time runs. Slurm says so by when it is to end."""
+_SCRIPT = "carrier-*.sh"
+_SCRIPT_TEXT = """\
+# Starts a carrier of a harvest on the node that is its first argument; holds the key that shows that it is one.
+unset $(env | sed -n 's/^\\(SLURM_[A-Za-z0-9_]*\\)=.*/\\1/p' | grep -v -x -e SLURM_CONF -e SLURM_JOB_ID)
+{key}={value}
+export {key}
+exec {python} -m bftrainer.harvest.agent {host} {port} "$1" "$SLURM_JOB_ID" {hold_s}
+"""
 _FIELD = re.compile(r"(\w+)\s*=\s*(\S+)")
 
 
@@ -210,14 +223,53 @@ class CarrierJobs:
         if numbers:
             answer(["scancel", "-u", str(os.geteuid()), "-n", self.name, *(["-s", signal] if signal else []), *numbers])
 
+    def outlive(self, grace_s: float) -> list[str]:
+        """Wait until there are none: their controller is gone, so they end by themselves, or are cancelled.
+
+        Raises
+        ------
+        CarrierError
+            If they do not end.
+        PollError
+            If that is not known.
+        """
+        begun_s, found, cancelled = time.monotonic(), set[str](), set[str]()
+        while left := self.listed():
+            waited_s = time.monotonic() - begun_s
+            if waited_s > 2 * grace_s + _LAST_S:
+                raise CarrierError(f"Jobs {', '.join(sorted(left, key=int))} ({self.name}) do not end.")
+            found |= left.keys()
+            overdue = {each for each in left if left[each] == "PENDING" or waited_s > grace_s + SLACK_S}
+            if fresh := overdue - cancelled:
+                cancelled |= fresh
+                with suppress(PollError):  # one may have ended by itself; the next list tells
+                    self.cancel(*fresh)
+            time.sleep(_TICK_S)
+        return sorted(found, key=int)
+
 
 def job_name(directory: Path) -> str:
-    """Name of a harvest's jobs, which no others have: it is drawn once, and kept in the harvest's directory."""
-    path = directory / NAME
-    if not path.exists():
+    """Name of a harvest's jobs, which no others have: it is drawn once, and kept in the harvest's directory.
+
+    A copy of that directory, which is another one on the disk, gets a name of its own.
+    """
+    path, place = directory / NAME, str(directory.stat().st_ino)
+    if not path.exists() or path.read_text().split()[1:] != [place]:
         with replacing(path) as stream:
-            stream.write(f"bftrainer-{secrets.token_hex(8)}\n".encode())
-    return path.read_text().strip()
+            stream.write(f"bftrainer-{secrets.token_hex(8)} {place}\n".encode())
+    return path.read_text().split()[0]
+
+
+def written_script(directory: Path, key: str, host: str, port: int, own_s: float) -> Path:
+    """Write how to start a carrier, readable for this user alone; under a new name, which no node has cached."""
+    for old in directory.glob(_SCRIPT):
+        old.unlink()
+    path = directory / _SCRIPT.replace("*", secrets.token_hex(4))
+    words = {"value": key, "python": sys.executable, "host": host, "port": port}
+    quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        stream.write(_SCRIPT_TEXT.format(key=KEY, hold_s=own_s, **quoted))
+    return path
 
 
 class PolledPool:
