@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bftrainer.harvest.carrier_pool import HarvestLimits
@@ -195,6 +195,7 @@ def test_nothing_impossible_is_asked_for(steps):
 
 
 @given(steps=steps_of((*KINDS, "count anew")), learned=st.booleans())
+@example(steps=[(what, 0, 5) for what in ("join", *["train"] * 5, "count anew", "leave")], learned=False)
 def test_the_journal_replays(steps, learned, tmp_path_factory):
     """What a session has written leads to the same state when it is read again, to the last bit."""
     place = tmp_path_factory.mktemp("journal")
