@@ -124,8 +124,8 @@ def writer_of(directory: Path) -> str:
 
 
 @contextmanager
-def claimed(directory: Path) -> Iterator[None]:
-    """Be the only process that writes to an existing directory.
+def claimed(directory: Path, patience_s: float | None = None) -> Iterator[None]:
+    """Be the only process that writes to an existing directory; waits for so long for one that may be ending.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def claimed(directory: Path) -> Iterator[None]:
         If another one is, whose number is named.
     """
     try:
-        claim = Claim(directory, directory)
+        claim = Claim(directory, directory, patience_s)
     except OSError as error:
         raise OutputError(f"{directory}: Cannot write results: {error.strerror}.") from None
     try:

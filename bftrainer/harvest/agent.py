@@ -77,7 +77,7 @@ class _Rank:
         if self.order["rank"]:
             return None, None, 0.0
         if kind == "stdout":
-            return self.log, re.compile(rest), 0.0
+            return self.log, re.compile(rest, re.MULTILINE), 0.0
         place = Path(self.order["workdir"], rest if kind == "file" else self.order["env"]["BFTRAINER_PROGRESS"])
         with suppress(OSError):
             seen = place.stat().st_mtime_ns
@@ -115,7 +115,7 @@ class _Rank:
                     text = stream.read()
                 end = text.rfind(b"\n") + 1
                 self._offset += end
-                matches = self._pattern.findall(text[:end].decode(errors="replace"))
+                matches = self._pattern.findall(text[:end].decode(errors="replace").replace("\r\n", "\n"))
                 found = [float(matches[-1])] if matches else []
             elif (changed := self._place.stat().st_mtime_ns) != self._seen:
                 found, self._seen = [float(word) for word in self._place.read_text().split()], changed

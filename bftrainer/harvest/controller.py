@@ -63,7 +63,9 @@ class Controller:
     time_s : float
         Of the last step.
     down_s : float
-        For how much of it no controller ran, as far as the journal tells: a node log is not played on meanwhile.
+        For how much of it no node log was played on, as far as the journal tells: no controller ran, or none with one.
+    plays, speed : bool, float or None
+        Whether a node log is played, and how many times as fast as its time, once one was.
     changed : bool
         Whether the last step changed anything but what is known of progress.
     replaying : bool
@@ -78,7 +80,8 @@ class Controller:
         self.pool = CarrierPool(limits)
         self.time_s = self.down_s = 0.0
         self.ending: str | None = None
-        self.changed = self.replaying = self._was_down = False
+        self.changed = self.replaying = self._was_down = self.plays = False
+        self.speed: float | None = None
         self._busy: dict[str, tuple[str, int]] = {}
         self._completed: list[str] = []
         self._submitted: list[TaskLife] = []
@@ -105,7 +108,7 @@ class Controller:
                 self._happened(event)
             return self._effects
         was_down, before_s, self.time_s = self._was_down, self.time_s, max(time_s, self.time_s + _STEP_S)
-        self.down_s += was_down * (self.time_s - before_s)
+        self.down_s += (was_down or not self.plays) * (self.time_s - before_s)
         self._was_down = False
         pool, self._completed, self._submitted = self.pool, [], []
         events, pool.later, pool.left = [*pool.later, *events], [], []
@@ -158,22 +161,21 @@ class Controller:
             case RankExited():
                 self._rank_exited(event)
             case Progressed():
-                life = self.tasks[event.task]
-                is_first, behind = life.began is None, life.report(event, self.epoch_s)
-                if is_first and life.began:
-                    self._say(f"{event.task} goes on from {life.began:g}, which was done before.")
-                if behind > 1e-9 * max(1.0, event.saved):
-                    self._say(f"{event.task} went on from {event.work:g}, {behind:g} before its last checkpoint.")
+                for note in self.tasks[event.task].report(event, self.epoch_s):
+                    self._say(note)
             case Submitted():
                 self._submit(event)
             case Removed():
                 self._remove(event.task)
             case Asked():
+                if event.what == "drain" and not self.pool.closed:
+                    self._say("Draining: no more nodes are taken.")
                 self.pool.closed = True
                 if event.what != "drain":
                     self._stop("interrupted")
             case Restarted():
                 self.stays, self._was_down = event.stays, True
+                self.speed, self.plays = event.speed or self.speed, event.speed is not None
                 for node, carrier in [*self.pool.carriers.items()]:
                     self._carrier_went(CarrierLost(node, carrier.name))
                 for life in self.tasks.values():

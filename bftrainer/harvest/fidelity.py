@@ -76,7 +76,8 @@ def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
     figures = {name: tuple(map(_number, (predicted.summary.get(name), real.summary.get(name)))) for name in _FIGURES}
     if figures["tasks_completed"][0] != figures["tasks_completed"][1]:
         figures["makespan_s"] = None, figures["makespan_s"][1]  # of other tasks
-    status = read_status(harvest)["tasks"]
+    found = read_status(harvest)
+    status = found["tasks"]
     unmeasured = [name for each in status for name in each.get("unmeasured", ())]
     columns = ("work_done", "node_s", "rescales", "preemptions", "completed_s")
     places = {name: place for place, name in enumerate(predicted.tasks["name"])}
@@ -88,7 +89,11 @@ def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
         for place, name in enumerate(real.tasks["name"])
         if name in places
     }
-    reasons = [*_cut_off(tasks), *_reasons(status, unmeasured)]
+    never = [name for name in real.tasks["name"] if name not in places]
+    unmeasured = [name for name in unmeasured if name not in never]
+    reasons = ["the harvest has gone on since these results were written"] if found["over"] is None else []
+    reasons += [f"{name} never had a node, and is not replayed" for name in never]
+    reasons += [*_cut_off(tasks), *_reasons(status, unmeasured)]
     return {"figures": figures, "tasks": tasks, "unmeasured": unmeasured, "reasons": reasons}
 
 
@@ -111,7 +116,7 @@ def _reasons(status: Sequence[Mapping[str, Any]], unmeasured: Sequence[str]) -> 
     found += [f"{each['task']}: {each['why']}" for each in status if each["failures"]]
     found += [f"{each['task']} is {each['status']}" for each in status if each["status"] != "done"]
     more = sum(each["generation"] for each in status)
-    return [*found, f"ranks were started in {more} generations; a replay rescales at decisions alone"]
+    return [*found, f"generations of ranks: {more}; a replay rescales at decisions alone"]
 
 
 def distance(pair: tuple[float | None, float | None]) -> float | None:

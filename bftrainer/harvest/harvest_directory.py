@@ -241,7 +241,8 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
     write_task_set(directory / TASKS, allocator.state.specs)
     measured, state = controller.measured(), allocator.state
     active = zip(state.specs, state.status.tolist(), strict=True)
-    had = [spec for spec, status in active if status != Status.FAILED]
+    # Of a task that never had a node nothing is known: in a replay it would take nodes from those that had them.
+    had = [spec for spec, status in active if status != Status.FAILED and allocator.has_held(spec.name)]
     same = [replace(measured[spec.name], work=spec.work, submit_s=spec.submit_s) for spec in had]
     write_task_set(directory / MEASURED, same)
     curves = allocator.curves

@@ -97,9 +97,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The controller was gone, and all carriers with it; whether the new one stays when all tasks are over."""
+    """The controller was gone, and all carriers with it.
+
+    Whether the new one stays when all tasks are over; and how fast it plays a node log, None without one.
+    """
 
     stays: bool = False
+    speed: float | None = None
 
 
 HarvestEvent = (

@@ -183,6 +183,10 @@ class LiveAllocator(Allocator):
         """Number of a task."""
         return self._task_number[name]
 
+    def has_held(self, name: str) -> bool:
+        """Whether a task has had a node."""
+        return self._held_node_s.get(name, 0.0) > 0
+
     def on_average(self, spec: TaskSpec) -> TaskSpec:
         """A task with the work that it has done in each second of a node, on average over all counts, as its rate."""
         held_node_s, done = self._held_node_s.get(spec.name, 0.0), self.measured.get(spec.name, (0.0, 0.0))[0]

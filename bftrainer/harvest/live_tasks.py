@@ -25,6 +25,7 @@ from bftrainer.tasksets.task_set import finished
 REPORTED = "reported"
 """The script reports its progress by `bftrainer.harvest.training`."""
 RESCALES = ("restart", "elastic")
+_LONGEST_NAME = 200
 OF_RANKS = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}).union(
     f"BFTRAINER_{name}"
     for name in ("PORT", "SECRET", "TASK", "NODES", "CHECKPOINT_DIR", "GENERATION", "PROGRESS", "WORK")
@@ -245,8 +246,9 @@ def live_task(path: Path, number: int, table: Mapping[str, Any]) -> LiveTask:
         raise InvalidTaskError(f"{where}: Missing key 'command'.")
     draft = toml_draft(path, number, {key: value for key, value in table.items() if key not in own})
     made = finished(path, [draft], None, ScalingModel() if draft.curve is None else None)
-    if made.tasks[0].name in (".", "..") or os.sep in made.tasks[0].name:
-        raise InvalidTaskError(f"{where}: Expected a name that a file may have, got {name!r}.")
+    text = made.tasks[0].name
+    if text in (".", "..") or os.sep in text or not text.isprintable() or len(os.fsencode(text)) > _LONGEST_NAME:
+        raise InvalidTaskError(f"{where}: Expected a name that a file may have, got {text[:_LONGEST_NAME]!r}.")
     kept = json.loads(json.dumps(table, default=str))
     try:
         return LiveTask(

@@ -39,9 +39,16 @@ def sample_inputs(directory: Path) -> tuple[Path, NodeLog]:
     file : Path
         The task file, written to `directory`.
     log : NodeLog
+
+    Raises
+    ------
+    RunDirectoryError
+        If a file of that name is there, which is none of ours.
     """
+    from bftrainer.errors import RunDirectoryError
     from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
     from bftrainer.files.writing import replacing
+    from bftrainer.harvest.harvest_directory import JOURNAL
     from bftrainer.nodelogs import read_node_log
     from bftrainer.tasksets.native_tasks import toml_text
 
@@ -50,8 +57,11 @@ def sample_inputs(directory: Path) -> tuple[Path, NodeLog]:
         command = [*module, str(seed), str(pace_s)]
         bounds = {"min_nodes": 1, "max_nodes": most, "work": work}
         tasks.append({"name": f"spiral-{seed}", **bounds, "command": command, "grace_s": 5.0})
-    with replacing(directory / TASKS) as stream:
-        stream.write(toml_text({"schema": 1, "task": tasks}).encode())
+    text, path = toml_text({"schema": 1, "task": tasks}).encode(), directory / TASKS
+    if path.exists() and not (directory / JOURNAL).exists() and path.read_bytes() != text:
+        raise RunDirectoryError(f"{path}: Expected no such file, or that of the sample, found another one; see -o.")
+    with replacing(path) as stream:
+        stream.write(text)
     log = read_node_log(sample_path(SAMPLE_NODE_LOG), 0, lambda _: None).selected(*_NODES)
     begin_ns = log.start_ns + _HOUR * 3_600_000_000_000
     return directory / TASKS, log.since(begin_ns).ending(begin_ns + 2 * 3_600_000_000_000)

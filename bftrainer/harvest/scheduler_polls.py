@@ -118,6 +118,8 @@ class SlurmPoll:
         Only nodes of this partition, or of several between commas.
     is_carrier : callable, optional
         Takes the number and the partition of a job, and says whether it makes room for others: its nodes are idle.
+    carriers : str
+        Which jobs these are, in a word.
 
     Raises
     ------
@@ -127,6 +129,7 @@ class SlurmPoll:
 
     partition: str | None = None
     is_carrier: Callable[[str, str], bool] | None = None
+    carriers: str = ""
 
     def __post_init__(self) -> None:
         _found("sinfo")
@@ -134,7 +137,8 @@ class SlurmPoll:
     @property
     def source(self) -> str:
         """What is watched, in a few words."""
-        return f"sinfo -p {self.partition}" if self.partition else "sinfo"
+        where = f"sinfo -p {self.partition}" if self.partition else "sinfo"
+        return f"{where}, without jobs of {self.carriers}" if self.carriers else where
 
     def __call__(self) -> Pool:
         """States of the nodes now; a `PollError` if they are not known."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import InvalidTaskError, OutputError, ResumeError, RunDirectoryError
+from bftrainer.files.claims import writer_of
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.carrier_hub import CarrierEngine
 from bftrainer.harvest.carrier_pool import HarvestLimits
@@ -69,7 +70,8 @@ class HarvestSession:
     until_s : float
         Seconds since its start at which it stops.
     lock : callable, optional
-        Keeps other processes out of a directory until this one is done. By default nothing is made or locked.
+        Keeps other processes out of a directory until this one is done; it waits for some seconds for one that may be
+        ending. By default nothing is made or locked.
     """
 
     directory: Path
@@ -80,7 +82,7 @@ class HarvestSession:
     interrupted: Callable[[], bool] = lambda: False
     until_s: float = float("inf")
     command: str = ""
-    lock: Callable[[Path], object] | None = None
+    lock: Callable[[Path, float | None], object] | None = None
     _places: dict[Path, str] = field(default_factory=dict)
     _origin_s: float = 0.0
     _reports: dict[tuple[str, int], list[Progressed]] = field(default_factory=dict)
@@ -132,13 +134,13 @@ class HarvestSession:
         """Whether what was asked is taken in: no task that cannot be, or would save where another one does."""
         if isinstance(request, Submitted):
             try:
-                self.claim(live_task(Path(request.file), 1, request.table))
+                self.claim(live_task(Path(request.file), 1, request.table), patience_s=0.0)
             except (InvalidTaskError, OutputError) as fault:
                 self.tell(f"Not added: {fault}")
                 return False
         return True
 
-    def claim(self, task: LiveTask) -> None:
+    def claim(self, task: LiveTask, patience_s: float | None = None) -> None:
         """Let no other task, of this harvest or another one, save where a task does.
 
         Raises
@@ -148,18 +150,52 @@ class HarvestSession:
         OutputError
             If another process does.
         """
-        if task.checkpoint_place is None:
-            return
-        place = task.checkpoint_place.resolve()
+        own = self.directory / "checkpoints" / task.name
+        place = (task.checkpoint_place or own).resolve()
+        if place == self.directory.resolve():
+            raise InvalidTaskError(f"task {task.name}: Expected a checkpoint_dir of its own, got that of the harvest.")
         holder = self._places.get(place, task.name)
         life = self.controller.tasks.get(holder)
         if holder != task.name and (life is None or not life.is_over):
             why = f"Expected a checkpoint_dir of its own, got {task.checkpoint_dir!r}, that of task {holder}"
             raise InvalidTaskError(f"task {task.name}: {why}.")
-        if self.lock is not None and place not in self._places:
+        if self.lock is None:
+            if writer := writer_of(place):
+                raise OutputError(f"{place}: {writer} is writing there.")
+        elif place not in self._places:
             task.check_checkpoint_dir(make=True)
-            self.lock(place)
+            place.mkdir(parents=True, exist_ok=True)
+            self.lock(place, patience_s)
         self._places[place] = task.name
+
+    def new_tasks(self, tasks: Sequence[LiveTask], file: Path) -> list[Submitted]:
+        """Those of a task file that are to be added, or tried again; places where tasks save are claimed.
+
+        Raises
+        ------
+        RunDirectoryError
+            If the harvest has others only.
+        InvalidTaskError, OutputError
+            If a task would save where another one does.
+        """
+        lives, new = self.controller.tasks, []
+        if lives and not any(task.name in lives for task in tasks):
+            expected = f"Expected tasks of the harvest there ({', '.join(sorted(lives))}), found none in {file}"
+            raise RunDirectoryError(f"{self.directory}: {expected}; see -o, and harvest add.")
+        for life in lives.values():
+            if not life.is_over:
+                self.claim(life.task)
+        for task in tasks:
+            known = lives.get(task.name)
+            if known is None or known.status is TaskStatus.PARKED:
+                self.claim(task)
+                new.append(Submitted(str(file.resolve()), task.table))
+                if known is None and lives:
+                    self.tell(f"{task.name} joins.")
+            elif odd := _other_keys(known.task, task):
+                here = f"{', '.join(odd)} in {file} {'is' if len(odd) == 1 else 'are'} not heard"
+                self.tell(f"{task.name} stays as it was added: {here}.")
+        return new
 
     def finish(self, reason: str) -> RunResult:
         """Close the books, and write the files of the run."""
@@ -288,47 +324,42 @@ def opened_session(
     asked = json.loads(json.dumps({name: getattr(config, name) for name in SETTINGS}))
     header = journal.header
     begun = header.get("settings", asked)
-    odd = sorted(name for name, value in asked.items() if begun.get(name) != value)
-    if speed is not None and header.get("speed") not in (None, speed):
-        odd.append("speed")
-    if odd:
-        named = ", ".join(odd)
-        raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {named}.")
+    _refuse_other(directory, [name for name, value in asked.items() if begun.get(name) != value])
     start_ns = header["start_ns"] if header else time.time_ns()
     stays = header["stays"] if header else limits.stays
     controller = controller_of(config, start_ns, replace(limits, stays=stays))
+    controller.speed = header.get("speed") if header else speed
+    controller.plays = controller.speed is not None
     reason = journal.replay(controller) if header else None
+    _refuse_other(directory, [] if speed is None or controller.speed in (None, speed) else ["speed"])
     for path, event in requests(directory):
         if isinstance(event, Asked):  # of a controller that is gone
             path.unlink(missing_ok=True)
-    session, new = HarvestSession(directory, journal, controller, config, **more), []
-    if controller.tasks and not any(task.name in controller.tasks for task in tasks):
-        expected = f"Expected tasks of the harvest there ({', '.join(sorted(controller.tasks))}), found none in {file}"
-        raise RunDirectoryError(f"{directory}: {expected}; see -o, and harvest add.")
-    for each in controller.tasks.values():
-        if not each.is_over:
-            session.claim(each.task)
-    for task in tasks:
-        life = controller.tasks.get(task.name)
-        known = {} if life is None else life.task.table
-        if life is None or life.status is TaskStatus.PARKED:
-            session.claim(task)
-            new.append(Submitted(str(file.resolve()), task.table))
-            if life is None and header:
-                session.tell(f"{task.name} joins.")
-        elif new_keys := [key for key in sorted({**known, **task.table}) if known.get(key) != task.table.get(key)]:
-            here = f"{', '.join(new_keys)} in {file} {'is' if len(new_keys) == 1 else 'are'} not heard"
-            session.tell(f"{task.name} stays as it was added: {here}.")
+    session = HarvestSession(directory, journal, controller, config, **more)
+    new = session.new_tasks(tasks, file)
     added = any(isinstance(event, Submitted) for _, event in requests(directory))
     if added or new or not all(life.is_over for life in controller.tasks.values()):
         reason = None
     if not header:
         journal.begin({"start_ns": start_ns, "settings": asked, "stays": stays, "speed": speed})
     elif reason is None:
-        restarted = [Restarted(limits.stays)]
+        restarted = [Restarted(limits.stays, speed)]
         controller.step(controller.time_s, restarted)
         journal.add(controller, (), restarted)
     return session, [*new], reason
+
+
+def _refuse_other(directory: Path, names: Sequence[str]) -> None:
+    """Refuse to go on with other values of some options."""
+    if named := ", ".join(sorted(names)):
+        raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {named}.")
+
+
+def _other_keys(was: LiveTask, now: LiveTask) -> list[str]:
+    """What a task file says otherwise than when its task was added."""
+    keys = sorted({**was.table, **now.table})
+    other = [key for key in keys if was.table.get(key) != now.table.get(key)]
+    return [*other, *(["its directory"] if was.workdir != now.workdir else [])]
 
 
 SETTINGS: tuple[str, ...] = (

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from bftrainer.harvest.controller import Controller
+from bftrainer.model import NS_PER_S, iso
 
 _HEADINGS = ("task", "status", "nodes", "work", "done", "work/s", "generation", "failures")
 _EVERY_S = 2
@@ -52,9 +53,10 @@ def status_text(status: Mapping[str, Any], *, runs: bool) -> str:
     state = f"over ({status['over']})" if status["over"] else "running" if runs else "not running; to be started again"
     nodes = f"{status['held']} nodes held, {status['leaving']} leaving, {status['requested']} asked for"
     nodes = f"{nodes}, of {status['idle']} idle"
+    nodes += ", and no more are taken" if status["closed"] and not status["over"] else ""
     if not runs and not status["over"]:
         nodes = f"the {status['held'] + status['leaving']} nodes that it held are given back without it"
-    return f"{state}, {status['time_s']:,.0f} s; {nodes}"
+    return f"{state}, {status['time_s']:,.0f} s after it was begun; {nodes}"
 
 
 def status_rows(status: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -62,7 +64,8 @@ def status_rows(status: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[
     rows: list[tuple[str, ...]] = []
     for each in status["tasks"]:
         done = f"{100 * min(1.0, each['work'] / each['total']):.1f} %"
-        figures = str(each["nodes"]), f"{each['work']:,.0f}", done, f"{each['rate']:,.4g}"
+        rate = f"{each['rate']:,.{0 if each['rate'] >= 1000 else 2}f}"
+        figures = str(each["nodes"]), f"{each['work']:,.0f}", done, rate
         rows.append((each["task"], each["status"], *figures, str(each["generation"]), str(each["failures"])))
     return _HEADINGS, rows
 
@@ -74,7 +77,8 @@ def status_page(name: str, status: Mapping[str, Any]) -> str:
     lines = [
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
         f"<title>Harvest {escape(name)}</title>{again}<style>{_STYLE}</style></head><body>",
-        f"<h1>Harvest {escape(name)}</h1><p>{escape(status_text(status, runs=True))}</p><table><tr>",
+        f"<h1>Harvest {escape(name)}</h1><p>{escape(status_text(status, runs=True))}</p>",
+        f"<p>As of {iso(status['start_ns'] + round(status['time_s'] * NS_PER_S))[:19]} UTC.</p><table><tr>",
         *(f'<th scope="col">{escape(each)}</th>' for each in headings),
         "</tr>",
     ]

@@ -181,18 +181,25 @@ class TaskLife:
         """Whether it will not run any more."""
         return self.status in (TaskStatus.DONE, TaskStatus.PARKED, TaskStatus.REMOVED)
 
-    def report(self, event: Progressed, epoch_s: float) -> float:
-        """Take in a report; the work by which it is behind what had been saved, if it is the first of a generation."""
-        generation, behind = self.current, 0.0
+    def report(self, event: Progressed, epoch_s: float) -> list[str]:
+        """Take in a report; what people should know of where a generation begins."""
+        generation, notes = self.current, list[str]()
         if generation is None or event.generation != generation.number:
-            return 0.0
+            return notes
         if self.began is None:
             self.began = min(event.work, event.began if event.began >= 0 else self.work)
             if self._open is not None:
                 self._open.work = self.began
+            if self.began:
+                notes.append(f"{self.name} goes on from {self.began:g}, which was done before.")
+        elif generation.first is None and event.began > self.work * (1.0 + 1e-9):
+            more = event.began - self.work
+            notes.append(f"{self.name} went on from {event.began:g}, {more:g} more than was heard of it.")
         if generation.first is None:
             generation.first = generation.measured = event
-            behind = max(0.0, self.saved - event.work)
+            behind = self.saved - event.work
+            if behind > 1e-9 * max(1.0, event.saved):
+                notes.append(f"{self.name} went on from {event.work:g}, {behind:g} before its last checkpoint.")
             if self._open is not None and not generation.asked and set(generation.nodes) == self.nodes:
                 self.changes.append(self._open.closed(event.time_s - epoch_s, event.work))
                 self._open = None
@@ -200,7 +207,7 @@ class TaskLife:
         # Where a script does not say what it has saved, that is what it was seen to go on from.
         self.work, self.saved = event.work, event.saved if event.saved >= 0 else generation.first.work
         self.rate = generation.rate or generation.rate_before
-        return behind
+        return notes
 
     def decided(self, time_s: float, epoch_s: float, count: int, charges: tuple[Charge, ...]) -> None:
         """Note that it is to have a count of nodes from now on, and what a replay would deduct for that."""

@@ -159,6 +159,8 @@ class Watch:
             self.polls += 1
         except PollError as fault:
             if not self.polls:
+                if not math.isfinite(self._last_s):  # of nothing: what is watched may be named better next time
+                    self._journal.path.unlink(missing_ok=True)
                 raise
             self.missed += 1
             trouble = str(fault)

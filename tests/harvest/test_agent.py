@@ -59,6 +59,8 @@ def rank(order):
         (r"stdout:step (\S+)", "log", "step 3\nstep 4\nstep 5", [4.0, -1.0]),
         (r"stdout:step (\S+)", "log", "step 3\n" + "." * 99 + "\nstep 9\n", [9.0, -1.0]),
         (r"stdout:step (\S+)", "log", "step 3\n" + "." * 99, None),
+        (r"stdout:^step (\S+)$", "log", "loss 1\nstep 3\nloss 2\n", [3.0, -1.0]),
+        (r"stdout:^step (\S+)$", "log", "loss 1\r\nstep 3\r\nloss 2\r\n", [3.0, -1.0]),
     ],
 )
 def test_what_ranks_report(rank, tmp_path, monkeypatch, progress, file, text, found):

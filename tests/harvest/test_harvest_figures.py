@@ -87,6 +87,17 @@ def test_a_prediction_that_is_a_trifle_slower(call, here, harvested):
     assert_matches(r"makespan s +- ", predicted.out)
 
 
+def test_a_task_that_never_had_a_node_is_not_replayed(call, here, harvested):
+    """Nothing is known of it; in a replay it would take nodes from those that had them."""
+    harvested("h", ("a", 2000, "train.py"), ("b", 2000, "train.py"), options=["--max-tasks", "1", "--for", "1.5s"])
+    measured = tasks_of(here / "h" / "measured.toml")
+    waits = ({"a", "b"} - measured.keys()).pop()
+    predicted = call("replay", "--from-harvest", "h", "--no-baseline", "-o", "predicted")
+    assert predicted.status == 0, predicted.err
+    assert_matches(rf"Besides: {waits} never had a node, and is not replayed", predicted.out)
+    assert f"{waits} was not seen" not in predicted.out
+
+
 @pytest.mark.long
 def test_parked_and_removed_tasks_are_not_done(call, here, harvested):
     """Nor do they wait for more in what a replay reads: their work ends where they did."""

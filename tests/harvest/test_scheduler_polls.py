@@ -37,6 +37,7 @@ def test_what_sinfo_is_asked(sinfo, tmp_path, monkeypatch):
     columns = "-O NodeList:64,StateComplete:64,StateLong:24"
     assert (tmp_path / "asked").read_text().splitlines() == [f"-h -N -p batch {columns}", f"-h -N -a {columns}"]
     assert (SlurmPoll("batch").source, SlurmPoll().source) == ("sinfo -p batch", "sinfo")
+    assert SlurmPoll("batch", carriers="scavenge").source == "sinfo -p batch, without jobs of scavenge"
 
 
 def test_carriers_make_room(sinfo):

@@ -272,6 +272,18 @@ def test_the_first_poll_has_to_work(tmp_path):
     assert done.quality.busy_node_s["unknown"] == 2 * 180.0
 
 
+def test_what_could_not_be_watched_at_all_leaves_nothing(tmp_path):
+    """Else the same file could not be written by a watch of what was meant."""
+
+    def fails():
+        raise PollError("No.")
+
+    fails_always = type("Poll", (), {"source": "nothing", "__call__": lambda _: fails()})()
+    with pytest.raises(PollError), Watch(fails_always, tmp_path / "idle.csv", 30.0, print) as watching:
+        watching.run()
+    assert not any(tmp_path.iterdir())
+
+
 def test_the_second_poll_may_fail(tmp_path):
     """A watch of days is not lost for that: the node log waits until two polls have succeeded, or is not made."""
     _, done = watched(Scripted(lambda at: None if 10 < at < 100 else IDLE(at)), tmp_path / "idle.parquet", 600)

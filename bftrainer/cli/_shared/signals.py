@@ -51,13 +51,16 @@ def endable() -> Iterator[None]:
 
 
 @contextmanager
-def interruptible() -> Iterator[list[int]]:
-    """Record the first signal that asks the process to end, so that what is done is still written; raise the second."""
+def interruptible(*, patient: bool = False) -> Iterator[list[int]]:
+    """Record the first signal that asks the process to end, so that what is done is still written; raise the second.
+
+    One that is `patient` records that, too: it ends no sooner for it.
+    """
     received: list[int] = []
 
     def remember(number: int, _: Any) -> None:
         """Remember the first signal; stop at once at the second."""
-        if received:
+        if received and not patient:
             raise_signalled(number)
         received.append(number)
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
-from shutil import copyfile
+from shutil import copyfile, copytree
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ _COMMANDS = {
     "status": (_HERE, "status", "Tell where a harvest stands."),
     "stop": (_HERE, "stop", "Have a harvest save its tasks, give its nodes back, and end."),
 }
-SAMPLE_SPEED, _NOTES, MOST_NODES = 60.0, 10, 1_000_000
+SAMPLE_SPEED, _NOTES, MOST_NODES, MOST_SPEED = 60.0, 10, 1_000_000, 1e9
 DEFAULTS: dict[str, Any] = {
     "solver": "dp",
     "objective": "scaling-efficiency",
@@ -110,7 +110,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     from bftrainer.extras import EXTRAS, absent
     from bftrainer.files.claims import claimed
     from bftrainer.harvest.carrier_pool import HarvestLimits
-    from bftrainer.harvest.harvest_directory import JOURNAL, EventJournal, refuse_other_files
+    from bftrainer.harvest.harvest_directory import JOURNAL, REQUESTS, EventJournal, refuse_other_files
     from bftrainer.harvest.sample_classifier import TASKS as SAMPLE_TASKS
     from bftrainer.harvest.session import SETTINGS, controller_of
     from bftrainer.runs import ReplayConfig
@@ -120,33 +120,36 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         raise click.UsageError("Expected either TASKS or --sample, also to go on: the same command does.")
     report, directory = options.pop("report"), options.pop("output_dir") or Path("harvest")
     refuse_unused({"report": is_dry and "a dry run has no page"})
+    own = report
     if sample and not is_dry and not absent(*EXTRAS["report"]):
         report = report or directory / "page.html"
     no_log = "the sample has its own" if sample else options["pool"] is None and "no node log is played"
     refuse_unused({"speed": no_log, "pool": sample and no_log, "open": report is None and "there is no --report"})
     refuse_unused({"force": report is None and "there is no --report"})
+    if not options["speed"] < MOST_SPEED:  # nor is it NaN
+        raise click.BadParameter(f"Expected less than {MOST_SPEED:g}, got {options['speed']}.", param_hint="--speed")
     check_slurm(options)
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
-    if report is not None and not sample:
-        check_page(report, force=options["force"])
+    if own is not None:
+        check_page(own, force=options["force"])
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     controller_of(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
     refuse_other_files(directory, SAMPLE_TASKS, tasks)
     with TemporaryDirectory(prefix="bftrainer-") if is_dry else nullcontext(directory) as place:
         if is_dry and (directory / JOURNAL).exists():  # what would be done next
             copyfile(directory / JOURNAL, Path(place, JOURNAL))
+            if (directory / REQUESTS).is_dir():
+                copytree(directory / REQUESTS, Path(place, REQUESTS))
         directory = Path(place)
         inputs = _inputs(directory, tasks, options)
-        for task in () if is_dry else inputs[1]:
-            task.check_checkpoint_dir(make=True)
         directory.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as claims, interruptible() as received:
+        with ExitStack() as claims, interruptible(patient=True) as received:
             claims.enter_context(claimed(directory))
             journal = claims.enter_context(closing(EventJournal(directory)))
-            lock = None if is_dry else lambda place: claims.enter_context(claimed(place))
+            lock = None if is_dry else lambda *where: claims.enter_context(claimed(*where))
             status = _harvested(directory, journal, config, inputs, received, lock, **options)
     if report is not None or (sample and not is_dry):
-        _show_prediction(directory, report, force=options["force"] or sample, quiet=options["as_json"])
+        _show_prediction(directory, report, force=options["force"] or own is None, quiet=options["as_json"])
     ctx.exit(KILLED_BY + received[0] if received else status)
 
 
@@ -154,8 +157,12 @@ def _show_prediction(directory: Path, report: Path | None, *, force: bool, quiet
     """Replay what happened, and set both side by side: as a table, and on a page if there is to be one."""
     from bftrainer.extras import EXTRAS, absent, missing_extra
     from bftrainer.harvest.fidelity import predict
+    from bftrainer.runs.finished import read_summary
     from bftrainer.runs.run_pages import write_page
 
+    if not read_summary(directory)["work_done"]:
+        tell("Note: Nothing was done, so that there is nothing to compare.")
+        return
     predicted = predict(directory)
     if report is None:
         tell(f"Note: {missing_extra('A page needs', 'report', absent(*EXTRAS['report']))}.")
@@ -172,7 +179,7 @@ def _harvested(
     config: ReplayConfig,
     inputs: tuple[Path, tuple[LiveTask, ...], NodeLog | None],
     received: list[int],
-    lock: Callable[[Path], object] | None,
+    lock: Callable[..., object] | None,
     *,
     dry_run: bool,
     as_json: bool,

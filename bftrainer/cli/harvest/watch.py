@@ -64,7 +64,7 @@ def watch_slurm(
     """Watch Slurm: ask sinfo which nodes are idle, again and again."""
     from bftrainer.harvest.scheduler_polls import SlurmPoll
 
-    poll = SlurmPoll(partition, (lambda _, name: name == carriers) if carriers else None)
+    poll = SlurmPoll(partition, (lambda _, name: name == carriers) if carriers else None, carriers or "")
     _watch(poll, output, every_s, for_s, once, as_json)
 
 

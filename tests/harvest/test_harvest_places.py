@@ -1,0 +1,96 @@
+"""Directories of harvests, of checkpoints and of pages: whose they are, and that nobody else's are used."""
+
+from __future__ import annotations
+
+import pytest
+
+from bftrainer.files.claims import claimed
+from tests.cli.conftest import assert_matches, call, check_refusal, here
+from tests.harvest.test_harvest_command import tasks
+
+__all__ = ["call", "here", "tasks"]
+
+
+def test_the_sample_and_tasks_of_a_user_do_not_meet(call, here, tasks):
+    """Neither joins the harvest of the other one, which may be in the directory that both have by default."""
+    (here / "harvest").mkdir()
+    (here / "harvest" / "journal").touch()
+    refused = call("harvest", "run", "--sample")
+    check_refusal(refused)
+    assert_matches("Expected a directory for --sample, found a harvest of your tasks; see -o", refused.err)
+    (here / "harvest" / "sample.toml").touch()
+    refused = call("harvest", "run", tasks(("a", 1)))
+    check_refusal(refused)
+    assert_matches("Expected a directory for live.toml, found a harvest of --sample; see -o", refused.err)
+
+
+def test_the_sample_replaces_no_page_of_the_user(call, here):
+    """Nor is one begun whose page cannot be written; and a task set of the name that the sample has is kept."""
+    (here / "thesis.html").write_text("mine")
+    for page in ("thesis.html", "nowhere/page.html"):
+        check_refusal(call("harvest", "run", "--sample", "-o", "h", "--report", page))
+    assert (here / "thesis.html").read_text() == "mine"
+    assert not (here / "h").exists()
+    (here / "h").mkdir()
+    (here / "h" / "sample.toml").write_text("mine")
+    check_refusal(call("harvest", "run", "--sample", "-o", "h"))
+    assert (here / "h" / "sample.toml").read_text() == "mine"
+
+
+def test_nothing_to_compare_is_no_failure(call, tasks):
+    """Of a harvest that ends before it has a node there is no page, and its status is what it would be without one."""
+    done = call("harvest", "run", tasks(("a", 5)), "-o", "h", "--max-nodes", 1, "--for", "0.01s", "--report", "h.html")
+    assert (done.status, done.out) == (0, "h: 0 of 1 tasks done\n"), done
+    assert "Note: Nothing was done, so that there is nothing to compare.\n" in done.err
+
+
+def test_one_harvest_a_checkpoint_dir(call, here, tasks):
+    """A second one would go on from checkpoints that the first one writes; afterwards it may."""
+    run = "harvest", "run", tasks(("a", 1, '"true"'), more='checkpoint_dir = "same"\n'), "--max-nodes", 1, "-o", "h"
+    (here / "same").mkdir()
+    with claimed(here / "same"):
+        refused = call(*run)
+    check_refusal(refused)
+    assert_matches("same: .* is writing there", refused.err)
+    assert call(*run).out == "h: 1 of 1 tasks done\n"
+    assert not any((here / "same").iterdir())
+
+
+def test_a_task_that_is_added_has_a_checkpoint_dir_of_its_own(call, here, tasks):
+    """One that another task or harvest saves in is not added, which is said; once that one is over, it may be."""
+    own = 'checkpoint_dir = "own"\n'
+    call("harvest", "run", tasks(("a", 1e6), more=own), "--max-nodes", 1, "-o", "h", "--for", "0.3s")
+    for name, more in (("b", own), ("c", 'checkpoint_dir = "taken"\n'), ("d", "")):
+        call("harvest", "add", "h", tasks((name, 1, '"true"'), more=more, name=f"{name}.toml"))
+    (here / "taken").mkdir()
+    with claimed(here / "taken"):
+        done = call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h", "--for", "0.3s")
+    assert_matches(r"Not added: task b: Expected a checkpoint_dir of its own, got 'own', that of task a\.", done.err)
+    assert_matches(r"Not added: .*taken: .* is writing there", done.err)
+    assert [each["task"] for each in call("harvest", "status", "h", "--json").json["tasks"]] == ["a", "d"]
+    call("harvest", "remove", "h", "a")
+    call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h")
+    call("harvest", "add", "h", "b.toml")
+    assert call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h").out == "h: 2 of 3 tasks done, 1 removed\n"
+    with claimed(here / "own"):
+        call("harvest", "add", "h", tasks(("e", 1, '"true"'), name="e.toml"))
+        assert call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h").status == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "whose"), [("h", "that of the harvest"), ("h/checkpoints/a", "'.*', that of task a")]
+)
+def test_a_checkpoint_dir_in_that_of_the_harvest(call, tasks, place, whose):
+    """Where another task saves by default, or the journal is."""
+    file = tasks(("a", 1), ("b", 1), more=f'checkpoint_dir = "{place}"\n')
+    refused = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
+    check_refusal(refused)
+    assert_matches(rf"task b: Expected a checkpoint_dir of its own, got {whose}\.", refused.err)
+
+
+def test_another_task_file_does_not_join(call, tasks):
+    """A directory that holds a harvest is that of its tasks: other files need another one, or `harvest add`."""
+    assert call("harvest", "run", tasks(("a", 1, '"true"')), "--max-nodes", 1).status == 0
+    refused = call("harvest", "run", tasks(("b", 1, '"true"'), name="other.toml"), "--max-nodes", 1)
+    check_refusal(refused)
+    assert_matches(r"harvest: Expected tasks of the harvest there \(a\), found none in other\.toml; see", refused.err)
