@@ -75,6 +75,8 @@ def refuse_other_files(directory: Path, sample: str, tasks: Path | None) -> None
         other = min((name for name in found if tasks is not None or name != sample), default=None)
         if other is not None:
             raise RunDirectoryError(f"{directory}: Expected no directory, an empty one or a harvest, found {other}.")
+    elif os.path.lexists(directory):
+        raise RunDirectoryError(f"{directory}: Expected a directory, found something else.")
 
 
 class EventJournal:

@@ -64,7 +64,7 @@ def status_rows(status: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[
     rows: list[tuple[str, ...]] = []
     for each in status["tasks"]:
         done = f"{100 * min(1.0, each['work'] / each['total']):.1f} %"
-        rate = f"{each['rate']:,.{0 if each['rate'] >= 1000 else 2}f}"
+        rate = f"{each['rate']:,.0f}" if each["rate"] >= 1000 else f"{each['rate']:.4g}"
         figures = str(each["nodes"]), f"{each['work']:,.0f}", done, rate
         rows.append((each["task"], each["status"], *figures, str(each["generation"]), str(each["failures"])))
     return _HEADINGS, rows

@@ -63,6 +63,10 @@ def test_a_dry_run_starts_nothing(call, toy):
         (["--partition", "scavenge"], r"Options that have no effect: --partition \(--engine is not slurm\)"),
         ([*SLURM, "--grace", "5s"], r"Options that have no effect: --grace \(--engine slurm takes"),
         ([*SLURM, "--partition", "batch"], r"partition batch: Expected one whose jobs make room, but its PreemptMode"),
+        (
+            [*SLURM, "--i-know", "--address", "192.0.2.1"],
+            r"--address of this machine, got '192\.0\.2\.1' \(",
+        ),
         ([*SLURM, "--partition", "none"], r"Expected --partition to be one of batch, gpu, scavenge, got 'none'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,10 +34,11 @@ def check_slurm(options: dict[str, Any]) -> None:
     Raises
     ------
     UnusedOptionsError, SettingsError
-        If an option has no effect, or the partition is not to be used.
+        If an option has no effect, the partition is not to be used, or the address is none of this machine.
     PollError
         If Slurm does not answer.
     """
+    from bftrainer.errors import SettingsError
     from bftrainer.harvest.slurm.slurm_jobs import carrier_partition
 
     if options["engine"] != "slurm":
@@ -48,6 +50,14 @@ def check_slurm(options: dict[str, Any]) -> None:
     # A dry run is in nobody's way.
     knows = options["knows"] or options["dry_run"]
     options["partition"] = carrier_partition(options["partition"], options["max_hold_s"], knows=knows)
+    address = options["address"] or ""
+    try:
+        socket.create_server((address, 0)).close()
+    except OSError as fault:
+        why = str(fault.strerror).partition(" (while")[0]
+        raise SettingsError(f"Expected --address of this machine, got {address!r} ({why}).") from None
+    if os.geteuid() == 0 and not options["knows"]:
+        tell("Note: The run itself refuses to run as root without --i-know.")
     if options["partition"].objection:
         tell(f"Note: partition {options['partition'].name}: {options['partition'].objection}.")
 
