@@ -1,6 +1,6 @@
 """A harvest on a real Slurm of its own: who pays for it, and what is left when parts of it are killed.
 
-Shorter versions of `benchmarks.harvest`.
+Versions of `benchmarks.harvest` that take three minutes at most.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.harvest.slurm import GRACE_S
 @pytest.mark.slow
 def test_ordinary_jobs_come_first(slurm, tmp_path):
     """None fails, is lost, or waits for longer than the grace time and the scheduler's round; idle nodes are used."""
-    comparison, harvest = compare(slurm, drawn_jobs(6, 25.0, seed=3), tmp_path)
+    comparison, harvest = compare(slurm, drawn_jobs(12, 60.0, seed=3), tmp_path)
     print(comparison)
     assert not comparison.without.failures
     assert not comparison.harvested.failures
