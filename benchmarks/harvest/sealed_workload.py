@@ -3,7 +3,8 @@
 The same jobs are submitted at the same instants to a Slurm of eight nodes, without a harvest and with one. Starts are
 compared job by job; one that is earlier with the harvest counts as no delay. How much of what was idle was held is
 sampled twice a second. If a job was later than promised, those before it are played once more without a harvest, on the
-nodes that they had with it: what it waits then, backfill makes it wait, which promises nodes by their names.
+nodes that they had with it: what it waits then, backfill makes it wait, which promises nodes by their names. The rest is
+for carriers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 from types import MappingProxyType
@@ -132,11 +133,12 @@ def _sample(slurm: Slurm, played: PlayedWorkload, most: int, over: Event) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The two, side by side."""
+    """The two, side by side; and by how much jobs start later without a harvest, on the nodes that they had with it."""
 
     jobs: Sequence[OrdinaryJob]
     without: PlayedWorkload
     harvested: PlayedWorkload
+    laid_out_s: dict[int, float] = field(default_factory=dict)
 
     @property
     def extra_s(self) -> list[float]:
@@ -151,7 +153,8 @@ class Comparison:
 
     def faults(self) -> list[str]:
         """What was promised and is not so."""
-        worst, middle = max(self.extra_s), statistics.median(self.extra_s)
+        late = {job: extra_s - self.laid_out_s.get(job, 0.0) for job, extra_s in enumerate(self.extra_s)}
+        worst, middle = max(late.values()), statistics.median(self.extra_s)
         found = [*self.without.failures, *self.harvested.failures]
         found += [f"median {middle:.2f} s > {MEDIAN_S} s"] if middle > MEDIAN_S else []
         found += [f"worst {worst:.2f} s > {WORST_S:g} s"] if not worst <= WORST_S else []
@@ -195,7 +198,7 @@ def on_same_nodes(slurm: Slurm, seen: Comparison, job: int, folder: Path) -> flo
     """
     had, jobs = seen.harvested, seen.jobs[: job + 1]
     at_once = {place: had.places[place] for place in range(job) if had.delays_s[place] <= _AT_ONCE_S}
-    again = play(slurm, jobs, folder / "same", places=at_once)
+    again = play(slurm, jobs, folder / f"same-{job}", places=at_once)
     return again.delays_s[job] - seen.without.delays_s[job]
 
 
@@ -213,10 +216,11 @@ def main(minutes: float, jobs: int, seed: int, nodes: int | None, save_s: float)
         comparison, harvest = compare(slurm, made, Path(folder), save_s)
         print(comparison)
         print(harvest.output.read_text())
-        worst = int(np.argmax(comparison.extra_s))
-        if comparison.extra_s[worst] > WORST_S:
-            extra_s = on_same_nodes(slurm, comparison, worst, Path(folder))
-            print(f"job {worst}: {extra_s:.2f} s of it without a harvest too, on the nodes that jobs had with it")
+        for job, extra_s in enumerate(comparison.extra_s):
+            if extra_s > WORST_S:
+                comparison.laid_out_s[job] = on_same_nodes(slurm, comparison, job, Path(folder))
+                without = f"{comparison.laid_out_s[job]:.2f} s without a harvest, on the nodes that jobs had with it"
+                print(f"job {job}: {extra_s:.2f} s later; {without}")
     sys.exit("\n".join(comparison.faults()) or 0)
 
 

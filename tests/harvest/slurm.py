@@ -46,7 +46,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/linear
 SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=2,sched_interval=2,sched_min_interval=1000,preempt_youngest_first
+SchedulerParameters=bf_interval=2,sched_interval=2,sched_min_interval=1000
 PriorityType=priority/basic
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL

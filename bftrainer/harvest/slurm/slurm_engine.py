@@ -300,10 +300,10 @@ class SlurmCarriers:
         return [*events, PoolChanged(tuple(came), tuple(went))] if came or went else events
 
     def _make_room(self, waiting: dict[str, int], free: int) -> None:
-        """Have the youngest carriers leave for jobs that wait though Slurm has none leave for them."""
+        """Have carriers leave for jobs that wait though Slurm has none leave for them."""
         held = [number for number, each in self._carriers.items() if each.up and not (each.leaving or each.released)]
         held = [number for number in held if number != self._test]
-        for number in held[len(held) - self._others.owed(waiting, free, len(held)) :]:
+        for number in held[: self._others.owed(waiting, free, len(held))]:
             self._carriers[number].taken = True
             self.release(self._carriers[number].node, number)
 
