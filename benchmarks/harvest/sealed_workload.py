@@ -3,8 +3,7 @@
 The same jobs are submitted at the same instants to a Slurm of eight nodes, without a harvest and with one. Starts are
 compared job by job; one that is earlier with the harvest counts as no delay. How much of what was idle was held is
 sampled twice a second. If a job was later than promised, those before it are played once more without a harvest, on the
-nodes that they had with it: what it waits then, backfill makes it wait, which promises nodes by their names. The rest is
-for carriers.
+nodes that they had with it: what it waits then is for backfill, which promises nodes by name. The rest is for carriers.
 """
 
 from __future__ import annotations
