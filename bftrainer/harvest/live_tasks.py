@@ -188,6 +188,9 @@ def read_live_tasks(path: Path) -> tuple[LiveTask, ...]:
     places: dict[Path, str] = {}
     for number, table in enumerate(tables, start=1):
         task = live_task(path, number, table)
+        if not task.name.isprintable() or len(os.fsencode(task.name)) > _LONGEST_NAME:
+            shown = task.name[:_LONGEST_NAME]
+            raise InvalidTaskError(f"{path}, task {number}: Expected a name that a file may have, got {shown!r}.")
         if task.name in found:
             raise InvalidTaskError(f"{path}: Expected unique task names, got {task.name!r} twice.")
         if (
@@ -246,9 +249,8 @@ def live_task(path: Path, number: int, table: Mapping[str, Any]) -> LiveTask:
         raise InvalidTaskError(f"{where}: Missing key 'command'.")
     draft = toml_draft(path, number, {key: value for key, value in table.items() if key not in own})
     made = finished(path, [draft], None, ScalingModel() if draft.curve is None else None)
-    text = made.tasks[0].name
-    if text in (".", "..") or os.sep in text or not text.isprintable() or len(os.fsencode(text)) > _LONGEST_NAME:
-        raise InvalidTaskError(f"{where}: Expected a name that a file may have, got {text[:_LONGEST_NAME]!r}.")
+    if made.tasks[0].name in (".", "..") or os.sep in made.tasks[0].name:
+        raise InvalidTaskError(f"{where}: Expected a name that a file may have, got {name!r}.")
     kept = json.loads(json.dumps(table, default=str))
     try:
         return LiveTask(

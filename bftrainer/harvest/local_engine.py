@@ -29,7 +29,6 @@ from bftrainer.harvest.harvest_events import (
     StartRank,
     StopRank,
 )
-from bftrainer.harvest.scheduler_polls import allow_many_files
 from bftrainer.model import NodeLog
 
 _HELD = ".carriers"
@@ -133,7 +132,6 @@ class LocalCarriers:
     """
 
     def __init__(self, directory: Path, pool: LogPool, grace_s: float = 10.0, hold_s: float = 1e9) -> None:
-        allow_many_files()
         self._pool, self._grace_s, self._hold_s = pool, grace_s, hold_s
         self._lock = _locked(directory / _HELD, grace_s + _LAST_S)
         self._hub = CarrierHub(directory, grace_s)

@@ -19,6 +19,7 @@ from bftrainer.harvest.carrier_hub import CarrierEngine
 from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import (
+    JOURNAL,
     PAGE,
     STATUS,
     EventJournal,
@@ -151,20 +152,24 @@ class HarvestSession:
             If another process does.
         """
         own = self.directory / "checkpoints" / task.name
-        place = (task.checkpoint_place or own).resolve()
-        if place == self.directory.resolve():
+        try:
+            place, mine = (task.checkpoint_place or own).resolve(), self.directory.resolve()
+        except (OSError, RuntimeError) as fault:  # such as links in a circle
+            raise InvalidTaskError(f"task {task.name}: Expected a checkpoint_dir for checkpoints ({fault}).") from None
+        if place == mine:
             raise InvalidTaskError(f"task {task.name}: Expected a checkpoint_dir of its own, got that of the harvest.")
         holder = self._places.get(place, task.name)
         life = self.controller.tasks.get(holder)
         if holder != task.name and (life is None or not life.is_over):
-            why = f"Expected a checkpoint_dir of its own, got {task.checkpoint_dir!r}, that of task {holder}"
+            named = task.checkpoint_dir or str(own)
+            why = f"Expected a checkpoint_dir of its own, got {named!r}, that of task {holder}"
             raise InvalidTaskError(f"task {task.name}: {why}.")
-        if self.lock is None:
-            if writer := writer_of(place):
-                raise OutputError(f"{place}: {writer} is writing there.")
-        elif place not in self._places:
+        # What is below the harvest's directory nobody else has, as that is locked.
+        if self.lock is not None and task.checkpoint_place is not None and place not in self._places:
+            for parent in place.parents:
+                if parent != mine and (parent / JOURNAL).is_file() and (writer := writer_of(parent)):
+                    raise OutputError(f"{place}: {writer} is writing there, to the harvest in {parent}.")
             task.check_checkpoint_dir(make=True)
-            place.mkdir(parents=True, exist_ok=True)
             self.lock(place, patience_s)
         self._places[place] = task.name
 
@@ -192,7 +197,7 @@ class HarvestSession:
                 new.append(Submitted(str(file.resolve()), task.table))
                 if known is None and lives:
                     self.tell(f"{task.name} joins.")
-            elif odd := _other_keys(known.task, task):
+            elif odd := _other_keys(known.task, task, moved=self.lock is not None):
                 here = f"{', '.join(odd)} in {file} {'is' if len(odd) == 1 else 'are'} not heard"
                 self.tell(f"{task.name} stays as it was added: {here}.")
         return new
@@ -355,11 +360,11 @@ def _refuse_other(directory: Path, names: Sequence[str]) -> None:
         raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {named}.")
 
 
-def _other_keys(was: LiveTask, now: LiveTask) -> list[str]:
-    """What a task file says otherwise than when its task was added."""
+def _other_keys(was: LiveTask, now: LiveTask, *, moved: bool) -> list[str]:
+    """What a task file says otherwise than when its task was added; where it is, too, if it may have `moved`."""
     keys = sorted({**was.table, **now.table})
     other = [key for key in keys if was.table.get(key) != now.table.get(key)]
-    return [*other, *(["its directory"] if was.workdir != now.workdir else [])]
+    return [*other, *(["its directory"] if moved and was.workdir != now.workdir else [])]
 
 
 SETTINGS: tuple[str, ...] = (

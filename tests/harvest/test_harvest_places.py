@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bftrainer.files.claims import claimed
+from bftrainer.harvest.harvest_directory import ask
+from bftrainer.harvest.harvest_events import Submitted
 from tests.cli.conftest import assert_matches, call, check_refusal, here
 from tests.harvest.test_harvest_command import tasks
 
@@ -41,7 +45,7 @@ def test_nothing_to_compare_is_no_failure(call, tasks):
     """Of a harvest that ends before it has a node there is no page, and its status is what it would be without one."""
     done = call("harvest", "run", tasks(("a", 5)), "-o", "h", "--max-nodes", 1, "--for", "0.01s", "--report", "h.html")
     assert (done.status, done.out) == (0, "h: 0 of 1 tasks done\n"), done
-    assert "Note: Nothing was done, so that there is nothing to compare.\n" in done.err
+    assert "Note: Nothing was done, so that there is nothing to compare, and no page.\n" in done.err
 
 
 def test_one_harvest_a_checkpoint_dir(call, here, tasks):
@@ -86,6 +90,22 @@ def test_a_checkpoint_dir_in_that_of_the_harvest(call, tasks, place, whose):
     refused = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
     check_refusal(refused)
     assert_matches(rf"task b: Expected a checkpoint_dir of its own, got {whose}\.", refused.err)
+
+
+def test_a_place_that_cannot_be(call, here, tasks):
+    """A task is not added for it, and the harvest goes on; nor is one that saves below another harvest which runs."""
+    call("harvest", "run", tasks(("a", 1e6)), "--max-nodes", 1, "-o", "h", "--for", "0.3s")
+    (here / "loop").symlink_to("loop")
+    (here / "other").mkdir()
+    (here / "other" / "journal").touch()
+    for name, place in (("b", "loop"), ("c", "other/checkpoints/x")):
+        asked = Submitted(str(here / "live.toml"), {"name": name, "min_nodes": 1, "max_nodes": 1, "work": 1})
+        ask(here / "h", replace(asked, table=asked.table | {"command": "true", "checkpoint_dir": place}))
+    with claimed(here / "other"):
+        done = call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h", "--for", "0.3s")
+    assert done.status == 0
+    assert_matches(r"Not added: task b: Expected a checkpoint_dir for checkpoints", done.err)
+    assert_matches(r"Not added: .*x: .* is writing there, to the harvest in .*other\.", done.err)
 
 
 def test_another_task_file_does_not_join(call, tasks):

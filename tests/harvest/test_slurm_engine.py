@@ -219,13 +219,28 @@ def test_a_node_that_never_starts_the_test_holds_nobody_up(made, toy, monkeypatc
 
 
 @pytest.mark.long
+def test_nodes_that_wait_for_the_test(made, toy):
+    """Each does so once, however often it is asked for, and as long as it is idle."""
+    toy.put("pending")
+    made.request(("n1", "n2", "n3"))
+    made.request(("n2", "n3"))
+    toy.put("nodes", "n1 idle", "n2 maint", "n3 idle")
+    assert heard(made, CarrierLost) == CarrierLost("n2", "")
+    toy.drop("pending")
+    toy.put("nodes", "n1 mixed", "n2 maint", "n3 idle")
+    assert heard(made, CarrierLost) == CarrierLost("n1", "1")
+    assert heard(made, CarrierUp) == CarrierUp("n3", "3", "127.0.0.1")
+    assert sum(each.startswith("sbatch") for each in toy.asked()) == 3
+
+
+@pytest.mark.long
 def test_a_test_that_slurm_does_not_make(made, toy, monkeypatch):
     """A signal that was not sent is said, and nobody is blamed for not hearing it; then it is tried again."""
     monkeypatch.setattr(slurm_engine, "_SIGNAL_S", 0.0)
     toy.put("scancel.fails", "scancel: error: Socket timed out")
     made.request(("n1", "n2"))
     assert {heard(made, CarrierLost).node for _ in "12"} == {"n1", "n2"}
-    assert made.said == ["scancel: error: Socket timed out."]
+    assert made.said == ["scancel: error: Socket timed out. No carriers are submitted for 60 s."]
     toy.drop("scancel.fails")
     monkeypatch.setattr(slurm_engine, "_SIGNAL_S", 10.0)
     monkeypatch.setattr(made, "_refused_until_s", 0.0)

@@ -50,17 +50,20 @@ def endable() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def interruptible(*, patient: bool = False) -> Iterator[list[int]]:
-    """Record the first signal that asks the process to end, so that what is done is still written; raise the second.
+class Received(list[int]):
+    """Signals that asked the process to end; while it is `patient`, a second one ends it no sooner than the first."""
 
-    One that is `patient` records that, too: it ends no sooner for it.
-    """
-    received: list[int] = []
+    patient = False
+
+
+@contextmanager
+def interruptible() -> Iterator[Received]:
+    """Record the first signal that asks the process to end, so that what is done is still written; raise the second."""
+    received = Received()
 
     def remember(number: int, _: Any) -> None:
         """Remember the first signal; stop at once at the second."""
-        if received and not patient:
+        if received and not received.patient:
             raise_signalled(number)
         received.append(number)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.signals import KILLED_BY, interruptible
+from bftrainer.cli._shared.signals import KILLED_BY, Received, interruptible
 from bftrainer.cli._shared.stdio import duration, print_table, tell
 from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_unused, show_page
 from bftrainer.cli.harvest.slurm_options import SLURM, check_slurm, slurm_engine, slurm_options
@@ -143,7 +143,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         directory = Path(place)
         inputs = _inputs(directory, tasks, options)
         directory.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as claims, interruptible(patient=True) as received:
+        with ExitStack() as claims, interruptible() as received:
             claims.enter_context(claimed(directory))
             journal = claims.enter_context(closing(EventJournal(directory)))
             lock = None if is_dry else lambda *where: claims.enter_context(claimed(*where))
@@ -161,7 +161,7 @@ def _show_prediction(directory: Path, report: Path | None, *, force: bool, quiet
     from bftrainer.runs.run_pages import write_page
 
     if not read_summary(directory)["work_done"]:
-        tell("Note: Nothing was done, so that there is nothing to compare.")
+        tell("Note: Nothing was done, so that there is nothing to compare, and no page.")
         return
     predicted = predict(directory)
     if report is None:
@@ -178,7 +178,7 @@ def _harvested(
     journal: EventJournal,
     config: ReplayConfig,
     inputs: tuple[Path, tuple[LiveTask, ...], NodeLog | None],
-    received: list[int],
+    received: Received,
     lock: Callable[..., object] | None,
     *,
     dry_run: bool,
@@ -187,9 +187,11 @@ def _harvested(
 ) -> int:
     """Harvest, and say what came of it; the exit status."""
     from bftrainer.harvest.carrier_pool import HarvestLimits
+    from bftrainer.harvest.scheduler_polls import allow_many_files
     from bftrainer.harvest.session import opened_session
 
     file, tasks, log = inputs
+    allow_many_files()
     limits = HarvestLimits(options["max_nodes"], options["offer_after_s"], stays=options["stays"])
     more: dict[str, Any] = {
         "say": tell,
@@ -203,6 +205,7 @@ def _harvested(
         session.until_s = session.now_s + options["for_s"]
     if reason is None:
         engine = _engine(directory, log, session.played_s, options["max_nodes"], options, dry_run=dry_run)
+        received.patient = True  # tasks have their time to save
         tell(_beginning(directory, log, session.played_s, options, dry_run=dry_run))
         result = session.run(engine, first)
     else:

@@ -22,7 +22,7 @@ from bftrainer.harvest.harvest_events import (
     PoolChanged,
 )
 from bftrainer.harvest.pool_states import Pool
-from bftrainer.harvest.scheduler_polls import SlurmPoll, allow_many_files
+from bftrainer.harvest.scheduler_polls import SlurmPoll
 from bftrainer.harvest.slurm.slurm_jobs import (
     ENDING,
     LONGEST_WAIT_S,
@@ -31,6 +31,7 @@ from bftrainer.harvest.slurm.slurm_jobs import (
     CarrierJobs,
     CarrierPartition,
     job_name,
+    may_be_gone,
     written_script,
 )
 from bftrainer.harvest.slurm.waiting_jobs import WaitingJobs
@@ -106,7 +107,6 @@ class SlurmCarriers:
         listen: str = "",
         say: Callable[[str], object] = print,
     ) -> None:
-        allow_many_files()
         directory = directory.resolve()
         self._every_s, self._say = every_s, say
         # Ranks end before Slurm kills them.
@@ -194,7 +194,7 @@ class SlurmCarriers:
         elif not carrier.leaving:
             self._leaves(carrier, taken=True)
             carrier.up = False
-            self._ask(_ignored, self._jobs.cancel, event.carrier)
+            self._ask(may_be_gone, self._jobs.cancel, event.carrier)
             # Its ranks, which are asked to end, may take so long.
             return [CarrierLeaving(event.node, event.carrier)]
         else:
@@ -207,8 +207,9 @@ class SlurmCarriers:
         try:
             future.result()
         except PollError as fault:
-            self._refuse(str(fault))
-            self.release(carrier.node, number)
+            if not carrier.leaving:  # else it has heard of it, or was gone before
+                self._refuse(str(fault))
+                self.release(carrier.node, number)
         return []
 
     def _leaves(self, carrier: _Carrier, *, taken: bool) -> None:
@@ -226,7 +227,7 @@ class SlurmCarriers:
         """Cancel a carrier that has not come yet."""
         carrier.leaving = carrier.released = True
         carrier.until_s = time.monotonic()
-        self._ask(_ignored, self._jobs.cancel, number)
+        self._ask(may_be_gone, self._jobs.cancel, number)
 
     @property
     def _is_contended(self) -> bool:
@@ -238,9 +239,11 @@ class SlurmCarriers:
         carrier = self._carriers.pop(number)
         node = carrier.node
         self._idle.discard(node)
+        now_s = time.monotonic()
         if carrier.taken:
-            self._settled_s = time.monotonic() + _SETTLE_S
-            self._due_s = min(self._due_s, self._settled_s)
+            self._settled_s = now_s + _SETTLE_S
+        if not carrier.released:  # it may come again
+            self._due_s = min(self._due_s, self._settled_s if carrier.taken else now_s + _TICK_S)
         if number == self._test:
             self._waiting[:0] = [node] if self._tested else []
             return [*([] if self._tested else [CarrierLost(node, number)]), *self._after_test()]
@@ -280,7 +283,7 @@ class SlurmCarriers:
                 if cause not in _MAY_START or now_s > carrier.since_s + most_s:
                     self._withdraw(number, carrier)
             elif now_s > carrier.until_s:
-                self._ask(_ignored, self._jobs.cancel, number)
+                self._ask(may_be_gone, self._jobs.cancel, number)
             elif carrier.leaving or number == self._test:
                 continue
             elif listed[number] == ENDING:
@@ -290,6 +293,8 @@ class SlurmCarriers:
             elif carrier.up and cause in _WITHDRAWN:
                 self.release(carrier.node, number)
         idle = {node for node, cause in pool.items() if cause is None}
+        events += [CarrierLost(node, "") for node in self._waiting if node not in idle]
+        self._waiting = [node for node in self._waiting if node in idle]
         idle -= {carrier.node for carrier in self._carriers.values() if carrier.leaving}
         if not self._is_contended:
             self._make_room(waiting, len(idle - {carrier.node for carrier in self._carriers.values()}))
@@ -327,7 +332,7 @@ class SlurmCarriers:
         try:
             number = future.result()
         except PollError as fault:
-            self._refuse(f"{fault} No carriers are submitted for {_REFUSED_S:g} s.")
+            self._refuse(str(fault))
             self._idle.discard(node)
             return [CarrierLost(node, ""), *(self._after_test() if self._test == "" else [])]
         self._refusal = ""
@@ -348,7 +353,7 @@ class SlurmCarriers:
         """Submit nothing for a while, and say why unless that was the last reason, too."""
         self._refused_until_s = time.monotonic() + _REFUSED_S
         if why != self._refusal:
-            self._say(why)
+            self._say(f"{why} No carriers are submitted for {_REFUSED_S:g} s.")
         self._refusal = why
 
     # --- what is done ------------------------------------------------------------------------------------------------
@@ -363,7 +368,7 @@ class SlurmCarriers:
             self._idle.difference_update(nodes)
             return
         if not self._tested:
-            self._waiting += nodes
+            self._waiting += [node for node in nodes if node not in self._waiting]
             if self._test is not None or not self._waiting:
                 return
             node = min(self._waiting, key=self._attempts.__getitem__)
@@ -391,10 +396,3 @@ class SlurmCarriers:
             self._say(f"{fault} Look for jobs named {self._jobs.name}: they end by themselves.")
         self._script.unlink(missing_ok=True)
         os.close(self._wake)
-
-
-def _ignored(future: Future[None]) -> list[HarvestEvent]:
-    """A job that is to be cancelled may have ended: the next look tells."""
-    if not isinstance(fault := future.exception(), PollError | None):
-        raise fault
-    return []

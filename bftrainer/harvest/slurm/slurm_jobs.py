@@ -13,6 +13,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from bftrainer.errors import CarrierError, PollError, SettingsError, at_place
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.agent import KEY
-from bftrainer.harvest.harvest_events import PoolChanged
+from bftrainer.harvest.harvest_events import HarvestEvent, PoolChanged
 from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import answer
 from bftrainer.nodelogs.hostlist import expanded
@@ -248,13 +249,20 @@ class CarrierJobs:
         return sorted(found, key=int)
 
 
+def may_be_gone(future: Future[None]) -> list[HarvestEvent]:
+    """A job that is to be cancelled may have ended: the next look tells."""
+    if not isinstance(fault := future.exception(), PollError | None):
+        raise fault
+    return []
+
+
 def job_name(directory: Path) -> str:
     """Name of a harvest's jobs, which no others have: it is drawn once, and kept in the harvest's directory.
 
     A copy of that directory, which is another one on the disk, gets a name of its own.
     """
     path, place = directory / NAME, str(directory.stat().st_ino)
-    if not path.exists() or path.read_text().split()[1:] != [place]:
+    if not path.exists() or path.read_text().split()[1:] not in ([], [place]):
         with replacing(path) as stream:
             stream.write(f"bftrainer-{secrets.token_hex(8)} {place}\n".encode())
     return path.read_text().split()[0]
