@@ -105,8 +105,10 @@ def test_nothing_comes_while_somebody_waits(made, toy, monkeypatch):
     os.kill(toy.pid("3"), signal.SIGTERM)
     os.kill(toy.pid("2"), signal.SIGTERM)
     assert {heard(made, CarrierLost), heard(made, CarrierLost)} == {CarrierLost("n1", "2"), CarrierLost("n3", "4")}
+    monkeypatch.setattr(made, "_settled_s", float("inf"))
     made.request(("n3",))
     assert heard(made, CarrierLost) == CarrierLost("n3", "")
+    monkeypatch.setattr(made, "_settled_s", 0.0)
     assert sum(each.startswith("sbatch") for each in toy.asked()) == 4
     toy.drop("pending")
     os.kill(toy.pid("3"), signal.SIGCONT)
