@@ -198,6 +198,7 @@ def on_same_nodes(slurm: Slurm, seen: Comparison, job: int, folder: Path) -> flo
     had, jobs = seen.harvested, seen.jobs[: job + 1]
     at_once = {place: had.places[place] for place in range(job) if had.delays_s[place] <= _AT_ONCE_S}
     again = play(slurm, jobs, folder / f"same-{job}", places=at_once)
+    assert not again.failures, again.failures
     return again.delays_s[job] - seen.without.delays_s[job]
 
 

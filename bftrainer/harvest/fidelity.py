@@ -89,7 +89,7 @@ def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
         for place, name in enumerate(real.tasks["name"])
         if name in places
     }
-    never = [name for each in status for name in each["books"] if name not in places]
+    never = [name for each in status for name in each.get("books", ()) if name not in places]
     unmeasured = [name for name in unmeasured if name not in never]
     reasons = ["the harvest has gone on since these results were written"] if found["over"] is None else []
     reasons += [f"{name} never had a node, and is not replayed" for name in never]
