@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from bftrainer._version import __version__
+from bftrainer.cli._shared.removed import describe_unknown_option, refuse_removed_command
 from bftrainer.cli._shared.signals import KILLED_BY, SAID, endable, ignore_signals, number_of
 from bftrainer.cli._shared.stdio import ready_streams, settle_stdout, tell
 from bftrainer.errors import BftrainerError, InputError, suggestion
@@ -36,6 +37,7 @@ class HelpfulGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the first argument names, or suggest the closest one."""
         names = self.list_commands(ctx)
+        refuse_removed_command(ctx, args[0])
         if args[0] not in names and not args[0].startswith("-"):
             ctx.fail(f"No such command {args[0]!r}.{suggestion(args[0], names)}")
         return super().resolve_command(ctx, args)
@@ -167,6 +169,9 @@ def _guarded(command: Callable[..., Any], program: str) -> int:
         number = number_of(error)
         click.echo(SAID[signal.Signals(number)], err=True)
         return KILLED_BY + number
+    except click.NoSuchOption as error:
+        tell(f"Error: {_one_line(describe_unknown_option(error))}")
+        return error.exit_code
     except click.ClickException as error:
         tell(f"Error: {_one_line(error.format_message())}")
         return error.exit_code

@@ -1,0 +1,38 @@
+"""Commands and options that the previous release had, and what to use instead; kept for one release."""
+
+from __future__ import annotations
+
+import click
+
+COMMANDS: dict[str, str] = {}
+"""What replaces a command, by its words after `bftrainer`."""
+
+OPTIONS: dict[tuple[str, str], str] = {}
+"""What replaces an option, by the words of its command and its name."""
+
+
+def command_words(ctx: click.Context, *more: str) -> str:
+    """Words of a command after the program's name, such as `trace stats`; `bftrainer-replay` is `replay`."""
+    program, *words = ctx.command_path.split()
+    return " ".join(["replay"] * (program == "bftrainer-replay") + words + list(more))
+
+
+def refuse_removed_command(ctx: click.Context, name: str) -> None:
+    """Fail in one line if `name` is a command that this group had once.
+
+    Raises
+    ------
+    click.UsageError
+        Saying what replaces it.
+    """
+    words = command_words(ctx, name)
+    if words in COMMANDS:
+        ctx.fail(f"'bftrainer {words}' was removed: {COMMANDS[words]}")
+
+
+def describe_unknown_option(error: click.NoSuchOption) -> str:
+    """The error's message, or what replaces the option if the command had it once."""
+    key = (command_words(error.ctx), error.option_name) if error.ctx else ("", error.option_name)
+    if key in OPTIONS:
+        return f"{error.option_name} was removed: {OPTIONS[key]}"
+    return error.format_message()
