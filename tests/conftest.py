@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -14,7 +13,7 @@ from hypothesis import settings
 from bftrainer import parallel
 
 # How long an example takes says how busy the machine is, not whether the claim holds. Other examples are drawn each
-# time, so that few of them make many in the end; `scripts/test --all` tries as many as Hypothesis does by default.
+# time, so that few of them make many in the end; `scripts/test --many` tries as many as Hypothesis does by default.
 settings.register_profile("few", deadline=None, max_examples=30)
 settings.register_profile("many", settings.get_profile("few"), max_examples=100)
 settings.load_profile("few")
@@ -26,30 +25,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-# What Python's version or the machine code decides; these run on each Python.
-_ON_EACH_PYTHON = ("core", "model", "replay", "solvers", "test_")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--half 0` and `--half 1`: half of the files each, and both those that depend most on the version of Python."""
-    parser.addoption("--half", type=int, choices=(0, 1), help="play half of the files")
-
-
-def _of_half(item: pytest.Item, half: int) -> bool:
-    place = item.path.relative_to(Path(__file__).parent).as_posix()
-    return place.startswith(_ON_EACH_PYTHON) or crc32(place.encode()) % 2 == half
-
-
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have each of two workers begin with slow tests, which get more time, and end with quick ones.
 
     `--dist worksteal` gives each of them one half, in this order; then neither waits for the other at the end. Of slow
     tests no coverage is measured: their whole replays would take half as long again.
     """
-    if (which := config.getoption("--half")) is not None:
-        config.hook.pytest_deselected(items=[item for item in items if not _of_half(item, which)])
-        items[:] = [item for item in items if _of_half(item, which)]
     slow = [item for item in items if item.get_closest_marker("slow")]
     for item in slow:
         item.add_marker("no_cover")

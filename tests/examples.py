@@ -10,5 +10,5 @@ FEWEST = 5
 
 
 def examples(count: int) -> settings:
-    """As many inputs, where the others have 100: fewer of both but for `scripts/test --all` (`tests/conftest.py`)."""
+    """As many inputs, where the others have 100: fewer of both without `scripts/test --many` (`tests/conftest.py`)."""
     return settings(max_examples=max(min(FEWEST, count), count * settings.default.max_examples // 100))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -98,7 +99,7 @@ def test_a_command_of_ones_own():
     """Its output counts, and it is named where that is nonsense."""
     poll = CommandPoll((sys.executable, "-c", "print('n[1-2] idle\\nn3 down')"))
     assert poll() == {"n1": None, "n2": None, "n3": BusyKind.DOWN}
-    assert poll.source.startswith(f"{sys.executable} -c 'print(")
+    assert poll.source.startswith(f"{shlex.quote(sys.executable)} -c 'print(")
     with pytest.raises(PollError, match="echo: Expected a node and its state in each line, got 'x'"):
         CommandPoll(("echo", "x"))()
 
