@@ -7,8 +7,6 @@ import doctest
 import importlib
 import inspect
 import pkgutil
-import subprocess
-import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -18,14 +16,12 @@ import pytest
 import bftrainer
 
 ROOT = Path(__file__).parents[1]
-FORMER = ("bftrainer.bso", "bftrainer.master", "bftrainer.traces")
 
 
 def modules() -> list[str]:
     """Names of all our modules."""
     paths = [path.relative_to(ROOT) for room in ("bftrainer", "solvers") for path in (ROOT / room).rglob("*.py")]
-    names = sorted(".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths)
-    return [name for name in names if name not in FORMER]
+    return sorted(".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths)
 
 
 def packages() -> list[str]:
@@ -119,33 +115,7 @@ def test_every_package_is_installed():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     listed = set(config["options"]["packages"].split())
-    assert listed == {*packages(), *FORMER, "bftrainer.data"}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("former", "current", "name"),
-    [
-        ("bso", "zeus.server", "JobSpec"),
-        ("bso.settings", "zeus.server.settings", "ServerSettings"),
-        ("master", "zeus.master", "ZeusMaster"),
-        ("traces", "nodelogs", "read_node_log"),
-        ("traces", "tasksets", "read_task_set"),
-    ],
-)
-def test_former_names(former, current, name):
-    """Packages are found by the names that they had: the same objects, with a warning that says where they are."""
-    code = f"import bftrainer.{former} as old, bftrainer.{current} as new; assert old.{name} is new.{name}"
-    run = [sys.executable, "-W", "always", "-c", code]
-    said = subprocess.run(run, capture_output=True, text=True, check=True).stderr
-    assert "DeprecationWarning: bftrainer." in said
-    assert f"bftrainer.{current.removesuffix('.settings')}" in said
-
-
-def test_former_names_run():
-    """`python -m` takes a former name too: job files and journals of before have it."""
-    run = [sys.executable, "-m", "bftrainer.master.sample_training", "--help"]
-    assert "--batch-size" in subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert listed == {*packages(), "bftrainer.data"}
 
 
 @pytest.mark.long

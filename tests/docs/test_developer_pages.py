@@ -61,10 +61,9 @@ def test_all_rooms_are_told_of():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = [re.findall(r"`([\w/.]+)`", line.split("|")[1]) for line in text.splitlines() if line.startswith("| `")]
     told = [name for row in rows for name in row if "/" in name or name == "solvers"]
-    former = {"bso", "master", "traces"}
-    small = {"__init__.py", "_version.py", "_renamed.py", "py.typed"}
+    small = {"__init__.py", "_version.py", "py.typed"}
     rooms = {path.name for path in (ROOT / "bftrainer").iterdir() if not path.name.startswith("__pycache__")}
-    assert sorted(told) == sorted({"solvers", *(f"bftrainer/{name}" for name in rooms - former - small)})
+    assert sorted(told) == sorted({"solvers", *(f"bftrainer/{name}" for name in rooms - small)})
 
 
 def test_the_version_to_cite():
