@@ -20,7 +20,6 @@ from solvers.cbc_backend import CbcSolver
 from solvers.count_level import ModelOutcome, judge, solve_count_model
 from solvers.gurobi_backend import GurobiSolver, environment, unavailable
 from solvers.highs_backend import HighsSolver
-from solvers.mip_backend import MipGurobiSolver, MipHighsSolver, optimised
 from solvers.option_pruning import unpruned
 from solvers.registry import get_solver, solve
 from solvers.segments import formulate
@@ -76,20 +75,7 @@ def test_gurobi_errors_are_told_apart() -> None:
     assert type(unavailable("gurobi", 10001, "out of memory")) is SolverError
 
 
-@pytest.mark.long
-def test_python_mip_without_a_licence_for_gurobi() -> None:
-    """Through python-mip, Gurobi answers or says that it cannot start and what to use instead."""
-    pytest.importorskip("gurobipy")
-    asked = problems(1, 5, 40, 1)[0]
-    if MipGurobiSolver().licence() == "valid":
-        pytest.skip("a full licence lets it start")
-    refusal = r"mip-gurobi: Gurobi did not start \(python-mip needs a full licence\); try --solver gurobi\."
-    assert re.fullmatch(refusal, MipGurobiSolver().licence())
-    with pytest.raises(SolverUnavailableError, match=refusal):
-        MipGurobiSolver().solve(asked, Limits(prune=False))
-
-
-@pytest.mark.parametrize("name", ["cbc", "highs", "mip-highs"])
+@pytest.mark.parametrize("name", ["cbc", "highs"])
 def test_a_time_limit_is_kept_by_the_clock(name: str) -> None:
     """A hard model ends near its limit, and what is held then is feasible and bounded."""
     asked = rough(120, 2000)
@@ -102,29 +88,19 @@ def test_a_time_limit_is_kept_by_the_clock(name: str) -> None:
     assert math.isnan(result.objective) == (result.held is Held.NOTHING)
 
 
-@pytest.mark.parametrize("solver", [MipHighsSolver(), HighsSolver()], ids=["mip-highs", "highs"])
-def test_other_statuses_are_errors(solver: MipHighsSolver | HighsSolver) -> None:
+def test_other_statuses_are_errors() -> None:
     """A status outside the table is an error that names the solver and the status."""
 
     class Unfinished:
-        """A model or solver that ends in a status nobody expects."""
+        """A solver that ends in a status nobody expects."""
 
         name = "kUnknown"
-        vars: tuple[object, ...] = ()
-
-        def optimize(self, max_seconds: float) -> Unfinished:  # noqa: ARG002
-            return self
 
         def getModelStatus(self) -> Unfinished:  # noqa: N802
             return self
 
-    def finish() -> ModelOutcome:
-        if isinstance(solver, MipHighsSolver):
-            return optimised(Unfinished(), solver.name, Limits())
-        return solver._outcome(Unfinished())
-
-    with pytest.raises(SolverError, match=f"{solver.name}: ended with status kUnknown"):
-        finish()
+    with pytest.raises(SolverError, match="highs: ended with status kUnknown"):
+        HighsSolver()._outcome(Unfinished())
 
 
 @pytest.mark.parametrize("name", ["cbc", "highs"])
@@ -188,7 +164,7 @@ def test_a_decided_problem_needs_no_backend() -> None:
         solve_count_model("odd", never, asked, Limits(prune=False))
 
 
-@pytest.mark.parametrize("name", ["highs", "mip-highs", "gurobi", "cbc"])
+@pytest.mark.parametrize("name", ["highs", "gurobi", "cbc"])
 def test_the_number_of_threads_may_change(name: str) -> None:
     """HiGHS's one scheduler a process is restarted when the next solve asks for other threads; answers stay."""
     asked = problems(1, 5, 40, 1)[0]

@@ -166,7 +166,7 @@ def plain_optimum(asked: AllocationProblem) -> float:
     [
         ("exhaustive", 3, 12, 8, 60),
         ("node-level", 4, 20, 12, 20),
-        *[(name, 4, 20, 12, 20) for name in ("dp", "cbc", "highs", "gurobi", "mip-highs", "mip-gurobi")],
+        *[(name, 4, 20, 12, 20) for name in ("dp", "cbc", "highs", "gurobi")],
         *[(name, 10, 130, 64, 10) for name in ("dp", "cbc", "gurobi")],
         ("highs", 10, 130, 64, 4),
         *[pytest.param(name, 4, 20, 12, 60, marks=pytest.mark.slow) for name in EXACT if name != "exhaustive"],

@@ -18,7 +18,7 @@ from solvers.segments import CountModel, formulate
 from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.support import usable
 
-BACKENDS = ("cbc", "highs", "gurobi", "mip-highs")
+BACKENDS = ("cbc", "highs", "gurobi")
 
 
 def undecided() -> AllocationProblem:

@@ -41,7 +41,7 @@ def test_a_backend_that_does_not_return_is_ended(pruned: bool) -> None:
         assert (result.held, result.counts) == (Held.NOTHING, None)
 
 
-@pytest.mark.parametrize("name", ["cbc", "highs", "mip-highs", "node-level"])
+@pytest.mark.parametrize("name", ["cbc", "highs", "node-level"])
 @pytest.mark.parametrize(("limit_s", "more_s"), [(10.0, 1.0), (0.5, 0.2)])
 def test_none_is_waited_for_longer_than_its_limit_allows(
     name: str, limit_s: float, more_s: float, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ from solvers.registry import get_solver, names, solve
 from tests.examples import examples
 from tests.solvers.support import usable
 
-EVERYWHERE = [name for name in names() if name not in ("node-level", "mip-gurobi")]
+EVERYWHERE = [name for name in names() if name != "node-level"]
 
 
 @st.composite

@@ -16,7 +16,7 @@ from bftrainer.objectives import as_given
 from solvers import Held, Limits, SolveResult, StopReason, registry
 from tests.solvers.known_optima import TWO_LIMITS, linear, problem, task
 
-SHIPPED = ("cbc", "dp", "equal-share", "exhaustive", "gurobi", "highs", "mip-gurobi", "mip-highs", "node-level")
+SHIPPED = ("cbc", "dp", "equal-share", "exhaustive", "gurobi", "highs", "node-level")
 
 
 BREAKING = ("Crashing", "Explosive", "Hostile", "Unlicensed", "Unmade")
