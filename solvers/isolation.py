@@ -17,8 +17,6 @@ from solvers.registry import declaration, get_solver, is_ours, solve, solver_cla
 from solvers.supervised import Bounds, run_apart
 
 Isolate = Literal["auto", "always", "never"]
-KeepProblem = Callable[[str, AllocationProblem, Limits], str]
-"""Keeps a problem that the solver of that name failed on; returns what to add to the message."""
 
 GIB = 2**30
 BOUNDS = Bounds(memory_bytes=4 * GIB, file_bytes=64 * 2**20, start_s=60.0)
@@ -31,8 +29,6 @@ class Isolated:
     ----------
     solver : str or Solver
         Registered name, which the other process looks up itself; or an object that can be pickled.
-    keep : callable
-        Told of each problem that is not answered, or not with an allocation that is feasible.
     bounds : Bounds
 
     Raises
@@ -50,8 +46,8 @@ class Isolated:
     heeds: frozenset[str]
     licence: Callable[[], str]
 
-    def __init__(self, solver: str | Solver, keep: KeepProblem, bounds: Bounds = BOUNDS) -> None:
-        self._solver, self._keep, self._bounds = solver, keep, bounds
+    def __init__(self, solver: str | Solver, bounds: Bounds = BOUNDS) -> None:
+        self._solver, self._bounds = solver, bounds
         self.fault, self.core_step = "", ""
         if isinstance(solver, str) and not is_ours(solver):
             self._declare_as_other_package(solver)
@@ -99,10 +95,10 @@ class Isolated:
             fault = str(error)
         except Exception as error:  # whatever third-party code raises, or sends
             fault = " ".join(f"{name}: {type(error).__name__}: {error}".split())
-        raise SolverError(f"{str(fault).rstrip('.')}. {self._keep(name, problem, limits)}".rstrip())
+        raise SolverError(f"{fault.rstrip('.')}.")
 
 
-def isolated(solver: str | Solver, isolate: Isolate, keep: KeepProblem, bounds: Bounds = BOUNDS) -> str | Solver:
+def isolated(solver: str | Solver, isolate: Isolate, bounds: Bounds = BOUNDS) -> str | Solver:
     """The solver, in a process of its own where that is wanted.
 
     Parameters
@@ -111,18 +107,18 @@ def isolated(solver: str | Solver, isolate: Isolate, keep: KeepProblem, bounds: 
     isolate : {"auto", "always", "never"}
         Which leave this process: those that other packages have registered; all but those that are this package's own
         from end to end; none. CBC and HiGHS, wherever they may not keep their limits, always do.
-    keep, bounds
+    bounds : Bounds
         As of `Isolated`.
     """
     if isolate == "never":
         return solver
     try:
         if isinstance(solver, str) and not is_ours(solver):
-            return Isolated(solver, keep, bounds)
+            return Isolated(solver, bounds)
         kind = solver_class(solver) if isinstance(solver, str) else type(solver)
         # Objects of the caller's are trusted as the caller is, and may be of a class that no other process has.
         leaves = isolate == "always" and (bool(kind.requires) or not _is_ours(kind))
-        return Isolated(solver, keep, bounds) if leaves else solver
+        return Isolated(solver, bounds) if leaves else solver
     except SolverError:
         return solver  # whoever asks it hears why it cannot be used
 

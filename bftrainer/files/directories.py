@@ -344,16 +344,8 @@ def _others(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir() if path.name not in ours)
 
 
-def place_of(path: Path) -> Path:
-    """Where the results will be that are written to this directory; the directory itself if it is no working one."""
-    if re.fullmatch(_BEGUN, path.name):
-        return path.parent
-    match = _LEFT.fullmatch(path.name)
-    return path if match is None else path.with_name(match["name"])
-
-
 def settle(directory: Path, is_ours: Callable[[Path], bool]) -> None:
-    """Complete or delete what killed processes have left in a directory of result directories, or of its own results.
+    """Complete or delete what killed processes have left in a directory of result directories.
 
     Parameters
     ----------
@@ -367,17 +359,7 @@ def settle(directory: Path, is_ours: Callable[[Path], bool]) -> None:
         If something cannot be moved or deleted, or a process is writing there.
     """
     for path in sorted(directory.iterdir()):
-        target = place_of(path)
-        if target == path or not is_ours(target) or not path.is_dir() or path.is_symlink():
-            continue
-        if target != directory:
+        left = _LEFT.fullmatch(path.name)
+        target = path.with_name(left["name"]) if left else path
+        if left and is_ours(target) and path.is_dir() and not path.is_symlink():
             _worked_at(path, target, force=True, resume=False).discard()
-            continue
-        place = _Place(directory, directory.resolve(), path, Claim(path, directory))
-        try:
-            if written_files(path):
-                _put_in_place(place)
-            else:
-                shutil.rmtree(path)
-        finally:
-            place.claim.release()

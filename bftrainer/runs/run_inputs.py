@@ -25,7 +25,6 @@ from bftrainer.replay import Settings
 from bftrainer.replay.foresight import Foresight
 from bftrainer.runs.baseline import work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.kept import keep_problem
 from bftrainer.runs.power import PowerPlan, Tuning, power_plan, refuse_unused_power
 from bftrainer.runs.readers import LEARNED, Readers
 from bftrainer.tasksets import AssumedScaling
@@ -215,8 +214,8 @@ def _settings(config: ReplayConfig) -> Settings:
     else:
         allowed = budget()
         bounds = replace(BOUNDS, memory_bytes=int(allowed.solver_bytes * allowed.factor))
-        solver = isolated(solver, config.isolate, keep_problem, bounds)
-        fallback = config.fallback and isolated(config.fallback, config.isolate, keep_problem, bounds)
+        solver = isolated(solver, config.isolate, bounds)
+        fallback = config.fallback and isolated(config.fallback, config.isolate, bounds)
         config = replace(config, solver=solver, fallback=fallback)
         _check_solvers(config)
     objective = get_objective(config.objective) if isinstance(config.objective, str) else config.objective

@@ -18,10 +18,10 @@ from typing import Any
 
 from bftrainer.errors import RunDirectoryError
 from bftrainer.files.claims import LOCK
-from bftrainer.runs.kept import faults
 from tests.chaos.commands import COMMANDS, VARIANTS, Command, make_world
 from tests.chaos.processes import Ended, Running, Trouble, run
 from tests.chaos.results import facts
+from tests.checksums import changed_files
 from tests.waiting import until
 
 KILLS, FAULTS = ("main", "group", "self"), ("full", "read-only", "broken")
@@ -182,7 +182,7 @@ def check_results(here: Path, command: Command, allowed: list[dict[str, Any]]) -
     place = here / command.folder / command.results[0]
     if place.is_dir():
         try:
-            if any(faults(place)):
+            if changed_files(place):
                 assert "sweep" in command.words or command.folder != "."
                 return
         except RunDirectoryError:

@@ -16,8 +16,6 @@ from packaging.requirements import Requirement
 
 from bftrainer.cli._shared.group import cli
 from bftrainer.extras import EXTRAS, installing
-from solvers import AllocationProblem, Limits
-from solvers.problem_document import document_of
 from tests.base_install import ROOT, base_distributions, make_base_install, normalised
 from tests.cli.test_import import SWF
 from tests.cli.test_master import JOB
@@ -35,13 +33,9 @@ CALLS = (
     ("audit run", None),
     ("report run", "report"),
     ("reproduce bamboo --quick -o reproduced", "report"),
-    ("runs list", None),
-    ("runs verify run", None),
-    ("runs clean", None),
     ("plot pool run -o pool.svg", "report"),
     ("completion bash", None),
     ("solvers", None),
-    ("solve problem.json", None),
     ("convert tasks.toml tasks.csv", None),
     ("convert evt.pkl idle.parquet", None),
     (f"advise {WORLD} --trials 2", "advise"),
@@ -138,7 +132,6 @@ def answers(tmp_path_factory):
     (work / "job.toml").write_text(JOB)
     (work / "measured.csv").write_text("nodes,throughput\n1,10\n2,18\n")
     (work / "slurm.toml").write_text('system = "slurm"\njobs = 1\n')
-    (work / "problem.json").write_text(json.dumps(document_of(AllocationProblem((), 1), Limits(), "dp")))
     bounds = 'name = "quick"\nmin_nodes = 1\nmax_nodes = 1\nwork = 1\n'
     (work / "live.toml").write_text(f'schema = 1\n[[task]]\n{bounds}command = "true"\n')
     (work / "sinfo").write_text("#!/bin/sh\necho n1 idle idle\n")

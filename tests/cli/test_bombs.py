@@ -93,7 +93,6 @@ BOMBS: dict[str, tuple[str, Callable[[Path], object], tuple[str, ...]]] = {
     "parquet": ("idle.parquet", repeated, ("replay", "-ndmap", "{}")),
     "pickle": ("evt.pkl", endless_pickle, ("replay", "-ndmap", "{}")),
     "sparse": ("sweep.toml", sparse, ("sweep", "{}", "-o", "out")),
-    "sparse JSON": ("problem.json", sparse, ("solve", "{}")),
     "line": ("log.swf", one_line, SWF),
     "line of a table": ("train.csv", one_line, ("zeus", "traces", "--train", "{}", "--power", "{}")),
     "device": ("/dev/zero", Path.exists, ("sweep", "{}", "-o", "out")),

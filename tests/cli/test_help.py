@@ -29,7 +29,7 @@ tasks = "tasks.toml"
 forward_time_s = [5.0, 10.0]
 """
 # Servers, real jobs, schedulers and logs of many formats have tests of their own; their examples are parsed alone.
-PARSED = ("bso", "master", "harvest", "import", "completion", "solve", "watch")
+PARSED = ("bso", "master", "harvest", "import", "completion", "watch")
 
 
 def commands(command=cli, path=()):
@@ -193,13 +193,6 @@ def test_json_of_what_was_made(call, here):
     made = call("trace", "generate", "--nodes", 50, "--days", 0.1, "--spot", "-o", "made.csv", "--json").json
     assert made["files"] == ["made.csv", "made-spot.csv"]
     assert {figure["name"] for figure in made["figures"]} > {"idle_share"}
-    assert call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "-o", "run").status == 0
-    assert call("runs", "verify", "run", "--json").json == {"faults": []}
-    (here / "run" / "tasks.parquet").write_bytes(b"")
-    damaged = call("runs", "verify", "run", "--json")
-    assert damaged.status == 1
-    assert len(damaged.json["faults"]) == 1
-    assert call("runs", "clean", "--json").json == []
 
 
 @pytest.mark.long

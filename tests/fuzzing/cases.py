@@ -20,7 +20,7 @@ from tests.fuzzing.seeds import KEY, Special
 SLOWEST_S, MOST_BYTES = 20.0, 2 << 30
 CANARIES = {"kept": b"a canary\n", "kept.csv": b"time,node,idle\n", "folder/kept.pkl": b"\x80\x04N."}
 LOCK = ".writing"  # says who wrote last, and is taken to see whether anybody does
-VERDICTS = ("audit ", "runs verify", "sweep ")  # tell what is wrong with some of their subjects, by a status of 1
+VERDICTS = ("audit ", "sweep ")  # tell what is wrong with some of their subjects, by a status of 1
 _WARNING = re.compile(r"\.py:\d+: \w*Warning: ")
 
 

@@ -64,9 +64,6 @@ convert {bounds} out.csv
 convert tasks.toml out.csv
 convert native.csv out.toml
 tasks fit throughput.csv
-solve problem.json --isolate never
-solve plain.json --solver dp
-solve problem.json --solver cbc --json --isolate never
 """,
     "zeus": f"""
 zeus simulate {_TRACES} --recurrences 3
@@ -112,10 +109,6 @@ plot losses run {point} -o out.svg
 plot setting run {point} -o out.svg --against foresight --metric work_done
 plot gantt run -o out.svg
 plot paired swept --against forward_time_s -o out.svg
-runs verify run power swept spot
-runs list . | run swept .unfinished.new
-runs clean . | run swept .unfinished.new
-runs clean . --unfinished | run .unfinished.new
 replay --resume unfinished | .unfinished.new idle.csv tasks.toml
 replay -ndmap idle.csv -bdfn tasks.toml --solver dp --output-dir run --force
 sweep sweep.toml --resume -o swept --workers 1 | idle.csv tasks.toml
@@ -172,7 +165,6 @@ master resume logs/m
 # What a command may change, as it says so.
 CHANGES = {
     "replay --resume": (".unfinished", "unfinished"),
-    "runs clean": (".", "run", "swept"),
     "--force": ("run", "swept"),
     "sweep.toml --resume": ("swept", ".swept"),
     "master resume": ("logs",),

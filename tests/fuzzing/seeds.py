@@ -18,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -34,8 +33,6 @@ from bftrainer.harvest.status_page import status_of
 from bftrainer.objectives import get_objective
 from bftrainer.replay import compiled
 from bftrainer.runs import ReplayConfig
-from solvers import AllocationProblem, Floor, Limits, LinearRow, TaskOptions
-from solvers.problem_document import document_of
 from tests.recurring import JOB, write_world
 from tests.schedulers.conformance.histories import COUNTED, NAMED, History, Job
 from tests.tiny import inputs
@@ -85,18 +82,6 @@ _MADE = (
 _TIMED = re.compile(r"(load|replay|baseline|wall|backend|solve)_s(_.*)?")
 
 
-def _problem(*, plain: bool) -> bytes:
-    tasks = tuple(
-        TaskOptions(np.array([0, 1, 2, 4]), np.array(values), held)
-        for values, held in (((0.0, 1.0, 2.0, 3.5), 0), ((0.0, 2.0, 2.5, 2.6), 1))
-    )
-    coefficients = tuple(np.ones(4) for _ in tasks)
-    floor = Floor(((0,), (1,)), coefficients, 0.5)
-    rows = () if plain else (LinearRow(np.ones(2), 0.0, 4.0),)
-    problem = AllocationProblem(tasks, 5, rows, (), None if plain else floor)
-    return json.dumps(document_of(problem, Limits(time_s=1.0), "highs")).encode()
-
-
 def _first(folder: Path) -> None:
     """Write the files that no command makes."""
     write_world(folder)
@@ -105,8 +90,6 @@ def _first(folder: Path) -> None:
     for path in (CORPUS / "seeds").iterdir():
         command = json.dumps([*PYTHON, str(FAKE), "{bs}", "{lr}", "{seed}", "{epochs}", "ok"])
         (folder / path.name).write_text(path.read_text().replace("COMMAND", command))
-    (folder / "problem.json").write_bytes(_problem(plain=False))
-    (folder / "plain.json").write_bytes(_problem(plain=True))
     with closing(sqlite3.connect(folder / "zeus.db")) as connection:
         connection.executescript((DATA / "bso_ddl.sql").read_text())
     with tarfile.open(folder / "evt.tar.gz", "w:gz") as archive:

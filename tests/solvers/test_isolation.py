@@ -13,31 +13,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bftrainer import plugins, run_replay
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SolverError
-from bftrainer.runs.kept import kept_problem
 from solvers import (
     AllocationProblem,
-    Floor,
     Held,
     Limits,
-    LinearRow,
     TaskOptions,
     isolation,
-    objective,
     registry,
     supervised,
 )
 from solvers.isolation import BOUNDS, Isolated, isolated
-from solvers.problem_document import document_of, problem_of
-from solvers.registry import get_solver, solve
+from solvers.registry import solve
 from solvers.supervised import run_apart
 from tests.solvers.evil import WAYS
-from tests.solvers.support import small
 
 SAID = {
     "hang": "no answer within its time limit of 0.5 s; its process was ended",
@@ -103,7 +95,7 @@ def ended(number: int) -> bool:
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_outlives_its_solver(way, installed, tmp_path, capfd, monkeypatch):
-    """Without a fallback: one line, status 1, and the problem to try again; with one: the fallback's results."""
+    """Without a fallback: one line, status 1, with one: the fallback's results."""
     limit_s = 0.5 if "time limit" in SAID[way] else 60.0
     options = ["replay", "--solver", f"evil-{way}", "-optTL", str(limit_s), "--max-events", "3", "--no-baseline"]
     assert main(monkeypatch, *options, "--output-dir", str(tmp_path / "alone")) == 1
@@ -111,17 +103,8 @@ def test_a_run_outlives_its_solver(way, installed, tmp_path, capfd, monkeypatch)
     assert re.search(SAID[way], said)
     assert said.startswith(f"Error: evil-{way}: ")
     assert not (tmp_path / "alone").exists()
-    path = said.split()[-1]
-    assert kept_problem(Path(path))[1:] == (Limits(limit_s), f"evil-{way}")
     assert main(monkeypatch, *options, "--fallback", "dp", "--output-dir", str(tmp_path / "rescued")) == 0
     assert set(json.loads((tmp_path / "rescued" / "summary.json").read_text())["solvers"]) == {"dp"}
-    capfd.readouterr()
-
-    assert main(monkeypatch, "solve", path) == 1
-    assert re.search(SAID[way], capfd.readouterr().err)
-    assert main(monkeypatch, "solve", path, "--solver", "dp", "--json") == 0
-    assert json.loads(capfd.readouterr().out)["held"] == "optimal"
-
     supervised._end_all()
     if way in ("fork", "leave"):
         started = installed.read_text().split()
@@ -191,7 +174,7 @@ def test_who_is_isolated():
         name, exact, extra_rows, requires = "own", False, False, ()
 
     def leaves(solver, isolate):
-        return isinstance(isolated(solver, isolate, lambda *_: ""), Isolated)
+        return isinstance(isolated(solver, isolate), Isolated)
 
     kinds = ("evil-nan", "cbc", "dp", Own())
     assert [leaves(kind, "auto") for kind in kinds] == [True, False, False, False]
@@ -206,7 +189,7 @@ def test_what_cannot_be_sent_is_an_error():
         name, exact, extra_rows, requires = "own", False, False, ()
 
     with pytest.raises(SolverError, match=r"^own: .*Own"):
-        solve(isolated(Own(), "always", lambda *_: ""), PROBLEM, Limits())
+        solve(isolated(Own(), "always"), PROBLEM, Limits())
 
 
 @pytest.mark.long
@@ -216,7 +199,7 @@ def test_starting_takes_none_of_the_time_limit(monkeypatch):
     known = []
     monkeypatch.setattr(isolation, "_get_ready", slow_to_get_ready)
     for name in ("cbc", "highs"):
-        apart = Isolated(name, lambda *_: "")
+        apart = Isolated(name)
         known += [apart.solve(PROBLEM, Limits(time_s=1.0, prune=False)).held for _ in range(2)]
     assert known == [Held.OPTIMAL] * 4
 
@@ -245,66 +228,3 @@ def test_a_process_keeps_its_bounds():
     assert limits(resource.RLIMIT_FSIZE) == (BOUNDS.file_bytes,) * 2
     unbounded = supervised.run_apart("x", resource.getrlimit, resource.RLIMIT_AS, deadline=np.inf)
     assert unbounded == resource.getrlimit(resource.RLIMIT_AS)
-
-
-@pytest.mark.usefixtures("installed")
-def test_no_more_than_some_problems_are_kept(tmp_path, monkeypatch):
-    """A solver that fails at every decision does not fill the disk, nor one without a place to write to."""
-    monkeypatch.setattr("bftrainer.runs.kept.MOST_KEPT", 1)
-    from bftrainer.runs.kept import keep_problem
-
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    first = keep_problem("x", PROBLEM, Limits())
-    assert keep_problem("x", PROBLEM, Limits()) == first
-    second = keep_problem("y", PROBLEM, Limits())
-    assert [str(path) for path in (tmp_path / "state" / "bftrainer" / "problems").iterdir()] == [second.split()[-1]]
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file" / "below"))
-    (tmp_path / "file").write_text("")
-    assert "could not be kept" in keep_problem("y", PROBLEM, Limits())
-
-
-@given(st.integers(0, 10**6))
-def test_a_document_is_the_problem(seed):
-    """Through JSON and back, to the last bit."""
-    problem = small(seed)
-    if seed % 2:
-        rows = (LinearRow(np.ones(len(problem.tasks)), upper=3.0),)
-        floor = Floor(((0,),), tuple(task.values / 3 for task in problem.tasks), 2.0)
-        problem = AllocationProblem(problem.tasks, problem.nodes, rows, problem.capacities, floor)
-    limits = Limits(0.1, effort=seed + 1.0)
-    document = document_of(problem, limits, "cbc")
-    again, kept_limits, name = problem_of(json.loads(json.dumps(document)))
-    assert (document_of(again, limits, "cbc"), kept_limits, name) == (document, limits, "cbc")
-    exhaustive = get_solver("exhaustive")
-    found = exhaustive.solve(problem, limits)
-    if found.choices is not None:
-        assert objective(again, choices=found.choices) == found.objective
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda d: d.pop("nodes"),
-        lambda d: d.update(form="other"),
-        lambda d: d.update(nodes=-1),
-        lambda d: d.update(tasks=[1]),
-        lambda d: d["tasks"][0].update(values=["x", "y", "z"]),
-        lambda d: d["tasks"][0].update(counts=[1e300, 2, 3]),
-        lambda d: d["limits"].update(other=1),
-        lambda d: d["limits"].update(time_s="x"),
-        lambda d: d["limits"].update(time_s=-1.0),
-        lambda d: d["limits"].update(threads=None),
-        lambda d: d.update(nodes=10**30),
-        lambda d: d.update(solver=["dp"]),
-        lambda d: d.update(floor=[]),
-    ],
-)
-def test_bad_documents_are_refused(change, tmp_path, capsys, monkeypatch):
-    """One line that names the file, and status 2."""
-    document = document_of(PROBLEM, Limits(), "dp")
-    change(document)
-    path = tmp_path / "problem.json"
-    path.write_text(json.dumps(document))
-    assert main(monkeypatch, "solve", str(path)) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert str(path) in said

@@ -113,8 +113,6 @@ _COMMANDS = {
     "replay": ("bftrainer.cli.replay.replay", "replay", "Replay a node log with a task set."),
     "report": ("bftrainer.cli.replay.results", "report", "Make one page of finished runs."),
     "reproduce": ("bftrainer.cli.sweeps", "reproduce", "Make the evaluation of a paper again, as one page."),
-    "runs": ("bftrainer.cli.replay.runs", "runs", "List, verify and clean up what runs have left."),
-    "solve": ("bftrainer.cli.replay.runs", "solve_kept", "Solve a problem again that a solver failed on."),
     "solvers": ("bftrainer.cli.replay.replay", "solvers", "List the solvers: installed, licensed, exact, version."),
     "spot": ("bftrainer.cli.spot", "spot", "Simulate checkpointed training on preemptible nodes."),
     "sweep": ("bftrainer.cli.sweeps", "sweep", "Replay a grid or list of settings."),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "runs": "use 'sha256sum -c .bftrainer' or 'bftrainer audit' to check results; the next run there clears leftovers.",
+    "solve": "use 'bftrainer replay --fallback dp' where a solver fails.",
+}
 """What replaces a command, by its words after `bftrainer`."""
 
 OPTIONS: dict[tuple[str, str], str] = {}
