@@ -255,8 +255,6 @@ def read_tasks(path: Path, scalability: Path | None, scaling: str | None, start_
     data = unpacked(path)
     if _is_pickle(path, data):
         records = _legacy_records(read_frame(data, str(path)))
-    elif ".csv" in path.name:
-        records = [_csv_record(row) for row in csv_records(data)]
     else:
         records = tomllib.loads(data.decode("utf-8"))["task"]
     measured = {} if scalability is None else _legacy_curves(read_frame(unpacked(scalability), str(scalability)))
@@ -345,18 +343,6 @@ def csv_records(data: bytes) -> Iterator[dict[str, str]]:
     header = [name.strip() for name in next(lines, [])]
     for row in filter(None, lines):
         yield dict(zip(header, row, strict=True))
-
-
-def _csv_record(row: dict[str, str]) -> dict[str, Any]:
-    record: dict[str, Any] = {key: text for key, text in row.items() if text.strip()}
-    lists = ("nodes", "throughput", "credit")
-    record["scaling"] = {
-        key: [float(word) for word in record.pop(key).split()] for key in lists if key in record
-    } or None
-    for key in ("submit", "deadline"):
-        if key in record:
-            record[key] = _seconds_or_text(record[key])
-    return record
 
 
 def _seconds_or_text(text: str) -> float | str:

@@ -49,7 +49,7 @@ class ReplayConfig:
         unset="embedded sample",
     )
     tasks: Path | Sequence[TaskSpec] | None = option_field(
-        None, Path, "inputs: -bdfn --tasks", "Task set (TOML, CSV or legacy bounds).", unset="embedded sample"
+        None, Path, "inputs: -bdfn --tasks", "Task set (TOML or legacy bounds).", unset="embedded sample"
     )
     scalability: Path | None = option_field(
         None,

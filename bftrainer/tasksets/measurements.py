@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import InvalidTaskError, TrainingProfileError, at_place, suggestion
-from bftrainer.files.documents import csv_rows, number_cell, table_rows, toml_content, whole_cell
+from bftrainer.files.documents import number_cell, table_rows, toml_content, whole_cell
 from bftrainer.files.opening import form_of, one_line, translated
 from bftrainer.model import ScalingCurve
 from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.model.task import MOST_NODES
-from bftrainer.tasksets.native_tasks import real_from, scaling_table, toml_text, whole_from
+from bftrainer.tasksets.native_tasks import scaling_table, toml_text
 
 _MOST_DECADES = 100
 """Largest range of throughputs in decades; squares of a larger range overflow."""
@@ -72,18 +72,11 @@ def read_throughput_csv(path: str | Path) -> list[tuple[int, float]]:
         If a row is malformed; names file and line.
     """
     path = Path(path)
-    rows = csv_rows(path, InvalidTaskError)
-    _, first = next(rows, ("", []))
-    header = [column.strip() for column in first]
-    if sorted(header) != ["nodes", "throughput"]:
-        raise InvalidTaskError(f"{path}:1: Expected columns nodes and throughput, got {one_line(', '.join(header))}.")
     measured = []
-    for where, row in rows:
-        if len(row) != 2:
-            raise InvalidTaskError(f"{where}: Expected 2 values, got {len(row)}.")
-        cells = dict(zip(header, row, strict=True))
+    for where, row in table_rows(path, ("nodes", "throughput"), InvalidTaskError):
+        nodes = whole_cell(where, "nodes", row["nodes"], InvalidTaskError)
+        measured.append((nodes, number_cell(where, "throughput", row["throughput"], InvalidTaskError)))
         with at_place(where, InvalidTaskError):
-            measured.append((whole_from("nodes", cells["nodes"]), real_from("throughput", cells["throughput"])))
             _check(*measured[-1])
     if not measured:
         raise InvalidTaskError(f"{path}: Expected at least one measurement, got none.")

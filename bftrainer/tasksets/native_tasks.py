@@ -1,18 +1,18 @@
-"""Read and write native task sets: TOML (a `[[task]]` per task) and CSV (a row per task), checked key by key."""
+"""Read and write native task sets: TOML with a `[[task]]` per task, checked key by key."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from datetime import date, datetime, time
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
-from bftrainer.errors import InvalidTaskError, suggestion
-from bftrainer.files.documents import SCHEMA, csv_rows, fault_text, telling_fault, toml_tables, write_csv
+from bftrainer.errors import InvalidTaskError
+from bftrainer.files.documents import SCHEMA, fault_text, telling_fault, toml_tables
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec, iso
@@ -196,11 +196,11 @@ def toml_text(document: Mapping[str, Any]) -> str:
 def _table(task: TaskSpec, folder: Path) -> dict[str, Any]:
     table = {
         **{key: getattr(task, key) for key in ("name", "group", "user")},
-        "submit": _moment(task, "submit", _date),
+        "submit": _moment(task, "submit"),
         **{key: getattr(task, key) for key in ("min_nodes", "max_nodes")},
         "work": task.work if task.tuning is None else None,
         **{key: getattr(task, key) for key in ("grow_cost_s", "shrink_cost_s", "weight")},
-        "deadline": _moment(task, "deadline", _date),
+        "deadline": _moment(task, "deadline"),
         "gpus_per_node": task.gpus_per_node,
         **{name: _plain(getattr(task, name)) for name in SAVING_FIELDS},
         "scaling": scaling_table(task.scaling),
@@ -214,10 +214,10 @@ def _plain(seconds: Any) -> Any:
     return {key: list(each) for key, each in asdict(seconds).items()} if isinstance(seconds, NodePoints) else seconds
 
 
-def _moment(task: TaskSpec, key: str, written: Callable[[int], Any]) -> Any:
-    """When a task is submitted, or due: dates as `written` says, else seconds; None for never."""
+def _moment(task: TaskSpec, key: str) -> Any:
+    """When a task is submitted, or due: a date or seconds; None for never."""
     at_ns = getattr(task, f"{key}_ns")
-    return getattr(task, f"{key}_s") if at_ns is None else written(at_ns)
+    return getattr(task, f"{key}_s") if at_ns is None else _date(at_ns)
 
 
 def _zeus_table(tuning: TuningSpec, folder: Path) -> dict[str, Any]:
@@ -240,115 +240,3 @@ def _date(time_ns: int) -> Any:
     """A TOML date if microseconds suffice, else text with all digits."""
     text = iso(time_ns)
     return text if time_ns % 1_000 else datetime.fromisoformat(text)
-
-
-_WHOLE = ("min_nodes", "max_nodes", "gpus_per_node")
-_NUMBER = ("work", "grow_cost_s", "shrink_cost_s", "weight")
-_TEXT = ("group", "user")
-_REQUIRED = ("name", "min_nodes", "max_nodes", "work")
-_FIRST = (
-    *("name", "submit", "min_nodes", "max_nodes", "work", "grow_cost_s", "shrink_cost_s", "weight", "deadline"),
-    *("gpus_per_node", "group", "user", "nodes", "throughput", "credit"),
-)
-COLUMNS = (*_FIRST, *SAVING_FIELDS)
-
-
-def csv_drafts(path: Path) -> list[Draft]:
-    """Tasks of a CSV file, in its order; empty cells and absent columns mean the default, faults name file and line."""
-    rows = csv_rows(path, InvalidTaskError)
-    _, header = next(rows, ("", []))
-    _check_header(path, header)
-    return [_csv_draft(where, header, row) for where, row in rows]
-
-
-def _check_header(path: Path, header: list[str]) -> None:
-    for column in header:
-        if column not in COLUMNS:
-            raise InvalidTaskError(f"{path}:1: Unknown column {column!r}.{suggestion(column, COLUMNS)}")
-        if header.count(column) > 1:
-            raise InvalidTaskError(f"{path}:1: Expected unique columns, got {column!r} twice.")
-    for column in _REQUIRED:
-        if column not in header:
-            raise InvalidTaskError(f"{path}:1: Missing column {column!r}.")
-
-
-def _csv_draft(where: str, header: list[str], row: list[str]) -> Draft:
-    if len(row) != len(header):
-        raise InvalidTaskError(f"{where}: Expected {len(header)} values, got {len(row)}.")
-    cells = {column: cell for column, cell in zip(header, row, strict=True) if cell.strip()}
-    for column in _REQUIRED:
-        if column not in cells:
-            raise InvalidTaskError(f"{where}: Expected {column}, got nothing.")
-    with locating(where):
-        fields: dict[str, Any] = {"name": cells["name"]}
-        fields |= {key: whole_from(key, cells[key]) for key in _WHOLE if key in cells}
-        fields |= {key: real_from(key, cells[key]) for key in _NUMBER if key in cells}
-        fields |= {key: cells[key] for key in _TEXT if key in cells}
-        fields |= {key: _csv_seconds(key, cells[key]) for key in SAVING_FIELDS if key in cells}
-        for key in ("submit", "deadline"):
-            if key in cells:
-                fields |= time_fields(key, _instant(cells[key]))
-        return Draft(where, fields, _csv_curve(cells))
-
-
-def _csv_seconds(key: str, cell: str) -> object:
-    """A number of seconds, or points ``nodes:seconds`` with spaces between them."""
-    if ":" not in cell:
-        return real_from(key, cell)
-    points = [point.partition(":") for point in cell.split()]
-    nodes = [whole_from(f"node counts of {key}", count) for count, _, _ in points]
-    return _seconds(key, {"nodes": nodes, "seconds": [real_from(key, each) for _, _, each in points]})
-
-
-def _csv_curve(cells: dict[str, str]) -> ScalingCurve | None:
-    if "nodes" not in cells and "throughput" not in cells and "credit" not in cells:
-        return None
-    for key in ("nodes", "throughput"):
-        if key not in cells:
-            raise InvalidTaskError(f"Expected {key} with the rest of the scaling, got nothing.")
-    credit = tuple(real_from("credit", text) for text in cells["credit"].split()) if "credit" in cells else None
-    return ScalingCurve(
-        tuple(whole_from("nodes", text) for text in cells["nodes"].split()),
-        tuple(real_from("throughput", text) for text in cells["throughput"].split()),
-        credit,
-    )
-
-
-def whole_from(key: str, text: str) -> int:
-    """A whole number from a cell; the message names the column."""
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidTaskError(f"Expected {key} to be a whole number, got {text!r}.") from None
-
-
-def real_from(key: str, text: str) -> float:
-    """A number from a cell; the message names the column."""
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidTaskError(f"Expected {key} to be a number, got {text!r}.") from None
-
-
-def _instant(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text.strip()
-
-
-def write_csv_tasks(path: Path, tasks: Sequence[TaskSpec]) -> None:
-    """Write tasks so that reading them gives the same ones."""
-    columns = COLUMNS if any(task.saves is not None for task in tasks) else _FIRST
-    with replacing(path) as stream:
-        write_csv(stream, columns, (_row(task, columns) for task in tasks))
-
-
-def _row(task: TaskSpec, columns: Sequence[str]) -> list[str]:
-    cells = {key: getattr(task, key) for key in ("name", *_WHOLE, *_NUMBER, *_TEXT, *SAVING_FIELDS)}
-    for key, points in [(key, cells[key]) for key in SAVING_FIELDS if isinstance(cells[key], NodePoints)]:
-        cells[key] = " ".join(f"{count}:{each!r}" for count, each in zip(points.nodes, points.seconds, strict=True))
-    cells |= {key: _moment(task, key, iso) for key in ("submit", "deadline")}
-    cells |= {key: " ".join(map(repr, getattr(task.scaling, key) or ())) for key in ("nodes", "throughput", "credit")}
-    ordered = (cells[column] for column in columns)
-    return ["" if cell is None else cell if isinstance(cell, str) else repr(cell) for cell in ordered]

@@ -17,7 +17,7 @@ from bftrainer.files.writing import replacing_together
 from bftrainer.legacy.frame import Frame, label_texts, plain_cell, read_pickled_frame, shortened
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.saving_costs import SAVING_FIELDS
-from bftrainer.tasksets.native_tasks import csv_drafts, toml_drafts, write_csv_tasks, write_toml_tasks
+from bftrainer.tasksets.native_tasks import toml_drafts, write_toml_tasks
 from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finished, locating, parse_scaling_model
 
 _BOUNDS = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
@@ -232,7 +232,7 @@ def _instant(where: str, value: Any) -> int:
 def read_task_set(
     path: str | Path, scaling_path: str | Path | None = None, scaling: str | ScalingModel | None = None
 ) -> TaskSet:
-    """Read a task set: native TOML or CSV(.gz), or pickled bounds (columns Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub).
+    """Read a task set: native TOML, or pickled bounds (columns Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub).
 
     A task's curve is that in `scaling_path`; else its own; else, for pickled bounds, that in the file named like
     them with `JNPs` for `Jbnd`; else `scaling`.
@@ -260,9 +260,10 @@ def read_task_set(
     form = form_of(path, InvalidTaskError)
     if form in (Form.PICKLE, Form.TAR):
         return _pickled_tasks(path, curves_path, model)
-    if form not in (Form.TOML, Form.CSV):
-        raise InvalidTaskError(f"{path}: Expected a task set (TOML, CSV or pickle), got {form.value}.")
-    drafts = toml_drafts(path) if form is Form.TOML else csv_drafts(path)
+    if form is not Form.TOML:
+        instead = " Write a [[task]] table for each row, in TOML." if form is Form.CSV else ""
+        raise InvalidTaskError(f"{path}: Expected a task set (TOML or pickle), got {form.value}.{instead}")
+    drafts = toml_drafts(path)
     if curves_path is None:
         return finished(path, drafts, None, model)
     names = [draft.fields["name"] for draft in drafts]
@@ -271,7 +272,7 @@ def read_task_set(
 
 
 def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
-    """Write a task set in the form its name ends in: .toml, .csv, .csv.gz, or .pkl (bounds, with Jbnd in the name).
+    """Write a task set in the form its name ends in: .toml, or .pkl (bounds, with Jbnd in the name).
 
     Returns
     -------
@@ -288,14 +289,11 @@ def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ..
     path = Path(path)
     form = suffix_form(path)
     tuned = [task.name for task in tasks if task.tuning is not None]
-    if tuned and form in (Form.PICKLE, Form.CSV):
+    if tuned and form is Form.PICKLE:
         raise InvalidTaskError(f"{path}: Only TOML can hold the zeus section of task {tuned[0]}.")
     if form is Form.PICKLE:
         return _write_pickled(path, tasks)
-    if form is Form.TOML:
-        write_toml_tasks(path, tasks)
-    elif form is Form.CSV:
-        write_csv_tasks(path, tasks)
-    else:
-        raise OutputError(f"{path}: Expected a name ending in .toml, .csv, .csv.gz or .pkl.")
+    if form is not Form.TOML:
+        raise OutputError(f"{path}: Expected a name ending in .toml or .pkl.")
+    write_toml_tasks(path, tasks)
     return ()

@@ -107,7 +107,7 @@ def test_names_that_cannot_be_printed(here, name, encoding):
         ("convert", "evt.pkl", "tasks.toml"),
         ("convert", "evt.pkl", "log.txt"),
         ("convert", "absent.pkl", "log.parquet"),
-        ("convert", "Jbnd.pkl", "nowhere/tasks.csv"),
+        ("convert", "Jbnd.pkl", "nowhere/tasks.toml"),
         ("tasks", "generate", "--scenario", "hpo", "--count", "0", "-o", "new.toml"),
         ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--model", "resnet", "-o", "new.toml"),
         ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--seed", "-1", "-o", "new.toml"),

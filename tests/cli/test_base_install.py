@@ -36,7 +36,7 @@ CALLS = (
     ("plot pool run -o pool.svg", "report"),
     ("completion bash", None),
     ("solvers", None),
-    ("convert tasks.toml tasks.csv", None),
+    ("convert tasks.toml other.toml", None),
     ("convert evt.pkl idle.parquet", None),
     (f"advise {WORLD} --trials 2", "advise"),
     (f"bound {WORLD} --horizons 5", None),

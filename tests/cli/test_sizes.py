@@ -69,7 +69,7 @@ def test_a_confirmed_size_is_taken(call):
 
 def test_a_usual_size_needs_no_confirmation(call):
     """The bound itself is a usual size; a confirmation of nothing is refused as an option without effect."""
-    words = ("tasks", "generate", "--scenario", "hpo", "-o", "t.csv", "--count")
+    words = ("tasks", "generate", "--scenario", "hpo", "-o", "t.toml", "--count")
     assert "--large" not in call(*words, LARGE_SIZE, "--max-nodes", 0).err
     done = call(*words, 2, "--large")
     check_refusal(done)

@@ -47,22 +47,20 @@ forecast --deadline 20s --horizon 30 -ndmap {log} -bdfn tasks.toml --solver dp -
     "task sets": """
 replay -ndmap idle.csv -bdfn tasks.toml --solver dp --output-dir out
 replay -ndmap idle.csv -bdfn tasks.toml --dry-run
-replay -ndmap idle.csv -bdfn native.csv --solver dp --json
+replay -ndmap idle.csv -bdfn native.toml --solver dp --json
 replay -ndmap idle.csv -bdfn {bounds} -scfn {scaling} --solver dp --json
 replay -ndmap idle.csv -bdfn {bounds} --scaling amdahl:0.1 --solver dp --dry-run
 replay -ndmap idle.csv -bdfn sample-tasks.toml --max-events 2 --solver dp --dry-run
 replay -ndmap idle.csv -bdfn tuned.toml --solver dp --power-cap cap.csv --carbon carbon.csv | train.csv power.csv
 replay -ndmap idle.csv -bdfn tuned.toml --solver dp --policy ucb --power-policy oracle --json | train.csv power.csv
 replay -ndmap idle.csv -bdfn saving.toml --solver dp --foresight oracle --foresight-use order,value --json
-replay -ndmap idle.csv -bdfn saving.csv --solver dp --foresight none --json
+replay -ndmap idle.csv -bdfn saving.toml --solver dp --foresight none --json
 replay -ndmap idle.csv -bdfn tasks.toml --solver dp --scaling learned --profile-noise 0.1 --bounds --json
-replay -ndmap idle.csv -bdfn native.csv --solver dp --foresight age --foresight-use pool --foresight-horizon 9 --json
+replay -ndmap idle.csv -bdfn native.toml --solver dp --foresight age --foresight-use pool --foresight-horizon 9 --json
 bound -ndmap idle.csv -bdfn saving.toml --solver dp --horizons 5,20
-convert saving.toml out.csv
 convert {bounds} out.toml -scfn {scaling}
-convert {bounds} out.csv
-convert tasks.toml out.csv
-convert native.csv out.toml
+convert tasks.toml out.toml
+convert native.toml out.toml
 tasks fit throughput.csv
 """,
     "zeus": f"""
@@ -141,7 +139,7 @@ trace generate --days 0.2 --nodes 6 --seed 1 -o out.csv
 tasks generate --scenario hpo --count 2 --seed 1 -o out.toml
 replay --sample tuned --max-events 2 --dry-run
 reproduce zeus --quick --workers 1 -o out
-tasks generate --scenario nas --count 2 --seed 1 --checkpoint-s 5 --restart-s 9 -o out.csv
+tasks generate --scenario nas --count 2 --seed 1 --checkpoint-s 5 --restart-s 9 -o out.toml
 completion bash
 """,
     "servers": """

@@ -69,12 +69,11 @@ class Special:
 
 
 _MADE = (
-    *("convert evt.pkl idle.csv", "convert evt.pkl idle.parquet", "convert Jbnd.pkl native.csv -scfn JNPs.pkl"),
+    *("convert evt.pkl idle.csv", "convert evt.pkl idle.parquet", "convert Jbnd.pkl native.toml -scfn JNPs.pkl"),
     *("convert evt.pkl evt2.csv", "trace generate --days 0.05 --nodes 6 --seed 1 -o made.parquet"),
     "replay -ndmap idle.csv -bdfn tasks.toml --solver dp --output-dir run",
     "replay -ndmap idle.csv -bdfn tuned.toml --solver dp --idle-power 50 --power-cap cap.csv --carbon 300 "
     "--output-dir power",
-    "convert saving.toml saving.csv",
     *("sweep sweep.toml -o swept --workers 1", "spot simulate --trace spot.csv -o spot"),
     " ".join(("zeus simulate --train train.csv --power power.csv --recurrences 3 --output zeus.json", *JOB)),
     "master run job.toml --log-base logs --measure model --quiet",

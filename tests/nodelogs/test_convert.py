@@ -15,7 +15,7 @@ from tests.examples import examples
 from tests.strategies import node_logs as logs
 
 NODE_LOGS = ["x.parquet", "x.csv", "x.csv.gz", "x.pkl", "x.pkl.gz"]
-TASK_SETS = ["t.toml", "t.csv", "t.csv.gz", "t-Jbnd.pkl"]
+TASK_SETS = ["t.toml", "t-Jbnd.pkl"]
 
 
 @pytest.fixture
@@ -118,10 +118,11 @@ def test_task_sets_both_ways(tmp_path, tasks, source, target):
 
 def test_what_is_lost_is_said(tmp_path):
     """Fields that the pickled form cannot hold are named."""
-    (tmp_path / "t.csv").write_text(
-        "name,min_nodes,max_nodes,work,submit,user,nodes,throughput\nJ0,1,2,3,2021-02-10T00:00:00Z,me,0 2,0 1\n"
+    (tmp_path / "t.toml").write_text(
+        'schema = 1\n[[task]]\nname = "J0"\nmin_nodes = 1\nmax_nodes = 2\nwork = 3\nuser = "me"\n'
+        "submit = 2021-02-10T00:00:00Z\nscaling = {nodes = [0, 2], throughput = [0, 1]}\n"
     )
-    done = convert(tmp_path / "t.csv", tmp_path / "t-Jbnd.pkl")
+    done = convert(tmp_path / "t.toml", tmp_path / "t-Jbnd.pkl")
     assert [warning.rsplit(": ", 2)[1] for warning in done.warnings] == ["this form cannot hold user"]
 
 

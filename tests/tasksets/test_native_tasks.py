@@ -36,22 +36,10 @@ def toml(tmp_path):
     return reader
 
 
-@pytest.fixture
-def table(tmp_path):
-    """Read CSV text as a task set."""
-
-    def reader(text):
-        (tmp_path / "jobs.csv").write_text(text)
-        return read_task_set(tmp_path / "jobs.csv")
-
-    return reader
-
-
-@pytest.mark.parametrize("form", ["jobs.toml", "jobs.csv", "jobs.csv.gz"])
 @given(tasks=task_sets())
-def test_round_trip(tmp_path_factory, form, tasks):
-    """Tasks written in a native form and read back are equal in every field, to the last digit."""
-    path = tmp_path_factory.mktemp("round") / form
+def test_round_trip(tmp_path_factory, tasks):
+    """Tasks written and read back are equal in every field, to the last digit."""
+    path = tmp_path_factory.mktemp("round") / "jobs.toml"
     assert write_task_set(path, tasks) == ()
     given = read_task_set(path)
     assert given.tasks == tasks
@@ -258,65 +246,11 @@ def test_no_toml(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-COLUMNS = "name,min_nodes,max_nodes,work,submit,nodes,throughput\n"
-SAVING = "name,min_nodes,max_nodes,work,checkpoint_s,restart_s\n"
-
-
-def test_csv(table):
-    """Empty cells and absent columns mean the default; lists are separated by spaces."""
-    one, other = table(COLUMNS + "J0,1,8,1e6,,0 1 8,0 1 7.5\nJ1,2,4,5,2021-02-10T00:00:00Z,0 8,0 8\n").tasks
-    assert (one.submit_s, one.submit_ns, one.grow_cost_s, one.scaling.throughput) == (0.0, None, 0.0, (0.0, 1.0, 7.5))
-    assert (other.min_nodes, other.submit_ns) == (2, EPOCH_NS)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("name,min_nodes,max_nodes\n", "1: Missing column 'work'."),
-        ("name,min_node\n", "1: Unknown column 'min_node'. Did you mean 'min_nodes'?"),
-        ("name,name\n", "1: Expected unique columns, got 'name' twice."),
-        (COLUMNS + "J0,1,8,1e6,,,\nJ1,1\n", "3: Expected 7 values, got 2."),
-        (COLUMNS + "J0,x,8,1e6,,,\n", "2: Expected min_nodes to be a whole number, got 'x'."),
-        (COLUMNS + "J0,1.5,8,1e6,,,\n", "2: Expected min_nodes to be a whole number, got '1.5'."),
-        (COLUMNS + "J0,,8,1e6,,,\n", "2: Expected min_nodes, got nothing."),
-        (COLUMNS + "J0,1,8,many,,,\n", "2: Expected work to be a number, got 'many'."),
-        (COLUMNS + "J0,1,8,nan,,,\n", "2: Expected work > 0, got nan."),
-        (COLUMNS + "J0,1,8,-1,,,\n", "2: Expected work > 0, got -1.0."),
-        (COLUMNS + "J0,9,8,1e6,,,\n", "2: Expected min_nodes <= max_nodes, got 9 > 8."),
-        (COLUMNS + "J0,1,8,1e6,later,,\n", "2: Expected submit to be a date or seconds, got 'later'."),
-        (COLUMNS + "J0,1,8,1e6,,0 1,\n", "2: Expected throughput with the rest of the scaling, got nothing."),
-        (COLUMNS + "J0,1,8,1e6,,0 8,0\n", "2: Expected 2 values of throughput, one per node count, got 1."),
-        (SAVING + "J0,1,8,1e6,soon,\n", "2: Expected checkpoint_s to be a number, got 'soon'."),
-        (SAVING + "J0,1,8,1e6,-1,\n", "2: Expected checkpoint_s to be finite and >= 0, got -1.0."),
-        (SAVING + "J0,1,8,1e6,,7\n", "2: Expected checkpoint_s with restart_s, got none."),
-        (SAVING + "J0,1,8,1e6,1:5 x:3,\n", "2: Expected node counts of checkpoint_s to be a whole number, got 'x'."),
-        (SAVING + "J0,1,8,1e6,1:5 2:,\n", "2: Expected checkpoint_s to be a number, got ''."),
-        (
-            SAVING + "J0,1,8,1e6,2:5 1:3,\n",
-            "2: checkpoint_s: Expected node counts that increase strictly from 1 or more, got [2, 1].",
-        ),
-        (COLUMNS + "J0,1,8,1e6,,,\nJ0,1,8,1e6,,,\n", "3: Expected unique task names, got 'J0' twice."),
-    ],
-)
-def test_bad_csv(table, text, message):
-    """A bad row is refused in one line that names file and line."""
-    with pytest.raises(InvalidTaskError) as caught:
-        table(text)
-    assert str(caught.value).rsplit("/", 1)[1] == f"jobs.csv:{message}"
-
-
-@pytest.mark.parametrize("content", [b'name,work\n"J0\n', b"name,min_nodes,max_nodes,work\n\xff,1,1,1\n"])
-def test_no_csv(tmp_path, content):
-    """Text that is no CSV is refused in one line."""
-    (tmp_path / "jobs.csv").write_bytes(content)
-    with pytest.raises(InvalidTaskError, match=r"jobs\.csv:\d+: "):
+def test_tables_are_no_task_sets(tmp_path):
+    """CSV, which earlier versions read and wrote, is refused with what to write instead."""
+    (tmp_path / "jobs.csv").write_text("name,min_nodes,max_nodes,work\nJ0,1,8,1e6\n")
+    with pytest.raises(InvalidTaskError, match=r"got CSV\. Write a \[\[task\]\] table for each row, in TOML\.$"):
         read_task_set(tmp_path / "jobs.csv")
-
-
-def test_empty_csv(table):
-    """A header without rows is no task set."""
-    with pytest.raises(InvalidTaskError, match="Expected at least one task, got none"):
-        table(COLUMNS)
 
 
 def test_measured_curves_win(tmp_path, fixtures):
@@ -378,8 +312,7 @@ def replaced(task):
     return replace(task, tuning=replace(task.tuning, train_trace=train, power_trace=power))
 
 
-@pytest.mark.parametrize("name", ["tasks.csv", "tasks-Jbnd.pkl"])
-def test_other_forms_refuse_tuning(toml, tmp_path, name):
-    """A form that cannot hold the section says so, as leaving it out would change what the task is."""
+def test_pickles_refuse_tuning(toml, tmp_path):
+    """They cannot hold the section and say so, as leaving it out would change what the task is."""
     with pytest.raises(InvalidTaskError, match=r"zeus section of task J1"):
-        write_task_set(tmp_path / name, toml(TUNED).tasks)
+        write_task_set(tmp_path / "tasks-Jbnd.pkl", toml(TUNED).tasks)

@@ -47,7 +47,7 @@ def tasks() -> None:
 @click.option("--user", help="Owner of the tasks.")
 @click.option("--checkpoint-s", type=float, help="Seconds that saving takes a task; its changes then cost as much.")
 @click.option("--restart-s", type=float, help="Seconds that loading and warming up take it, with --checkpoint-s.")
-@click.option("-o", "--output", type=FILE, required=True, help="Task set to write: .toml, .csv, .csv.gz or .pkl.")
+@click.option("-o", "--output", type=FILE, required=True, help="Task set to write: .toml or .pkl.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @large_option
 def generate(

@@ -273,8 +273,8 @@ def convert(
     """Convert a node log or task set between its legacy and native forms.
 
     What SOURCE is, it says itself, be it a spot event trace or a count trace; what TARGET becomes, its name says:
-    .parquet, .csv, .csv.gz or .pkl for node logs, .toml, .csv, .csv.gz or .pkl (with Jbnd in its name; scalability
-    goes to the sibling with JNPs) for task sets.
+    .parquet, .csv, .csv.gz or .pkl for node logs, .toml or .pkl (with Jbnd in its name; scalability goes to the
+    sibling with JNPs) for task sets.
     """
     from bftrainer.files.writing import refuse_existing
     from bftrainer.nodelogs.convert import convert as convert_file
