@@ -1,4 +1,4 @@
-"""Tools that all figures share: names and forms of files, publishers' styles, legends; and figures of traces.
+"""Tools that all figures share: names and forms of files, styles, legends; and figures of traces.
 
 Drawing needs matplotlib (extra ``report``), which is imported on use; figures do not touch pyplot's state. Equal
 figures give equal bytes, whatever the user's settings of matplotlib, and fonts are embedded as TrueType.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer.errors import OutputError, SettingsError
+from bftrainer.errors import OutputError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
 from bftrainer.model.availability_trace import CountTrace, Survival
@@ -44,39 +44,8 @@ METADATA: dict[str, dict[str, str | None]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PrintStyle:
-    """What a publisher asks of figures.
-
-    Parameters
-    ----------
-    column_mm, page_mm : float
-        Widths of a column, and of all columns of a page.
-    text_pt, small_pt : float
-        Sizes of axes' labels, and of all else.
-    hatched : bool
-        Whether areas may be told apart by hatching besides their colours.
-
-    References
-    ----------
-    IEEE Author Center, "Size Requirements for Graphics"; ACM SIG proceedings template, section 2; Nature research
-    figure guide, "Building and exporting figure panels" (5 to 7 pt) and "Preparing figures" (no patterns).
-    """
-
-    column_mm: float
-    page_mm: float
-    text_pt: float
-    small_pt: float
-    hatched: bool = True
-
-
-STYLES = {
-    "plain": PrintStyle(90.0, 180.0, 8.5, 7.5),
-    "ieee": PrintStyle(88.9, 182.0, 8.0, 7.0),
-    "acm": PrintStyle(84.5, 177.8, 8.0, 7.0),
-    "nature": PrintStyle(89.0, 183.0, 7.0, 6.0, hatched=False),
-}
-WIDTHS_MM = (50.0, 500.0)
+COLUMN_MM, PAGE_MM, WIDTHS_MM = 90.0, 180.0, (50.0, 500.0)
+_TEXT_PT, _SMALL_PT = 8.5, 7.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,46 +54,64 @@ class Sheet:
 
     Parameters
     ----------
-    style : PrintStyle
     width_mm : float
+    style : str
+        Name of a style that matplotlib has, which goes over ours; empty for ours alone.
+
+    Raises
+    ------
+    SettingsError
+        If matplotlib has no such style.
     """
 
-    style: PrintStyle = STYLES["plain"]
-    width_mm: float = STYLES["plain"].page_mm
+    width_mm: float = PAGE_MM
+    style: str = ""
+
+    def __post_init__(self) -> None:
+        if self.style:
+            import matplotlib.style as styles
+
+            if self.style not in styles.available:
+                hint = suggestion(self.style, styles.available)
+                raise SettingsError(f"Expected a style of matplotlib, got {self.style!r}.{hint}")
 
     @contextmanager
     def ready(self) -> Iterator[None]:
         """Have figures drawn in this style meanwhile, whatever the user's settings of matplotlib."""
         import matplotlib as mpl
+        import matplotlib.style as styles
 
-        ink, small = palette(), self.style.small_pt
+        ink = palette()
         with mpl.rc_context():
             mpl.rcdefaults()
-            mpl.rcParams |= {f"{part}.labelsize": small for part in ("xtick", "ytick")}
+            mpl.rcParams |= {f"{part}.labelsize": _SMALL_PT for part in ("xtick", "ytick")}
             mpl.rcParams |= {f"{part}.color": ink["ink"] for part in ("text", "xtick", "ytick")}
             mpl.rcParams |= {f"{part}.width": 0.6 for part in ("xtick.major", "ytick.major")}
             mpl.rcParams |= {
-                "font.size": self.style.text_pt,
-                "axes.labelsize": self.style.text_pt,
-                "axes.titlesize": small,
-                "figure.labelsize": small,
-                "legend.fontsize": small,
+                "font.size": _TEXT_PT,
+                "axes.labelsize": _TEXT_PT,
+                "axes.titlesize": _SMALL_PT,
+                "figure.labelsize": _SMALL_PT,
+                "legend.fontsize": _SMALL_PT,
                 "legend.frameon": False,
                 "axes.edgecolor": ink["ink"],
                 "axes.labelcolor": ink["ink"],
                 "axes.titlelocation": "left",
                 "axes.linewidth": 0.6,
+                "axes.prop_cycle": mpl.cycler(color=[ink[name] for name in SERIES]),
                 "hatch.linewidth": 0.6,
                 "lines.linewidth": 1.1,
                 "lines.markersize": 4.0,
                 "axes.spines.top": False,
                 "axes.spines.right": False,
             }
+            if self.style:
+                styles.use(self.style)
             yield
 
     def letters(self, share: float = 1.0) -> int:
         """How many letters of the small size fit into a share of the width; they are 0.62 of their height wide."""
-        return max(8, int(share * self.width_mm * 72 / MM_PER_IN / self.style.small_pt / 0.62))
+        return max(8, int(share * self.width_mm * 72 / MM_PER_IN / small_pt() / 0.62))
 
     def figure(self, height_mm: float) -> Figure:
         """A new figure of this width; a legend above it adds to the height."""
@@ -146,18 +133,17 @@ def palette() -> dict[str, str]:
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
 
 
-def tint(color: str) -> str:
-    """A lighter tone, which differs in grey as well."""
-    return "#" + "".join(f"{round(255 - 0.4 * (255 - int(color[at : at + 2], 16))):02x}" for at in (1, 3, 5))
+def small_pt() -> float:
+    """Size of small letters in points, such as those of legends."""
+    import matplotlib as mpl
+    from matplotlib.font_manager import FontProperties
+
+    return float(FontProperties(size=mpl.rcParams["legend.fontsize"]).get_size_in_points())
 
 
 def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
     """Put a legend of these names above all axes of a figure, in as many columns as fit; the figure grows by it."""
-    import matplotlib as mpl
-
-    most = (
-        int(figure.get_figwidth() * 72 / mpl.rcParams["legend.fontsize"] / 0.62) - 6
-    )  # letters are 0.6 of their height
+    most = int(figure.get_figwidth() * 72 / small_pt() / 0.62) - 6  # letters are 0.6 of their height
     texts = [plain(label, most) for label in labels]
     for columns in range(min(len(labels), 6), 0, -1):
         options = {"loc": "outside upper left", "ncols": columns, "borderaxespad": 0.2, "columnspacing": 1.2}

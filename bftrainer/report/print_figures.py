@@ -18,7 +18,6 @@ from bftrainer.report.chart import TaskSpans, joined, ledger_share, node_classes
 from bftrainer.report.comparison import Alike, alike, figures_of, input_files, setting_label
 from bftrainer.report.drawing import (
     MM_PER_IN,
-    SERIES,
     PrintFigure,
     Sheet,
     area_legend,
@@ -26,7 +25,7 @@ from bftrainer.report.drawing import (
     line_look,
     palette,
     plain,
-    tint,
+    small_pt,
     wrapped,
 )
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, scale, term_of
@@ -161,11 +160,7 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: She
     ax = figure.add_subplot()
     xs = [x for line in points.values() for x, *_ in line]
     is_number = all(isinstance(x, int | float) and not isinstance(x, bool) for x in xs)
-    drawn = (
-        _setting_lines(ax, points)
-        if is_number
-        else _setting_bars(ax, points, list(dict.fromkeys(map(str, xs))), sheet.style.hatched)
-    )
+    drawn = _setting_lines(ax, points) if is_number else _setting_bars(ax, points, list(dict.fromkeys(map(str, xs))))
     ax.set(xlabel=setting_label(setting), ylabel=f"{term_of(key).label} ({unit})" if unit else term_of(key).label)
     if len(points) > 1:
         legend_above(figure, drawn, list(points))
@@ -180,7 +175,7 @@ def _setting_lines(ax: Axes, points: Mapping[str, list[_Point]]) -> list[Any]:
     for number, line in enumerate(points.values()):
         columns = list(zip(*sorted(line, key=lambda point: point[:2]), strict=True))
         x, mean, half = (np.array(each, dtype=np.float64) for each in columns[:3])  # NaN for an interval of one run
-        (handle,) = ax.plot(x, mean, **line_look(number), marker=_MARKERS[number % len(_MARKERS)])
+        (handle,) = ax.plot(x, mean, **_look(number), marker=_MARKERS[number % len(_MARKERS)])
         if x.size > 1 and np.isfinite(half).all():
             ax.fill_between(x, mean - half, mean + half, color=handle.get_color(), alpha=0.2, linewidth=0)
         elif np.isfinite(half).any():  # a band needs neighbours
@@ -189,13 +184,12 @@ def _setting_lines(ax: Axes, points: Mapping[str, list[_Point]]) -> list[Any]:
     return drawn
 
 
-def _setting_bars(ax: Axes, points: Mapping[str, list[_Point]], names: Sequence[str], hatched: bool) -> list[Any]:
+def _setting_bars(ax: Axes, points: Mapping[str, list[_Point]], names: Sequence[str]) -> list[Any]:
     ink, drawn, wide = palette()["ink"], [], 0.8 / len(points)
     for number, line in enumerate(points.values()):
         at = [names.index(str(x)) + (number - (len(points) - 1) / 2) * wide for x, *_ in line]
-        whiskers, color = [half or 0.0 for _, _, half, _ in line], line_look(number)["color"]
-        color = tint(color) if not hatched and number % 2 else color
-        hatch = _HATCHES[number % len(_HATCHES)] if hatched or number >= len(SERIES) else ""
+        whiskers, color = [half or 0.0 for _, _, half, _ in line], _look(number)["color"]
+        hatch = _HATCHES[number % len(_HATCHES)]
         look = {"facecolor": "white" if hatch else color, "edgecolor": color, "hatch": hatch, "linewidth": 0.6}
         found = ax.bar(at, [mean for _, mean, *_ in line], 0.9 * wide, **look)
         if any(whiskers):
@@ -203,6 +197,11 @@ def _setting_bars(ax: Axes, points: Mapping[str, list[_Point]], names: Sequence[
         drawn.append(found)
     ax.set_xticks(range(len(names)), [wrapped(name, 20) for name in names])
     return drawn
+
+
+def _look(number: int) -> dict[str, Any]:
+    """Colour, of the style's cycle, and dashes of a line among others."""
+    return line_look(number) | {"color": f"C{number}"}
 
 
 def _number(run: FinishedRun, setting: str, key: str) -> float:
@@ -243,8 +242,7 @@ def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
         amount = np.round([each.mean for each in known], 6)
         left = np.where(amount < 0, below, above)
         if amount.any():
-            tone = tint(ink[color]) if not sheet.style.hatched and len(looks) % 2 else ink[color]
-            hatch = hatch if sheet.style.hatched else ""
+            tone = ink[color]
             fill = {"facecolor": "white" if hatch else tone, "edgecolor": tone if hatch else "white"}
             ax.barh(range(len(groups)), amount, 0.72, left=left, hatch=hatch, linewidth=0.5, **fill)
             looks.append((tone, hatch, GLOSSARY[f"ledger.{part}"].label))
@@ -255,7 +253,7 @@ def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
                         begin + width / 2,
                         row,
                         f"{width:.1f}",
-                        size=sheet.style.small_pt,
+                        size=small_pt(),
                         ha="center",
                         va="center",
                         bbox=paper,
@@ -286,7 +284,7 @@ def plot_fragments(runs: Sequence[FinishedRun], curves: Sequence[Curve], sheet: 
     for number, (name, time_s, stays) in enumerate(curves):
         kept = np.unique(np.linspace(0, time_s.size - 1, min(time_s.size, 4 * _POINTS)).round().astype(np.int64))
         minutes, ends = time_s[kept] / 60.0, 1.0 - stays[kept]
-        drawn += ax.step(minutes, 100 * ends, where="post", **line_look(number))
+        drawn += ax.step(minutes, 100 * ends, where="post", **_look(number))
         rows += [(name, *each) for each in zip(time_s[kept].tolist(), ends.tolist(), strict=True)]
     ax.set(xlabel="length (min)", ylabel="idle intervals (%)", xscale="log", ylim=(0, 102))
     ax.xaxis.set_major_formatter("{x:g}")
@@ -331,7 +329,7 @@ def plot_energy(runs: Sequence[FinishedRun], tuned: Sequence[Mapping[str, str]],
             points = [row[3:] for row in rows if row[0] in within and row[1] == group]
             x, y = np.array(points).reshape(-1, 2).T
             options = {"marker": _MARKERS[number % len(_MARKERS)], "s": 9, "linewidths": 0.6}
-            drawn.append(ax.scatter(x, y, facecolor="none", edgecolor=line_look(number)["color"], **options))
+            drawn.append(ax.scatter(x, y, facecolor="none", edgecolor=_look(number)["color"], **options))
         ax.set_xlabel("time to target (h)")
         if len(panels) > 1:
             ax.set_title(wrapped(panel.label, sheet.letters(0.75 / len(panels))), pad=2)

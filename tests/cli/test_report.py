@@ -73,14 +73,6 @@ def test_compare_chosen_figures(call):
     assert [line.split()[0] for line in done.out.splitlines()[3:]] == ["figure", "work", "rescales"]
 
 
-def test_compare_for_latex(call):
-    """A table of what differs and of the figures asked for."""
-    done = call("compare", "short", "long", "--latex", "--figure", "ledger.useful")
-    assert done.status == 0
-    assert "forward time (s) & 10.0 & 120.0 \\\\\n" in done.out
-    assert re.search(r"^useful \(ledger\) \(\\%\) & \$\d\d\.\d\d\$ & \$\d\d\.\d\d\$ \\\\$", done.out, re.MULTILINE)
-
-
 @pytest.mark.long
 def test_report(call, tmp_path):
     """A page that names the run; an existing one stays unless --force."""
@@ -157,16 +149,10 @@ def test_what_is_beside_a_figure_stays(call, tmp_path, beside):
     assert (tmp_path / "x.csv").read_text().startswith("run,seeds,part,share_percent,half_width\nshort,1,useful,")
 
 
-@pytest.mark.parametrize(
-    ("style", "width", "width_mm"),
-    [
-        *(("ieee", "column", 88.9), ("ieee", "page", 182.0), ("acm", "column", 84.5), ("acm", "page", 177.8)),
-        *(("nature", "column", 89.0), ("nature", "page", 183.0), ("plain", "60.3", 60.3)),
-    ],
-)
-def test_width_of_figures(call, tmp_path, style, width, width_mm):
-    """A figure is as wide as its publisher's column or page, or as asked, to a tenth of a millimetre."""
-    done = call("plot", "losses", "short", "-o", tmp_path / "x.pdf", "--style", style, "--width", width)
+@pytest.mark.parametrize(("width", "width_mm"), [("column", 90.0), ("page", 180.0), ("60.3", 60.3)])
+def test_width_of_figures(call, tmp_path, width, width_mm):
+    """A figure is as wide as a column or page, or as asked, to a tenth of a millimetre."""
+    done = call("plot", "losses", "short", "-o", tmp_path / "x.pdf", "--width", width)
     assert done.status == 0, done.err
     box = re.search(rb"/MediaBox \[ *0 0 ([0-9.]+) ", (tmp_path / "x.pdf").read_bytes())
     assert float(box[1]) * 25.4 / 72 == pytest.approx(width_mm, abs=0.1)
@@ -177,14 +163,15 @@ def test_width_of_figures(call, tmp_path, style, width, width_mm):
     [
         (("compare", "absent"), "absent: Expected a result directory, found nothing"),
         (("compare", "short", "--figure", "ocupancy"), "Did you mean 'occupancy'?"),
-        (("compare", "short", "--json", "--csv"), "one of --json, --csv and --latex"),
+        (("compare", "short", "--json", "--csv"), "one of --json and --csv"),
         (("report", ".", "-o", "x.html"), "with a summary.json, found none"),
         (("report", "short", "-o", "absent/x.html"), "absent/x.html: No such directory: absent"),
         (("plot", "gantt", "short", "long", "-o", "x.png"), "Expected one run for a Gantt chart, got 2"),
         (("plot", "pool", "short", "-o", "x.gif"), "Expected a figure's name to end in"),
         (("plot", "energy", "short", "-o", "x.png"), "No tuned task"),
         (("plot", "pool", "short", "-o", "x.pdf", "--width", "20"), "column, page, or 50 to 500 millimetres, got '20'"),
-        (("plot", "pool", "short", "-o", "x.pdf", "--style", "lncs"), "'lncs'"),
+        (("plot", "pool", "short", "-o", "x.pdf", "--style", "ggplt"), "Did you mean 'ggplot'?"),
+        (("compare", "short", "--latex"), "--latex was removed: use --csv"),
         (("plot", "setting", "short", "-o", "x.png"), "short: The run has no efficiency"),
         (("plot", "setting", "short", "--against", "forward_time", "-o", "x.png"), "Did you mean 'forward_time_s'?"),
         (("plot", "setting", "short", "--figure", "end_reason", "-o", "x.png"), "Expected a figure of the runs"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.report.drawing import STYLES, WIDTHS_MM, Sheet, printed
+from bftrainer.report.drawing import WIDTHS_MM, Sheet, printed
 from bftrainer.report.print_figures import (
     plot_allocation,
     plot_energy,
@@ -56,9 +56,9 @@ def seeds(run):
     return [changed(run, f"s{seed}", {"seed": seed}, occupancy=0.5 + seed / 10) for seed in (1, 2, 3)]
 
 
-def drawn(draw, style="plain", width_mm=90.0):
-    """A figure as it is drawn in a style, laid out."""
-    sheet = Sheet(STYLES[style], width_mm)
+def drawn(draw, width_mm=90.0):
+    """A figure as it is drawn, laid out."""
+    sheet = Sheet(width_mm)
     with sheet.ready():
         found = draw(sheet)
         found.figure.draw_without_rendering()
@@ -98,14 +98,31 @@ def test_fonts_are_truetype(run, tuned, places, kind):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_sizes_of_letters(run, tuned, places, kind, style):
-    """All letters have the sizes that the style says; of Nature between 5 and 7 points, of others at least 7."""
-    figure = drawn(kinds(run, tuned, places)[kind], style).figure
+def test_sizes_of_letters(run, tuned, places, kind):
+    """All letters are between 7 and 9 points."""
+    figure = drawn(kinds(run, tuned, places)[kind]).figure
     sizes = {text.get_size() for text in figure.findobj(mpl.text.Text) if text.get_text() and text.get_visible()}
-    least, most = (5, 7) if style == "nature" else (7, 9)
-    assert least <= min(sizes) <= max(sizes) <= most
+    assert 7 <= min(sizes) <= max(sizes) <= 9
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("style", ["grayscale", "ggplot", "seaborn-v0_8-paper"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_styles_of_matplotlib(run, tuned, places, kind, style):
+    """Each kind is drawn in them, from the same data, and the user's own settings stay."""
+    before = dict(mpl.rcParams)
+    draw = kinds(run, tuned, places)[kind]
+    plain, styled = (printed(draw, Sheet(90.0, name), "svg") for name in ("", style))
+    assert plain[:2] == styled[:2]
+    assert plain[2] != styled[2]
+    assert dict(mpl.rcParams) == before
+
+
+def test_unknown_styles_are_refused():
+    """With the closest one."""
+    with pytest.raises(SettingsError, match=r"Expected a style of matplotlib, got 'ggplt'\. Did you mean 'ggplot'\?"):
+        Sheet(90.0, "ggplt")
 
 
 @pytest.mark.long
@@ -113,7 +130,7 @@ def test_sizes_of_letters(run, tuned, places, kind, style):
 @pytest.mark.parametrize("kind", KINDS)
 def test_legends_cover_nothing(run, tuned, places, kind, width_mm):
     """A legend is above all axes, beside no note and within the figure, whatever the names and the width."""
-    figure = drawn(kinds(run, tuned, places)[kind], "ieee", width_mm).figure
+    figure = drawn(kinds(run, tuned, places)[kind], width_mm).figure
     (box,) = (legend.get_window_extent() for legend in figure.legends)
     assert all(box.y0 >= ax.get_window_extent().y1 for ax in figure.axes)
     assert not any(box.overlaps(text.get_window_extent()) for text in figure.texts)
@@ -212,13 +229,6 @@ def test_losses_are_the_ledger(run):
     assert sum(bar.get_width() for bar in bars) == pytest.approx(100.0)
     noise = changed(run, ledger={"useful": 1.0, "rescaling": -1.7e-16})
     assert [bar.get_width() for bar in drawn(lambda sheet: plot_losses([noise], sheet)).figure.axes[0].patches] == [100]
-
-
-def test_patterns_are_left_out_where_they_are_unwanted(run):
-    """Losses are hatched, but for Nature, which wants areas to be solid."""
-    for style, hatched in (("ieee", True), ("nature", False)):
-        bars = drawn(lambda sheet: plot_losses([run], sheet), style).figure.axes[0].patches
-        assert any(bar.get_hatch() for bar in bars) == hatched
 
 
 def test_runs_without_a_ledger_say_so(run):

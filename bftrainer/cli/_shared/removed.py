@@ -10,7 +10,9 @@ COMMANDS: dict[str, str] = {
 }
 """What replaces a command, by its words after `bftrainer`."""
 
-OPTIONS: dict[tuple[str, str], str] = {}
+OPTIONS: dict[tuple[str, str], str] = {
+    ("compare", "--latex"): "use --csv, and DataFrame.to_latex of pandas.",
+}
 """What replaces an option, by the words of its command and its name."""
 
 

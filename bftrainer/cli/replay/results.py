@@ -47,16 +47,14 @@ def _tell_unsealed(runs: Sequence[Path]) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="All figures as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="All figures as CSV, a row for each run and figure.")
-@click.option("--latex", "as_latex", is_flag=True, help="A table for LaTeX: headline figures, or those of --metric.")
-def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_csv: bool, as_latex: bool) -> None:
+def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and all figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
     from bftrainer.report.comparison import compare_runs, with_short_names
-    from bftrainer.report.side_by_side import latex_table
     from bftrainer.runs.finished import read_summary, run_names
 
-    if as_json + as_csv + as_latex > 1:
-        raise click.UsageError("Give one of --json, --csv and --latex.")
+    if as_json and as_csv:
+        raise click.UsageError("Give one of --json and --csv.")
     refuse_unused({"chosen": as_json and "--json has all figures"})
     summaries = [read_summary(path) for path in runs]
     shown = summaries if as_json or as_csv else with_short_names(summaries)
@@ -70,8 +68,6 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     elif as_csv:
         _write_csv(found, chosen or tuple(found.figures))
-    elif as_latex:
-        click.echo(latex_table(found.names, shown, chosen))
     else:
         _print_comparison(found, chosen)
     _tell_unsealed(runs)
@@ -127,15 +123,14 @@ def _cells(found: RunComparison, key: str) -> list[str]:
     return cells
 
 
-def _width(text: str) -> str | float:
-    """A width as named, or in millimetres."""
-    from bftrainer.report.drawing import WIDTHS_MM
+def _width_mm(text: str) -> float:
+    """A width in millimetres, named or as a number."""
+    from bftrainer.report.drawing import COLUMN_MM, PAGE_MM, WIDTHS_MM
 
-    if text in ("column", "page"):
-        return text
-    if not WIDTHS_MM[0] <= float(text) <= WIDTHS_MM[1]:
+    width_mm = {"column": COLUMN_MM, "page": PAGE_MM}.get(text) or float(text)
+    if not WIDTHS_MM[0] <= width_mm <= WIDTHS_MM[1]:
         raise ValueError
-    return float(text)
+    return width_mm
 
 
 KINDS = {
@@ -155,7 +150,7 @@ _PLOT = f"""Draw a figure of finished runs for print, with its data (.csv) and a
 
 Runs that differ in their seeds alone are drawn as one, with the mean's 95 % confidence interval.
 """
-_WIDTH = Parsed("column|page|MM", _width, "column, page, or 50 to 500 millimetres")
+_WIDTH = Parsed("column|page|MM", _width_mm, "column, page, or 50 to 500 millimetres")
 
 
 def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -183,9 +178,8 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     metavar="NAME",
     help="For kinds setting and paired, as --list names it.  [default: efficiency; of paired work_done]",
 )
-@click.option("--style", type=click.Choice(["plain", "ieee", "acm", "nature"]), default="plain", show_default=True,
-              help="Whose widths and sizes of letters.")  # fmt: skip
-@click.option("--width", type=_WIDTH, default="page", show_default=True, help="Of the figure.")
+@click.option("--style", metavar="NAME", default="", help="A style of matplotlib, over ours: ggplot, grayscale, ...")
+@click.option("--width", type=_WIDTH, default="page", show_default=True, help="90, 180 or so many millimetres.")
 @click.option("--force", is_flag=True, help="Replace an existing figure, and what is beside it.")
 @click.option(
     "--list",
@@ -202,13 +196,13 @@ def plot(
     against: str,
     figure: str | None,
     style: str,
-    width: Any,
+    width: float,
     force: bool,
 ) -> None:
     """Draw a figure of finished runs for print; its help is `_PLOT`."""
     from bftrainer.cli._shared.usage import refuse_figure
     from bftrainer.files.writing import refuse_existing, replacing_together
-    from bftrainer.report.drawing import STYLES, Sheet, check_drawable, printed
+    from bftrainer.report.drawing import Sheet, check_drawable, printed
     from bftrainer.runs.finished import read_summary
 
     other = kind not in ("setting", "paired") and "of the kinds setting and paired alone"
@@ -223,9 +217,8 @@ def plot(
     refuse_inputs(*written)
     for path in written:
         refuse_existing(path, force=force)
-    of = STYLES[style]
-    sheet = Sheet(of, {"column": of.column_mm, "page": of.page_mm}.get(width, width))
-    contents = printed(_drawing(kind, runs, against, figure), sheet, check_drawable(output.name))
+    form, sheet = check_drawable(output.name), Sheet(width, style)
+    contents = printed(_drawing(kind, runs, against, figure), sheet, form)
     with replacing_together(*written) as streams:
         for stream, content in zip(streams, contents, strict=True):
             stream.write(content)
