@@ -226,10 +226,6 @@ class Pseudonyms:
         """The pseudonym of a name: the kind's first letter and twelve hexadecimal digits."""
         return f"{kind[0]}{hmac.digest(self.key, f'{kind} {name}'.encode(), 'sha256').hex()[:_DIGITS]}"
 
-    def number(self, kind: str, name: str) -> str:
-        """The pseudonym as a decimal number of up to twelve digits."""
-        return str(int(self.of(kind, name)[1:], 16) % 10**_DIGITS)
-
     def of_all(self, kind: str, names: Iterable[str]) -> dict[str, str]:
         """Pseudonyms of all names.
 

@@ -23,8 +23,6 @@ UNSET = np.iinfo(np.int64).min
 """Stands for a time that the log leaves open."""
 BAD = UNSET + 1
 """Stands for a text that is not a time, or a time out of range."""
-EPOCH_SIZED_S = 500_000_000
-"""Times from this on count from 1970, not from the log's start: no log is sixteen years long."""
 
 _EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
 _LATEST_S = OPEN_END_NS // NS_PER_S

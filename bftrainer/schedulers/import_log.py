@@ -79,7 +79,7 @@ def import_log(
     Parameters
     ----------
     format_name : str
-        One of `importer_names()`, or `auto`.
+        One of `importer_names()`, a registered plug-in, `module:callable`, or `auto`.
     paths : sequence of Path
         Files and directories of files, in order.
     settings : ImportSettings, optional
@@ -284,8 +284,8 @@ def _nothing(reading: Reading) -> LogError:
 
 
 def _judged(importer: Importer, reading: Reading, jobs: BusyRecords | Demand) -> Coverage | None:
-    """Judge the coverage of a log's jobs; None if there are none, or the log has all that ever were."""
-    if not len(jobs) or importer.is_whole or importer.is_availability or reading.is_exact:
+    """Judge the coverage of a log's jobs; None if there are none, or the log tells all."""
+    if not len(jobs) or importer.is_availability or reading.is_exact:
         return None
     return judged(jobs.start_ns, jobs.end_ns, jobs.sizes(), jobs.submit_ns, tells_changes=importer.tells_changes)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from bftrainer.errors import LogError, SettingsError, legible, suggestion
 from bftrainer.files.log_files import Block, LogRow
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
+from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.busy_book import BusyBook
 from bftrainer.schedulers.busy_records import OFFERABLE, BusyKind
 from bftrainer.schedulers.clock import Clock
@@ -290,8 +292,6 @@ class Importer(Protocol):
     ----------
     name : str
         Name of the format, as users give it.
-    is_whole : bool
-        Whether such logs have all jobs that ever were, as those of simulations.
     tells_changes : bool
         Whether such logs tell of starts and ends alone, not of jobs that ran all the time.
     is_availability : bool
@@ -299,7 +299,6 @@ class Importer(Protocol):
     """
 
     name: ClassVar[str]
-    is_whole: ClassVar[bool] = False
     tells_changes: ClassVar[bool] = False
     is_availability: ClassVar[bool] = False
 
@@ -318,26 +317,36 @@ class Importer(Protocol):
         """
 
 
-# In the order in which they are tried on a log: Cobalt's lines would also pass as PBS's.
+# In the order in which they are tried on a log.
 _HOMES = {
     "watch": ("watch_journal", "WatchImporter"),
     "alcf": ("tables", "AlcfImporter"),
     "slurm": ("slurm", "SlurmImporter"),
     "swf": ("swf", "SwfImporter"),
-    "cobalt": ("accounting", "CobaltImporter"),
     "pbs": ("accounting", "PbsImporter"),
-    "sge": ("sge", "SgeImporter"),
     "lsf": ("accounting", "LsfImporter"),
     "flux": ("flux", "FluxImporter"),
     "spot": ("presence", "SpotImporter"),
     "counts": ("presence", "CountsImporter"),
-    "batsim": ("batsim", "BatsimImporter"),
     "table": ("tables", "TableImporter"),
+}
+
+# What logs that have no importer begin with, and what to do with them. Cobalt's lines would pass as PBS's.
+_COBALT = "Cobalt's accounting log is no table: import it with a plug-in (docs/extending.md, An importer)"
+_ADVICE = {
+    r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);": _COBALT,
+    r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=": _COBALT,
+    r"\A(?:#.*\n|\s)*(?:[^:\n]*:){5}\d+:(?:[^:\n]*:){2}\d+:\d+:\d+:(?:[^:\n]*:){24}": (
+        "Accounting of Grid Engine: make a table of it by one line of awk (docs/import.md), for `import table`"
+    ),
+    r"\A(?=.*\bstarting_time\b)(?=.*\bfinish_time\b).*\ballocated_(?:resources|processors)\b": (
+        "Jobs of Batsim: use `import table --map start=starting_time,end=finish_time,nodes=allocated_resources`"
+    ),
 }
 
 
 def importer_names() -> tuple[str, ...]:
-    """Names of all formats, sorted."""
+    """Names of all formats of this package, sorted."""
     return tuple(sorted(_HOMES))
 
 
@@ -350,20 +359,26 @@ def get_importer(name: str) -> Importer:
         If there is no format of that name.
     """
     if name not in _HOMES:
-        raise SettingsError(f"Unknown log format {name!r}.{suggestion(name, _HOMES)}")
+        return cast(Importer, IMPORTERS.get(name, others=_HOMES)())
     module, attribute = _HOMES[name]
     importer: Importer = getattr(import_module(f"bftrainer.schedulers.formats.{module}"), attribute)()
     return importer
 
 
 def recognised(lines: Sequence[str], path: str) -> Importer:
-    """The importer of a log that begins with these lines.
+    """The importer of a log that begins with these lines; those of other packages are asked first.
 
     Raises
     ------
     LogError
         If no format is recognised.
     """
+    for name in IMPORTERS.names():
+        if (importer := get_importer(name)).recognises(lines):
+            return importer
+    text = "\n".join(lines)
+    if advice := next((advice for form, advice in _ADVICE.items() if re.search(form, text)), None):
+        raise LogError(f"{path}: {advice}.")
     for name in _HOMES:
         importer = get_importer(name)
         if importer.recognises(lines):

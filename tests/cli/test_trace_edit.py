@@ -79,14 +79,6 @@ def test_round_trip_of_an_import(call, here):
     assert again.idle.tolist() == log.idle.tolist()
 
 
-def test_export_to_batsim_and_back(call, here):
-    """Jobs of Batsim are imported again to the same idle intervals."""
-    done = call("trace", "export", "evt.pkl", "--batsim", "-o", "jobs.csv")
-    assert (done.status, done.out) == (0, "jobs.csv: jobs of 4 nodes\n")
-    assert call("import", "auto", "jobs.csv", "-o", "back.parquet").status == 0
-    assert idle(here / "back.parquet") == idle(here / "evt.pkl")
-
-
 def test_anonymise(call, here):
     """Names become pseudonyms by a key that is made once."""
     done = call("trace", "anonymise", "evt.pkl", "--key-file", "key", "--shift", -20, "-o", "shared.parquet")
@@ -106,21 +98,6 @@ def test_anonymise_a_part(call, here):
     assert sorted(idle(here / "x.csv").values()) == [[(0, 30)], [(10, 40)]]
 
 
-def test_anonymise_sacct(call, here):
-    """Rows of sacct are shared as rows of sacct."""
-    (here / "sacct.txt").write_text("JobID|Start|End|NodeList|Comment\n1|100|200|secret1|x\n2|100\n")
-    done = call("trace", "anonymise", "sacct.txt", "--key-file", "key", "-o", "shared.txt")
-    assert (done.status, done.out) == (0, "shared.txt: 1 rows\n")
-    assert "Note: left out: Comment\nNote: 1 malformed rows left out\n" in done.err
-    assert "secret" not in (here / "shared.txt").read_text()
-    assert call("import", "slurm", "shared.txt", "--start", 50 + 10**8, "--end", 10**9, "-o", "x.csv").status == 2
-    (here / "sacct.csv").write_text((here / "sacct.txt").read_text())
-    assert call("trace", "anonymise", "sacct.csv", "--key-file", "key", "-o", "again.txt").status == 0
-    assert (here / "again.txt").read_text() == (here / "shared.txt").read_text()
-    refused = call("trace", "anonymise", "sacct.txt", "--key-file", "key", "--min-hole", 5, "-o", "y.txt")
-    assert refused.err.endswith("have no effect: --min-hole (of node logs alone: import the rows first).\n")
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -134,15 +111,12 @@ def test_anonymise_sacct(call, here):
         (("merge", "evt.pkl", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
         (("merge", "evt.pkl", "-o", "tasks.toml"), "tasks.toml: Expected a name ending in .parquet"),
         (("export", "evt.pkl", "-o", "evt.pkl"), "evt.pkl: Would overwrite NODE_LOG evt.pkl"),
-        (("export", "evt.pkl", "--batsim", "-o", "x.pkl"), "Expected a name ending in .csv"),
         (("anonymise", "evt.pkl", "--key-file", "evt.pkl", "-o", "x.csv"), "evt.pkl: Expected a key"),
         (("anonymise", "evt.pkl", "--key-file", "key", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
-        (("anonymise", "absent", "--key-file", "key", "-o", "x"), "absent: No such file."),
+        (("anonymise", "absent.csv", "--key-file", "key", "-o", "x.csv"), "absent.csv: No such file."),
         (("anonymise", "evt.pkl", "--key-file", "key", "--partition", "p", "-o", "x.csv"), "Unknown partition 'p'"),
-        (
-            ("anonymise", "evt.pkl", "--key-file", "key", "--columns", "a", "-o", "x.csv"),
-            "no effect: --columns (a node log names its columns)",
-        ),
+        (("anonymise", "evt.pkl", "--columns", "a", "-o", "x.csv"), "--columns was removed: import the rows of sacct"),
+        (("export", "evt.pkl", "--batsim", "-o", "x.csv"), "--batsim was removed: use a node log in CSV"),
         (("anonymise", "tasks.toml", "--key-file", "key", "-o", "x.csv"), "tasks.toml: Expected a node log"),
     ],
 )

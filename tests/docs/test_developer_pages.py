@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bftrainer._version import __version__
+from bftrainer.schedulers import IMPORTERS
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/architecture.md", "docs/extending.md", "docs/releasing.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -47,7 +48,7 @@ def leads_on(value: object, attributes: list[str]) -> bool:
 def test_names_are_there(page):
     """Dotted names of ours import; paths below folders of the repository exist."""
     names = {name for name in named(page) if re.fullmatch(r"(bftrainer|solvers)(\.(?!py$)\w+)+", name)}
-    groups = {point.group for point in distribution("bftrainer").entry_points}
+    groups = {IMPORTERS.group, *(point.group for point in distribution("bftrainer").entry_points)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # packages by former names
         assert sorted(name for name in names - groups if not found(name)) == []

@@ -49,7 +49,7 @@ LONG = (
     ),
     *("spot.md", "tasks.md", "tuned.md", "tutorial-administrators.md", "tutorial-research.md", "tutorial-training.md"),
     "tutorial-assess.md",
-    *("zeus-tutorial.md", "import-alcf.md", "import-batsim.md", "import-cobalt.md", "import-flux.md", "import-lsf.md"),
+    *("zeus-tutorial.md", "import-alcf.md", "import-flux.md", "import-lsf.md"),
     *("import-pbs.md", "import-spot.md", "import-watch.md"),
 )
 # Commands that need published files are left out where those are not found.

@@ -27,7 +27,6 @@ trace filter {world} --nodes a,b --min-hole 5 -o out.csv
 trace filter {world} --nodes nodes.csv -o out.parquet
 trace merge {world} evt2.csv -o out.csv
 trace export {log} -o out.csv
-trace export {log} --batsim -o out.csv
 trace anonymise {log} --key-file key -o out.csv
 trace generate --like busy.csv --days 0.05 --seed 1 -o out.csv
 trace stats busy.csv --json --figure out.svg
@@ -120,7 +119,6 @@ import slurm sacct-2026-09-01.txt --downtimes sacctmgr-events.txt --nodes seen -
 import slurm sacct-spring.txt sacct-autumn.txt --tz Europe/Berlin -o out.csv --start 2026-01-01 --window asked
 import pbs 20260901 --nodes seen -o out.csv --window asked --queue
 import auto sacct.txt --exclude-nodes n[1-2] -o out.csv {window}
-trace anonymise sacct.txt --key-file key -o out.txt
 """,
     "harvest": """
 harvest run live.toml --dry-run --for 0.1s --max-nodes 3 -o out

@@ -11,8 +11,6 @@ import pytest
 
 from bftrainer.errors import BftrainerError, NodeLogError
 from bftrainer.nodelogs import read_node_log
-from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
 
 HOUR = ["1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z"]
 META = {"schema": 1, "nodes": ["a", "b"], "window": HOUR, "provenance": {}}
@@ -115,7 +113,7 @@ def test_keys_of_metadata(tmp_path, key):
         (["a", "\ud800"], r"node names in Unicode, got '\\ud800' in one"),
     ],
 )
-@pytest.mark.parametrize("form", ["parquet", "csv", "batsim"])
+@pytest.mark.parametrize("form", ["parquet", "csv"])
 def test_names_in_metadata(tmp_path, nodes, said, form):
     """A name twice, or one that is none, wherever metadata tell the nodes."""
     meta = META | {"nodes": nodes}
@@ -124,10 +122,9 @@ def test_names_in_metadata(tmp_path, nodes, said, form):
     else:
         path = tmp_path / "idle.csv"
         (tmp_path / "idle.json").write_text(json.dumps(meta))
-        jobs = "jobID,starting_time,finish_time,allocated_resources\n1,0,9,0-1\n"
-        path.write_text("time,node,idle\n1970-01-01T00:00:00Z,a,1\n" if form == "csv" else jobs)
+        path.write_text("time,node,idle\n1970-01-01T00:00:00Z,a,1\n")
     with pytest.raises(BftrainerError, match=said):
-        import_log("batsim", [path], ImportSettings()) if form == "batsim" else read_node_log(path)
+        read_node_log(path)
 
 
 CSV = {

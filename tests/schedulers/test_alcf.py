@@ -36,7 +36,6 @@ def read(tmp_path, *rows, header=HEADER, **settings):
         ("4-6,9", "4.0", "4,5,6,9"),
         ("x1,x2", "", "x1,x2"),
         ("ANL-R00-M0-512", "512", "ANL-R00-M0"),
-        ("MIR-00000-33331-512", "256", "MIR-00000"),
     ],
 )
 def test_whole_locations(tmp_path, location, used, nodes):
@@ -118,20 +117,14 @@ def test_the_largest_machines(tmp_path):
     assert reading.book.node_count == 40_000
 
 
-@pytest.mark.parametrize(
-    ("location", "nodes"),
-    [
-        ("MIR-R10-R13-4096", ""),
-        ("MIR-00000-11331-128", "MIR-00000"),
-        ("CET-00000-33331-512", ""),
-        ("VST-R00-R01-2048", ""),
-    ],
-)
-def test_blocks_of_unknown_midplanes(tmp_path, location, nodes):
-    """Blocks whose midplanes cannot be told, or not alone, are counted, and never nodes of their own."""
-    reading, jobs = read(tmp_path, row(location, "4096"))
-    assert jobs == [(nodes, 0, 3600.25, BusyKind.UNKNOWN)]
-    assert reading.book.node_count == len(nodes.split())
+@pytest.mark.parametrize("location", ["MIR-04000-7BFF1-32768", "MIR-R10-R13-4096", "CET-00000-33331-512"])
+def test_blocks_of_unknown_midplanes(tmp_path, location):
+    """Blocks that do not tell their midplanes are counted, and never nodes of their own; alone they are refused."""
+    reading, jobs = read(tmp_path, row(location, "4096"), row())
+    assert jobs == [("", 0, 3600.25, BusyKind.UNKNOWN), ("1,2", 0, 3600.25, BusyKind.JOB)]
+    assert reading.book.records().names == ("1", "2")
+    with pytest.raises(LogError, match=r"blocks of a Blue Gene/Q, which do not name theirs: .*count="):
+        read(tmp_path, row(location, "4096"))
 
 
 def test_recognition():

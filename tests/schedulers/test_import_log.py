@@ -321,7 +321,9 @@ def test_registry():
     """Formats are known by name; a wrong name is answered with the nearest."""
     for name in importer_names():
         assert get_importer(name).name == name
-    with pytest.raises(SettingsError, match=r"Unknown log format 'slrum'\. Did you mean 'slurm'\?"):
+    with pytest.raises(
+        SettingsError, match=r"Expected a known log format or module:callable, got 'slrum'\. Did you mean 'slurm'\?"
+    ):
         get_importer("slrum")
     with pytest.raises(LogError, match=r"x: Expected a log of a format that is known \(.*\), got .* 'Dear diary'"):
         recognised(["", "Dear diary"], "x")

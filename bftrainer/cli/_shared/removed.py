@@ -7,11 +7,16 @@ import click
 COMMANDS: dict[str, str] = {
     "runs": "use 'sha256sum -c .bftrainer' or 'bftrainer audit' to check results; the next run there clears leftovers.",
     "solve": "use 'bftrainer replay --fallback dp' where a solver fails.",
+    "import batsim": "use `import table --map start=starting_time,end=finish_time,nodes=allocated_resources` instead.",
+    "import cobalt": "use a plug-in instead (docs/extending.md, An importer).",
+    "import sge": "use `import table` on what one line of awk makes of it instead (docs/import.md).",
 }
 """What replaces a command, by its words after `bftrainer`."""
 
 OPTIONS: dict[tuple[str, str], str] = {
     ("compare", "--latex"): "use --csv, and DataFrame.to_latex of pandas.",
+    ("trace anonymise", "--columns"): "import the rows of sacct first, and anonymise the node log instead.",
+    ("trace export", "--batsim"): "use a node log in CSV (`-o NAME.csv`) instead.",
 }
 """What replaces an option, by the words of its command and its name."""
 

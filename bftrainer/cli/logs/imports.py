@@ -254,13 +254,10 @@ _UNITS = ("unit", "gpus_per_node", "cores_per_node")
 # Format: what it is, and the options that it alone or with few others takes.
 FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
     "alcf": ("Job tables of Argonne (DIM_JOB_COMPOSITE).", ()),
-    "batsim": ("Jobs of Batsim and evalys, and what trace export makes of a node log.", ()),
-    "cobalt": ("Accounting logs of Cobalt.", ("reserved_busy",)),
     "counts": ("Traces of how many nodes were there.", ()),
     "flux": ("Resource eventlogs and jobs of Flux.", ()),
     "lsf": ("LSF's lsb.acct.", ()),
     "pbs": ("Accounting logs of PBS Pro, OpenPBS and TORQUE.", ("suspended", "reserved_busy", *_UNITS)),
-    "sge": ("Accounting files of Grid Engine (SGE, UGE).", ()),
     "slurm": (
         "Slurm: rows of sacct -P, or its JSON.",
         ("cluster", "columns", "suspended", "reservations", *_UNITS),
@@ -276,8 +273,8 @@ COUNTING = ("counts", "swf")
 
 
 def own_options(name: str) -> tuple[str, ...]:
-    """Names of the settings that a format takes beside those that all take."""
-    return FORMATS[name][1]
+    """Names of the settings that a format takes beside those that all take; a plug-in may take any."""
+    return FORMATS[name][1] if name in FORMATS else tuple(_OWN)
 
 
 def all_options(own: tuple[str, ...]) -> list[click.Parameter]:
@@ -294,24 +291,24 @@ def all_options(own: tuple[str, ...]) -> list[click.Parameter]:
 
 _AUTO = "auto"
 _AUTO_HELP = "Tell the format by the first records, and say which it is."
+_PLUGIN_HELP = "Logs that a plug-in reads."
 
 
 class _Formats(HelpfulGroup):
     """Group with one command per format; options are made when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """`auto` and the formats."""
-        return [_AUTO, *sorted(FORMATS)]
+        """`auto`, the formats, and those of registered plug-ins."""
+        from bftrainer.schedulers import IMPORTERS
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of a format, made of the options that it takes."""
-        if cmd_name not in (_AUTO, *FORMATS):
+        return [_AUTO, *sorted({*FORMATS, *IMPORTERS.names()})]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a format, made of the options that it takes; `module:callable` names a plug-in too."""
+        if cmd_name not in self.list_commands(ctx) and ":" not in cmd_name:
             return None
-        if cmd_name == _AUTO:
-            own = tuple(dict.fromkeys(option for name in FORMATS for option in own_options(name)))
-            text = _AUTO_HELP
-        else:
-            own, text = own_options(cmd_name), FORMATS[cmd_name][0]
+        own = own_options(cmd_name)
+        text = _AUTO_HELP if cmd_name == _AUTO else FORMATS.get(cmd_name, (_PLUGIN_HELP,))[0]
         return with_limits(
             Sectioned(
                 cmd_name,
@@ -350,11 +347,10 @@ def _import(
     refuse_node_log(output, force=force)
     for path in beside:
         refuse_existing(path, force=force)
-    if name == _AUTO:
-        name = _recognised(files)
+    found = _recognised(files) if name == _AUTO else name
     settings = ImportSettings(**options)
     named = settings.nodes in (None, "seen") and "without an inventory the nodes are those that the log names"
-    refuse_unused({"unseen": named or (name in COUNTING and f"{name} names no nodes")})
+    refuse_unused({"unseen": named or (found in COUNTING and f"{found} names no nodes")})
     command = shlex.join(["bftrainer", *sys.argv[1:]])
     done = import_files(name, files, settings, command)
     write_node_log(output, done.log)
@@ -375,7 +371,7 @@ def _recognised(files: tuple[Path, ...]) -> str:
 
     first = log_paths(files)[0]
     name = recognised(head(first), str(first)).name
-    tell(f"Format: {name} ({FORMATS[name][0].removesuffix('.')})")
+    tell(f"Format: {name} ({FORMATS.get(name, (_PLUGIN_HELP,))[0].removesuffix('.')})")
     refuse_unused(dict.fromkeys(_others(name), f"not of the format {name}"))
     return name
 

@@ -14,7 +14,7 @@ import click
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import chosen_output, refuse_inputs, refuse_unused
-from bftrainer.cli.logs.imports import EXCLUDE, HOLES, NAMES, PARTITION
+from bftrainer.cli.logs.imports import EXCLUDE, HOLES, PARTITION
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "anonymise": (__name__, "anonymise", "Replace names by pseudonyms, so that a log can be shared."),
     "cut": (__name__, "cut", "Cut a shorter window out of a node log."),
-    "export": (__name__, "export", "Write a node log in another form, or as Batsim's jobs."),
+    "export": (__name__, "export", "Write a node log in another form."),
     "filter": (__name__, "filter_", "Keep some nodes, and idle intervals of some length."),
     "generate": (f"{__name__}_models", "generate", "Generate a trace by a model, fitted to another or not."),
     "merge": (__name__, "merge", "Make one node log of several."),
@@ -155,51 +155,22 @@ def _write(output: Path, log: NodeLog) -> None:
 )
 @click.option("--shift", "shift_s", type=int, default=0, metavar="SECONDS", help="Add this to all times.")
 @_narrows
-@click.option("--columns", type=NAMES, metavar="NAMES", help="Names of sacct's columns, if there is no header.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-def anonymise(
-    log: Path,
-    output: Path,
-    key_file: Path,
-    shift_s: int,
-    columns: tuple[str, ...] | None,
-    force: bool,
-    **narrowing: Any,
-) -> None:
-    """Replace all names in LOG, a node log or rows of sacct, by pseudonyms, so that it can be shared.
+def anonymise(log: Path, output: Path, key_file: Path, shift_s: int, force: bool, **narrowing: Any) -> None:
+    """Replace all names in LOG, a node log, by pseudonyms, so that it can be shared.
 
-    Node logs lose metadata about the site, and nodes and idle spans that are left out. Rows of sacct lose unknown
-    columns.
+    It loses metadata about the site, and nodes and idle spans that are left out.
     """
-    from bftrainer.files.writing import refuse_existing
     from bftrainer.model import NS_PER_S
     from bftrainer.nodelogs.edit import anonymous_log
     from bftrainer.nodelogs.node_log_files import node_log_files, read_node_log, refuse_node_log, write_node_log
 
-    if _is_node_log(log):
-        refuse_inputs(*node_log_files(output))
-        refuse_node_log(output, force=force)
-        refuse_unused({"columns": "a node log names its columns"})
-        whole = narrowed(read_node_log(log), **narrowing)
-        with _pseudonyms(key_file) as names:
-            write_node_log(output, anonymous_log(whole, names, shift_s * NS_PER_S))
-        click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
-        return
-    refuse_inputs(output)
-    refuse_existing(output, force=force)
-    refuse_unused(dict.fromkeys(narrowing, "of node logs alone: import the rows first"))
+    refuse_inputs(*node_log_files(output))
+    refuse_node_log(output, force=force)
+    whole = narrowed(read_node_log(log), **narrowing)
     with _pseudonyms(key_file) as names:
-        _anonymise_rows(log, output, names, shift_s, columns)
-
-
-def _is_node_log(path: Path) -> bool:
-    """Whether a file is a node log by its name; a table with bars is none, whatever its name."""
-    from bftrainer.files.log_files import head, log_paths
-    from bftrainer.files.opening import Form, suffix_form
-
-    log_paths([path])
-    form = suffix_form(path)
-    return form is not None and not (form is Form.CSV and "|" in head(path)[0])
+        write_node_log(output, anonymous_log(whole, names, shift_s * NS_PER_S))
+    click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
 
 
 @contextmanager
@@ -218,40 +189,17 @@ def _pseudonyms(key_file: Path) -> Iterator[Pseudonyms]:
         tell(f"Note: {key_file}: a new key; keep it to yourself, and for the next log.")
 
 
-def _anonymise_rows(
-    source: Path, output: Path, names: Pseudonyms, shift_s: int, columns: tuple[str, ...] | None
-) -> None:
-    from bftrainer.schedulers.anonymise_sacct import anonymise_sacct
-
-    done = anonymise_sacct(source, output, names, shift_s, columns)
-    if done.columns:
-        tell(f"Note: left out: {', '.join(done.columns)}")
-    if done.dropped:
-        tell(f"Note: {done.dropped:,} malformed rows left out")
-    click.echo(f"{output}: {done.rows:,} rows")
-
-
-@click.command(epilog="Example: bftrainer trace export idle.csv --batsim -o jobs.csv")
+@click.command(epilog="Example: bftrainer trace export idle.csv -o idle.parquet")
 @click.argument("node_log", type=FILE)
 @click.option("-o", "--output", type=FILE, required=True, help="File to write: .pkl (legacy), .parquet, .csv, .csv.gz.")
-@click.option("--batsim", is_flag=True, help="Write busy intervals as jobs of Batsim and evalys (.csv).")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-def export(node_log: Path, output: Path, batsim: bool, force: bool) -> None:
-    """Write NODE_LOG in the form that the output's name ends in, or as jobs of Batsim."""
-    from bftrainer.files.opening import Form, suffix_form
-    from bftrainer.nodelogs.node_log_files import node_log_files, read_node_log, refuse_node_log, write_node_log
-    from bftrainer.schedulers.formats.batsim import write_batsim_jobs
+def export(node_log: Path, output: Path, force: bool) -> None:
+    """Write NODE_LOG in the form that the output's name ends in."""
+    from bftrainer.nodelogs.node_log_files import write_node_log
 
-    refuse_inputs(*node_log_files(output))
-    refuse_node_log(output, force=force)
-    if batsim and suffix_form(output) is not Form.CSV:
-        raise click.UsageError(f"Expected a name ending in .csv or .csv.gz for jobs of Batsim, got {output.name}.")
-    log = read_node_log(node_log, warn=lambda text: tell(f"Note: {text}"))
-    if batsim:
-        write_batsim_jobs(output, log)
-    else:
-        write_node_log(output, log)
-    click.echo(f"{output}: {'jobs' if batsim else 'node log'} of {len(log.nodes):,} nodes")
+    log = _read(node_log, output, force)
+    write_node_log(output, log)
+    click.echo(f"{output}: node log of {len(log.nodes):,} nodes")
 
 
 @click.command(epilog="Example: bftrainer convert idle.csv converted.parquet")

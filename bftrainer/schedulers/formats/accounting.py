@@ -1,4 +1,4 @@
-"""Import accounting logs of batch systems: PBS Pro, OpenPBS, TORQUE, Cobalt, and LSF's `lsb.acct`."""
+"""Import accounting logs of batch systems: PBS Pro, OpenPBS, TORQUE, and LSF's `lsb.acct`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import ClassVar
 
-from bftrainer.errors import HostlistError, LogError
+from bftrainer.errors import LogError
 from bftrainer.files.log_files import Block, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import numbers
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
+from bftrainer.nodelogs.node_spans import OPEN_END_NS
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import natural_number
-from bftrainer.schedulers.formats.locations import is_whole_block, located
 from bftrainer.schedulers.formats.pbs_records import (
     LINE,
     NO_RUN,
@@ -32,7 +31,6 @@ from bftrainer.schedulers.formats.pbs_records import (
     entries,
     interrupt_run,
     occupy,
-    run_kind,
     start_run,
 )
 from bftrainer.schedulers.reading import Importer, Reading
@@ -73,7 +71,7 @@ class PbsImporter(Importer):
         runs = Runs(reading, lambda fields: _node_list(fields, reading))
         for entry in entries(in_order_of_time(paths), reading):
             _apply(entry, runs)
-        runs.end_all(run_kind)
+        runs.end_all()
 
 
 def _apply(entry: Entry, runs: Runs) -> None:
@@ -191,94 +189,6 @@ def _vnodes(text: str) -> list[str]:
     """
     names = (_VNODE.sub("", part.strip("()").partition(":")[0]) for part in text.split("+"))
     return [name for name in names if name]
-
-
-_DOWN = "down "
-_OWN_TYPES = frozenset({"NU", "ND", "TS", "TE", "QA", "HA", "HR", "YA"})
-
-
-class CobaltImporter(Importer):
-    """Runs as in PBS; nodes that go down (`ND`) and come up (`NU`).
-
-    References
-    ----------
-    Cobalt, https://github.com/ido/cobalt: `src/lib/accounting.py` lists the types of records and their fields.
-    """
-
-    name: ClassVar[str] = "cobalt"
-    tells_changes: ClassVar[bool] = True
-
-    def recognises(self, lines: Sequence[str]) -> bool:
-        """Lines as of PBS, some of a type that only Cobalt has, or with a host list without slots."""
-        found = [match for match in map(LINE.fullmatch, lines) if match is not None]
-        if any(match[5] in _OWN_TYPES for match in found):
-            return True
-        texts = [match[7] or "" for match in found if match[5] in ("S", "E")]
-        hosts = [word for text in texts for word in text.split() if word.startswith("exec_host=")]
-        return bool(hosts) and not any("/" in host for host in hosts)
-
-    def read(self, paths: Sequence[Path], reading: Reading) -> None:
-        """Read the files in the order of their first lines."""
-        runs = Runs(reading, lambda fields: _located_nodes(fields, reading))
-        switched: set[str] = set()
-        for entry in entries(in_order_of_time(paths), reading):
-            try:
-                _apply_cobalt(entry, runs, switched)
-            except HostlistError as fault:
-                reading.refuse("unreadable node list", entry.block, entry.at, str(fault))
-        runs.end_all(lambda name: BusyKind.DOWN if name.startswith(_DOWN) else run_kind(name))
-
-
-def _apply_cobalt(entry: Entry, runs: Runs, switched: set[str]) -> None:
-    """Let a line begin or end a run, or a node's downtime."""
-    if entry.type == "E":
-        end_run(entry, runs)
-    elif entry.type == "S":
-        start_run(entry, runs)
-    elif entry.type in ("R", "C"):
-        interrupt_run(entry, runs)
-    elif entry.type in ("ND", "NU"):
-        _switch(entry, runs, switched)
-    elif entry.type in ("B", "F", "K", "k") and runs.reading.settings.reserved_busy:
-        occupy(entry, runs, RESERVATION, "B")
-    else:
-        # Aborting (A) announces an end, as deleting does; tasks (TS, TE) run on their job's nodes.
-        _note(entry, runs)
-
-
-def _switch(entry: Entry, runs: Runs, switched: set[str]) -> None:
-    """ND: nodes go down. NU: they are up again; those that the log names for the first time were down until then."""
-    fields, book = entry.fields(), runs.reading.book
-    at = runs.moment_ns(entry.moment)
-    if at is None:
-        runs.reading.tally.drop(UNDATED)
-        return
-    # The id of a line that breaks off in it may be half a name.
-    nodes = () if entry.is_cut_off and not entry.text else located(_location(fields) or entry.id)
-    if not nodes:
-        runs.drop(entry, "no nodes")
-    for node in nodes:
-        name = f"{_DOWN}{node}"
-        down = book.nodes(node, lambda text: (text,)), BusyKind.DOWN
-        if entry.type == "ND":
-            if name not in runs.open:
-                runs.begin(name, OpenRun(at, down))
-        elif not runs.close(name, at, BusyKind.DOWN) and node not in switched:
-            runs.write(name, OPEN_START_NS, at, down, -1, BusyKind.DOWN)
-        switched.add(node)
-
-
-def _location(fields: dict[str, str]) -> str:
-    return next((fields[key] for key in ("exec_host", "location", "nodes") if fields.get(key)), "")
-
-
-def _located_nodes(fields: dict[str, str], reading: Reading) -> NodeList | None:
-    """Nodes of a line."""
-    location = _location(fields)
-    node_set, is_whole = reading.book.nodes(location, located), is_whole_block(location)
-    if is_whole is None and not reading.book.size(node_set):
-        return None
-    return node_set, BusyKind.UNKNOWN if is_whole is False else BusyKind.JOB
 
 
 _FIELD = re.compile(r'"((?:[^"]|"")*)"|(\S+)')

@@ -35,7 +35,7 @@ class Entry:
     type : str
         One or two letters.
     id : str
-        Of a job, a reservation, or a node.
+        Of a job or a reservation.
     text : str
         Its fields.
     block : Block
@@ -299,11 +299,11 @@ class Runs:
             what = trust if kind is BusyKind.JOB else kind
             self.reading.book.add(start_ns, end_ns, node_set, key, what, partition, submit_ns, limit_s=limit_s)
 
-    def end_all(self, kinds: Callable[[str], BusyKind]) -> None:
+    def end_all(self) -> None:
         """Write down all that is still open, to the end of any window or its time limit, and count the jobs."""
-        jobs = sum(kinds(name) is BusyKind.JOB and not run.is_paused for name, run in self.open.items())
+        jobs = sum(run_kind(name) is BusyKind.JOB and not run.is_paused for name, run in self.open.items())
         for name in tuple(self.open):
-            self.close(name, self.open[name].due_ns, kinds(name))
+            self.close(name, self.open[name].due_ns, run_kind(name))
         if self._first_ns < self._last_ns:
             self.reading.window_ns = (self._first_ns, self._last_ns)
         self.reading.tally.open_ended += jobs

@@ -36,14 +36,14 @@ class Layout:
     ----------
     columns : mapping of str to int
         Those that the importer uses.
-    names : tuple of str
-        All columns of a row.
+    count : int
+        Number of columns.
     trailing_bar : bool
         Whether rows end in a bar, as `sacct -p` writes them.
     """
 
     columns: Mapping[str, int]
-    names: tuple[str, ...]
+    count: int
     trailing_bar: bool
 
     @classmethod
@@ -60,16 +60,7 @@ class Layout:
         missing = next((name for name in NEEDED if name not in columns), None)
         if missing is not None:
             raise LogError(f"{place}: Expected a column {missing}, got none.{suggestion(missing, names)}")
-        return cls(columns, tuple(names), trailing_bar)
-
-    @property
-    def count(self) -> int:
-        """Number of columns."""
-        return len(self.names)
-
-    def split(self, line: str) -> list[str]:
-        """Fields of a row; bars in its last column, mostly a job's name, separate nothing."""
-        return (line.removesuffix("|") if self.trailing_bar else line).split("|", self.count - 1)
+        return cls(columns, len(names), trailing_bar)
 
 
 def layout_of(block: Block, names: Sequence[str] | None) -> Layout:

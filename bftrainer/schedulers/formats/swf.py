@@ -17,7 +17,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
 from bftrainer.schedulers.busy_records import BusyKind, column
-from bftrainer.schedulers.clock import EPOCH_SIZED_S, Clock
+from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import Demand, over_capacity_share
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import node_number
@@ -25,6 +25,8 @@ from bftrainer.schedulers.selected_nodes import node_number
 _FIELDS = 18
 _HEADER = re.compile(r"\s*;\s*(\w+)\s*:(.*)", re.ASCII)
 _KEYS = frozenset({"MaxNodes", "MaxProcs", "UnixStartTime", "MaxJobs", "MaxRecords", "TimeZoneString"})
+_EPOCH_SIZED_S = 500_000_000
+"""Times from this on count from 1970, not from the log's start: no log is sixteen years long."""
 _PARTIAL = (2.0, 3.0, 4.0)
 _MOST_OVERCOMMIT = 0.01
 _MOST_PROCESSORS = 10**9
@@ -226,7 +228,7 @@ def _times(
     """The jobs whose times are known, their starts and ends in nanoseconds since the epoch."""
     submit, wait = jobs["submit"], jobs["wait"]
     base_s = _number(header, "UnixStartTime") or 0.0
-    if np.median(submit[chosen]) >= EPOCH_SIZED_S:
+    if np.median(submit[chosen]) >= _EPOCH_SIZED_S:
         base_s = 0.0
     elif base_s <= 0:
         base_s = reading.origin_ns() / NS_PER_S

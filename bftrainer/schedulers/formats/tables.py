@@ -133,7 +133,18 @@ class _Jobs:
     counted: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in range(6)))
 
     def settle(self) -> None:
-        """Hand over what all files together tell."""
+        """Hand over what all files together tell.
+
+        Raises
+        ------
+        LogError
+            If all jobs are on blocks that do not tell their nodes.
+        """
+        if len(self.reading.book) and not self.reading.book.node_count:
+            raise LogError(
+                "Expected nodes, got blocks of a Blue Gene/Q, which do not name theirs: "
+                "import the table with --map start=...,end=...,count=... and without a column of nodes."
+            )
         # Half a name counts as a name only if a complete list has it too.
         for book, name, start_ns, end_ns, key in self.half_names:
             if book.knows(name):

@@ -167,16 +167,6 @@ def pbs(folder: Path, history: History) -> Written:
     return Written((folder / "later", *written.paths), written.settings)
 
 
-def cobalt(folder: Path, history: History) -> Written:
-    """Starts, ends, and lines of nodes that go down and up."""
-    lines = _accounting(history, lambda job: f'"{",".join(job.nodes)}"')
-    for node, start, end in history.downtimes:
-        lines.append((start, f"{_iso(start, '%m/%d/%Y %H:%M:%S')};ND;{node};reason=broken"))
-        lines.append((end, f"{_iso(end, '%m/%d/%Y %H:%M:%S')};NU;{node};"))
-    (folder / "cobalt.log").write_text("".join(f"{line}\n" for _, line in sorted(lines)))
-    return Written((folder / "cobalt.log",), {"nodes": folded(NODES), "unseen": "idle", "zone": "UTC"})
-
-
 def lsf(folder: Path, history: History) -> Written:
     """Records of finished jobs."""
     lines = []
@@ -187,25 +177,6 @@ def lsf(folder: Path, history: History) -> Written:
             f'"" "h" "/" "" "" "" "f" 0 {len(job.nodes)} {hosts} 64 1.0 "a job" "x"\n'
         )
     return _named(folder, history, "lsb.acct", "".join(lines))
-
-
-def sge_line(number: int, job: Job, host: str, task: str = "NONE", scale: int = 1) -> str:
-    """A line of accounting, of a job or one of its tasks."""
-    pe, slots = ("mpi", 2 * len(job.nodes)) if len(job.nodes) > 1 else ("NONE", 1)
-    times = f"{scale * (DAY + job.start - 1)}:{scale * (DAY + job.start)}:{scale * (DAY + job.end)}"
-    usage = ":".join("0" * 20)
-    return (
-        f"q:{host}:g:u:job:{number}:sge:0:{times}:{usage}:NONE:d:{pe}:{slots}:0:1.0:0.0:0.0:-pe {pe}:0.0:{task}:0:0:0\n"
-    )
-
-
-def sge(folder: Path, history: History) -> Written:
-    """Milliseconds; parallel jobs have a line for each task on another host."""
-    lines = ["# Version: 8.6\n"]
-    for number, job in enumerate(history.jobs, start=1):
-        lines += [sge_line(number, job, host, f"{at}.{host}", 1000) for at, host in enumerate(job.nodes[1:], start=1)]
-        lines.append(sge_line(number, job, job.nodes[0], scale=1000))
-    return _named(folder, history, "accounting", "".join(lines))
 
 
 def alcf(folder: Path, history: History) -> Written:
@@ -288,17 +259,6 @@ def flux(folder: Path, history: History) -> Written:
     return Written((folder / "eventlog", folder / "jobs.json"), {"nodes": folded(NODES)})
 
 
-def batsim(folder: Path, history: History) -> Written:
-    """Jobs on numbered resources, from the window's start on: what began earlier, or ended, is left out or cut."""
-    rows = []
-    for number, job in enumerate(history.jobs):
-        start, end = max(job.start - START, 0), job.end - START
-        if start < end:
-            rows.append(f"{number},{start},{end}.0,{' '.join(str(NODES.index(node)) for node in job.nodes)}\n")
-    header = "job_id,starting_time,finish_time,allocated_resources\n"
-    return _named(folder, history, "jobs.csv", header + "".join(rows))
-
-
 def spot(folder: Path, history: History) -> Written:
     """Additions and removals of what is idle."""
     events = []
@@ -371,12 +331,9 @@ def counts_sampled(folder: Path, history: History) -> Written:
 
 NAMED = {
     "alcf": alcf,
-    "batsim": batsim,
-    "cobalt": cobalt,
     "flux": flux,
     "lsf": lsf,
     "pbs": pbs,
-    "sge": sge,
     "slurm": slurm,
     "slurm (sacct --json)": slurm_accounting,
     "slurm (squeue --json)": slurm_controller,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,10 +28,8 @@ from tests.schedulers.conformance.histories import (
     History,
     Job,
     Written,
-    sge_line,
 )
 
-MIDPLANES = dict(zip(NODES, ("MIR-00000", "MIR-00040", "MIR-00080", "MIR-000C0"), strict=True))
 RACKS = dict(zip(NODES, ("ANL-R00-M0", "ANL-R00-M1", "ANL-R01-M0", "ANL-R01-M1"), strict=True))
 _BLOCKS = (*((node,) for node in NODES), NODES[:2], NODES[2:], NODES)
 """Nodes that one job may have: they are blocks of a Blue Gene, too."""
@@ -60,8 +58,6 @@ class Form:
         Whether a record is the start or end of something, not all of it.
     which : callable
         The file to damage.
-    has_downtimes : bool
-        Whether the log itself tells of downtimes.
     extra : str
         What an unknown field looks like; empty if the form has no place for one.
     comment : str
@@ -79,7 +75,6 @@ class Form:
     owner: str = ""
     of: Literal["jobs", "downtimes", "changes", "nodes"] = "jobs"
     is_event: bool = False
-    has_downtimes: bool = False
     which: Callable[[Written], Path] = field(default=lambda written: written.paths[0])
     extra: str = ""
     comment: str = ""
@@ -95,7 +90,7 @@ class Form:
             free |= dict.fromkeys(nodes, start + rng.randrange(5, 22))
             jobs.append(Job(start, free[nodes[0]], nodes))
         down = ((node, free[node] + 5 + 3 * at, free[node] + 20 + 3 * at) for at, node in enumerate(NODES[1:3]))
-        return History(tuple(jobs), tuple(down) if self.has_downtimes or self.of != "jobs" else ())
+        return History(tuple(jobs), tuple(down) if self.of != "jobs" else ())
 
     def cells(self, history: History, number: int, record: str) -> np.ndarray:
         """Which cells of the machine a record tells of; shape (nodes, seconds)."""
@@ -215,19 +210,6 @@ def _flux_jobs(folder: Path, history: History) -> Written:
     return _beside(folder, "jobs.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
 
-def _sge_seconds(folder: Path, history: History) -> Written:
-    lines = ["# Version: 8.6\n"]
-    for number, job in enumerate(history.jobs, start=1):
-        lines += [sge_line(number, job, host, f"{at}.{host}") for at, host in enumerate(job.nodes[1:], start=1)]
-        lines.append(sge_line(number, job, job.nodes[0]))
-    return _beside(folder, "accounting", "".join(lines))
-
-
-def _mira(job: Job) -> str:
-    first, last = (MIDPLANES[job.nodes[at]][7] for at in (0, -1))
-    return f"MIR-000{first}0-333{int(last, 16) + 3:X}1-1-{512 * len(job.nodes)}"
-
-
 def _intrepid(job: Job) -> str:
     first, last = (RACKS[job.nodes[at]] for at in (0, -1))
     size = 512 * len(job.nodes)
@@ -236,24 +218,14 @@ def _intrepid(job: Job) -> str:
     return f"{first[:-3]}-{size}" if first[:-3] == last[:-3] else f"{first[:-3]}-{last[4:-3]}-{size}"
 
 
-def _blue_gene(names: Mapping[str, str], block: Callable[[Job], str], folder: Path, history: History) -> Written:
+def _blue_gene(folder: Path, history: History) -> Written:
     rows = [
         f'"{number}.x","{_iso(job.start, "%Y-%m-%d %H:%M:%S.000000")}","{_iso(job.end, "%Y-%m-%d %H:%M:%S.000000")}",'
-        f'"prod","{512 * len(job.nodes)}.0","{block(job)}"\n'
+        f'"prod","{512 * len(job.nodes)}.0","{_intrepid(job)}"\n'
         for number, job in enumerate(history.jobs)
     ]
     header = '"JOB_NAME","START_TIMESTAMP","END_TIMESTAMP","QUEUE_NAME","NODES_USED","LOCATION"\n'
-    return _beside(folder, "djc.csv", header + "".join(rows), nodes=",".join(names.values()))
-
-
-def _evalys(folder: Path, history: History) -> Written:
-    rows = [
-        f"{number},w,{DAY},{DAY + job.start},{DAY + job.end}.0,"
-        f"{' '.join(str(NODES.index(node)) for node in job.nodes)}\n"
-        for number, job in enumerate(history.jobs)
-    ]
-    header = "jobID,workload_name,submission_time,starting_time,finish_time,allocated_processors\n"
-    return _beside(folder, "evalys.csv", header + "".join(rows))
+    return _beside(folder, "djc.csv", header + "".join(rows), nodes=",".join(RACKS.values()))
 
 
 def _preset(name: str, columns: str, count: Callable[[Job], str], time: Callable[[int], str]) -> Writer:
@@ -308,7 +280,6 @@ _PBS = Form(
 )
 _SACCT = Form(NAMED["slurm"], head=1, fields=r"\|", extra="|", retimed=_to_epoch)
 _CSV = Form(NAMED["alcf"], head=1, extra=",", retimed=_other_iso)
-_SGE = Form(NAMED["sge"], head=1, fields=":", owner=r":job:(\d+):", extra=":zzz", comment="#")
 _SWF = Form(COUNTED["swf"], head=3, fields=" ", comment=";", retimed=(r"\b(\d+) ", lambda found: f"{found[1]}.0 "))
 _SLURM_JSON = Form(NAMED["slurm (sacct --json)"], "document", retimed=(r"start|end(_time)?|limit", _wrapped))
 _PARQUET = Form(NAMED["table (Parquet)"], "parquet")
@@ -317,11 +288,7 @@ _JSON = Form(NAMED["table (JSON lines)"], "objects", retimed=("began|finished", 
 
 FORMS: dict[str, Form] = {
     "alcf": _CSV,
-    "alcf (Blue Gene/P)": replace(_CSV, write=partial(_blue_gene, RACKS, _intrepid)),
-    "alcf (Blue Gene/Q)": replace(_CSV, write=partial(_blue_gene, MIDPLANES, _mira)),
-    "batsim": replace(_CSV, write=NAMED["batsim"], retimed=(r"(?<=,)(\d+)(?=,)", lambda found: f"{found[1]}.0")),
-    "batsim (evalys)": replace(_CSV, write=_evalys, retimed=_to_float),
-    "cobalt": replace(_PBS, write=NAMED["cobalt"], owner=r";(\d+|n\d)(?:\.s)?;", has_downtimes=True),
+    "alcf (Blue Gene/P)": replace(_CSV, write=_blue_gene),
     "counts": _SPARSE,
     "counts (date, time, count)": replace(
         _SPARSE, write=COUNTED["counts (date, time, count)"], head=0, extra="", refuses=("reversed",)
@@ -336,8 +303,6 @@ FORMS: dict[str, Form] = {
     "pbs": replace(_PBS, which=_first),
     "pbs (earlier file)": replace(_PBS, which=_last),
     "pbs (vnodes)": replace(_PBS, write=_vnodes),
-    "sge": _SGE,
-    "sge (seconds)": replace(_SGE, write=_sge_seconds, retimed=_to_ms),
     "slurm": _SACCT,
     "slurm (--columns)": replace(
         _SACCT, write=partial(_sacct, names=_FEW, headed=False, columns=tuple(_FEW.split("|"))), head=0, retimed=None

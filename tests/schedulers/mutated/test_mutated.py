@@ -46,7 +46,7 @@ def test_a_thousand(tmp_path):
     assert min(mutations.values()) >= 20
 
 
-@pytest.mark.parametrize("name", ["alcf", "batsim", "sge", "slurm", "swf"])
+@pytest.mark.parametrize("name", ["alcf", "slurm", "swf"])
 def test_silence_is_found(tmp_path, monkeypatch, name):
     """An importer that leaves malformed records out without counting them would not pass."""
     monkeypatch.setattr(Tally, "refuse", lambda *_: None)
@@ -56,7 +56,7 @@ def test_silence_is_found(tmp_path, monkeypatch, name):
     assert any("changed in silence" in text for text in wrong)
 
 
-@pytest.mark.parametrize("name", ["batsim", "flux (jobs)", "sge"])
+@pytest.mark.parametrize("name", ["flux (jobs)", "lsf"])
 def test_a_loss_of_others_is_found(tmp_path, monkeypatch, name):
     """Nor would one that loses another record than the one that is damaged."""
     world = World(name, "1", tmp_path)

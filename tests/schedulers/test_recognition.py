@@ -1,0 +1,60 @@
+"""Logs that are told apart by their first lines: those of plug-ins, and those that nothing here reads."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from bftrainer import plugins
+from bftrainer.errors import LogError
+from bftrainer.schedulers import IMPORTERS
+from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.reading import Importer, ImportSettings, recognised
+from tests.importing import idle_of
+
+NS = 10**9
+WINDOW = {"start": "1970-01-01T00:01:40", "end": "1970-01-01T00:03:20", "window": "asked"}  # 100 s to 200 s
+SGE = ":".join(["q", "h", "g", "u", "j", "1", "a", "0", "1", "2", "3", *"x" * 30])
+
+
+class Diary(Importer):
+    """Reads nothing."""
+
+    name = "diary"
+
+    def recognises(self, lines):
+        """Any that begins as diaries do, or as PBS's logs."""
+        return lines[0].startswith(("Dear", "09/"))
+
+    def read(self, paths, reading):  # noqa: ARG002
+        """One node was busy."""
+        reading.tally.records += 1
+        reading.book.add(120 * NS, 150 * NS, reading.book.node_set(["n1"]), 1)
+
+
+def test_importers_of_other_packages(tmp_path, monkeypatch):
+    """An importer is found by the name it is registered under, by `module:callable`, and by its logs, before others."""
+    point = EntryPoint("dear", f"{__name__}:Diary", IMPORTERS.group)
+    monkeypatch.setattr(plugins, "entries_of", lambda _: {"dear": (point,)})
+    (tmp_path / "a").write_text("09/01/2026 08:00:00;Q;1;\n")
+    for name in ("dear", f"{__name__}:Diary", "auto"):
+        done = import_log(name, [tmp_path / "a"], ImportSettings(**WINDOW))
+        assert done.quality.format == "diary"
+        assert idle_of(done.log, 0) == {"n1": [(100, 120), (150, 200)]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["09/01/2026 08:00:00;Q;7;", "09/01/2026 08:00:00;ND;n1;"], ".*Cobalt.* plug-in"),
+        (["09/01/2026 08:00:00;S;7;queue=q start=1 exec_host=1-2"], ".*Cobalt.* plug-in"),
+        (["# a comment", SGE], ".*Grid .* awk"),
+        (["job_id,finish_time,starting_time,allocated_resources"], ".*Batsim: use `import table"),
+    ],
+)
+def test_formats_without_an_importer(lines, message):
+    """What to do with a log of a format that is not read is said in a line; PBS's lines stay PBS's."""
+    with pytest.raises(LogError, match=f"^x: {message}"):
+        recognised(lines, "x")
+    assert recognised(["09/01/2026 08:00:00;S;7;exec_host=a/1", "09/01/2026 08:00:00;E;7;"], "x").name == "pbs"
