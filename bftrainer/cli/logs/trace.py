@@ -189,7 +189,7 @@ def _pseudonyms(key_file: Path) -> Iterator[Pseudonyms]:
         tell(f"Note: {key_file}: a new key; keep it to yourself, and for the next log.")
 
 
-@click.command(epilog="Example: bftrainer trace export idle.csv -o idle.parquet")
+@click.command(epilog="Example: bftrainer trace export idle.csv -o exported.parquet")
 @click.argument("node_log", type=FILE)
 @click.option("-o", "--output", type=FILE, required=True, help="File to write: .pkl (legacy), .parquet, .csv, .csv.gz.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
