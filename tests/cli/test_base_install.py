@@ -53,7 +53,6 @@ CALLS = (
     ("bso token revoke me --token-file tokens", None),
     ("bso serve --port 0", "server"),
     ("bso import sqlite:///zeus.db", "server"),
-    ("bso dashboard grafana.json", None),
     ("bso jobs", "client"),
     ("bso show job", "client"),
     ("bso delete job", "client"),

@@ -188,38 +188,12 @@ def test_help_names_the_commands(call):
     check_refusal(call("bso", "serv"))
 
 
-def test_a_dashboard_is_written(call, here):
-    """A file for Grafana, which is not replaced by mistake."""
-    done = call("bso", "dashboard", "grafana.json")
-    assert (done.status, done.err) == (0, "")
-    assert json.loads((here / "grafana.json").read_text())["title"] == "Batch-size server"
-    check_refusal(call("bso", "dashboard", "-o", "grafana.json"))
-    assert call("bso", "dashboard", "-o", "grafana.json", "--force").status == 0
-
-
-def test_a_note_is_put_on_a_job(bso):
-    """And removed by an empty one."""
-    done = bso("note", "t-2", "Ask Ann.")
-    assert (done.status, done.out) == (0, "Noted on t-2.\n")
-    assert bso("note", "t-2", "").out == "Removed the note on t-2.\n"
-    check_refusal(bso("note", "t-9", "Ask Ann."))
-
-
-def test_a_reset_asks_about_what_it_archives(bso, running, monkeypatch):
-    """Results that were voided, or archived before, are not among them; one is no plural."""
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    with httpx.Client(base_url=running, headers=headers) as client:
-        client.post("/jobs", json=SPEC | {"job_id": "t-6", "max_epochs": 1})
-        for _ in range(2):
-            run(client, "t-6", lambda size: 100.0 * size)
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    assert "archive its 2 results?" in bso("reset", "t-6").err
-    assert bso("void", "t-6", "2", "--reason", "why not").status == 0
-    assert "archive its 1 result?" in bso("reset", "t-6").err
-    assert_matches(r"target +at least 0.5 within 1 epoch\n", bso("show", "t-6").out)
-    assert bso("reset", "t-6", "--yes").status == 0
-    assert "archive its 0 results?" in bso("reset", "t-6").err
-    assert bso("delete", "t-6", "--yes").status == 0
+@pytest.mark.parametrize("name", ["change", "clone", "dashboard", "note", "reset"])
+def test_commands_that_are_gone(call, name):
+    """A line says what to do instead."""
+    refused = call("bso", name, "t-1")
+    check_refusal(refused)
+    assert_matches(rf"Error: 'bftrainer bso {name}' was removed: .* instead", refused.err)
 
 
 def test_certificates_that_are_none(call, here, monkeypatch):
@@ -244,62 +218,11 @@ def test_a_trial_is_voided(bso):
     assert refused.err == "Error: Could not find trial 99 of job t-1\n"
 
 
-def test_jobs_are_changed_cloned_and_reset(bso):
-    """Each says how many results are kept, and archived; what means nothing is refused before anything is asked."""
-    done = bso("clone", "t-1", "t-3", "--set", "gpu_model=A100", "--set", "max_power=50.0", "--time-ratio", "2")
-    assert (done.status, done.out) == (0, "Made t-3: 9 results kept; stage Pruning.\n")
-    done = bso("change", "t-3", "--add", "64", "--set", "beta_knob=null")
-    assert (done.status, done.out) == (0, "Changed t-3: 9 results kept; stage Pruning.\n")
-    assert bso("change", "t-3", "--add", "64").out == "Nothing was done: t-3 is so already.\n"
-    assert bso("clone", "t-1", "t-1a").out == "Made t-1a: 0 results kept; stage Pruning.\n"
-    assert bso("clone", "t-1", "t-1a").out == "Nothing was done: t-1a is so already.\n"
-    assert bso("delete", "t-1a", "--yes").status == 0
-    done = bso("reset", "t-3", "--yes")
-    assert (done.status, done.out) == (0, "Reset t-3: 0 results kept, 9 archived; stage Pruning.\n")
-    for words, message in (
-        (["change", "t-3"], "Expected a change: --set, --add or --remove."),
-        (["change", "t-3", "--set", "x"], "--set: Expected NAME=VALUE, got 'x'."),
-        (["change", "t-3", "--remove", "33"], "--remove: Expected a batch size of 't-3', got 33."),
-        (["clone", "t-3", "t-4", "--energy-ratio", "2"], "--energy-ratio: Expected --time-ratio beside it."),
-        (["reset", "t-33", "--yes"], "Unknown job 't-33'."),
-        (["clone", "t-3", ""], "Expected a name for the new job, got ''."),
-        (["change", "t-3", "--remove", "16"], "--remove: Expected another size than the default_batch_size, 16."),
-        (["clone", "t-3", "t-3"], "NEW: Expected another name than that of the job itself, 't-3'."),
-    ):
-        refused = bso(*words)
-        check_refusal(refused)
-        assert message in refused.err
-    assert bso("delete", "t-3", "--yes").status == 0
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("change t-1 --set max_power=-1", "--set max_power=-1: Input should be greater than 0."),
-        (
-            "change t-1 --set max_powr=3",
-            "--set max_powr=3: Expected a setting that can change, got 'max_powr'.",
-        ),
-        ("change t-1 --set job_id=t-5", "--set job_id=t-5: Expected a setting that can change, got 'job_id'."),
-        ("change t-1 --set add=5", "--set add=5: Expected a setting that can change, got 'add'."),
-        ("change t-1 --set self=5", "--set self=5: Expected a setting that can change, got 'self'."),
-        (
-            "clone t-1 t-5 --set new_job_id=x",
-            "--set new_job_id=x: Expected a setting that can change, got 'new_job_id'.",
-        ),
-        (
-            "clone t-1 t-5 --set time_ratio=2",
-            "--set time_ratio=2: Expected a setting that can change, got 'time_ratio'.",
-        ),
-        ("change t-1 --set batch_sizes=[8,9]", "--set: Expected default_batch_size among batch_sizes [8, 9], got 16."),
-        ("change t-1 --add 5000000000", "--add: Input should be less than or equal to 2147483647."),
-        ("clone t-1 t-4 --set beta_knob=0", "--set beta_knob=0: Input should be greater than 0."),
-        ("clone t-1 t-4 --time-ratio -1", "--time-ratio: Input should be greater than 0."),
-        ("clone t-1 t-2 --set max_epochs=7", "Expected a new name, got 't-2', a job with other settings."),
-        ("clone t-1 x" + 400 * "x", "NEW: String should have at most 400 characters."),
         ("void t-1 99999999999 --reason why", "TRIAL: Input should be less than or equal to 2147483647."),
         ("void t-1 1 --reason=", "--reason: String should have at least 1 character."),
-        ("note t-1 x" + 500 * "x", "TEXT: String should have at most 500 characters."),
         ("show t" + 400 * "x", "JOB: String should have at most 400 characters."),
     ],
 )

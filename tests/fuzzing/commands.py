@@ -146,12 +146,7 @@ bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1 --max-po
 bso jobs --server http://127.0.0.1:1 --token-file tokens
 bso show job --server http://127.0.0.1:1
 bso export job out.csv --server http://127.0.0.1:1
-bso dashboard out.json --force
 bso delete job --server http://127.0.0.1:1 --yes
-bso change job --set max_epochs=50 --add 64 --remove 8 --server http://127.0.0.1:1
-bso clone job other --set gpu_model=A100 --time-ratio 0.5 --energy-ratio 0.4 --server http://127.0.0.1:1
-bso note job text --server http://127.0.0.1:1
-bso reset job --yes --server http://127.0.0.1:1
 bso void job 1 --reason why --server http://127.0.0.1:1
 bso import sqlite+aiosqlite:///zeus.db --database sqlite+aiosqlite:///x.db | zeus.db
 master run job.toml --log-base logs --recurrences 1 --measure model --quiet

@@ -7,6 +7,11 @@ import click
 COMMANDS: dict[str, str] = {
     "runs": "use 'sha256sum -c .bftrainer' or 'bftrainer audit' to check results; the next run there clears leftovers.",
     "solve": "use 'bftrainer replay --fallback dp' where a solver fails.",
+    "bso change": "register the job under a new job_id instead.",
+    "bso clone": "register a job under a new job_id instead.",
+    "bso dashboard": "use the PromQL lines of docs/server.md (Watching) instead.",
+    "bso note": "keep notes with the script that registers the job instead.",
+    "bso reset": "use `bso delete` instead, and register the job again.",
     "import batsim": "use `import table --map start=starting_time,end=finish_time,nodes=allocated_resources` instead.",
     "import cobalt": "use a plug-in instead (docs/extending.md, An importer).",
     "import sge": "use `import table` on what one line of awk makes of it instead (docs/import.md).",

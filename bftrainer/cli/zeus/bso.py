@@ -31,20 +31,15 @@ if TYPE_CHECKING:
     from bftrainer.zeus.server import BatchSizeClient, JobSummary
 
 _COMMANDS = {
-    "change": ("bftrainer.cli.zeus.bso_edits", "change", "Change the settings of a job."),
-    "clone": ("bftrainer.cli.zeus.bso_edits", "clone", "Make a job like another one."),
-    "dashboard": ("bftrainer.cli.zeus.bso", "dashboard", "Write a Grafana dashboard of a server."),
     "delete": ("bftrainer.cli.zeus.bso", "delete", "Have a server forget a job."),
     "export": ("bftrainer.cli.zeus.bso", "export", "Write a job's trials to a file."),
     "import": ("bftrainer.cli.zeus.bso", "import_zeus", "Move the jobs of a Zeus database over."),
     "jobs": ("bftrainer.cli.zeus.bso", "jobs", "List a server's jobs."),
-    "note": ("bftrainer.cli.zeus.bso_edits", "note_job", "Put a note on a job."),
     "quickstart": ("bftrainer.cli.zeus.quickstart", "quickstart", "Train a sample job, and see a batch size chosen."),
-    "reset": ("bftrainer.cli.zeus.bso_edits", "reset", "Have a job begin again."),
     "serve": ("bftrainer.cli.zeus.bso", "serve", "Serve batch sizes to recurring training jobs."),
     "token": ("bftrainer.cli.zeus.bso_token", "token", "Say who may do what on a server."),
     "show": ("bftrainer.cli.zeus.bso", "show", "Show a job of a server."),
-    "void": ("bftrainer.cli.zeus.bso_edits", "void", "Have a trial count for nothing."),
+    "void": ("bftrainer.cli.zeus.bso", "void", "Have a trial count for nothing."),
 }
 
 
@@ -109,14 +104,12 @@ _REFUSED = (404, 409, 422)
 def _of_options(reason: str) -> str:
     """What a server says of a field of a request, said of the option or argument that it comes from."""
     ctx = click.get_current_context()
-    field, _, why = reason.partition(": ")
-    name, _, setting = field.partition(".")
+    name, _, why = reason.partition(": ")
     param = next((each for each in ctx.command.params if each.name == name), None)
     if param is None:
         return reason
     shown = max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
-    typed = next((f" {each}" for each in ctx.params.get("settings", ()) if each.startswith(f"{setting}=")), "")
-    return f"{shown}{typed if name == 'settings' else ''}: {why}{'' if why.endswith(('.', '?')) else '.'}"
+    return f"{shown}: {why}{'' if why.endswith(('.', '?')) else '.'}"
 
 
 def confirm(question: str) -> None:
@@ -255,21 +248,27 @@ def export(
     click.echo(f"Wrote {counted(number, 'trial')} to {output}.")
 
 
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso dashboard grafana.json")
-@click.argument("place", metavar="[OUTPUT]", type=FILE, required=False)
-@click.option("-o", "--output", type=FILE, help="OUTPUT, as other commands take it.")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
-def dashboard(place: Path | None, output: Path | None, force: bool) -> None:
-    """Write a Grafana dashboard of what a server's /metrics tells Prometheus: a file to import there."""
-    from importlib.resources import files
+@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso void my-job 17 --reason 'broken meter'")
+@click.argument("job_id", metavar="JOB")
+@click.argument("trial_number", metavar="TRIAL", type=click.IntRange(min=1))
+@click.option("--reason", required=True, help="Why; the server's log keeps it.")
+@server_options
+def void(job_id: str, trial_number: int, reason: str, server: str | None, token_file: str | None) -> None:
+    """Have a trial of a job count for nothing: what is known of the job is learned anew from its other trials."""
+    from bftrainer.files.opening import one_line
+    from bftrainer.zeus.server.messages import few
 
-    from bftrainer.files.writing import refuse_existing, replacing
-
-    output = chosen_output(place, output)
-    refuse_existing(output, force=force)
-    with replacing(output) as stream:
-        stream.write(files("bftrainer.zeus.server").joinpath("grafana.json").read_bytes())
-    click.echo(f"Wrote {output}: import it in Grafana, and choose your Prometheus.")
+    with asking(server, token_file) as client:
+        find_job(client, job_id)
+        job = client.void_trial(job_id, trial_number, reason)
+    if not job.changed:
+        click.echo(f"Nothing was done: trial {trial_number} of {one_line(job_id)} is voided already.")
+        return
+    click.echo(f"Voided trial {trial_number} of {one_line(job_id)}, which is in stage {job.stage} now.")
+    if job.stopped:
+        click.echo(
+            f"Perhaps stopped by its cost alone, still taken to have missed the target: trial {few(job.stopped)}."
+        )
 
 
 @click.command("import", context_settings=SETTINGS, epilog="Example: bftrainer bso import sqlite+aiosqlite:///zeus.db")

@@ -33,7 +33,6 @@ from bftrainer.errors import (
     UnusableValueError,
 )
 from bftrainer.parallel import end_with_parent
-from bftrainer.zeus.server.books.job_editor import JobEditor
 from bftrainer.zeus.server.guard import OPEN, Guard, Metrics
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import pages
@@ -128,7 +127,6 @@ async def _running(app: FastAPI, settings: ServerSettings, *, migrate: bool) -> 
         timeout_s = settings.trial_timeout_s or None
         optimizer = ZeusBatchSizeOptimizer(store, published=settings.published, trial_timeout_s=timeout_s)
         app.state.optimizer = optimizer
-        app.state.editor = JobEditor(store, published=settings.published)
         sweeping = asyncio.create_task(_sweep(optimizer))
         try:
             yield

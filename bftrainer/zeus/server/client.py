@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import uuid4
 
@@ -16,7 +16,7 @@ from bftrainer.extras import require_extra
 from bftrainer.zeus.lease import LEASE_S, Lease
 from bftrainer.zeus.server.local_server import SOCKET_SCHEME, find_address, find_token
 from bftrainer.zeus.server.messages import JobSpec, LenientJobSpec, ReportResponse, TrainingResult, TrialId
-from bftrainer.zeus.server.state_messages import JobEdited, JobSummary, JobVoided, TrialRow
+from bftrainer.zeus.server.state_messages import JobSummary, JobVoided, TrialRow
 
 if TYPE_CHECKING:
     import httpx
@@ -38,7 +38,7 @@ def _answer(kind: type[T]) -> TypeAdapter[T]:
 
 _SPEC, _TRIAL = _answer(JobSpec), _answer(TrialId)
 _VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
-_EDITED, _VOIDED = TypeAdapter(JobEdited), TypeAdapter(JobVoided)
+_VOIDED = TypeAdapter(JobVoided)
 _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 _TRIAL_FIELDS = set(TrialId.model_fields)
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
@@ -164,48 +164,6 @@ class BatchSizeClient:
         """Have a trial count for nothing; return the job as it is without it, and which trials its cost has stopped."""
         void = {"job_id": job_id, "trial_number": number, "reason": reason}
         return self._read(_VOIDED, self._send("POST", "/trials/void", json=void))
-
-    def change_job(
-        self, job_id: str, *, add: Iterable[int] = (), remove: Iterable[int] = (), **settings: Any
-    ) -> JobEdited:
-        """Change a job's settings, and add or remove batch sizes; what is known and still true is kept."""
-        sizes = {"add_batch_sizes": [*add], "remove_batch_sizes": [*remove]}
-        return self._read(_EDITED, self._send("PATCH", "/jobs", json={"job_id": job_id, "settings": settings} | sizes))
-
-    def clone_job(
-        self,
-        job_id: str,
-        new_job_id: str,
-        *,
-        time_ratio: float | None = None,
-        energy_ratio: float | None = None,
-        **settings: Any,
-    ) -> JobEdited:
-        """Register a job made like another one, which may begin with what that one knows.
-
-        Parameters
-        ----------
-        job_id, new_job_id : str
-            The other job, and the name of the new one.
-        time_ratio, energy_ratio : float, optional
-            Time and energy of an epoch on the new job's GPUs, as multiples of those on the other's; without the first
-            the new job knows nothing, without the second it is taken as the time's times the ratio of the powers.
-        settings
-            What else differs.
-        """
-        ratios = {"time_ratio": time_ratio, "energy_ratio": energy_ratio}
-        if not new_job_id:
-            raise SettingsError("Expected a name for the new job, got ''.")
-        clone = {"job_id": job_id, "new_job_id": new_job_id, "settings": settings} | ratios
-        return self._read(_EDITED, self._send("POST", "/jobs/clone", json=clone))
-
-    def reset_job(self, job_id: str) -> JobEdited:
-        """Have a job begin again, knowing nothing."""
-        return self._read(_EDITED, self._send("POST", "/jobs/reset", json={"job_id": job_id}))
-
-    def note_job(self, job_id: str, note: str) -> bool:
-        """Put a note on a job, in place of the one before; an empty one removes it; False if the job had just this."""
-        return bool(self._send("POST", "/jobs/note", json={"job_id": job_id, "note": note}) != {"changed": False})
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""

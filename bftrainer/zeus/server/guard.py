@@ -116,7 +116,7 @@ _LOOK, _TRAIN, _OWN = Role.READER, Role.TRAINER, Role.OWNER
 _NEEDED: Mapping[tuple[str, str], Role] = {
     **{("GET", path): _LOOK for path in ("/", "/status", "/metrics", "/openapi.json")},
     ("GET", "/favicon.ico"): _LOOK,  # of which there is none, but browsers ask
-    **{("GET", f"/state/{what}"): _LOOK for what in ("jobs", "job", "trials", "reports", "events")},
+    **{("GET", f"/state/{what}"): _LOOK for what in ("jobs", "job", "trials", "reports")},
     ("GET", "/jobs/batch_size"): _TRAIN,
     ("POST", "/report"): _TRAIN,
     ("POST", "/trials/heartbeat"): _TRAIN,
@@ -124,8 +124,7 @@ _NEEDED: Mapping[tuple[str, str], Role] = {
     # Trainers make sure that a job is registered; to register one takes an owner.
     ("POST", "/jobs"): _TRAIN,
     # Of own jobs.
-    **{("POST", path): _OWN for path in ("/jobs/clone", "/jobs/note", "/jobs/reset", "/trials/void")},
-    ("PATCH", "/jobs"): _OWN,
+    ("POST", "/trials/void"): _OWN,
     ("DELETE", "/jobs"): _OWN,
 }
 

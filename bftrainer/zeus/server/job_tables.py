@@ -85,19 +85,8 @@ REPORT = sa.Table(
         ["job_id", "trial_number"], ["bso_trial.job_id", "bso_trial.trial_number"], ondelete="CASCADE"
     ),
 )
-# What was done to jobs, by whom: it outlives them.
-EVENT = sa.Table(
-    "bso_event",
-    METADATA,
-    sa.Column("job_id", NAME, primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("time", sa.Double, nullable=False),
-    sa.Column("actor", NAME),
-    sa.Column("kind", sa.String(16), nullable=False),
-    sa.Column("detail", TEXT, nullable=False),
-)
-
-# Revision of the tables above. If you change them, count it up and extend `_migrate` from the previous revision.
+# Revision of the tables above; databases of earlier versions have one of events besides, which nothing reads. If you
+# change them, count it up and extend `_migrate` from the previous revision.
 REVISION = "0002"
 VERSION = sa.Table(
     "bso_schema_version",
@@ -132,7 +121,6 @@ CHANGE_TRIAL = sa.update(TRIAL).where(_OF_JOB, _NUMBERED)
 _LAPSED = sa.or_(TRIAL.c.lease_s.is_(None), TRIAL.c.heard + TRIAL.c.lease_s < sa.bindparam("now"))
 ABANDONED = sa.update(TRIAL).where(_RUNNING, TRIAL.c.heard < sa.bindparam("silent_since"), _LAPSED)
 COUNTED_TRIALS = _TRIALS.where(TRIAL.c.excluded.is_(None)).order_by(TRIAL.c.trial_number)
-COUNTED = sa.select(sa.func.count(TRIAL.c.observation)).where(_OF_JOB, TRIAL.c.excluded.is_(None))
 DELETE_TRIALS = sa.delete(TRIAL).where(_OF_JOB)
 TRIALS_AFTER = _TRIALS.where(TRIAL.c.trial_number > sa.bindparam("after")).order_by(TRIAL.c.trial_number).limit(_LIMIT)
 EXPLORATIONS = _TRIALS.where(
@@ -147,28 +135,10 @@ COSTS_SINCE = (
 )
 
 _OF_TRIAL = REPORT.c.job_id == sa.bindparam("job"), REPORT.c.trial_number == sa.bindparam("number")
-LAST_EPOCHS = (
-    sa.select(REPORT.c.trial_number, sa.func.max(REPORT.c.epoch))
-    .where(REPORT.c.job_id == sa.bindparam("job"))
-    .group_by(REPORT.c.trial_number)
-)
 ADD_REPORT = sa.insert(REPORT)
 LAST_REPORT = sa.select(REPORT).where(*_OF_TRIAL).order_by(REPORT.c.epoch.desc()).limit(1)
 REPORTS_AFTER = (
     sa.select(REPORT).where(*_OF_TRIAL, REPORT.c.epoch > sa.bindparam("after")).order_by(REPORT.c.epoch).limit(_LIMIT)
-)
-
-_EVENTS_OF = EVENT.c.job_id == sa.bindparam("job")
-ADD_EVENT = sa.insert(EVENT)
-LAST_EVENT = sa.select(sa.func.coalesce(sa.func.max(EVENT.c.number), 0)).where(_EVENTS_OF)
-LATEST_EVENT = (
-    sa.select(EVENT)
-    .where(_EVENTS_OF, EVENT.c.kind.in_(sa.bindparam("kinds", expanding=True)))
-    .order_by(EVENT.c.number.desc())
-    .limit(1)
-)
-EVENTS_AFTER = (
-    sa.select(EVENT).where(_EVENTS_OF, EVENT.c.number > sa.bindparam("after")).order_by(EVENT.c.number).limit(_LIMIT)
 )
 
 # A row that is written and deleted again; no revision has its name.

@@ -13,7 +13,6 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    StringConstraints,
     ValidationError,
     field_validator,
     model_validator,
@@ -292,77 +291,6 @@ class TrialVoid(WireModel, _Strict):
     job_id: str = Field(max_length=NAME_LENGTH)
     trial_number: Counted
     reason: str = Field(min_length=1, max_length=1_000)
-
-
-class JobChange(WireModel, _Strict):
-    """A change of a job that lives on.
-
-    Parameters
-    ----------
-    settings : dict
-        New values of fields of the job.
-    add_batch_sizes, remove_batch_sizes : list of int
-        Batch sizes to add and to remove.
-    """
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "settings": {"max_epochs": 30}}]},
-    )
-
-    job_id: str = Field(max_length=NAME_LENGTH)
-    settings: dict[str, Any] = Field(default_factory=dict, max_length=100)
-    add_batch_sizes: list[Counted] = Field(default_factory=list, max_length=10_000)
-    remove_batch_sizes: list[Counted] = Field(default_factory=list, max_length=10_000)
-
-
-class JobClone(JobChange):
-    """A new job that is made like another one, with a change, and may begin with what that one knows.
-
-    Parameters
-    ----------
-    new_job_id : str
-        Name of the new job.
-    time_ratio : float or None
-        Time of an epoch on the new job's GPUs, as a multiple of that on the other's; None: begin with nothing.
-    energy_ratio : float or None
-        Likewise its energy; None: as the time, at the same share of the power limit.
-    """
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "job_id": "bert-finetuning",
-                    "new_job_id": "bert-finetuning-a100",
-                    "settings": {"gpu_model": "A100", "max_power": 1600.0},
-                    "time_ratio": 0.4,
-                }
-            ]
-        },
-    )
-
-    new_job_id: str = Field(max_length=NAME_LENGTH)
-    time_ratio: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
-    energy_ratio: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
-
-
-class JobReset(WireModel, _Strict):
-    """A job that shall begin again, knowing nothing."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"job_id": "bert-finetuning"}]})
-
-    job_id: str = Field(max_length=NAME_LENGTH)
-
-
-class JobNote(WireModel, _Strict):
-    """A note on a job, for whoever looks at it, in place of the one before; an empty one removes it."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "note": "Ask Ann before changing the target."}]},
-    )
-
-    job_id: str = Field(max_length=NAME_LENGTH)
-    note: Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)]
 
 
 class ReportResponse(WireModel):

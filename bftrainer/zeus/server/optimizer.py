@@ -21,8 +21,8 @@ from bftrainer.errors import (
     UnusableRequestError,
 )
 from bftrainer.zeus.server.access import ANYBODY, Actor, Role
-from bftrainer.zeus.server.books.job_editor import VOIDED
 from bftrainer.zeus.server.books.reports import is_repeated, is_storable, report_fault
+from bftrainer.zeus.server.books.voided_trials import VOIDED
 from bftrainer.zeus.server.messages import (
     LARGEST_COST_J,
     LARGEST_MEASURE,
@@ -149,16 +149,14 @@ class ZeusBatchSizeOptimizer:
             known = transaction.find_spec(job_id)
             if known is None:
                 seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
-                now = self.clock()
                 actor.check_role(Role.OWNER)
-                transaction.add_job(job_id, TunedJob.new(spec, seed), now, actor.name)
-                transaction.note(job_id, now, actor.name, "registered", spec=spec.model_dump(mode="json"))
+                transaction.add_job(job_id, TunedJob.new(spec, seed), self.clock(), actor.name)
                 return Registration(spec, True)
             if known.model_dump() != spec.model_dump():
                 message = "JobSpec doesn't match with existing jobSpec. Use a new job_id for different configuration"
                 if not self.published:
                     differ = [name for name, value in spec.model_dump().items() if getattr(known, name) != value]
-                    message += f", or change the job; these differ: {', '.join(differ)}"
+                    message += f"; these differ: {', '.join(differ)}"
                 raise JobMismatchError(message)
             return Registration(known, False)
 
@@ -337,11 +335,11 @@ class ZeusBatchSizeOptimizer:
     ) -> None:
         """Keep a report if it can be true; the published server believes everything.
 
-        Trials of before a change, which count no more, are not judged by what the job is now.
+        Trials that an earlier version archived, which count no more, are not judged by what the job is now.
         """
         before = transaction.last_report(job.job_id, result.trial_number)
         repeated = before is not None and is_repeated(result, before)
-        # What was true of a run that goes on may not be of one that ends, as under a target that was changed since.
+        # What was true of a run that goes on may not be of one that ends, as under a bound that has fallen since.
         since = None if repeated else before
         fault = report_fault(job.tuned.spec, result, since, ended=ended) if judged else None
         if fault is not None and not self.published:
@@ -363,13 +361,12 @@ class ZeusBatchSizeOptimizer:
         await self.service.change(work, trial.job_id)
 
     async def delete_job(self, job_id: str, actor: Actor = ANYBODY) -> None:
-        """Delete a job with all its trials; its history of events stays, and tells by whom."""
+        """Delete a job with all its trials."""
 
         def work(transaction: Transaction) -> None:
             """Delete the job, if it exists."""
             if not transaction.delete_job(job_id, actor):
                 raise UnknownJobError("No job was deleted.")
-            transaction.note(job_id, self.clock(), actor.name, "deleted")
 
         await self.service.change(work, job_id)
 

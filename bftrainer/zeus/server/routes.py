@@ -19,18 +19,14 @@ with requiring("The server needs", "server", "fastapi"):
 
 from bftrainer.errors import StoreUnavailableError, legible, suggestion
 from bftrainer.zeus.server.access import ANYBODY, Actor
-from bftrainer.zeus.server.books.job_editor import JobEditor
 from bftrainer.zeus.server.books.transaction import Transaction
+from bftrainer.zeus.server.books.voided_trials import void_trial
 from bftrainer.zeus.server.guard import CONTENT_TYPE
 from bftrainer.zeus.server.messages import (
     LARGEST,
     LONGEST_LEASE_S,
     NAME_LENGTH,
     OWN_SETTINGS,
-    JobChange,
-    JobClone,
-    JobNote,
-    JobReset,
     JobSpec,
     LenientJobSpec,
     LenientTrainingResult,
@@ -45,9 +41,6 @@ from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.state_messages import (
     EpochRow,
     Invalid,
-    JobEdited,
-    JobEvent,
-    JobNoted,
     JobSummary,
     JobVoided,
     TrialRow,
@@ -57,9 +50,9 @@ from bftrainer.zeus.server.store import JobStore
 __all__ = ["actor_of", "api", "edits", "operations", "state"]
 
 _TRIED_EVERY_S = 1.0
-_JOBS_A_PAGE, _TRIALS_A_PAGE, _EVENTS_A_PAGE = 100, 1_000, 100
+_JOBS_A_PAGE, _TRIALS_A_PAGE = 100, 1_000
 _SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
-_EVENTS, _EPOCHS = TypeAdapter(list[JobEvent]), TypeAdapter(list[EpochRow])
+_EPOCHS = TypeAdapter(list[EpochRow])
 _WHAT = {
     400: "Unknown job or trial, or a trial that is over; or no such body",
     401: "No token, or a wrong one",
@@ -105,11 +98,6 @@ def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _optimizer(request: Request) -> ZeusBatchSizeOptimizer:
     found: ZeusBatchSizeOptimizer = request.app.state.optimizer
-    return found
-
-
-def _editor(request: Request) -> JobEditor:
-    found: JobEditor = request.app.state.editor
     return found
 
 
@@ -192,7 +180,7 @@ def api(*, published: bool) -> APIRouter:
 
 
 def edits() -> APIRouter:
-    """Make the routes that change jobs which live on, and the one that says that a trial does."""
+    """Make the routes that say that a trial lives, and that it counts for nothing."""
     router = APIRouter(tags=["editing"], dependencies=[Depends(_refuse_unknown)])
 
     @router.post("/trials/heartbeat", response_model=None, responses={200: {"model": None}, **_responses(404)})
@@ -203,35 +191,12 @@ def edits() -> APIRouter:
         return Response(**_NULL)
 
     @router.post("/trials/void", response_model=JobVoided, responses=_responses(404))
-    async def void_trial(request: Request, void: TrialVoid) -> Response:
+    async def void(request: Request, void: TrialVoid) -> Response:
         """Have a trial count for nothing: what is known is learned anew from the others."""
-        return _json(await _editor(request).void_trial(void, actor_of(request, void)))
-
-    @router.patch("/jobs", response_model=JobEdited, responses=_responses(404))
-    async def change_job(request: Request, change: JobChange) -> Response:
-        """Change a job's settings: results that are still true are kept, the others archived."""
-        return _json(await _editor(request).change_job(change, actor_of(request, change)))
-
-    @router.post("/jobs/reset", response_model=JobEdited, responses=_responses(404))
-    async def reset_job(request: Request, job: JobReset) -> Response:
-        """Have a job begin again, as after none of its batch sizes converged: its results are archived."""
-        return _json(await _editor(request).reset_job(job.job_id, actor_of(request, job)))
-
-    @router.post("/jobs/note", response_model=JobNoted, responses=_responses(404))
-    async def note_job(request: Request, note: JobNote) -> Response:
-        """Put a note on a job, in place of the one before; the same one again is no event."""
-        return _json(await _editor(request).note_job(note, actor_of(request, note)))
-
-    @router.post(
-        "/jobs/clone",
-        status_code=201,
-        response_model=JobEdited,
-        responses={200: {"model": JobEdited}, **_responses(404, 409)},
-    )
-    async def clone_job(request: Request, clone: JobClone) -> Response:
-        """Register a job made like another one (201, or 200 if it is there), with what that one knows."""
-        edited, created = await _editor(request).clone_job(clone, actor_of(request, clone))
-        return _json(edited, 201 if created else 200)
+        optimizer, actor = _optimizer(request), actor_of(request, void)
+        request.state.about["reason"] = void.reason
+        service, published, clock = optimizer.service, optimizer.published, optimizer.clock
+        return _json(await void_trial(service, void, actor, published=published, clock=clock))
 
     return router
 
@@ -277,17 +242,6 @@ def state() -> APIRouter:
         """What a trial has used and reached, epoch by epoch."""
         work = partial(Transaction.reports, job_id=job_id, number=trial_number, after=after, limit=limit)
         return Response(_EPOCHS.dump_json(await _optimizer(request).service.look(work)), media_type="application/json")
-
-    @router.get("/state/events", response_model=list[JobEvent], responses=_responses())
-    async def events(
-        request: Request,
-        job_id: JobId,
-        after: Annotated[int, Query(description="Events beyond this number.", ge=0, le=LARGEST)] = 0,
-        limit: Annotated[int, Query(ge=1, le=_EVENTS_A_PAGE)] = _EVENTS_A_PAGE,
-    ) -> Response:
-        """What was done to jobs of a name, and by whom; deleted ones included."""
-        found = await _optimizer(request).service.look(lambda transaction: transaction.events(job_id, after, limit))
-        return Response(_EVENTS.dump_json(found), media_type="application/json")
 
     return router
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
-
-from pydantic import BeforeValidator
-
 from bftrainer.zeus.server.messages import LenientJobSpec, WireModel
 
 
@@ -48,9 +43,9 @@ class TrialRow(WireModel):
     lease_s : float or None
         Seconds of silence after which an exploration may be handed out again; None: the server's time-out.
     excluded : str or None
-        Why it counts for nothing, however it ended: Voided or Archived.
+        Why it counts for nothing, however it ended: Voided, or Archived by an earlier version.
     inherited : bool
-        Whether it was taken over from another job, with its costs translated.
+        Whether an earlier version took it over from another job, with its costs translated.
     started, ended : float or None
         Seconds since 1970.
     """
@@ -95,36 +90,6 @@ class EpochRow(WireModel):
     reported: float
 
 
-def _parsed(detail: object) -> object:
-    """Read what a row of the table has as text."""
-    return json.loads(detail) if isinstance(detail, str) else detail
-
-
-class JobEvent(WireModel):
-    """What was done to a job.
-
-    Parameters
-    ----------
-    job_id, number : str and int
-        Name of the job, and which event of that name it was, from 1; events outlive the job.
-    time : float
-        Seconds since 1970.
-    actor : str or None
-        Name of the user who did it; None if nobody was asked for a name.
-    kind : str
-        ``registered``, ``noted``, ``changed``, ``cloned``, ``reset``, ``voided``, ``deleted``.
-    detail : dict
-        What exactly.
-    """
-
-    job_id: str
-    number: int
-    time: float
-    actor: str | None
-    kind: str
-    detail: Annotated[dict[str, Any], BeforeValidator(_parsed)]
-
-
 class JobSummary(WireModel):
     """A job, and the state of its tuning.
 
@@ -136,8 +101,6 @@ class JobSummary(WireModel):
         Pruning, or MAB once the bandit plays.
     trials, observations : int
         Trials handed out, and those with a result: all that ever were, also those that count for nothing.
-    counted : int or None
-        Results that count; None in a list of jobs.
     min_cost, min_cost_batch_size : float or None, and int
         The cheapest run so far.
     exploring : int or None
@@ -159,7 +122,6 @@ class JobSummary(WireModel):
     exploring: int | None
     remaining: list[int]
     arms: list[Arm]
-    counted: int | None = None
 
 
 class JobVoided(JobSummary):
@@ -176,34 +138,6 @@ class JobVoided(JobSummary):
 
     changed: bool
     stopped: list[int]
-
-
-class JobNoted(WireModel):
-    """What a note has changed: nothing (false) if the job had just this one."""
-
-    changed: bool
-
-
-class JobEdited(WireModel):
-    """A job after a change.
-
-    Parameters
-    ----------
-    job : JobSummary
-        The job.
-    changed : bool
-        False: it was so already, and nothing was done.
-    kept, archived : int
-        Results that still count, and those that the change has archived: they are kept, and count for nothing.
-    stuck : str or None
-        Why no batch size will be explored or played, if so.
-    """
-
-    job: JobSummary
-    changed: bool
-    kept: int
-    archived: int
-    stuck: str | None = None
 
 
 class Fault(WireModel):

@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from itertools import pairwise
 
 import sqlalchemy as sa
 
 from bftrainer.zeus.policies.job import usage_fault
 from bftrainer.zeus.server.database import open_database
-from bftrainer.zeus.server.job_tables import EVENT, JOB, REPORT, TRIAL
+from bftrainer.zeus.server.job_tables import JOB, REPORT, TRIAL
 from bftrainer.zeus.server.messages import LenientJobSpec
 from bftrainer.zeus.server.tuned_job import TunedJob
 
 
 def tables(connection):
     """Rows of all tables by their names."""
-    return {table.name: connection.execute(sa.select(table)).all() for table in (JOB, TRIAL, REPORT, EVENT)}
+    return {table.name: connection.execute(sa.select(table)).all() for table in (JOB, TRIAL, REPORT)}
 
 
 async def audited(database, job_ids):
-    """Check jobs of a database, by default all; gives the rows of their trials and events."""
+    """Check jobs of a database, by default all; gives the rows of their trials."""
     rows = await database.read(tables)
     if job_ids is not None:
         rows = {name: [row for row in table if row.job_id in job_ids] for name, table in rows.items()}
-    events = Counter(event.job_id for event in rows["bso_event"])
-    for event in rows["bso_event"]:
-        assert 1 <= event.number <= events[event.job_id]
     for job in rows["bso_job"]:
         own = [trial for trial in rows["bso_trial"] if trial.job_id == job.job_id]
         check_job(job, own, [report for report in rows["bso_report"] if report.job_id == job.job_id])
     assert {trial.job_id for trial in rows["bso_trial"]} <= {job.job_id for job in rows["bso_job"]}
-    return rows["bso_trial"], rows["bso_event"]
+    return rows["bso_trial"]
 
 
 def check_job(job, trials, reports):
@@ -63,7 +59,7 @@ def check_job(job, trials, reports):
 
 
 def check_books(url, job_ids=None):
-    """Check jobs of the database at a URL, by default all; gives the rows of their trials and events."""
+    """Check jobs of the database at a URL, by default all; gives the rows of their trials."""
 
     async def story():
         database = open_database(url)

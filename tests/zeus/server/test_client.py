@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from contextlib import contextmanager
 
@@ -174,17 +173,6 @@ def test_a_job_needs_its_gpus(tmp_path):
         assert client.jobs() == []
 
 
-def test_a_script_registers_a_clone_of_another_name(tmp_path):
-    """Its own name is its prefix, unless it begins with that of the job it is like, or another one is said."""
-    with client_of(tmp_path) as client:
-        client.register_job(JobSpec(**SPEC))
-        clones = ("a100-t", "a100-t", {}), ("t-a100", "t", {}), ("a-t", "a", {"job_id_prefix": "a"})
-        for name, prefix, given in clones:
-            client.clone_job("t-1", name, **given)
-            client.register_job(JobSpec(**SPEC | {"job_id": name, "job_id_prefix": prefix}))
-        assert len(client.jobs()) == 4
-
-
 def test_a_block_whose_job_is_deleted(tmp_path):
     """Nothing is left to end: the block is left without an error."""
     with client_of(tmp_path) as client:
@@ -192,14 +180,6 @@ def test_a_block_whose_job_is_deleted(tmp_path):
         with client.trial("t-1"):
             client.delete_job("t-1")
         assert client.jobs() == []
-
-
-@pytest.mark.parametrize(("answer", "changed"), [(None, True), ({"changed": True}, True), ({"changed": False}, False)])
-def test_a_note_that_is_there_already(answer, changed):
-    """The client says whether the note is another one; servers that do not tell are taken to have put it."""
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, text=json.dumps(answer)))
-    with BatchSizeClient("http://s", transport=transport) as client:
-        assert client.note_job("t-1", "Ask Ann.") is changed
 
 
 def test_busy_servers_are_asked_again():

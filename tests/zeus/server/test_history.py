@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import NothingConvergedError
-from bftrainer.zeus.server.books.job_editor import JobEditor
+from bftrainer.zeus.server.books.voided_trials import void_trial
 from bftrainer.zeus.server.database import open_database
 from bftrainer.zeus.server.job_tables import make_ready
 from bftrainer.zeus.server.messages import JobSpec, TrainingResult, TrialVoid
@@ -184,12 +184,12 @@ def test_voiding_on_the_server(steps, options, data):
     async def live():
         database = open_database("sqlite+aiosqlite://")
         await make_ready(database, migrate=True)
-        optimizer, editor = ZeusBatchSizeOptimizer(JobStore(database)), JobEditor(JobStore(database))
+        optimizer = ZeusBatchSizeOptimizer(JobStore(database))
         await optimizer.register_job(spec)
         life, gone = Life(spec), set()
 
         async def void(number):
-            await editor.void_trial(TrialVoid(job_id="t-1", trial_number=number, reason="why not"))
+            await void_trial(optimizer.service, TrialVoid(job_id="t-1", trial_number=number, reason="why not"))
             gone.add(number)
             life.rows[number - 1].status = "Failed"
             life.job = without(life, spec, gone)
@@ -232,7 +232,7 @@ def test_what_is_looked_at_is_what_comes():
     async def live():
         database = open_database("sqlite+aiosqlite://")
         await make_ready(database, migrate=True)
-        optimizer, editor = ZeusBatchSizeOptimizer(JobStore(database)), JobEditor(JobStore(database))
+        optimizer = ZeusBatchSizeOptimizer(JobStore(database))
         await optimizer.register_job(spec)
 
         async def run(number):
@@ -246,7 +246,7 @@ def test_what_is_looked_at_is_what_comes():
         try:
             for number in range(12):
                 await run(number)
-            await editor.void_trial(TrialVoid(job_id="t-1", trial_number=1, reason="why not"))
+            await void_trial(optimizer.service, TrialVoid(job_id="t-1", trial_number=1, reason="why not"))
             await run(12)
             job = await looked()
             assert (job.stage, job.pruned.manager.done) == ("Pruning", True)

@@ -97,19 +97,6 @@ def test_the_same_report_again_is_answered_again(tmp_path):
         assert [row["epoch"] for row in rest] == [3]
 
 
-def test_what_was_true_may_no_longer_be(tmp_path):
-    """A run that had used nothing yet ends by no later report either that says so, whatever its report says by now."""
-    with serving(tmp_path) as client:
-        client.post("/jobs", json=SPEC)
-        client.get("/jobs/batch_size", params={"job_id": "t-1"})
-        nothing = TRIAL | {"time": 0, "energy": 0, "metric": 0.4, "current_epoch": 99}
-        assert client.post("/report", json=nothing).json()["stop_train"] is False
-        # A trial that runs still counts with fewer epochs.
-        assert client.patch("/jobs", json={"job_id": "t-1", "settings": {"max_epochs": 99}}).status_code == 200
-        assert client.post("/report", json=nothing).status_code == 422
-        assert client.get("/state/job", params={"job_id": "t-1"}).json()["observations"] == 0
-
-
 def test_the_published_server_believes_everything(tmp_path, caplog):
     """With `compat` zeus what cannot be true is answered as published; a warning says what is wrong."""
     with serving(tmp_path, compat="zeus") as client:

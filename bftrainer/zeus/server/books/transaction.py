@@ -21,7 +21,7 @@ from bftrainer.zeus.server import job_tables as tables
 from bftrainer.zeus.server.access import Actor
 from bftrainer.zeus.server.messages import LenientJobSpec, LenientTrainingResult
 from bftrainer.zeus.server.published.decision_log import LEVEL
-from bftrainer.zeus.server.state_messages import EpochRow, JobEvent, JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import EpochRow, JobSummary, TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
 with requiring("The server needs", "server", "sqlalchemy"):
@@ -99,23 +99,6 @@ class Transaction:
         spec = {"spec": tuned.spec.model_dump_json()}
         self._connection.execute(tables.ADD_JOB, values | spec | _values(tuned, trials, observations))
 
-    def note(self, job_id: str, now: float, actor: str | None, kind: str, **detail: Any) -> None:
-        """Add an event to the history of a job, which is locked, or was just inserted or deleted."""
-        number = self._connection.execute(tables.LAST_EVENT, {"job": job_id}).scalar_one() + 1
-        values = {"job_id": job_id, "number": number, "time": now, "actor": actor, "kind": kind}
-        self._connection.execute(tables.ADD_EVENT, values | {"detail": json.dumps(detail, allow_nan=False)})
-
-    def events(self, job_id: str, after: int, limit: int) -> list[JobEvent]:
-        """List what was done to jobs of a name, deleted ones included, starting after the number `after`."""
-        values = {"job": _name(job_id), "after": after, "limit": limit}
-        rows = self._connection.execute(tables.EVENTS_AFTER, values)
-        return [JobEvent.model_validate(row._mapping) for row in rows]
-
-    def latest_event(self, job_id: str, *kinds: str) -> JobEvent | None:
-        """Find the latest event of some kinds in the history of a name."""
-        row = self._connection.execute(tables.LATEST_EVENT, {"job": job_id, "kinds": kinds}).first()
-        return None if row is None else JobEvent.model_validate(row._mapping)
-
     def lock_job(self, job_id: str, *, learning: bool = False) -> StoredJob:
         """Read a job and lock it; other transactions that lock it wait.
 
@@ -136,10 +119,10 @@ class Transaction:
         return StoredJob(job_id, tuned, row.trials, row.observations, cached, row.owner)
 
     def save_job(self, job: StoredJob, *, anew: bool = False) -> None:
-        """Write the changes of a locked job; `anew`: its settings too, and nobody may go on with rewards in memory."""
+        """Write the changes of a locked job; `anew`: nobody may go on with rewards in memory."""
         values = {"job": job.job_id} | _values(job.tuned, job.trials, job.observations)
         if anew:
-            values |= {"incarnation": uuid4().hex, "spec": job.tuned.spec.model_dump_json()}
+            values |= {"incarnation": uuid4().hex}
         self._connection.execute(tables.SAVE_JOB, values)
 
     def counted_trials(self, job_id: str) -> Sequence[Row[Any]]:
@@ -191,17 +174,8 @@ class Transaction:
         self._connection.execute(tables.ADD_TRIAL, values | times | asked)
 
     def copy_trials(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Insert trials that come from another job, or another database; each has the same columns."""
+        """Insert trials that come from another database; each has the same columns."""
         self._change(tables.ADD_TRIAL, rows)
-
-    def change_costs(self, job_id: str, costs: Iterable[tuple[int, float]]) -> None:
-        """Write the costs of trials, each with its number."""
-        rows = ({"job": job_id, "number": number, "cost": cost} for number, cost in costs)
-        self._change(tables.CHANGE_TRIAL, rows)
-
-    def last_epochs(self, job_id: str) -> dict[int, int]:
-        """Find the last epoch that each trial of a job has reported, by number."""
-        return {row[0]: row[1] for row in self._many(tables.LAST_EPOCHS, {"job": job_id})}
 
     def end_trial(self, job_id: str, number: int, status: TrialStatus, now: float, **result: Any) -> bool:
         """End a trial if it is running; return whether it was."""
@@ -241,8 +215,7 @@ class Transaction:
 
     def job(self, job_id: str) -> JobSummary:
         """Summarise a job."""
-        counted = self._connection.execute(tables.COUNTED, {"job": _name(job_id)}).scalar_one()
-        return _summary(self._job(job_id)).model_copy(update={"counted": counted})
+        return _summary(self._job(job_id))
 
     def tuned(self, job_id: str) -> TunedJob:
         """Return the state of a job's tuning for display, with the rewards only if the next choice depends on them."""

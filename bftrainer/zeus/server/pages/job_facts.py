@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from bftrainer.zeus.server.messages import few
 from bftrainer.zeus.server.pages.page_queries import TrialTally
 from bftrainer.zeus.server.pages.savings import FEWEST, J_PER_KWH, Saved, Savings
 from bftrainer.zeus.server.pages.trial_charts import si
-from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
+from bftrainer.zeus.server.state_messages import JobSummary
 
 
 def moment(seconds: float | None) -> str:
@@ -80,19 +79,6 @@ def facts(job: JobSummary, tally: TrialTally) -> dict[str, str]:
         "Runs on": f"{spec.number_of_gpus} × {spec.gpu_model}, {si(spec.max_power)}W in all",
         "Registered": f"{moment(job.registered)} UTC",
     }
-
-
-def detail_text(event: JobEvent) -> str:
-    """What exactly was done: a note or a reason as it was written, what changed, and names and values of all else."""
-    texts = []
-    for name, value in event.detail.items():
-        if name in ("note", "reason"):
-            texts.append(value)
-        elif name == "settings":
-            texts += [f"{which} from {json.dumps(old)} to {json.dumps(new)}" for which, (old, new) in value.items()]
-        elif name != "spec" and value is not None:
-            texts.append(f"{name.replace('_', ' ')} {few(value) if isinstance(value, list) else value}")
-    return "; ".join(texts)
 
 
 class ComparedFact(NamedTuple):

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from bftrainer.report.intervals import Estimate, estimate
-from bftrainer.zeus.server.books.job_editor import VOIDED
 from bftrainer.zeus.server.books.transaction import Transaction
-from bftrainer.zeus.server.messages import LARGEST, LenientJobSpec
+from bftrainer.zeus.server.messages import LenientJobSpec
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import page_queries as queries
 from bftrainer.zeus.server.pages.job_facts import ComparedFact, facts, interval_text, saved_texts, sorted_facts
 from bftrainer.zeus.server.pages.next_choice import NextChoice, next_choice
 from bftrainer.zeus.server.pages.savings import Savings, SizeFigures, by_batch_size, savings
 from bftrainer.zeus.server.pages.trial_charts import Chart, Plotted, chart, series_of, si
-from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
+from bftrainer.zeus.server.state_messages import JobSummary
 
-TRIALS, RESULTS, RUNNING, EVENTS, EPOCHS = 100, 300, 20, 20, 1_000
+TRIALS, RESULTS, RUNNING, EPOCHS = 100, 300, 20, 1_000
 UNITS = {"cost": "J", "energy": "J", "time": "s", "metric": ""}
 
 
@@ -28,8 +27,8 @@ class JobView:
 
     Parameters
     ----------
-    job, tally, note : JobSummary, TrialTally and str
-        The job, what else there is of its trials, and the note on it.
+    job, tally : JobSummary and TrialTally
+        The job, and what else there is of its trials.
     choice : NextChoice
         The next batch size, and why.
     figures, metrics : dict of int to SizeFigures and to Estimate
@@ -40,13 +39,12 @@ class JobView:
         The same quantities twice; the latter of the latest `RESULTS` results.
     series : dict of int to int
         Colour and shape of each batch size.
-    trials, running, events : list
+    trials, running : list
         The latest, one more than are shown if there are others.
     """
 
     job: JobSummary
     tally: queries.TrialTally
-    note: str
     choice: NextChoice
     figures: dict[int, SizeFigures]
     metrics: dict[int, Estimate]
@@ -57,7 +55,6 @@ class JobView:
     series: dict[int, int]
     trials: list[Any]
     running: list[Any]
-    events: list[JobEvent]
 
 
 def job_view(
@@ -92,7 +89,6 @@ def job_view(
     return JobView(
         job,
         queries.tally(transaction, job_id),
-        queries.notes(transaction, [job_id]).get(job_id, ""),
         choice_of(transaction, optimizer, job),
         figures,
         metrics,
@@ -103,7 +99,6 @@ def job_view(
         series,
         queries.trials(transaction, job_id, before, TRIALS + 1),
         queries.running(transaction, job_id, RUNNING + 1),
-        queries.events(transaction, job_id, before=LARGEST, limit=EVENTS + 1),
     )
 
 
@@ -175,11 +170,10 @@ def _charts_by_result(latest: Sequence[Any], series: Mapping[int, int], spec: Le
 
 @dataclass(frozen=True, slots=True)
 class TrialView:
-    """What the page of a trial shows: the trial, its job, who voided it, its latest reports in order, and charts."""
+    """What the page of a trial shows: the trial, its job, its latest reports in order, and charts."""
 
     job: JobSummary
     trial: Any
-    voided: JobEvent | None
     reports: list[Any]
     charts: list[Chart]
 
@@ -207,8 +201,7 @@ def trial_view(transaction: Transaction, job_id: str, number: int) -> TrialView 
         if points:
             level = job.spec.target_metric if name == "metric" else None
             drawn.append(chart(name, unit, "epoch", points, level=level, joined=True))
-    voided = queries.voiding(transaction, job_id, number) if trial.excluded == VOIDED else None
-    return TrialView(job, trial, voided, reports[::-1], drawn)
+    return TrialView(job, trial, reports[::-1], drawn)
 
 
 def compared(
@@ -221,7 +214,6 @@ def compared(
     UnknownJobError
         If there is no job of one of the names.
     """
-    notes = queries.notes(transaction, job_ids)
     known = []
     for job_id in job_ids:
         job = transaction.job(job_id)
@@ -237,5 +229,5 @@ def compared(
             text = "–" if means is None else interval_text(means, UNITS[name])
             found[f"{name.capitalize()} of a run with the cheapest"] = text
         found |= {name.capitalize(): text for name, text in saved_texts(saved, price_kwh).items()}
-        known.append(found | {"Note": notes.get(job_id, "–")})
+        known.append(found)
     return sorted_facts(known)

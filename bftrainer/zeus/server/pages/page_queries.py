@@ -1,23 +1,19 @@
-"""What the status pages ask of the database: results, trials, events and jobs; each answer is of bounded length."""
+"""What the status pages ask of the database: results, trials and jobs; each answer is of bounded length."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from bftrainer.extras import requiring
 from bftrainer.zeus.server.books.transaction import Transaction
-from bftrainer.zeus.server.job_tables import EVENT, JOB, REPORT, TRIAL
-from bftrainer.zeus.server.messages import LARGEST
-from bftrainer.zeus.server.state_messages import JobEvent, JobSummary
+from bftrainer.zeus.server.job_tables import JOB, REPORT, TRIAL
+from bftrainer.zeus.server.state_messages import JobSummary
 from bftrainer.zeus.server.tuned_job import TrialStatus
 
 with requiring("The server needs", "server", "sqlalchemy"):
     import sqlalchemy as sa
-
-NOTED = "noted"
 
 _THE_JOB = TRIAL.c.job_id == sa.bindparam("job")
 _LIMIT: sa.BindParameter[int] = sa.bindparam("limit")
@@ -83,25 +79,6 @@ _MOMENTS = (
     .where(*_COUNTS)
     .group_by(*_MEANS.c)
     .order_by(_MEANS.c.batch_size)
-)
-
-_EVENTS = (
-    sa.select(EVENT)
-    .where(EVENT.c.job_id == sa.bindparam("job"), EVENT.c.number < sa.bindparam("before"))
-    .order_by(EVENT.c.number.desc())
-    .limit(_LIMIT)
-)
-# The details are kept as JSON, in which a quote within a text has a backslash before it.
-_VOIDED = _EVENTS.where(EVENT.c.kind == "voided", EVENT.c.detail.contains(sa.bindparam("trial")))
-# A note ends with the job that it was written on.
-_LATEST_NOTES = (
-    sa.select(EVENT.c.job_id, sa.func.max(EVENT.c.number).label("number"))
-    .where(EVENT.c.job_id.in_(sa.bindparam("jobs", expanding=True)), EVENT.c.kind.in_((NOTED, "deleted")))
-    .group_by(EVENT.c.job_id)
-    .subquery()
-)
-_NOTES = sa.select(EVENT.c.job_id, EVENT.c.kind, EVENT.c.detail).join(
-    _LATEST_NOTES, sa.and_(EVENT.c.job_id == _LATEST_NOTES.c.job_id, EVENT.c.number == _LATEST_NOTES.c.number)
 )
 
 
@@ -181,21 +158,3 @@ def tally(transaction: Transaction, job_id: str) -> TrialTally:
 def moments(transaction: Transaction, job_id: str) -> list[sa.Row[Any]]:
     """Number, means and squared deviations of results that count, by batch size and whether they converged."""
     return transaction.select(_MOMENTS, job=job_id)
-
-
-def events(transaction: Transaction, job_id: str, before: int, limit: int) -> list[JobEvent]:
-    """List what was done to jobs of a name, latest first, starting before the number `before`."""
-    rows = transaction.select(_EVENTS, job=job_id, before=before, limit=limit)
-    return [JobEvent.model_validate(row._mapping) for row in rows]
-
-
-def voiding(transaction: Transaction, job_id: str, number: int) -> JobEvent | None:
-    """Find who voided a trial, when and why; None if nobody did."""
-    rows = transaction.select(_VOIDED, job=job_id, before=LARGEST, limit=1, trial=f'"trial_number": {number},')
-    return JobEvent.model_validate(rows[0]._mapping) if rows else None
-
-
-def notes(transaction: Transaction, job_ids: Iterable[str]) -> dict[str, str]:
-    """Notes on jobs, by name."""
-    rows = transaction.select(_NOTES, jobs=list(job_ids))
-    return {row.job_id: json.loads(row.detail)["note"] for row in rows if row.kind == NOTED}

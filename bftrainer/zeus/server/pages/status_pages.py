@@ -27,7 +27,7 @@ from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, few
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import job_facts, job_views, trial_charts
-from bftrainer.zeus.server.pages.page_queries import JobFilter, events, notes
+from bftrainer.zeus.server.pages.page_queries import JobFilter
 from bftrainer.zeus.server.pages.trial_charts import SERIES, si
 from bftrainer.zeus.server.tuned_job import Stage
 
@@ -75,9 +75,7 @@ class _Page:
 
 def _jobs_page(transaction: Transaction, wanted: JobFilter, after: str | None) -> _Page:
     jobs = wanted.jobs(transaction, after, JOBS + 1)
-    shown = jobs[:JOBS]
-    written = notes(transaction, [job.spec.job_id or "" for job in shown])
-    return _Page("jobs.html", {"jobs": shown, "more": len(jobs) > JOBS, "wanted": wanted, "notes": written})
+    return _Page("jobs.html", {"jobs": jobs[:JOBS], "more": len(jobs) > JOBS, "wanted": wanted})
 
 
 def _compared_page(
@@ -101,18 +99,16 @@ def _job_page(
         return _Page("job.html", {"view": view, "job": view.job, "price": price})
     seen = job_views.trial_view(transaction, job_id, trial)
     if seen is None:
-        return _Page("missing.html", {"missing": f"trial {trial} of job {job_id}", "events": []}, 404)
+        return _Page("missing.html", {"missing": f"trial {trial} of job {job_id}"}, 404)
     return _Page("trial.html", {"view": seen, "job": seen.job, "trial": seen.trial})
 
 
-def _sought(work: Callable[[Transaction], _Page], job_id: str | None, transaction: Transaction) -> _Page:
+def _sought(work: Callable[[Transaction], _Page], transaction: Transaction) -> _Page:
     """Make a page, or one that says what there is not."""
     try:
         return work(transaction)
     except UnknownJobError as error:
-        known = [] if job_id is None else events(transaction, job_id, LARGEST, job_views.EVENTS)
-        missing = str(error).removeprefix("Unknown ")
-        return _Page("missing.html", {"missing": missing, "events": known}, 404)
+        return _Page("missing.html", {"missing": str(error).removeprefix("Unknown ")}, 404)
 
 
 def pages(*, front: bool, usual_price_kwh: float | None = None) -> APIRouter:
@@ -156,7 +152,7 @@ def pages(*, front: bool, usual_price_kwh: float | None = None) -> APIRouter:
             work = partial(_compared_page, optimizer=optimizer, job_ids=compare, price=price)
         else:
             work = partial(_jobs_page, wanted=JobFilter(prefix, stage, owner, gpu), after=after)
-        page = await optimizer.service.look(partial(_sought, work, job_id))
+        page = await optimizer.service.look(partial(_sought, work))
         text = environment.get_template(page.template).render(path=request.url.path, **page.values)
         return HTMLResponse(text, page.status, headers=headers)
 

@@ -1,0 +1,177 @@
+"""Trials that are voided: what counts afterwards, what is kept of it, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from contextlib import closing
+
+import pytest
+
+from bftrainer.zeus.server.books.voided_trials import void_trial
+from bftrainer.zeus.server.messages import JobSpec, TrialVoid
+from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.store import open_store
+from bftrainer.zeus.server.tuned_job import TunedJob
+from tests.zeus.server.support import SPEC, run, serving
+
+
+@pytest.fixture
+def client(tmp_path):
+    """A client of a server with the job t-1, which has no bound on costs."""
+    with serving(tmp_path) as client:
+        assert client.post("/jobs", json=SPEC | {"beta_knob": None}).status_code == 201
+        yield client
+
+
+def url_of(folder):
+    """The URL of the server's database."""
+    return f"sqlite+aiosqlite:///{folder / 'bso.db'}"
+
+
+def job(client):
+    """What is known of the job."""
+    return client.get("/state/job", params={"job_id": "t-1"}).json()
+
+
+def bounded(client):
+    """Have the job begin again, with a bound of twice the cheapest run."""
+    client.delete("/jobs", params={"job_id": "t-1"})
+    assert client.post("/jobs", json=SPEC).status_code == 201
+
+
+def void(client, number, reason="a broken meter"):
+    """Void a trial."""
+    return client.post("/trials/void", json={"job_id": "t-1", "trial_number": number, "reason": reason})
+
+
+def test_a_voided_trial_has_never_been(client):
+    """Explorations after it count in its place, and voiding it again changes nothing."""
+    order = [run(client, "t-1", cost)[0]["batch_size"] for cost in (100.0, 5.0, 120.0, 110.0, 7.0)]
+    assert order == [16, 8, 32, 8, 16]
+    assert (job(client)["min_cost"], job(client)["min_cost_batch_size"]) == (5.0, 8)
+    for changed in (True, False):
+        answer = void(client, 2)
+        assert (answer.status_code, answer.json()["min_cost"], answer.json()["remaining"]) == (200, 7.0, [8, 16, 32])
+        assert (answer.json()["changed"], answer.json()["stopped"]) == (changed, [])
+    rows = client.get("/state/trials", params={"job_id": "t-1"}).json()
+    assert [row["excluded"] for row in rows] == [None, "Voided", None, None, None]
+    # The second exploration of 8 takes the place of the first; the next round then begins at 16, which is there.
+    trial, _ = run(client, "t-1", 90.0)
+    assert (trial["batch_size"], job(client)["stage"]) == (8, "Pruning")
+
+
+@pytest.mark.long
+def test_a_running_trial_is_voided(client):
+    """It is ended: its reports are refused, and another one explores in its place."""
+    trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
+    assert void(client, 1).status_code == 200
+    used = {"time": 1.0, "energy": 1.0, "metric": 0.9, "current_epoch": 1}
+    answer = client.post("/report", json=trial | used)
+    assert (answer.status_code, answer.json()["message"]) == (400, "Trial(1) was voided, and counts for nothing.")
+    assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).json() == trial | {"trial_number": 2}
+
+
+def test_nonsense_that_was_believed_is_taken_back(tmp_path):
+    """A published server's job that one report has brought to its end goes on without it."""
+    with serving(tmp_path, compat="zeus") as client:
+        client.post("/jobs", json=SPEC)
+        run(client, "t-1", 0.0)
+        while (trial := client.get("/jobs/batch_size", params={"job_id": "t-1"})).status_code == 200:
+            used = {"time": 1.0, "energy": 1.0, "metric": 0.1, "current_epoch": 1}
+            assert client.post("/report", json=trial.json() | used).json()["stop_train"]
+        assert trial.status_code == 500
+        for number in range(1, job(client)["trials"] + 1):
+            assert void(client, number).status_code == 200
+        assert (job(client)["min_cost"], job(client)["remaining"]) == (None, [8, 16, 32])
+        trial, verdict = run(client, "t-1", 100.0)
+        assert (trial["batch_size"], verdict["converged"]) == (16, True)
+
+
+def test_a_run_that_was_too_cheap_has_stopped_others(client):
+    """Voiding it names them; voided too, their batch sizes are explored again."""
+    bounded(client)
+    assert [run(client, "t-1", cost)[1]["converged"] for cost in (1.0, 100.0, 300.0)] == [True, False, False]
+    assert job(client)["remaining"] == [16]
+    answer = void(client, 1).json()
+    assert (answer["stopped"], answer["min_cost"]) == ([2, 3], None)
+    run(client, "t-1", 100.0)
+    for number in answer["stopped"]:
+        assert void(client, number).json()["stopped"] == []
+    order = [run(client, "t-1", 110.0) for _ in range(2)]
+    assert [(trial["batch_size"], verdict["converged"]) for trial, verdict in order] == [(8, True), (32, True)]
+
+
+def test_a_bound_that_still_holds_is_no_fault(client):
+    """Of runs that were stopped those are named that what is left would have let go on."""
+    bounded(client)
+    for cost in (90.0, 60.0, 150.0, 200.0):
+        run(client, "t-1", cost)
+    assert void(client, 2).json()["stopped"] == [3]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_others_are_answered_while_a_job_is_made_anew(kind, tmp_path, monkeypatch, request):
+    """However long that takes, it is not done in the event loop: another job is read meanwhile."""
+    url = url_of(tmp_path) if kind == "sqlite" else request.getfixturevalue(kind)
+    begun, answered, replayed = threading.Event(), threading.Event(), TunedJob.replayed
+
+    def waiting(*words, **options):
+        begun.set()
+        assert answered.wait(60)
+        return replayed(*words, **options)
+
+    async def live():
+        async with open_store(url) as store:
+            optimizer = ZeusBatchSizeOptimizer(store)
+            for name in ("t-anew", "t-other"):
+                await optimizer.register_job(JobSpec(**SPEC | {"job_id": name}))
+            await optimizer.predict("t-anew")
+            void = TrialVoid(job_id="t-anew", trial_number=1, reason="why not")
+            voiding = asyncio.create_task(void_trial(store, void))
+            await asyncio.to_thread(begun.wait, 60)
+            assert (await store.look(lambda transaction: transaction.job("t-other"))).trials == 0
+            answered.set()
+            assert (await voiding).exploring is None
+
+    monkeypatch.setattr(TunedJob, "replayed", waiting)
+    asyncio.run(live())
+
+
+def test_what_cannot_be_voided(client):
+    """Unknown jobs and trials, and voiding without a reason."""
+    assert void(client, 1).status_code == 404
+    assert client.post("/trials/void", json={"job_id": "x", "trial_number": 1, "reason": "y"}).status_code == 404
+    client.get("/jobs/batch_size", params={"job_id": "t-1"})
+    assert void(client, 1, "").status_code == 422
+
+
+def test_a_database_of_an_earlier_version(tmp_path):
+    """Trials that it archived, or took over from another job, count as they did; its events stay and are not read."""
+    with serving(tmp_path) as client:
+        client.post("/jobs", json=SPEC | {"beta_knob": None})
+        for cost in (100.0, 5.0, 120.0, 90.0):
+            run(client, "t-1", cost)
+        assert void(client, 2).status_code == 200
+    with closing(sqlite3.connect(tmp_path / "bso.db")) as database:
+        database.execute("UPDATE bso_trial SET excluded = 'Archived' WHERE trial_number = 2")
+        database.execute("UPDATE bso_trial SET inherited = 1 WHERE trial_number = 1")
+        database.execute("CREATE TABLE bso_event (job_id TEXT, number INTEGER, kind TEXT)")
+        database.execute("INSERT INTO bso_event VALUES ('t-1', 1, 'changed')")
+        database.commit()
+    with serving(tmp_path) as client:
+        # The first is another job's, the second counts for nothing, and the third waits until its turn comes.
+        assert void(client, 4).json()["min_cost"] is None
+        assert "Archived" in client.get("/status", params={"job_id": "t-1"}).text
+        trial, _ = run(client, "t-1", 7.0)
+        assert (trial["batch_size"], job(client)["min_cost"]) == (8, 7.0)
+        client.delete("/jobs", params={"job_id": "t-1"})
+    with closing(sqlite3.connect(tmp_path / "bso.db")) as database:
+        assert database.execute("SELECT kind FROM bso_event").fetchall() == [("changed",)]
+
+
+@pytest.mark.parametrize(("method", "path"), [("PATCH", "/jobs"), ("POST", "/jobs/reset"), ("GET", "/state/events")])
+def test_routes_that_are_gone(client, method, path):
+    """Jobs are not changed: a new job_id is registered."""
+    assert client.request(method, path, json={"job_id": "t-1"}).status_code in (404, 405)
