@@ -13,7 +13,6 @@
     │   ├── SettingsError               an option or setting, alone or against another one
     │   │   └── UnusedOptionsError      options that change nothing of what they were given with
     │   ├── ObjectiveError              an objective that is unknown or answers nonsense
-    │   ├── LifetimeError               a lifetime model that is unknown or answers nonsense
     │   ├── UnknownSolverError          a solver nobody registered
     │   ├── TrainingTraceError          a table of measured training runs, or one cell of it (a ValueError too)
     │   ├── TuningInputError            a job, knob or choice that tuning cannot use (a ValueError too)
@@ -134,10 +133,6 @@ class UnusedOptionsError(SettingsError):
 
 class ObjectiveError(InputError):
     """An objective is unknown, or its credit is not usable."""
-
-
-class LifetimeError(InputError):
-    """A lifetime model is unknown, or what it answers is not usable."""
 
 
 class UnknownSolverError(InputError):

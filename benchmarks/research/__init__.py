@@ -1,1 +1,1 @@
-"""What research questions get, foresight and learned curves: each module is a command that prints a table."""
+"""What learned curves get: a command that prints a table."""

@@ -6,16 +6,14 @@ import click
 import numpy as np
 
 
-def window_starts_s(span_s: float, length_s: float, count: int, *, to_end: bool = False) -> list[float]:
-    """Starts of so many windows, spread evenly over a span: one in each part, or the last one at its end.
+def window_starts_s(span_s: float, length_s: float, count: int) -> list[float]:
+    """Starts of so many windows, spread evenly over a span: one in each part.
 
     Parameters
     ----------
     span_s, length_s : float
         Of the log or a part of it, and of each window.
     count : int
-    to_end : bool
-        Whether the last window ends with the span, instead of beginning where the last of `count` equal parts does.
 
     Raises
     ------
@@ -26,5 +24,4 @@ def window_starts_s(span_s: float, length_s: float, count: int, *, to_end: bool 
         raise click.UsageError(
             f"Expected {count} windows of {length_s / 3600:g} h in {span_s / 3600:.1f} h to be apart."
         )
-    starts_s = np.linspace(0.0, span_s - length_s, count) if to_end else np.arange(count) * span_s / count
-    return [float(each) for each in starts_s]
+    return [float(each) for each in np.arange(count) * span_s / count]

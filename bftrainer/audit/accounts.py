@@ -156,10 +156,6 @@ class Account:
         """Seconds until it has done so much more work."""
         return work / self.rate if self.cycle is None else self.cycle.reached_s(work / self.rate)
 
-    def hit_s(self) -> Any:
-        """Seconds of work that an event is expected to cost that takes nodes, perhaps by count."""
-        return self.task.shrink_s if self.cycle is None else self.cycle.hit_s()
-
     def preempt(self, lost: int) -> float:
         """Lose nodes to the main scheduler; the cost, which is returned, does not depend on their number."""
         start_s = float(self.task.start_s[min(self.count, self.task.most)])

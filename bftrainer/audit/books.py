@@ -58,7 +58,7 @@ class Books:
         self.queue = Queue(waiting, settings.max_tasks)
         self.groups = {group.name: group for group in groups}
         self.attempts: list[EndedRun] = []
-        self.nodes = Pool(log, list(self.accounts), foreseen=settings.foreseen, arriving=settings.published)
+        self.nodes = Pool(log, list(self.accounts), arriving=settings.published)
         self.time = Timeline(settings.start_ns, settings.idle_w, noticed=not self._exact)
         self.now = settings.start_ns
         self._opened = False
@@ -333,10 +333,7 @@ class Books:
         for account, mode, after in zip(accounts, modes, row["after"], strict=True):
             account.adopt(after, mode, self.settings.full_start, self.now, published=self.settings.published)
         changes = [(each.task.name, each.count - before) for each, before in zip(accounts, held, strict=True)]
-        if self.settings.foreseen:
-            self.nodes.follow(where, changes, self._moves.get(self.now, ()))
-        else:
-            self.nodes.move(changes)
+        self.nodes.move(changes)
 
 
 def _group(account: Account) -> str:

@@ -50,7 +50,6 @@ class Rules:
     cap: Series | None = None
     published: bool = False  # what the published replayer does otherwise is done
     live: bool = False  # a harvest, whose tasks are real
-    foreseen: bool = False  # tasks get nodes by how long these are expected to stay
 
     def cap_w(self, time_ns: int) -> float | None:
         """The cap at an instant, at the site's meter; None without one."""
@@ -71,7 +70,7 @@ class _Asked:
     @property
     def pool(self) -> int:
         """Nodes to hand out."""
-        return offered(self.row)
+        return int(self.row["nodes"])
 
     @cached_property
     def best(self) -> float:
@@ -84,11 +83,6 @@ class _Asked:
         if any(len(each) > 1 for each in owed):
             raise NotCheckableError("the audit cannot compute the optimum of fair-share over owners of several weights")
         return best_with_floor(merged, owners, [each.pop() for each in owed], 1.0 / SUM_WEIGHT, self.pool)
-
-
-def offered(row: dict[str, Any]) -> int:
-    """Nodes that a decision hands out: the pool, or the part of it that foresight offers."""
-    return int(row["nodes"] if row.get("offered") is None else row["offered"])
 
 
 class Judge:
@@ -149,7 +143,7 @@ class Judge:
             for account, before in zip(accounts, row["before"], strict=True)
         ]
         try:
-            tables = [self._tables(each, row) for each in situations]
+            tables = [self._tables(each) for each in situations]
         except EdgeError:
             self._not_judged(EDGE)
             return modes
@@ -178,7 +172,7 @@ class Judge:
     def _bounds(self, row: dict[str, Any], accounts: list[Account]) -> None:
         """Counts within the pool and each task's bounds."""
         total = sum(row["after"])
-        self.bounds.expect(0 <= total <= offered(row), "event {}: {} of {} nodes", row["event"], total, offered(row))
+        self.bounds.expect(0 <= total <= row["nodes"], "event {}: {} of {} nodes", row["event"], total, row["nodes"])
         for account, after in zip(accounts, row["after"], strict=True):
             inside = after == 0 or account.task.least <= after <= account.task.most
             self.bounds.expect(inside, "event {} {}: {} nodes", row["event"], account.task.name, after)
@@ -246,35 +240,31 @@ class Judge:
 
     def _equal_share(self, row: dict[str, Any], accounts: list[Account]) -> None:
         """An equal share to every task, what is left over in task order."""
-        share = offered(row) // max(1, len(accounts))
+        share = row["nodes"] // max(1, len(accounts))
         counts = []
         for account in accounts:
             enough = share > account.task.least if self.rules.strict else share >= account.task.least
             counts.append(min(share, account.task.most) if enough else 0)
-        left = offered(row) - sum(counts)
+        left = row["nodes"] - sum(counts)
         for place, account in enumerate(accounts):
             more = min(counts[place] + left, account.task.most)
             if more > counts[place] and more >= account.task.least:
                 left, counts[place] = left - (more - counts[place]), more
         self.shares.expect(counts == list(row["after"]), "event {}: {} for {}", row["event"], row["after"], counts)
 
-    def _tables(self, situation: Situation, row: dict[str, Any]) -> list[Floats]:
+    def _tables(self, situation: Situation) -> list[Floats]:
         """Values by node count at each of the task's limits, -inf where the bounds forbid it.
 
-        A start is free, or with full start-up costs what the task would earn meanwhile. With the departures that the
-        decision foresaw, less what is earned in the time that shrinking takes, for each event that takes its nodes.
+        A start is free, or with full start-up costs what the task would earn meanwhile.
         """
         account, held, rules = situation.account, situation.held, self.rules
         task, counts = account.task, np.arange(account.task.most + 1)
         worth = {id(mode): self.objective.credit(situation, mode) for mode in (*account.modes, account.mode)}
         seconds = np.where(counts > held, *task.change_s(held)) * (counts != held)
-        hits_per_s, lost_s = np.zeros(counts.size), account.hit_s()
-        if row.get("departures_per_s") is not None:
-            hits_per_s = row["departures_per_s"] * (1.0 - (1.0 - row["departure_share"]) ** counts)
-        learnt_s, found = row.get("forward_time_s"), []
+        found = []
         for mode in account.modes:
             credit = worth[id(mode)]
-            table = (rules.forward_s if learnt_s is None else learnt_s) * credit * (1.0 - hits_per_s * lost_s)
+            table = rules.forward_s * credit
             if held >= task.least or (held and rules.published):
                 table = table - worth[id(account.mode)][held] * seconds
             elif rules.full_start:
@@ -300,7 +290,7 @@ class Judge:
                     uses=None,
                 )
             )
-        return SimpleNamespace(tasks=tuple(tasks), nodes=offered(row), rows=(), capacities=(), floor=None)
+        return SimpleNamespace(tasks=tuple(tasks), nodes=row["nodes"], rows=(), capacities=(), floor=None)
 
     def _valued(self, asked: _Asked, modes: list[Mode], counts: list[int]) -> None:
         """The claimed objective, and what was possible."""

@@ -16,19 +16,17 @@ BUSY, FREE = -2, -1
 class Pool:
     """Nodes of a log by number, and the tasks that hold them.
 
-    `foreseen` says that tasks got nodes by how long these were expected to stay, which the record alone knows;
-    `arriving`, that nodes go in the order in which they came, not by number.
+    `arriving` says that nodes go in the order in which they came, not by number.
     """
 
-    def __init__(self, log: Log, tasks: Sequence[str], *, foreseen: bool = False, arriving: bool = False) -> None:
+    def __init__(self, log: Log, tasks: Sequence[str], *, arriving: bool = False) -> None:
         self._names, self._tasks = log.nodes, list(tasks)
         self._number = {name: number for number, name in enumerate(tasks)}
         self._owner = np.full(len(log.nodes), BUSY, dtype=np.int64)
         self._moved: dict[str, list[str | None]] = defaultdict(list)
         self.size = 0
         self._came, self._changes, self._arriving = np.zeros(len(log.nodes), dtype=np.int64), 0, arriving
-        order = "only free ones are given away" if foreseen else "the lowest-numbered go first"
-        self.part = Part(f"nodes move as decided: none migrates, and {order}")
+        self.part = Part("nodes move as decided: none migrates, and the lowest-numbered go first")
 
     def change(self, rows: Iterable[tuple[int, int, bool]], spared: set[str]) -> tuple[Counter[str], int, int]:
         """Apply rows of the log; return how many nodes each task lost, and how many left and joined.
@@ -73,29 +71,6 @@ class Pool:
     def _first(self, some: np.ndarray) -> np.ndarray:
         nodes = np.flatnonzero(some)
         return nodes[np.argsort(self._came[nodes], kind="stable")]
-
-    def follow(
-        self, when: str, changes: Iterable[tuple[str, int]], recorded: Iterable[tuple[int, str, str | None]]
-    ) -> None:
-        """Change task counts by the moves that are recorded, which must be as many as that, of nodes they may move."""
-        last = {node: task for _, node, task in recorded}
-        moved = np.isin(self._names, list(last))
-        changes = list(changes)
-        for task, change in changes:
-            if change < 0:
-                nodes = np.flatnonzero((self._owner == self._number[task]) & moved)
-                self.part.expect(
-                    nodes.size == -change, "{} {}: gives up {} nodes for {}", when, task, nodes.size, -change
-                )
-                self.give(None, nodes)
-        for task, change in changes:
-            if change > 0:
-                taken = np.isin(self._names, [node for node, to in last.items() if to == task])
-                nodes = np.flatnonzero(taken & (self._owner == FREE))
-                self.part.expect(
-                    nodes.size == change, "{} {}: takes {} free nodes for {}", when, task, nodes.size, change
-                )
-                self.give(task, nodes)
 
     def draw(self, rng: np.random.Generator, tasks: Sequence[tuple[str, int, int]]) -> list[np.ndarray]:
         """Draw each idle node to one of the tasks (name, least, most); the nodes that each would keep."""

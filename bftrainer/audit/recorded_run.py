@@ -71,10 +71,6 @@ _BELIEFS: _Columns = {
     "task": (_TEXT, False),
     "throughput": (_REAL, False),
 }
-_OF_FORESIGHT: _Columns = {
-    "offered": (_WHOLE, True),
-    **dict.fromkeys(("departures_per_s", "departure_share", "forward_time_s"), (_REAL, True)),
-}
 STEP_COLUMNS = (
     *("evtTime", "Thr", "Rate", "ReScost", "evt", "Nleft", "Npre", "Njoin"),
     *("nJob", "nNd", "nJrun", "nNrun", "PreCost"),
@@ -119,7 +115,7 @@ def read_record(run: Path) -> RecordedRun:
     summary = _summary(run)
     unknown: list[str] = []
     tuned = (run / "attempts.parquet").is_file()
-    decisions = _table(run, "decisions", _DECISIONS | (_TUNED_DECISIONS if tuned else {}), unknown, _OF_FORESIGHT)
+    decisions = _table(run, "decisions", _DECISIONS | (_TUNED_DECISIONS if tuned else {}), unknown)
     lists = ("before", "after", "batch_size", "power_limit_w") if tuned else ("before", "after")
     for row in decisions:
         wrong = next((name for name in lists if len(row[name]) != len(row["tasks"])), None)

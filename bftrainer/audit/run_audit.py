@@ -192,8 +192,6 @@ def _settings(record: RecordedRun, paths: dict[str, Any], log: Log) -> Rules:
         live=summary.get("engine") == "live",
         idle_w=asked.get("idle_power_w") or 0.0,
         pue=asked.get("pue") or 1.0,
-        foreseen=asked.get("foresight", "none") != "none"
-        and any(u in asked["foresight_use"] for u in ("order", "cohort")),
         cap=_series(asked.get("power_cap"), paths.get("power_cap"), "power_w", log.start_ns),
     )
 

@@ -94,10 +94,3 @@ class Cycle:
         """Lose what is not saved; return how much that is."""
         self.hits, self.anew = self.hits + 1, True
         return self.unsaved
-
-    def hit_s(self) -> Floats:
-        """Seconds of work that a hit is expected to cost, by count."""
-        train_s, hazard = self.interval_s(), self.hazard
-        whole = np.exp(-hazard * (train_s + self.saving.save_s))
-        lost = ((1.0 - np.exp(-hazard * train_s)) / hazard - train_s * whole) / (1.0 - whole)
-        return np.asarray(lost + self.saving.restart_s)

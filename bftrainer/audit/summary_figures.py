@@ -57,10 +57,6 @@ _HOW = dict.fromkeys(
     ("time_limit_s", "effort", "threads", "prune"), "says how decisions are found, not what they are worth"
 )
 _HOW["profile_noise"] = LEARNER
-_HOW |= dict.fromkeys(
-    ("foresight", "foresight_use", "foresight_horizon_s", "foresight_least"),
-    "the model is not asked again; decisions are judged by what they record of its answers",
-)
 
 
 def check_figures(record: RecordedRun, books: Books, carbon: Series | None) -> list[Part]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bftrainer.model import NodeLog
 
 NODE_LOG, AUTO, DIRECTORY = "node-log", "auto", Path("assessment")
-_TAKEN = ("output", "force", "as_json", "gpus_per_node", "with_queue")
+_TAKEN = ("output", "force", "as_json", "gpus_per_node")
 
 _NUMBER: dict[str, Any] = {"type": float}
 _OWN = (

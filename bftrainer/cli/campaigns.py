@@ -278,7 +278,7 @@ def bound(ctx: click.Context, /, horizons_s: tuple[float, ...], as_json: bool, *
 
     config = replace(config_of(ctx, options), baseline=False, bounds=True)
     inputs = load_inputs(config)
-    with counting("Replaying", len(horizons_s) + 3 + (config.foresight != "none")) as count:
+    with counting("Replaying", len(horizons_s) + 3) as count:
         found = bounds(inputs, lambda given: run_replay(inputs=given).recording, None, horizons_s, count)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
@@ -291,8 +291,7 @@ def _print_bounds(found: WorkBounds) -> None:
     for each in found.bounds:
         gain = "" if each.name == "blind" or each.against_blind is None else f"{100 * each.against_blind:+.1f} %"
         losses = (f"{100 * share:.1f} %" for share in (each.preemption_share, each.rescale_share))
-        horizon = each.settings.get("foresight_horizon_s")
-        name = each.name if horizon is None else f"{each.name}, {horizon:g} s"
+        name = each.name if each.horizon_s is None else f"{each.name}, {each.horizon_s:g} s"
         rows.append([name, f"{each.work:.4g}", gain, *losses])
     print_table(["decisions", "work done", "against blind", "lost to departures", "to own changes"], rows)
     click.echo(f"Work done in {found.time_s / 3600:.1f} h, when the first of them is done or the log ends.")

@@ -221,7 +221,7 @@ class LiveAllocator(Allocator):
         believed, changed = self.curves.believed(state)
         for number in changed:
             self._tables.forget(number)
-        result = self.solve(self._problem(believed, None)[0])
+        result = self.solve(self._problem(believed)[0])
         for number in changed:
             self._tables.forget(number)
         back()

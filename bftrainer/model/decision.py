@@ -172,12 +172,6 @@ class Decision:
         Power that the pool may draw; None without a cap.
     batch_sizes, power_limits_w : tuple of int or None, optional
         Settings of each active task after the decision, None for those not tuned; None if no task is.
-    offered : int, optional
-        Nodes on offer, where foresight withholds some; None without foresight.
-    departures_per_s, departure_share : float, optional
-        The `bftrainer.model.lifetime.Departures` that values allow for; None if they do not.
-    forward_time_s : float, optional
-        The forward-looking time that was learnt; None if it is that of the settings.
     beliefs : dict of str to ScalingCurve, optional
         By task, the curves that the decision believed, of those that it did not believe before; None if none is learnt.
     """
@@ -194,10 +188,6 @@ class Decision:
     cap_w: float | None = None
     batch_sizes: tuple[int | None, ...] | None = None
     power_limits_w: tuple[int | None, ...] | None = None
-    offered: int | None = None
-    departures_per_s: float | None = None
-    departure_share: float | None = None
-    forward_time_s: float | None = None
     beliefs: dict[str, ScalingCurve] | None = None
 
 

@@ -25,7 +25,7 @@ Integers = NDArray[np.int64]
 # What a record holds of a solver's result, in its order; and what it ends with, of the decision.
 _RESULT = "objective bound gap stop_reason held solver solve_s decided_by model_rows model_columns backend_s"
 _OF_RESULT = attrgetter(*_RESULT.split())
-_SETTINGS = "batch_sizes power_limits_w drawn_w cap_w offered departures_per_s departure_share forward_time_s"
+_SETTINGS = "batch_sizes power_limits_w drawn_w cap_w"
 _OF_DECISION: attrgetter[tuple[Any, ...]] = attrgetter(*_SETTINGS.split())
 
 
@@ -149,10 +149,6 @@ class DecisionRecord:
     power_limits_w: tuple[int | None, ...] | None = None
     drawn_w: float | None = None
     cap_w: float | None = None
-    offered: int | None = None
-    departures_per_s: float | None = None
-    departure_share: float | None = None
-    forward_time_s: float | None = None
 
     @classmethod
     def of(cls, event: int, tasks: tuple[int, ...], decision: Decision, result: SolveResult) -> DecisionRecord:

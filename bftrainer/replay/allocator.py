@@ -17,9 +17,8 @@ from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec, 
 from bftrainer.model.type_checks import checked_names, instances, whole_number
 from bftrainer.replay.allocator_settings import BUSY, INITIAL_EMPTY, INITIAL_RANDOM, Effects, Indices, Settings, Status
 from bftrainer.replay.checkpoints import KeptState
-from bftrainer.replay.foresight import Foresight, Sight
 from bftrainer.replay.learned_curves import LearnedCurves
-from bftrainer.replay.moves import Moves
+from bftrainer.replay.moves import KnownDepartures, Moves
 from bftrainer.replay.option_tables import OptionTables
 from bftrainer.replay.state import NO_NODES, ReplayState
 from bftrainer.replay.tuned import TunedTasks, power_held, spare_w, within_cap
@@ -40,8 +39,8 @@ class Allocator:
         The instant that times count from, for tasks with absolute submission times.
     tuner : Tuner, optional
         Chooses batch size and power limit of tasks that ask for it; its state changes.
-    foresight : Foresight, optional
-        What decisions may know of how long nodes stay; its state changes.
+    departures : KnownDepartures, optional
+        When nodes leave, if decisions are to know that.
     learning : LearnedCurves, optional
         Learns the curves of tasks, which decisions then do not know; its state changes.
 
@@ -73,7 +72,7 @@ class Allocator:
         nodes: Sequence[str] = (),
         start_ns: int = 0,
         tuner: Tuner | None = None,
-        foresight: Foresight | None = None,
+        departures: KnownDepartures | None = None,
         learning: LearnedCurves | None = None,
     ) -> None:
         if not isinstance(settings, Settings):
@@ -92,7 +91,7 @@ class Allocator:
         self.power_cap_w = settings.power_cap_w
         self._is_first = True
         self._tuned = None if tuner is None else TunedTasks(tuner)
-        self.foresight, self.learning = foresight, learning
+        self.departures, self.learning = departures, learning
         self._tables = OptionTables(settings, start_ns, {} if self._tuned is None else self._tuned.modes)
         submit_s = np.array([task.submitted_after_s(start_ns) for task in tasks], dtype=np.float64)
         self.state = ReplayState.initial(settings, tasks, submit_s, len(self.node_names))
@@ -105,11 +104,10 @@ class Allocator:
     @property
     def given(self) -> dict[str, object]:
         """By name, what the allocator was made from and does not change: what is saved leaves that out."""
-        parts = {"settings": self.settings, "solver": self.solver, "fallback": self._fallback} | self._first_tasks
+        parts = {"settings": self.settings, "solver": self.solver, "fallback": self._fallback}
+        parts |= {"departures": self.departures} | self._first_tasks
         for tuner in self.tuners:
             parts |= getattr(tuner, "given", {})
-        if self.foresight is not None and getattr(self.foresight.model, "reads_future", False):
-            parts["oracle"] = self.foresight.model
         return {name: part for name, part in parts.items() if part is not None}
 
     def save(self, path: str | Path) -> None:
@@ -168,7 +166,7 @@ class Allocator:
             If the solver fails and no fallback is set.
         """
         state, cap_w, is_first = self.state, self.power_cap_w, self._is_first
-        undo = [each.checkpoint() for each in (self._tuned, self.foresight, self.learning) if each is not None]
+        undo = [each.checkpoint() for each in (self._tuned, self.learning) if each is not None]
         try:
             self._taken_in(instances("events", events, Event, InputError))
             return self.decide()[0]
@@ -228,8 +226,6 @@ class Allocator:
         """
         self._check_time(time_s)
         before = self.state
-        if self.foresight is not None:
-            self.foresight.applied(time_s, before.owner, joined, left)
         self.state, effects = before.apply(time_s, joined, left, completed)
         if self.learning is not None:
             self.learning.applied(before, effects)
@@ -298,14 +294,13 @@ class Allocator:
             rng = np.random.default_rng(self.settings.seed)  # seeded here, so that a second try draws the same
             self.state, moves = state.adopt_random(rng, partial(within_cap, state, self.power_cap_w))
             return self._decision(state, moves, None), moves
-        sight = None if self.foresight is None else self.foresight.sight(state.time_s, state.owner)
         believed, beliefs = (state, None) if self.learning is None else self.learning.believed(state)
         for number in beliefs or ():
             self._tables.forget(number)
-        problem, limits = self._problem(believed, sight)
+        problem, limits = self._problem(believed)
         result = self.solve(problem)
-        self.state, moves = self._adopt(state, result, limits, sight)
-        return self._decision(state, moves, result, sight, beliefs), moves
+        self.state, moves = self._adopt(state, result, limits)
+        return self._decision(state, moves, result, beliefs), moves
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         """Ask the solver, and the fallback if it fails."""
@@ -316,30 +311,23 @@ class Allocator:
                 raise
             return solve(self._fallback, problem, self.settings.limits)
 
-    def _problem(
-        self, state: ReplayState, sight: Sight | None
-    ) -> tuple[solvers.AllocationProblem, dict[int, NDArray[np.int64]]]:
+    def _problem(self, state: ReplayState) -> tuple[solvers.AllocationProblem, dict[int, NDArray[np.int64]]]:
         """Build the problem: pool and options of each active task; also the power limit that each option stands for."""
         capped = math.isfinite(self.power_cap_w)
-        if sight is not None:
-            self._tables.departures, self._tables.forward_time_s = sight.departures, sight.forward_time_s
         offers = self._tables.offers(state, metered=capped)
         limits = {slot: modes for slot, (_, modes) in enumerate(offers) if modes.size}
         capacities = (max(0.0, spare_w(state, self.power_cap_w)),) if capped else ()
         tasks = tuple([options for options, _ in offers])
-        nodes = state.pool if sight is None else sight.offered
+        nodes = state.pool if self.departures is None else self.departures.offered(state.time_s, state.owner)
         problem = solvers.AllocationProblem(tasks, nodes, capacities=capacities)
         return self._tables.constrained(problem, state), limits
 
     def _adopt(
-        self,
-        state: ReplayState,
-        result: solvers.SolveResult,
-        limits: dict[int, NDArray[np.int64]],
-        sight: Sight | None,
+        self, state: ReplayState, result: solvers.SolveResult, limits: dict[int, NDArray[np.int64]]
     ) -> tuple[ReplayState, Moves]:
         """Adopt the allocation of a result (the present one if it has none) and its power limits."""
-        remaining_s = None if sight is None else sight.remaining_s
+        departures = self.departures
+        remaining_s = None if departures is None else departures.remaining_s(state.time_s, state.owner)
         if result.counts is None:
             return state.adopt(within_cap(state, self.power_cap_w, state.kept), remaining_s)
         changed = self._changed(state, result, limits)
@@ -372,7 +360,6 @@ class Allocator:
         before: ReplayState,
         moves: Moves | None,
         result: solvers.SolveResult | None,
-        sight: Sight | None = None,
         beliefs: dict[int, ScalingCurve] | None = None,
     ) -> Decision:
         names, specs = self.node_names, before.specs
@@ -391,5 +378,4 @@ class Allocator:
             result=result,
             beliefs=None if beliefs is None else {specs[task].name: curve for task, curve in beliefs.items()},
             **power_held(self._tuned, self.state, self.power_cap_w),
-            **({} if sight is None else sight.recorded),
         )

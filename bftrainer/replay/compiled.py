@@ -195,7 +195,7 @@ def _credits_for_core(allocator: Allocator) -> list[Floats] | None:
     plain = all(spec.tuning is None and spec.run is None and spec.saves is None for spec in state.specs)
     fresh = state.time_s == 0.0 and state.pool == 0 and not state.active.size
     capped = math.isfinite(allocator.power_cap_w)
-    guided = allocator.tuners or allocator.foresight or allocator.learning or settings.initial == INITIAL_RANDOM
+    guided = allocator.tuners or allocator.departures or allocator.learning or settings.initial == INITIAL_RANDOM
     if not (plain and fresh) or capped or guided or settings.compat != "none":
         return None
     tables = OptionTables(settings, allocator.start_ns, {})

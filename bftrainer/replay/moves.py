@@ -1,4 +1,4 @@
-"""Which nodes change hands when tasks get new counts."""
+"""Which nodes change hands when tasks get new counts, by number or by departures that are known."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bftrainer.model import RowArrays
 from bftrainer.replay.allocator_settings import BUSY, FREE, Floats, Indices
 
 Moved = tuple[tuple[int, Indices], ...]
@@ -70,10 +71,10 @@ def moved(
     return owner, tuple(added), tuple(removed)
 
 
-def moved_by_lifetime(
+def moved_by_departure(
     owner: Indices, sizes: Sequence[tuple[int, int]], remaining_s: Floats
 ) -> tuple[Indices, Moved, Moved]:
-    """As `moved`, by how long nodes are expected to stay (by node number).
+    """As `moved`, by how long nodes stay (by node number).
 
     Shrinking tasks give up those that leave first; growing ones, in the order given, take those that stay longest.
     """
@@ -88,3 +89,42 @@ def moved_by_lifetime(
         return tuple((task, np.sort(numbers[nodes])) for task, nodes in pairs)
 
     return owners[::-1][place], named(added, order[::-1]), named(removed, order)
+
+
+class KnownDepartures:
+    """When each node of a log leaves: what `bftrainer bound` lets decisions use, and no scheduler tells.
+
+    Parameters
+    ----------
+    rows : RowArrays
+        The log that is replayed.
+    horizon_s : float
+        Free nodes that leave within so many seconds are not offered to tasks; 0 offers all.
+    """
+
+    def __init__(self, rows: RowArrays, horizon_s: float = 0.0) -> None:
+        leaves = np.flatnonzero(~rows.idle)
+        order = leaves[np.argsort(rows.node[leaves], kind="stable")]
+        nodes = int(rows.node.max(initial=-1)) + 1
+        self._horizon_s = horizon_s
+        self._first = np.searchsorted(rows.node[order], np.arange(nodes + 1))
+        self._leave_s = np.repeat(rows.time_s, np.diff(rows.start))[order]
+        # Departures of each node ascend; with its number times more than any time they do together.
+        self._span_s = float(rows.time_s[-1] if rows.time_s.size else 0.0) + 1.0
+        self._key = rows.node[order] * self._span_s + self._leave_s
+
+    def remaining_s(self, time_s: float, owner: Indices) -> Floats:
+        """Seconds until each node leaves, infinity for those that stay to the end, 0 for busy ones; shape (M,)."""
+        idle = np.flatnonzero(owner != BUSY).astype(np.int32)
+        place = np.searchsorted(self._key, idle * self._span_s + time_s, side="right")
+        known = place < self._first[idle + 1]
+        leave_s = np.full(idle.size, np.inf)
+        leave_s[known] = self._leave_s[place[known]]
+        remaining_s = np.zeros(owner.size)
+        remaining_s[idle] = leave_s - time_s
+        return remaining_s
+
+    def offered(self, time_s: float, owner: Indices) -> int:
+        """Number of nodes on offer: those that tasks hold, and free ones that stay beyond the horizon."""
+        leaving = (owner == FREE) & (self.remaining_s(time_s, owner) <= self._horizon_s)
+        return int(np.count_nonzero(owner != BUSY) - np.count_nonzero(leaving))

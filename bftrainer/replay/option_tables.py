@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 import solvers
 from bftrainer.errors import ObjectiveError
 from bftrainer.model import Objective, TaskSpec, TaskState, is_static
-from bftrainer.model.lifetime import Departures
 from bftrainer.plugins import answering
 from bftrainer.replay.allocator_settings import Settings
-from bftrainer.replay.saving import hit_s
 from bftrainer.replay.state import ReplayState
 from bftrainer.replay.tuned import training_power_w
 from solvers import AllocationProblem, Floor, LinearRow
@@ -31,15 +29,7 @@ NO_MODES = np.zeros(0, dtype=np.int64)
 class OptionTables:
     """Value tables ``v_j(n) = Tfwd O_j(n) - r_j (Tcup [n > C_j] + Tcdw [n < C_j])`` of active tasks.
 
-    For a task that saves, both costs are `checkpoint_s` and `restart_s` on C_j nodes, and ``Tcdw`` below is what a hit
-    on n nodes is expected to lose (`bftrainer.replay.saving.hit_s`). That saves take time is left out.
-
-    Tfwd is that of the settings, or `forward_time_s` where it is learnt.
-
-    With `departures` to expect, the first term is ``Tfwd O_j(n) (1 - hits(n) Tcdw)``: in the forward time, a task on n
-    nodes expects ``Tfwd hits(n)`` events that take some of them, each of which costs it ``Tcdw O_j(n)``. This assumes
-    that it keeps its count meanwhile, and that departures do not depend on which nodes it has; so each task's values
-    depend on its own count alone, as all solvers need.
+    For a task that saves, both costs are `checkpoint_s` and `restart_s` on C_j nodes. That saves take time is left out.
 
     Parameters
     ----------
@@ -55,8 +45,6 @@ class OptionTables:
         self.settings, self._start_ns, self._modes = settings, start_ns, modes
         self._is_static = is_static(settings.objective)
         self._known: dict[int, dict[Situation, Offer]] = {}
-        self.departures: Departures | None = None
-        self.forward_time_s: float | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Snapshots leave out what can be made again."""
@@ -103,7 +91,6 @@ class OptionTables:
             and is not metered.
         """
         modes, found = self._modes, []
-        foresees = self.departures is not None or self.forward_time_s is not None
         several = metered or any(len(limits) > 1 for limits in modes.values())
         # Nearly all are known, and this loop is then the cost of making a problem.
         for slot, (number, held) in enumerate(zip(state.active.tolist(), state.counts.tolist(), strict=True)):
@@ -112,9 +99,9 @@ class OptionTables:
             if known is None:
                 known = self._known[number] = {}
             offer = known.get(situation)
-            if offer is None or foresees:
+            if offer is None:
                 offer = self._metered(state, slot) if metered else self._best_limits(state, slot)
-                if self._is_static and not foresees:
+                if self._is_static:
                     known[situation] = offer
             found.append(offer)
         return found
@@ -161,12 +148,7 @@ class OptionTables:
         number, held = int(state.active[slot]), int(state.counts[slot])
         current = state.specs[number]
         rows = [self.credit(self.state_of(state, slot, spec), state.time_s) for spec in modes]
-        forward_time_s = settings.forward_time_s if self.forward_time_s is None else self.forward_time_s
-        table = forward_time_s * np.stack(rows)
-        if self.departures is not None:
-            for spec, values in zip(modes, table, strict=True):
-                lost_s = hit_s(spec, state.clocks.get(number))
-                values *= 1.0 - self.departures.hits_per_s(np.arange(values.size)) * lost_s
+        table = settings.forward_time_s * np.stack(rows)
         if held >= current.min_nodes or (held and settings.compat == "published"):
             known = [credit for spec, credit in zip(modes, rows, strict=True) if spec is current]
             if not known:

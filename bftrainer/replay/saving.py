@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +70,7 @@ class SaveClock:
 
     def begun(self, saves: SavingCosts, count: int) -> SaveClock:
         """The clock of a task that runs on with nothing unsaved, on `count` nodes."""
-        interval_s = float(_interval_s(saves, self.hazard_per_s, count))
+        interval_s = _interval_s(saves, self.hazard_per_s, count)
         checkpoint_s = saves.checkpoint_s.item(count)
         return replace(self, checkpoint_s=checkpoint_s, interval_s=interval_s, phase_s=0.0, unsaved=0.0)
 
@@ -99,14 +98,14 @@ class SaveClock:
         return replace(self, hits=self.hits + 1, interval_s=0.0, phase_s=0.0, unsaved=0.0)
 
 
-def _interval_s(saves: SavingCosts, hazard_per_s: float, at: int | slice = slice(None)) -> Any:
-    """Time between saves at one or all counts: as given, or the optimum, but a second at least."""
+def _interval_s(saves: SavingCosts, hazard_per_s: float, count: int) -> float:
+    """Time between saves on `count` nodes: as given, or the optimum, but a second at least."""
     if saves.interval_s is not None:
-        return saves.interval_s[at]
-    return np.maximum(LEAST_INTERVAL_S, np.sqrt(2.0 * saves.checkpoint_s[at] / hazard_per_s))
+        return saves.interval_s.item(count)
+    return max(LEAST_INTERVAL_S, math.sqrt(2.0 * saves.checkpoint_s.item(count) / hazard_per_s))
 
 
-def lost_s(interval_s: Floats, checkpoint_s: Floats, hazard_per_s: float) -> Floats:
+def lost_s(interval_s: float, checkpoint_s: float, hazard_per_s: float) -> float:
     """Expected seconds of training that a hit loses, if hits come at a constant hazard.
 
     Notes
@@ -120,18 +119,17 @@ def lost_s(interval_s: Floats, checkpoint_s: Floats, hazard_per_s: float) -> Flo
 
     which is t/2 for small h and c. The task keeps ``t q / (1 - q)`` of the mean time ``1 / h`` between hits.
     """
-    cycle = np.expm1(-hazard_per_s * (interval_s + checkpoint_s))
-    found: Floats = (np.expm1(-hazard_per_s * interval_s) / hazard_per_s + interval_s * (1.0 + cycle)) / cycle
-    return found
+    cycle = math.expm1(-hazard_per_s * (interval_s + checkpoint_s))
+    return (math.expm1(-hazard_per_s * interval_s) / hazard_per_s + interval_s * (1.0 + cycle)) / cycle
 
 
-def hit_s(spec: TaskSpec, clock: SaveClock | None, at: int | slice = slice(None)) -> Any:
-    """Seconds of progress that a hit is expected to cost a task, at a count or, if it saves, at several."""
+def hit_s(spec: TaskSpec, clock: SaveClock | None, count: int) -> float:
+    """Seconds of progress that a hit is expected to cost a task on `count` nodes."""
     if spec.saves is None:
         return spec.shrink_cost_s
     hazard_per_s = (SaveClock() if clock is None else clock).hazard_per_s
-    interval_s = _interval_s(spec.saves, hazard_per_s, at)
-    return lost_s(interval_s, spec.saves.checkpoint_s[at], hazard_per_s) + spec.saves.restart_s[at]
+    interval_s = _interval_s(spec.saves, hazard_per_s, count)
+    return lost_s(interval_s, spec.saves.checkpoint_s.item(count), hazard_per_s) + spec.saves.restart_s.item(count)
 
 
 def running_clocks(clocks: Mapping[int, SaveClock], tasks: Indices, rates: Floats) -> list[tuple[int, SaveClock]]:

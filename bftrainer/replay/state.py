@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
 from bftrainer.replay.allocator_settings import BUSY, FREE, Effects, Floats, Indices, Settings, Status
-from bftrainer.replay.moves import Moved, Moves, arrivals, moved, moved_by_lifetime, pooled
+from bftrainer.replay.moves import Moved, Moves, arrivals, moved, moved_by_departure, pooled
 from bftrainer.replay.saving import SaveClock, begun, hit_s, running_clocks, saved
 
 NO_NODES: Indices = np.empty(0, dtype=np.int32)
@@ -313,7 +313,7 @@ class ReplayState:
         """Give each active task its new count, without migration.
 
         Shrinking tasks give up their lowest-numbered nodes first; then growing ones take free nodes in node order. With
-        `remaining_s`, by node number how long each is expected to stay, they give up those that leave first, and those
+        `remaining_s`, by node number how long each stays, they give up those that leave first, and those
         tasks that lose most when they lose nodes are the first to take those that stay longest.
         """
         after = np.array(counts, dtype=np.int64)
@@ -335,7 +335,7 @@ class ReplayState:
             changed = sorted(changed, key=lambda slot: -at_stake[slot])
         sizes = [(self.active.item(slot), after.item(slot) - self.counts.item(slot)) for slot in changed]
         if remaining_s is not None:
-            return moved_by_lifetime(self.owner, sizes, remaining_s)
+            return moved_by_departure(self.owner, sizes, remaining_s)
         return moved(self.owner, sizes, self.arrived)
 
     def _with_allocation(self, owner: Indices, counts: NDArray[np.int64], pending: Floats) -> ReplayState:

@@ -145,7 +145,7 @@ def bounds_in_words(summary: Mapping[str, Any]) -> str | None:
     parts = []
     for bound in found["bounds"]:
         if bound["name"] != "blind":
-            gain, horizon_s = bound["against_blind"], bound["settings"].get("foresight_horizon_s")
+            gain, horizon_s = bound["against_blind"], bound.get("horizon_s")
             name = bound["name"] + ("" if horizon_s is None else f" {horizon_s:g} s")
             parts.append(f"{name} {'-' if gain is None else f'{100 * gain:+.1f} %'}")
     text = f"against blind decisions: {', '.join(parts)} work, after {format_value(found['time_s'], 's')}"

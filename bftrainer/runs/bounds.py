@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from bftrainer.errors import SettingsError
 from bftrainer.model.records import Recording
@@ -17,7 +17,6 @@ from bftrainer.runs.run_inputs import Inputs
 
 HORIZONS_S = (60.0, 600.0, 3600.0)
 """How long before they leave nodes are left alone: the horizons of which the best is the bound."""
-ORACLE = {"foresight": "oracle"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +26,8 @@ class WorkBound:
     Parameters
     ----------
     name : str
-    settings : dict
-        Options that differ from the given ones.
+    horizon_s : float or None
+        How long before they leave free nodes were left alone; None if they were not.
     work : float
         Work done until the instant of comparison.
     against_blind : float or None
@@ -38,7 +37,7 @@ class WorkBound:
     """
 
     name: str
-    settings: dict[str, Any]
+    horizon_s: float | None
     work: float
     against_blind: float | None
     preemption_share: float
@@ -47,12 +46,12 @@ class WorkBound:
 
 @dataclass(frozen=True, slots=True)
 class WorkBounds:
-    """WorkBounds of a replay, from the ceiling down to the settings as given.
+    """Bounds of a replay, from the ceiling down to what it did.
 
     Parameters
     ----------
     bounds : tuple of WorkBound
-        *cost-free*, *clairvoyant pool*, *clairvoyant order*, *as given* if decisions foresee, and *blind*.
+        *cost-free*, *clairvoyant pool*, *clairvoyant order* and *blind*.
     time_s : float
         The instant of comparison, seconds since the window's start: the earliest at which any of them is done.
     outstanding_share : float
@@ -95,7 +94,7 @@ def bounds(
 
     All are replays of the same rules: *cost-free* has no rescale costs, knows curves and maximises throughput;
     *clairvoyant order* gives nodes by when they will leave, the last to the tasks that lose most; *clairvoyant pool*
-    also leaves those alone that leave within a horizon, the best of `horizons_s`; *blind* foresees nothing.
+    also leaves those alone that leave within a horizon, the best of `horizons_s`; *blind* is the replay as given.
 
     Parameters
     ----------
@@ -103,7 +102,7 @@ def bounds(
     replayed : callable
         Replays inputs.
     blind : Recording, optional
-        What the replay of `given` did, if that foresees nothing and is known.
+        What the replay of `given` did, if that is known.
     horizons_s : sequence of float
     count : callable
         Told how many replays are done.
@@ -117,11 +116,11 @@ def bounds(
     """
     if not horizons_s:
         raise SettingsError("Expected at least one horizon, got none.")
-    ways = _ways(given, horizons_s)
+    ways = _ways(horizons_s)
     records = []
-    for done, (name, changes) in enumerate(ways):
-        known = blind if name == "blind" and given.config.foresight == "none" else None
-        records.append(replayed(_inputs(given, name, changes)) if known is None else known)
+    for done, way in enumerate(ways):
+        known = blind if way.name == "blind" else None
+        records.append(replayed(_inputs(given, way)) if known is None else known)
         count(done + 1)
     runs = [Intervals.of(record) for record in records]
     time_s = min(record.end_s for record in records)
@@ -131,35 +130,38 @@ def bounds(
     left = 1.0 - runs[-1].work_at(half_s) / math.fsum(task.work for task in given.tasks)
     found = tuple(
         WorkBound(
-            name,
-            changes,
+            way.name,
+            way.horizon_s or None,
             works[place],
             works[place] / works[-1] - 1.0 if works[-1] > 0.0 else None,
             ratio(math.fsum(run.preemption), math.fsum(run.gross)) or 0.0,
             ratio(math.fsum(run.rescale), math.fsum(run.gross)) or 0.0,
         )
-        for place, ((name, changes), run) in enumerate(zip(ways, runs, strict=True))
-        if name != "clairvoyant pool" or place == best
+        for place, (way, run) in enumerate(zip(ways, runs, strict=True))
+        if way.name != "clairvoyant pool" or place == best
     )
     return WorkBounds(found, time_s, left)
 
 
-def _ways(given: Inputs, horizons_s: Sequence[float]) -> list[tuple[str, dict[str, Any]]]:
-    """Names of the ways to decide, and the options that differ from those given; blind comes last."""
-    return [
-        ("cost-free", {"objective": "throughput"}),
-        *(("clairvoyant pool", ORACLE | {"foresight_use": "order,pool", "foresight_horizon_s": s}) for s in horizons_s),
-        ("clairvoyant order", ORACLE | {"foresight_use": "order"}),
-        *([] if given.config.foresight == "none" else [("as given", {})]),
-        ("blind", {"foresight": "none"}),
-    ]
+class _Way(NamedTuple):
+    """A way to decide, and how long before they leave nodes are left alone; None if departures are unknown."""
+
+    name: str
+    horizon_s: float | None = None
 
 
-def _inputs(given: Inputs, name: str, changes: dict[str, Any]) -> Inputs:
+def _ways(horizons_s: Sequence[float]) -> list[_Way]:
+    """All ways to decide; blind comes last."""
+    pools = [_Way("clairvoyant pool", horizon_s) for horizon_s in horizons_s]
+    return [_Way("cost-free"), *pools, _Way("clairvoyant order", 0.0), _Way("blind")]
+
+
+def _inputs(given: Inputs, way: _Way) -> Inputs:
     """The same inputs, to be decided in another way."""
-    inputs = replace(given, config=replace(given.config, bounds=False, **changes))
-    if name != "cost-free":
+    inputs = replace(given, config=replace(given.config, bounds=False), departure_horizon_s=way.horizon_s)
+    if way.name != "cost-free":
         return inputs
     nothing: dict[str, Any] = {"grow_cost_s": 0.0, "shrink_cost_s": 0.0} | dict.fromkeys(SAVING_FIELDS)
     free = tuple(replace(task, **nothing) for task in given.tasks)
-    return replace(inputs, tasks=free, learned=(), settings=replace(given.settings, objective=throughput))
+    config, settings = replace(inputs.config, objective="throughput"), replace(given.settings, objective=throughput)
+    return replace(inputs, config=config, tasks=free, learned=(), settings=settings)

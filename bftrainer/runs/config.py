@@ -147,33 +147,6 @@ class ReplayConfig:
         1e-09, float, "limits: --mip-gap", "Relative gap at which a decision is good enough.", limit="gap"
     )
     threads: int = option_field(1, int, "limits: --threads", "Threads of a solver.", sized="processes", limit="threads")
-    foresight: str = option_field(
-        "none",
-        str,
-        "foresight: --foresight",
-        "Model of how long nodes stay: none, age, survival, backfill, oracle, or module:callable.",
-        metavar="NAME",
-    )
-    foresight_use: str = option_field(
-        "order",
-        str,
-        "foresight: --foresight-use",
-        "What it changes: which nodes tasks get, what counts are worth, how far ahead, and which nodes are on offer.",
-        metavar="order,cohort,value,forward,pool",
-    )
-    foresight_horizon_s: float = option_field(
-        60.0, float, "foresight: --foresight-horizon", "Seconds for which a free node must be expected to stay."
-    )
-    foresight_least: float = option_field(
-        0.5, float, "foresight: --foresight-least", "Probability with which it must be expected to stay so long."
-    )
-    queue: Path | None = option_field(
-        None,
-        Path,
-        "foresight: --queue",
-        "CSV of the scheduler's jobs, as `import --queue` writes it; models see what is known of them at each instant.",
-        unset="the log's NAME.queue.csv",
-    )
     max_tasks: int = option_field(10, int, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
     seed: int = option_field(0, int, "limits: --seed", "For --initial random, tuned tasks and learned curves.", least=0)
     prune: bool = option_field(
@@ -268,7 +241,7 @@ class ReplayConfig:
                 raise SettingsError(f"Expected {name} to be {', '.join(others)} or {last}, got {value!r}.")
         if not callable(self.objective) and not isinstance(self.objective, str):
             raise SettingsError(f"Expected the name of an objective or a callable, got {self.objective!r}.")
-        for name in ("foresight", "foresight_use", "policy", "power_policy"):
+        for name in ("policy", "power_policy"):
             if not isinstance(getattr(self, name), str):
                 raise SettingsError(f"Expected {name} to be text, got {getattr(self, name)!r}.")
         if self.compat == "published" and self.decide_on != "nodes":
@@ -293,9 +266,6 @@ class ReplayConfig:
         if self.fallback is not None and self.fallback == self.solver:
             found["fallback"] = "it is the solver that would have failed"
         found |= self._without_effect()
-        if self.foresight == "none":
-            others = ("foresight_use", "foresight_horizon_s", "foresight_least", "queue")
-            found |= dict.fromkeys(others, "decisions foresee nothing without --foresight")
         if tuned is False:
             if self.initial != "random" and not learned:
                 found["seed"] = "nothing is drawn without --initial random, tuned tasks or learned curves"

@@ -151,7 +151,7 @@ def _bounds_schema(part: type[BaseModel]) -> Any:
     """Pydantic model of the work of other ways to decide."""
     from pydantic import create_model
 
-    one: dict[str, Any] = {"name": (str, ...), "settings": (dict[str, Any], ...), "against_blind": (float | None, ...)}
+    one: dict[str, Any] = {"name": (str, ...), "horizon_s": (float | None, None), "against_blind": (float | None, ...)}
     bounds: Any = list[create_model("Bound", __base__=part, **one)]  # type: ignore[misc]
     every: dict[str, Any] = {"bounds": (bounds, ...), "time_s": (float, ...), "notes": (list[str], ...)}
     return create_model("Bounds", __base__=part, **every)

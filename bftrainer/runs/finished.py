@@ -109,18 +109,9 @@ def read_runs(paths: Sequence[Path]) -> tuple[FinishedRun, ...]:
     return tuple(read_run(path, name) for path, name in zip(paths, run_names(paths), strict=True))
 
 
-def with_all_settings(runs: Sequence[FinishedRun], apart: str) -> list[FinishedRun]:
-    """Runs whose summaries have the settings that they left out, as these are the defaults.
-
-    Where foresight is off, ``foresight_use`` and its like have no effect: of runs that are compared by `apart`,
-    ``foresight``, such settings are what the others have, if these agree.
-    """
-    settings: list[dict[str, Any]] = [run.summary["settings"] for run in runs]
+def with_all_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """Runs whose summaries have the settings that they left out, as these are the defaults."""
     known = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
-    for name in known:
-        given = [each[name] for each in settings if name in each]
-        if name.startswith(f"{apart}_") and given and all(each == given[0] for each in given):
-            known[name] = given[0]
     return [replace(run, summary={**run.summary, "settings": {**known, **run.summary["settings"]}}) for run in runs]
 
 

@@ -16,7 +16,6 @@ SECTIONS = {
     "horizon": "How far do decisions look, how long may they take, and for how many tasks?",
     "solver": "Which solver decides?",
     "objective": "What is maximised?",
-    "foresight": "What may decisions know of the future?",
     "learning": "What do decisions not know of scaling?",
     "start": "When are decisions made, and how do runs start?",
     "limits": "How accurate are decisions?",

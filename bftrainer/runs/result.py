@@ -257,7 +257,7 @@ class RunResult:
         }
 
     def _settings(self) -> dict[str, Any]:
-        """Settings that affect the result, besides the inputs; of power and foresight only where these are known."""
+        """Settings that affect the result, besides the inputs; those of power and learning only where they matter."""
         config, assumed = self.config, self.assumed_scaling
         until_s = config.until_s(self.start_ns)
         found = {
@@ -267,7 +267,7 @@ class RunResult:
             "scaling": LEARNED if config.scaling == LEARNED else assumed and str(assumed.model),
         }
         given = {name: option for name, option in OPTIONS.items() if name not in found and option.is_setting}
-        absent = {"power": not self.metered, "foresight": config.foresight == "none", "learning": not self.learned}
+        absent = {"power": not self.metered, "learning": not self.learned}
         told = {
             name: _plain(getattr(config, name))
             for name, option in given.items()

@@ -19,12 +19,13 @@ from bftrainer.replay import Allocator, Observer, PowerMeter
 from bftrainer.replay.checkpoints import Checkpoints
 from bftrainer.replay.compiled import Engine, recorded
 from bftrainer.replay.learned_curves import LearnedCurves
+from bftrainer.replay.moves import KnownDepartures
 from bftrainer.runs.baseline import Efficiency, efficiency
 from bftrainer.runs.bounds import WorkBounds, bounds
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.power import Metered, with_tuning
 from bftrainer.runs.result import RunResult, Timings
-from bftrainer.runs.run_inputs import Inputs, foreseen, load_inputs
+from bftrainer.runs.run_inputs import Inputs, load_inputs
 
 T = TypeVar("T")
 
@@ -162,10 +163,11 @@ def _recorded(
     meter = PowerMeter(config.idle_power_w)
     metering = tuner is not None or config.idle_power_w > 0
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
-    foresight = foreseen(config, log, inputs.queue)
-    allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, foresight, learning)
+    rows, horizon_s = log.row_arrays(), inputs.departure_horizon_s
+    departures = None if horizon_s is None else KnownDepartures(rows, horizon_s)
+    allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, departures, learning)
     recording, engine = recorded(
-        log.row_arrays(),
+        rows,
         log.window_s,
         allocator,
         decide_on=config.decide_on,

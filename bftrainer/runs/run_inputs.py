@@ -1,4 +1,4 @@
-"""Inputs of a run: read and check all that a configuration names, and what its decisions may foresee."""
+"""Inputs of a run: read and check all that a configuration names."""
 
 from __future__ import annotations
 
@@ -14,15 +14,11 @@ import solvers
 from bftrainer.errors import SettingsError, SolverError, UnusedOptionsError, legible
 from bftrainer.files.budgets import budget
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
-from bftrainer.lifetimes import AgeLifetimes, get_lifetimes, reads_queue
 from bftrainer.model import NodeLog, TaskSpec
-from bftrainer.model.lifetime import JobQueue, LifetimeModel
-from bftrainer.nodelogs.job_queue import queue_path, read_queue
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.nodelogs.offers import offered_log, read_departures
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Settings
-from bftrainer.replay.foresight import Foresight
 from bftrainer.runs.baseline import work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import PowerPlan, Tuning, power_plan, refuse_unused_power
@@ -38,7 +34,6 @@ SAMPLE_TASKS_USED = "no task set is given (-bdfn, --tasks): the 40 tasks of the 
 CODE: dict[str, Callable[[str], Any]] = {
     "objective": get_objective,
     **dict.fromkeys(("solver", "fallback"), declaration),
-    "foresight": lambda name: name == "none" or reads_queue(name),
     "policy": BATCH_SIZES.get,
     "power_policy": POWER_LIMITS.get,
 }
@@ -76,8 +71,9 @@ class Inputs:
         The log before some of its idle time was withheld; None if all of it is offered.
     learned : tuple of str
         Names of the tasks whose curves decisions do not know.
-    queue : JobQueue or None
-        The scheduler's jobs, if the model of lifetimes reads them.
+    departure_horizon_s : float or None
+        Given only by `bounds`: decisions know when nodes leave, and leave free ones alone so long before; 0 for all on
+        offer.
     """
 
     config: ReplayConfig
@@ -92,7 +88,7 @@ class Inputs:
     load_s: float
     idle_log: NodeLog | None = None
     learned: tuple[str, ...] = ()
-    queue: JobQueue | None = None
+    departure_horizon_s: float | None = None
 
 
 def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
@@ -146,15 +142,11 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     power = power_plan(config, log, tasks)
     sources |= _further_sources(config, tuning, readers)
     settings = replace(settings, power_cap_w=power.first_power_cap_w())
-    refuse_unfit(config, log, tasks, learned)
-    queue = queue_file(config)
-    if queue is not None:
-        sources["queue"] = readers.source(queue)
-    jobs = None if queue is None else read_queue(queue)
+    _refuse_unfit(config, tasks, learned)
     load_s = time.perf_counter() - began
     said = tuple(map(legible, notes))
     of_tasks = tasks, said, sources, assumed_scaling, settings, power, tuning
-    return Inputs(config, log, *of_tasks, load_s, idle_log, learned, jobs)
+    return Inputs(config, log, *of_tasks, load_s, idle_log, learned)
 
 
 def _read_log(
@@ -242,74 +234,11 @@ def _check_licence(solver: solvers.Solver) -> None:
         solve(solver, solvers.AllocationProblem((one, one), 2), solvers.Limits(prune=False))
 
 
-def queue_file(config: ReplayConfig) -> Path | None:
-    """The scheduler's jobs, if the model of lifetimes reads them: those given, or what is beside the node log.
-
-    Raises
-    ------
-    LifetimeError
-        If there is no such model.
-    SettingsError
-        If the model needs them and there are none.
-    UnusedOptionsError
-        If they are given, and it does not read them.
-    """
-    model, given = config.foresight, config.queue
-    if model == "none" or not reads_queue(model):
-        if given is not None:
-            raise UnusedOptionsError({"--queue": f"foresight {model} does not read it"})
-        return None
-    if given is not None:
-        return given
-    if isinstance(config.node_log, Path) and (beside := queue_path(config.node_log)).exists():
-        return beside
-    raise SettingsError(f"Missing --queue, the scheduler's jobs, which foresight {model} plans.")
-
-
-def foreseen(config: ReplayConfig, log: NodeLog, queue: JobQueue | None) -> Foresight | None:
-    """What the decisions of a replay of a log foresee, by a new model; None if that is nothing.
-
-    Raises
-    ------
-    LifetimeError
-        If there is no such model, or it cannot be made.
-    SettingsError
-        If a use is unknown, or a number out of range.
-    """
-    if config.foresight == "none":
-        return None
-    return _foresight(config, get_lifetimes(config.foresight, log.row_arrays()), log, queue)
-
-
-def _foresight(config: ReplayConfig, model: LifetimeModel, log: NodeLog, queue: JobQueue | None) -> Foresight:
-    return Foresight(
-        model,
-        config.foresight_use.split(","),
-        horizon_s=config.foresight_horizon_s,
-        least_survival=config.foresight_least,
-        start_ns=log.start_ns,
-        forward_time_s=config.forward_time_s,
-        queue=queue,
-    )
-
-
-def refuse_unfit(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec], learned: Collection[str]) -> None:
-    """Refuse a use of foresight that cannot be, and what does not go with learning the curves of tasks.
-
-    Raises
-    ------
-    SettingsError
-        If a use is unknown, a number is out of range, a task that learns its curve is tuned, foresight would tell its
-        curve, or noise is given and nothing learns.
-    """
-    if config.foresight != "none":
-        _foresight(config, AgeLifetimes(), log, None)  # whatever the model, which is made when the replay begins
+def _refuse_unfit(config: ReplayConfig, tasks: Sequence[TaskSpec], learned: Collection[str]) -> None:
+    """Refuse tuned tasks whose curves are learned, and noise where none is."""
     tuned = next((task.name for task in tasks if task.name in learned and task.tuning is not None), None)
     if tuned is not None:
         why = "its batch size and power limit scale a curve that decisions know"
         raise SettingsError(f"Expected no tuned task among those whose curves are learned, got {tuned}: {why}.")
-    if learned and config.foresight != "none" and {"order", "cohort"} & set(config.foresight_use.split(",")):
-        why = "order, the default, and cohort go by curves, which are learned here"
-        raise SettingsError(f"Expected --foresight-use value, forward or pool (add one): {why}.")
     if not learned and config.profile_noise != OPTIONS["profile_noise"].default:
         raise UnusedOptionsError({"--profile-noise": "no curve is learned"})

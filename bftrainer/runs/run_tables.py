@@ -185,11 +185,6 @@ _is_grouped = _with_task(lambda task: task.spec.group is not None)
 _saves = _with_task(lambda task: task.spec.saves is not None)
 
 
-def _foresees(result: RunResult) -> bool:
-    """Whether decisions of a run foresee how long nodes stay."""
-    return result.config.foresight != "none"
-
-
 class _Piece(NamedTuple):
     """Time span of constant power, with the cap at its beginning."""
 
@@ -281,8 +276,6 @@ DECISIONS = RunTable(
         *_columns(Holds.REAL, "backend_s", null=True),
         *_columns(Holds.COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, only=_is_tuned),
         *_columns(Holds.REAL, "drawn_w cap_w", null=True, only=_is_tuned),
-        *_columns(Holds.COUNT, "offered", only=_foresees),
-        *_columns(Holds.REAL, "departures_per_s departure_share forward_time_s", null=True, only=_foresees),
     ),
 )
 TASKS = RunTable(

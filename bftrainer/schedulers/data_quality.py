@@ -14,9 +14,8 @@ from bftrainer.errors import SettingsError
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.node_spans import NodeSpans, Window
-from bftrainer.schedulers.busy_records import BusyRecords
 from bftrainer.schedulers.coverage import Coverage
-from bftrainer.schedulers.idle_spans import Demand, Swept
+from bftrainer.schedulers.idle_spans import Swept
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import NodeChoice
 
@@ -127,7 +126,6 @@ class SweptLog:
     coverage: Coverage | None
     empty: NodeSpans
     lost_days: float
-    jobs: BusyRecords | Demand
     unknown: int = 0
     whole_idle_share: float | None = None
     over_capacity_share: float | None = None

@@ -16,10 +16,9 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.log_files import fingerprints, head, log_paths
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.availability_trace import FORM
-from bftrainer.model.lifetime import JobQueue
 from bftrainer.nodelogs.hostlist import folded
 from bftrainer.nodelogs.inventory import inventory_paths, listed
-from bftrainer.nodelogs.node_spans import OPEN_START_NS, NodeSpans, Window, log_of_idle, nanoseconds
+from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
 from bftrainer.schedulers.busy_book import BusyBook
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
@@ -62,13 +61,10 @@ class Imported:
     ----------
     log : NodeLog
     quality : DataQuality
-    queue : JobQueue
-        Jobs that tell when they were submitted, also those outside the window.
     """
 
     log: NodeLog
     quality: DataQuality
-    queue: JobQueue
 
 
 def import_log(
@@ -116,17 +112,7 @@ def import_log(
         reading.unchanged_ns,
         _last_changes(found, reading),
     )
-    return Imported(log, quality_of(importer, reading, found, log, trust), _queue(found))
-
-
-def _queue(found: SweptLog) -> JobQueue:
-    """The jobs in the order of their submission; those that do not tell when that was are left out."""
-    jobs = found.jobs
-    jobs = jobs.where((jobs.submit_ns > OPEN_START_NS) & (jobs.submit_ns <= jobs.start_ns))
-    order = np.argsort(jobs.submit_ns, kind="stable")
-    submit_s, start_s, end_s = (times[order] / NS_PER_S for times in (jobs.submit_ns, jobs.start_ns, jobs.end_ns))
-    limit_s = np.where(jobs.limit_s > 0, jobs.limit_s, np.inf)[order]
-    return JobQueue(submit_s, start_s, end_s, -(-jobs.sizes()[order] // found.block), limit_s)
+    return Imported(log, quality_of(importer, reading, found, log, trust))
 
 
 def _last_changes(found: SweptLog, reading: Reading) -> dict[int, bool]:
@@ -169,7 +155,7 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     if settings.offer:
         reading.note(f"nodes are offered in spite of this: {', '.join(settings.offer)}.")
     unknown = int((records.kind == BusyKind.UNKNOWN).sum())
-    return SweptLog(window, chosen, swept, outside, coverage, empty, lost, jobs, unknown, whole_share)
+    return SweptLog(window, chosen, swept, outside, coverage, empty, lost, unknown, whole_share)
 
 
 def _by_unit(
@@ -233,7 +219,6 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
     nodes = len(chosen.names)
     if sizes is not None and sizes.size != nodes:
         raise SettingsError(f"Expected --nodes with {sizes.size:,} nodes, as --procs-per-node says, got {nodes:,}.")
-    asked = demand.where(~repeated)
     demand, outside = _cleaned(demand, np.ones(len(demand), dtype=np.bool_), repeated, window, reading)
     share = over_capacity_share(demand, nodes if sizes is None else int(sizes.sum()), window)
     if share > settings.max_overcommit:
@@ -258,9 +243,7 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
     swept = _sweep(parts, jobs.node_s_within(window), nodes, window, reading)
     times_ns = demand.start_ns, demand.end_ns
     empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
-    return SweptLog(
-        window, chosen, swept, outside, coverage, empty, lost, asked, over_capacity_share=share, block=block
-    )
+    return SweptLog(window, chosen, swept, outside, coverage, empty, lost, over_capacity_share=share, block=block)
 
 
 def _sweep(

@@ -79,7 +79,7 @@ def test_what_is_better_under_capacities_is_found(resources):
 def values(task, held, full_start=False):
     """Values of a task's counts, 10 s ahead."""
     rules = Rules(max_tasks=10, forward_s=10.0, solvers=("dp",), full_start=full_start)
-    (table,) = Judge(AuditedObjective("as-given"), rules, False)._tables(Situation(Account(task), held, 0.0, 0), {})
+    (table,) = Judge(AuditedObjective("as-given"), rules, False)._tables(Situation(Account(task), held, 0.0, 0))
     return table.tolist()
 
 

@@ -43,14 +43,13 @@ def test_every_workload_runs(name, tmp_path):
         assert row["note"] or row["median_s"] > 0
 
 
-@pytest.mark.parametrize("to_end", [False, True])
-def test_windows_are_apart(to_end):
+def test_windows_are_apart():
     """Windows of research questions lie within the span and do not overlap; more than fit are refused."""
-    starts_s = np.array(window_starts_s(1000.0, 100.0, 8, to_end=to_end))
+    starts_s = np.array(window_starts_s(1000.0, 100.0, 8))
     assert (np.diff(starts_s) >= 100.0).all()
-    assert (starts_s[0], starts_s[-1]) == (0.0, 900.0 if to_end else 875.0)
+    assert (starts_s[0], starts_s[-1]) == (0.0, 875.0)
     with pytest.raises(UsageError, match="Expected 11 windows"):
-        window_starts_s(1000.0, 100.0, 11, to_end=to_end)
+        window_starts_s(1000.0, 100.0, 11)
 
 
 def test_lists_workloads():

@@ -77,7 +77,6 @@ def test_one_failure_is_one_failure(spec, tmp_path):
     ("line", "fault"),
     [
         ('objective = ["throughput", "no_such_module:x"]', "objective no_such_module:x: Cannot import the module"),
-        ('foresight = ["none", "ages"]', r"Expected a known lifetime model or module:callable, got 'ages'\. Did you"),
         ('solver = ["dp", "json:Dumps"]', "solver json:Dumps: Expected json to define 'Dumps'"),
         ('fallback = ["cbc", "nope"]', "Expected a known solver or module:callable, got 'nope'"),
         ('policy = ["zeus", "zeuss"]', "Expected a known batch-size policy or module:callable, got 'zeuss'"),

@@ -34,7 +34,6 @@ LONG = (
     *(
         "campaigns.md",
         "figures.md",
-        "foresight.md",
         "gallery.md",
         "import.md",
         "index.md",

@@ -35,8 +35,7 @@ replay -ndmap {log} -bdfn tasks.toml --dry-run
 replay -ndmap {log} -bdfn tasks.toml --solver dp --since 5 --until 20 --skip-events 1 --report page.html
 trace filter busy.csv --nodes inventory.txt --exclude-nodes n[2-3] -o out.csv
 spot simulate --trace {log} -o out
-replay -ndmap {log} -bdfn tasks.toml --solver dp --json --bounds --foresight survival --foresight-use cohort,forward
-replay -ndmap {log} -bdfn tasks.toml --solver dp --foresight backfill --foresight-use value,pool --queue queue.csv
+replay -ndmap {log} -bdfn tasks.toml --solver dp --json --bounds
 replay -ndmap {log} -bdfn tasks.toml --solver equal-share --compat published --json
 bound -ndmap {world} -bdfn tasks.toml --solver dp --horizons 5,20 --json
 reproduce bftrainer --quick --workers 1 --log {world} -o out
@@ -52,10 +51,8 @@ replay -ndmap idle.csv -bdfn {bounds} --scaling amdahl:0.1 --solver dp --dry-run
 replay -ndmap idle.csv -bdfn sample-tasks.toml --max-events 2 --solver dp --dry-run
 replay -ndmap idle.csv -bdfn tuned.toml --solver dp --power-cap cap.csv --carbon carbon.csv | train.csv power.csv
 replay -ndmap idle.csv -bdfn tuned.toml --solver dp --policy ucb --power-policy oracle --json | train.csv power.csv
-replay -ndmap idle.csv -bdfn saving.toml --solver dp --foresight oracle --foresight-use order,value --json
-replay -ndmap idle.csv -bdfn saving.toml --solver dp --foresight none --json
+replay -ndmap idle.csv -bdfn saving.toml --solver dp --bounds --json
 replay -ndmap idle.csv -bdfn tasks.toml --solver dp --scaling learned --profile-noise 0.1 --bounds --json
-replay -ndmap idle.csv -bdfn native.toml --solver dp --foresight age --foresight-use pool --foresight-horizon 9 --json
 bound -ndmap idle.csv -bdfn saving.toml --solver dp --horizons 5,20
 convert {bounds} out.toml -scfn {scaling}
 convert tasks.toml out.toml
@@ -103,7 +100,7 @@ report power -o out.html
 report {point} -o out.html
 plot pool run -o out.svg
 plot losses run {point} -o out.svg
-plot setting run {point} -o out.svg --against foresight --metric work_done
+plot setting run {point} -o out.svg --against policy --metric work_done
 plot gantt run -o out.svg
 plot paired swept --against forward_time_s -o out.svg
 replay --resume unfinished | .unfinished.new idle.csv tasks.toml
@@ -112,12 +109,12 @@ sweep sweep.toml --resume -o swept --workers 1 | idle.csv tasks.toml
 """,
     "inventories": """
 import slurm sacct.txt --nodes inventory.txt --max-bad 1 {window} -o out.csv
-import slurm sacct.txt --nodes n[1-4] --queue {window} -o out.csv
+import slurm sacct.txt --nodes n[1-4] {window} -o out.csv
 import slurm sacct.txt --nodes scontrol.txt --partition batch --unseen idle -o out.csv {window}
 import slurm sacct.txt --nodes n[1-4] --reservations reservations.csv --downtimes downtimes.csv -o out.csv {window}
 import slurm sacct-2026-09-01.txt --downtimes sacctmgr-events.txt --nodes seen -o out.csv {window}
 import slurm sacct-spring.txt sacct-autumn.txt --tz Europe/Berlin -o out.csv --start 2026-01-01 --window asked
-import pbs 20260901 --nodes seen -o out.csv --window asked --queue
+import pbs 20260901 --nodes seen -o out.csv --window asked
 import auto sacct.txt --exclude-nodes n[1-2] -o out.csv {window}
 """,
     "harvest": """
@@ -170,8 +167,8 @@ _PLACES = [*"out2.csv out . fifo folder link no/such/out.csv idle.csv -".split()
 _COUNTS = {"workers", "jobs", "gpus"}
 _FILES = [*"idle.csv tasks.toml fifo folder link /dev/null /dev/zero . absent run".split(), "x" * 300]
 _WORDS = (
-    "dp cbc highs exhaustive equal-share energy deadline fair-share 1h 10 a,b zeus ucb grid age survival backfill "
-    "oracle order,value cohort,forward pool learned amdahl:0.1 work_done max_nodes foresight json:loads os:path re:x"
+    "dp cbc highs exhaustive equal-share energy deadline fair-share 1h 10 a,b zeus ucb grid "
+    "oracle pool learned amdahl:0.1 work_done max_nodes policy json:loads os:path re:x"
 ).split()
 
 

@@ -165,7 +165,7 @@ def test_the_expected_loss_is_an_integral(interval_s, checkpoint_s, hazard):
     time_s = np.arange(0.0, 25 / hazard, step_s) + step_s / 2
     lost = np.minimum(time_s % (interval_s + checkpoint_s), interval_s)
     mean_s = float((lost * hazard * np.exp(-hazard * time_s)).sum() * step_s)
-    assert float(lost_s(np.array(interval_s), np.array(checkpoint_s), hazard)) == pytest.approx(mean_s, rel=1e-4)
+    assert lost_s(interval_s, checkpoint_s, hazard) == pytest.approx(mean_s, rel=1e-4)
 
 
 def at_constant_hazard(checkpoint_s: float, hazard: float, hits: int, seed: int) -> tuple[float, float]:
@@ -196,7 +196,7 @@ def test_young_daly_loses_what_the_closed_form_says(checkpoint_s, hazard):
     """
     lost, waste = at_constant_hazard(checkpoint_s, hazard, 2_000, seed=1)
     interval_s = math.sqrt(2.0 * checkpoint_s / hazard)
-    exact = float(lost_s(np.array(interval_s), np.array(checkpoint_s), hazard))
+    exact = lost_s(interval_s, checkpoint_s, hazard)
     kept = hazard * interval_s / math.expm1(hazard * (interval_s + checkpoint_s))
     assert lost == pytest.approx(exact, rel=0.02)
     assert waste == pytest.approx(1.0 - kept, rel=0.02)

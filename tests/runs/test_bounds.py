@@ -62,14 +62,7 @@ def test_the_best_horizon_counts():
     works = {each: bounded(given(), each).bounds[1].work for each in (30.0, 300.0, 3_000.0)}
     best = bounded(given(), *works).bounds[1]
     assert best.work == max(works.values())
-    assert works[best.settings["foresight_horizon_s"]] == best.work
-
-
-def test_settings_that_foresee_stand_beside_blind():
-    """With foresight the settings as given are a line of their own, and blind is what they would do without."""
-    found = bounded(given(foresight="survival"), 60.0)
-    assert [each.name for each in found.bounds][-2:] == ["as given", "blind"]
-    assert found.bounds[-1].work == bounded(given(), 60.0).bounds[-1].work
+    assert works[best.horizon_s] == best.work
 
 
 def test_the_ceiling_knows_curves(found):

@@ -69,10 +69,10 @@ def test_other_types_are_refused(name, value):
         ReplayConfig(**{name: value})
 
 
-@pytest.mark.parametrize("value", [b"age", 3, None])
-def test_names_of_foresight_are_texts(value):
-    """Anything else is refused by the name of the option, before a model is looked for."""
-    for name in ("foresight", "foresight_use"):
+@pytest.mark.parametrize("value", [b"zeus", 3, None])
+def test_names_of_policies_are_texts(value):
+    """Anything else is refused by the name of the option, before a policy is looked for."""
+    for name in ("policy", "power_policy"):
         with pytest.raises(SettingsError, match=f"Expected {name} to be text, got {value!r}"):
             ReplayConfig(**{name: value})
 

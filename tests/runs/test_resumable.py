@@ -34,7 +34,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "rows alone": {"solver": "dp", "decide_on": "nodes"},
     "random first": {"solver": "dp", "initial": "random"},
     "constraints": {"solver": "highs", "objective": "fair-share", "max_events": 12},
-    **{n: {"solver": "dp", "foresight": n, "foresight_use": "cohort,value,forward"} for n in ("survival", "oracle")},
     "learning": {"solver": "dp", "scaling": "learned"},
     "tuned": {"solver": "dp", "tasks": TUNED},
     "tuned, capped": {"solver": "dp", "tasks": TUNED, "power_cap": 15_000.0, "power_options": "pareto"},

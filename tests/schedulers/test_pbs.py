@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -335,40 +334,15 @@ def test_a_run_without_an_end(tmp_path):
     assert runs == [("c1", 0, 600, BusyKind.JOB), ("c2", 600, 36_000, BusyKind.JOB)]
 
 
-def test_the_queue_keeps_limits(tmp_path):
-    """A job is kept with when it was queued, its nodes and its walltime, if its lines tell them."""
-    asked = {"qtime": MIDNIGHT + 50, "Resource_List.walltime": "01:00:40"}
-    lines = (
-        entry("S", "1.pbs", 100, start=100, exec_host="c1/0+c2/0", **asked),
-        entry("E", "1.pbs", 900, start=100, end=900, exec_host="c1/0+c2/0", **asked),
-        entry("E", "2.pbs", 2000, qtime=MIDNIGHT + 950, start=1000, end=2000, exec_host="c1/0"),
-        *run("3.pbs", 3000, 4000),  # does not tell when it was queued
-    )
-    (tmp_path / "20260901").write_text("".join(lines))
-    day = ImportSettings(start="2026-09-01", end="2026-09-02", window="asked", zone="UTC")
-    queue = import_log("pbs", [tmp_path / "20260901"], day).queue
-    assert [(times - MIDNIGHT).tolist() for times in (queue.submit_s, queue.start_s, queue.end_s)] == [
-        [50, 950],
-        [100, 1000],
-        [900, 2000],
-    ]
-    assert [queue.nodes.tolist(), queue.limit_s.tolist()] == [[2, 1], [3640.0, np.inf]]
-
-
-def test_the_queue_is_told_by_all_lines_of_a_job(tmp_path):
-    """When it was queued and its walltime are what any line says, of jobs that are still running as well."""
-    walltime = {"Resource_List.walltime": "01:00:40"}
+def test_submissions_are_told_by_all_lines_of_a_job(tmp_path):
+    """When a job was queued is what any of its lines says, of jobs that are still running as well."""
     lines = (
         entry("Q", "1.pbs", 10, queue="q"),
-        entry("Q", "2.pbs", 20, queue="q"),  # never starts: neither nodes nor walltime are known
-        entry("S", "1.pbs", 100, start=100, exec_host="c1/0", **walltime),
+        entry("Q", "2.pbs", 20, queue="q"),  # never starts
+        entry("S", "1.pbs", 100, start=100, exec_host="c1/0"),
         entry("E", "1.pbs", 900, start=100, end=900, exec_host="c1/0"),
         entry("R", "3.pbs", 950, qtime=MIDNIGHT + 30, start=200, exec_host="c2/0"),
-        entry("S", "4.pbs", 1000, qtime=MIDNIGHT + 40, start=1000, exec_host="c1/0", **walltime),  # has no end
+        entry("S", "4.pbs", 1000, qtime=MIDNIGHT + 40, start=1000, exec_host="c1/0"),  # has no end
     )
-    (tmp_path / "20260901").write_text("".join(lines))
-    day = ImportSettings(start="2026-09-01", end="2026-09-02", window="asked", zone="UTC")
-    queue = import_log("pbs", [tmp_path / "20260901"], day).queue
-    found = [(each - MIDNIGHT).tolist() for each in (queue.submit_s, queue.start_s, queue.end_s)]
-    assert found == [[10, 30, 40], [100, 200, 1000], [900, 950, 4640]]
-    assert queue.limit_s.tolist() == [3640.0, np.inf, 3640.0]
+    reading, _ = read(tmp_path, *lines)
+    assert ((reading.book.records().submit_ns // 10**9) - MIDNIGHT).tolist() == [10, 30, 40]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 import pytest
 
 from bftrainer.errors import LogError, SettingsError, UnusedOptionsError
-from bftrainer.nodelogs.job_queue import read_queue, write_queue
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.formats.slurm import SlurmImporter
@@ -339,24 +337,3 @@ def test_clock_changes(fixtures, name, start, hours):
     found = [(spans[0][1], spans[1][0]) if spans[0][0] == 0 else (0, spans[0][0]) for spans in idle]
     assert found == hours
     assert done.quality.notes[0].startswith("nothing tells")
-
-
-def test_the_queue_keeps_limits(tmp_path):
-    """Each job is kept with its submission, nodes and time limit; no limit is known of others."""
-    path = tmp_path / "sacct.txt"
-    head = "JobIDRaw|State|Submit|Start|End|Timelimit|NNodes|NodeList"
-    rows = (
-        "1|COMPLETED|50|100|200|01:00:00|2|n[1-2]",
-        "2|TIMEOUT|60|200|86700|1-00:01:40|1|n1",
-        "3|COMPLETED|70|300|400|UNLIMITED|1|n2",
-        "4|COMPLETED|80|500|600|Partition_Limit|1|n3",
-    )
-    path.write_text("\n".join((head, *rows)) + "\n")
-    day = ImportSettings(start="1970-01-01", end="1970-01-02", window="asked", zone="UTC")
-    queue = import_log("slurm", [path], day).queue
-    assert [queue.submit_s.tolist(), queue.start_s.tolist()] == [[50, 60, 70, 80], [100, 200, 300, 500]]
-    assert [queue.nodes.tolist(), queue.limit_s.tolist()] == [[2, 1, 1, 1], [3600, 86_500, math.inf, math.inf]]
-    write_queue(tmp_path / "idle.queue.csv", queue)
-    again = read_queue(tmp_path / "idle.queue.csv")
-    for name in ("submit_s", "start_s", "end_s", "nodes", "limit_s"):
-        assert getattr(again, name).tolist() == getattr(queue, name).tolist()

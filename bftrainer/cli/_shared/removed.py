@@ -18,7 +18,13 @@ COMMANDS: dict[str, str] = {
 }
 """What replaces a command, by its words after `bftrainer`."""
 
+_REPLAYS = ("replay", "bound", "forecast", "advise")
+_LOGS = ("auto", "alcf", "counts", "flux", "lsf", "pbs", "slurm", "spot", "swf", "table", "watch")
+_FORESIGHT = "use `bftrainer bound`, which says what decisions that know all departures would gain."
+_QUEUE = f"no replay reads a queue any more; {_FORESIGHT}"
 OPTIONS: dict[tuple[str, str], str] = {
+    **{(words, f"--foresight{rest}"): _FORESIGHT for words in _REPLAYS for rest in ("", "-use", "-horizon", "-least")},
+    **{(words, "--queue"): _QUEUE for words in (*_REPLAYS, *(f"import {name}" for name in _LOGS))},
     ("compare", "--latex"): "use --csv, and DataFrame.to_latex of pandas.",
     ("trace anonymise", "--columns"): "import the rows of sacct first, and anonymise the node log instead.",
     ("trace export", "--batsim"): "use a node log in CSV (`-o NAME.csv`) instead.",

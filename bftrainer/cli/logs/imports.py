@@ -191,7 +191,6 @@ _OUTPUT = (
     click.option(
         "-o", "--output", type=FILE, required=True, help="Node log to write: .parquet, .csv, .csv.gz or .pkl."
     ),
-    click.option("--queue", "with_queue", is_flag=True, help="Also write the jobs, NAME.queue.csv: see --foresight."),
     click.option("--force", is_flag=True, help="Replace existing files."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
 )
@@ -327,26 +326,21 @@ def import_log() -> None:
     """Turn a scheduler's log into a node log, and report on its records."""
 
 
-def _import(
-    name: str, /, files: tuple[Path, ...], output: Path, force: bool, as_json: bool, with_queue: bool, **options: Any
-) -> None:
+def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as_json: bool, **options: Any) -> None:
     """Import FILES and write the node log and its data quality."""
     from bftrainer.files.log_files import log_paths
     from bftrainer.files.writing import refuse_clash, refuse_existing
-    from bftrainer.nodelogs.job_queue import queue_path, write_queue
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
     from bftrainer.schedulers.data_quality import quality_path, write_quality_json
     from bftrainer.schedulers.import_log import import_log as import_files
     from bftrainer.schedulers.reading import ImportSettings
 
     account = quality_path(output)
-    beside = (account, queue_path(output)) if with_queue else (account,)
-    places = (*node_log_files(output), *beside)
+    places = (*node_log_files(output), account)
     refuse_inputs(*places)
     refuse_clash(places, {path: str(path) for path in log_paths(files)})  # those of directories too
     refuse_node_log(output, force=force)
-    for path in beside:
-        refuse_existing(path, force=force)
+    refuse_existing(account, force=force)
     found = _recognised(files) if name == _AUTO else name
     settings = ImportSettings(**options)
     named = settings.nodes in (None, "seen") and "without an inventory the nodes are those that the log names"
@@ -355,8 +349,6 @@ def _import(
     done = import_files(name, files, settings, command)
     write_node_log(output, done.log)
     write_quality_json(account, done.quality)
-    if with_queue:
-        write_queue(queue_path(output), done.queue)
     if as_json:
         click.echo(json.dumps(done.quality.summary() | {"output": str(output)}, indent=2))
         return

@@ -243,7 +243,7 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | Non
     if kind == "fragments":
         curves = fragment_curves(paths, runs)
         return lambda sheet: figures.plot_fragments(runs, curves, sheet)
-    full, figure = with_all_settings(runs, against), metric or "efficiency"
+    full, figure = with_all_settings(runs), metric or "efficiency"
     kinds: dict[str, Callable[[Sheet], PrintFigure]] = {
         "pool": lambda sheet: figures.plot_pool(runs, sheet),
         "losses": lambda sheet: figures.plot_losses(runs, sheet),
