@@ -297,15 +297,14 @@ class BusyBook:
         partition: int = -1,
         submit_ns: int | None = None,
         units: int = ALL_UNITS,
-        limit_s: int = 0,
     ) -> None:
         """Record that a set of nodes was busy, each with so many of its units, or as `share` says of the set."""
         if node_set in self._shares:
             for at, (some, units) in enumerate(self._shares[node_set]):
-                self.add(start_ns, end_ns, some, key + at, kind, partition, submit_ns, units, limit_s)
+                self.add(start_ns, end_ns, some, key + at, kind, partition, submit_ns, units)
             return
         submitted_ns = OPEN_START_NS if submit_ns is None else submit_ns
-        row = (start_ns, end_ns, node_set, kind, key, partition, submitted_ns, units, limit_s)
+        row = (start_ns, end_ns, node_set, kind, key, partition, submitted_ns, units)
         for values, value in zip(self._columns.values(), row, strict=True):
             values.append(value)
 

@@ -20,8 +20,8 @@ SPANS_AT_A_TIME = 1 << 20
 _NODES_AT_A_TIME = 1 << 16
 ALL_UNITS = -1
 _SETS = ("set_nodes", "set_ends")
-_NAMES = ("start_ns", "end_ns", "node_set", "kind", "key", "partition", "submit_ns", "units", "limit_s")
-COLUMNS = dict(zip(_NAMES, "qqibqiqii", strict=True))
+_NAMES = ("start_ns", "end_ns", "node_set", "kind", "key", "partition", "submit_ns", "units")
+COLUMNS = dict(zip(_NAMES, "qqibqiqi", strict=True))
 """Columns of records, and their types as in the module `array`."""
 
 
@@ -72,8 +72,6 @@ class BusyRecords:
         When a job was submitted; `OPEN_START_NS` where the log does not tell.
     units : ndarray of int32, shape (R,)
         GPUs or cores that it held of each node; `ALL_UNITS` for whole nodes.
-    limit_s : ndarray of int64, shape (R,)
-        How long a job might run; 0 where the log does not tell.
     partitions : tuple of str
     """
 
@@ -88,7 +86,6 @@ class BusyRecords:
     partition: NDArray[np.int32]
     submit_ns: NDArray[np.int64]
     units: NDArray[np.int32]
-    limit_s: NDArray[np.int64]
     partitions: tuple[str, ...]
 
     def __len__(self) -> int:

@@ -39,8 +39,6 @@ class Demand:
         Equal for two rows only if they are the same job.
     submit_ns : ndarray of int64, shape (R,)
         When each was submitted; `OPEN_START_NS` where the log does not tell.
-    limit_s : ndarray of int64, shape (R,)
-        How long each might run; 0 where the log does not tell.
     """
 
     start_ns: NDArray[np.int64]
@@ -48,14 +46,13 @@ class Demand:
     nodes: NDArray[np.int64]
     key: NDArray[np.int64]
     submit_ns: NDArray[np.int64]
-    limit_s: NDArray[np.int64]
 
     def __len__(self) -> int:
         return self.start_ns.size
 
     def where(self, keep: NDArray[np.bool_]) -> Demand:
         """The jobs that `keep` marks."""
-        columns = ("start_ns", "end_ns", "nodes", "key", "submit_ns", "limit_s")
+        columns = ("start_ns", "end_ns", "nodes", "key", "submit_ns")
         return replace(self, **{column: getattr(self, column)[keep] for column in columns})
 
     def is_repeated(self) -> NDArray[np.bool_]:

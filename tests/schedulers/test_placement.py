@@ -18,7 +18,7 @@ END = 40
 def demand_of(rows):
     """Demand from rows of (start, end, nodes) in seconds."""
     start, end, nodes = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    return Demand(start * NS, end * NS, nodes, np.arange(len(rows)), start * NS, np.zeros_like(nodes))
+    return Demand(start * NS, end * NS, nodes, np.arange(len(rows)), start * NS)
 
 
 def spans_of(rows, capacity):
@@ -80,9 +80,7 @@ def test_the_share_is_that_of_the_window():
 
 def test_repeated_jobs():
     """A job that was read twice is known by its key and its times."""
-    demand = Demand(
-        *(np.array(column) for column in ([0, 0, 0], [5, 5, 5], [1, 1, 1], [1, 2, 1], [0, 0, 0], [0, 0, 0]))
-    )
+    demand = Demand(*(np.array(column) for column in ([0, 0, 0], [5, 5, 5], [1, 1, 1], [1, 2, 1], [0, 0, 0])))
     assert demand.is_repeated().tolist() == [False, False, True]
     assert len(demand.where(~demand.is_repeated())) == 2
     assert demand_of([]).extent_ns() is None

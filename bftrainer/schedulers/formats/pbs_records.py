@@ -159,8 +159,6 @@ class OpenRun:
         When it ends if no line says so.
     submit_ns : int, optional
         When it was submitted.
-    limit_s : int
-        How long it may run; 0 if no line says so.
     """
 
     start_ns: int
@@ -170,7 +168,6 @@ class OpenRun:
     is_paused: bool = False
     due_ns: int = OPEN_END_NS
     submit_ns: int | None = None
-    limit_s: int = 0
 
 
 class Runs:
@@ -255,24 +252,21 @@ class Runs:
             due_ns = before.due_ns if run.due_ns == OPEN_END_NS else run.due_ns
             submit_ns = before.submit_ns if run.submit_ns is None else run.submit_ns
             is_continued = run.is_continued or before.is_continued
-            limit_s = run.limit_s or before.limit_s
-            run = replace(run, is_continued=is_continued, due_ns=due_ns, submit_ns=submit_ns, limit_s=limit_s)
+            run = replace(run, is_continued=is_continued, due_ns=due_ns, submit_ns=submit_ns)
         self.open[name] = run
 
     def close(self, name: str, end_ns: int, kind: BusyKind = BusyKind.JOB) -> bool:
         """Close and write down an open run; return whether there was one."""
         run = self.open.pop(name, None)
         if run is not None and not run.is_paused:
-            self.write(name, run.start_ns, end_ns, run.nodes, run.partition, kind, run.submit_ns, run.limit_s)
+            self.write(name, run.start_ns, end_ns, run.nodes, run.partition, kind, run.submit_ns)
         return run is not None
 
     def pause(self, name: str, at_ns: int) -> None:
         """Write down a run's time on its nodes so far; it gives them back for a while."""
         run = self.open.get(name)
         if run is not None and not run.is_paused:
-            self.write(
-                name, run.start_ns, at_ns, run.nodes, run.partition, submit_ns=run.submit_ns, limit_s=run.limit_s
-            )
+            self.write(name, run.start_ns, at_ns, run.nodes, run.partition, submit_ns=run.submit_ns)
             self.open[name] = replace(run, is_continued=True, is_paused=True)
 
     def resume(self, name: str, at_ns: int) -> None:
@@ -290,14 +284,13 @@ class Runs:
         partition: int,
         kind: BusyKind = BusyKind.JOB,
         submit_ns: int | None = None,
-        limit_s: int = 0,
     ) -> None:
         """Write down a stretch that is over."""
         node_set, trust = nodes
         if start_ns < end_ns:
             key = hash((name, node_set, kind))
             what = trust if kind is BusyKind.JOB else kind
-            self.reading.book.add(start_ns, end_ns, node_set, key, what, partition, submit_ns, limit_s=limit_s)
+            self.reading.book.add(start_ns, end_ns, node_set, key, what, partition, submit_ns)
 
     def end_all(self) -> None:
         """Write down all that is still open, to the end of any window or its time limit, and count the jobs."""
@@ -327,7 +320,7 @@ def start_run(entry: Entry, runs: Runs) -> None:
     limit_s = duration_s(fields.get("Resource_List.walltime", ""))
     due = OPEN_END_NS if limit_s is None else start + limit_s * NS_PER_S
     submit = runs.submit_ns(entry, fields)
-    runs.begin(entry.id, OpenRun(start, nodes, partition, due_ns=due, submit_ns=submit, limit_s=limit_s or 0))
+    runs.begin(entry.id, OpenRun(start, nodes, partition, due_ns=due, submit_ns=submit))
 
 
 def end_run(entry: Entry, runs: Runs) -> None:
@@ -349,10 +342,9 @@ def end_run(entry: Entry, runs: Runs) -> None:
         runs.drop(entry, "never started")
     elif reading.tally.lasts(start, end) and (run is None or not run.is_paused):
         partition, submit = reading.book.partition(fields.get("queue", "")), runs.submit_ns(entry, fields)
-        limit_s = duration_s(fields.get("Resource_List.walltime", "")) or 0
         if run is not None:
-            submit, limit_s = submit or run.submit_ns, limit_s or run.limit_s
-        runs.write(entry.id, start, end, nodes, partition, submit_ns=submit, limit_s=limit_s)
+            submit = submit or run.submit_ns
+        runs.write(entry.id, start, end, nodes, partition, submit_ns=submit)
 
 
 def interrupt_run(entry: Entry, runs: Runs) -> None:
@@ -368,8 +360,7 @@ def interrupt_run(entry: Entry, runs: Runs) -> None:
             runs.drop(entry, NO_RUN)
         else:
             partition, submit = runs.reading.book.partition(fields.get("queue", "")), runs.submit_ns(entry, fields)
-            limit_s = duration_s(fields.get("Resource_List.walltime", "")) or 0
-            runs.write(entry.id, start, at, nodes, partition, submit_ns=submit, limit_s=limit_s)
+            runs.write(entry.id, start, at, nodes, partition, submit_ns=submit)
     elif at is None:
         # What comes next, another start or an end, closes the run.
         runs.reading.tally.drop(UNDATED)

@@ -203,10 +203,6 @@ def _write_rows(
     if "Submit" in columns:
         given_ns = reading.clock.utc_ns(field_stamps(rows.columns["Submit"], _UNSET), second_pass=False)
         submit = np.where(given_ns > BAD, given_ns, submit)
-    limit_s = np.zeros(node_set.size, dtype=np.int64)
-    if "Timelimit" in columns:
-        limits, texts = rows.columns["Timelimit"].coded()
-        limit_s = np.array([duration_s(text) or 0 for text in texts], dtype=np.int64)[limits]
     key, units = _keys(rows), np.full(node_set.size, ALL_UNITS)
     if reading.settings.unit != "node" and "AllocTRES" in columns:
         resources, texts = rows.columns["AllocTRES"].coded()
@@ -218,7 +214,7 @@ def _write_rows(
             first = book.first_of(int(node_set[at]), int(counts[at] % sizes[at]))
             times = int(start[kept][at]), int(end[kept][at])
             book.add(*times, first, int(key[at]) ^ 1, kind[at], int(partition[at]), int(submit[at]), 1)
-    book.extend(start[kept], end[kept], node_set, kind, key, partition, submit, units, limit_s)
+    book.extend(start[kept], end[kept], node_set, kind, key, partition, submit, units)
 
 
 def _are_steps(rows: SacctRows) -> NDArray[np.bool_]:

@@ -36,9 +36,7 @@ class _Jobs:
     """The fields in use of all lines, and the place of each line."""
 
     def __init__(self) -> None:
-        self._values = {
-            name: array("d") for name in ("number", "submit", "wait", "run", "processors", "status", "limit")
-        }
+        self._values = {name: array("d") for name in ("number", "submit", "wait", "run", "processors", "status")}
         self._node_sets, self._partitions, self._lines = array("i"), array("i"), array("q")
         self._trusted = array("b")
         self._paths: list[tuple[int, Path]] = []
@@ -146,7 +144,7 @@ def _read_block(block: Block, header: dict[str, str], jobs: _Jobs, reading: Read
         processors = values[4] if values[4] > 0 else values[7]
         queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
         jobs.add(
-            (values[0], values[1], values[2], values[3], processors, values[10], max(values[8], 0.0)),
+            (*values[:4], processors, values[10]),
             node_set,
             len(_names(ids)) == processors,
             reading.book.partition(queue),
@@ -254,7 +252,7 @@ def _check_without_waits(jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping
     nodes, per_node = _machine(header, reading)
     submit, run = jobs["submit"][chosen], jobs["run"][chosen]
     start_ns, end_ns = (np.rint(times * NS_PER_S).astype(np.int64) for times in (submit, submit + run))
-    demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), chosen, start_ns, np.zeros_like(chosen))
+    demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), chosen, start_ns)
     extent = demand.extent_ns()
     share = over_capacity_share(demand, nodes, Window(*extent)) if extent else 0.0
     if share > _MOST_OVERCOMMIT:
@@ -315,18 +313,12 @@ def _write_counts(
     numbers = zip(jobs["number"][chosen].tolist(), chosen.tolist(), strict=True)
     key = np.array([hash(number) if number > 0 else -1 - at for number, at in numbers], dtype=np.int64)
     submit_ns = start_ns - _waits_ns(jobs, chosen)
-    reading.demand = Demand(
-        start_ns, end_ns, _nodes_used(jobs, chosen, per_node), key, submit_ns, _limits_s(jobs, chosen)
-    )
+    reading.demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), key, submit_ns)
 
 
 def _waits_ns(jobs: _Jobs, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
     waits_ns = np.rint(np.maximum(jobs["wait"][chosen], 0) * NS_PER_S)
     return np.asarray(waits_ns.astype(np.int64))
-
-
-def _limits_s(jobs: _Jobs, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.minimum(jobs["limit"][chosen], OPEN_END_NS / NS_PER_S).astype(np.int64)
 
 
 def _nodes_used(jobs: _Jobs, chosen: NDArray[np.int64], per_node: int) -> NDArray[np.int64]:
@@ -338,11 +330,11 @@ def _write_names(
 ) -> None:
     """Write down jobs that name their nodes, as an extension of the format does."""
     number, submit_ns = jobs["number"], start_ns - _waits_ns(jobs, chosen)
-    columns = chosen, start_ns, end_ns, submit_ns, _limits_s(jobs, chosen)
-    for at, start, end, submit, limit_s in zip(*(some.tolist() for some in columns), strict=True):
+    columns = chosen, start_ns, end_ns, submit_ns
+    for at, start, end, submit in zip(*(some.tolist() for some in columns), strict=True):
         node_set, kind, partition = jobs.extras(at)
         if node_set < 0:
             reading.tally.refuse("no node ids", *jobs.place(at), "Expected node ids {...} as on other lines, got none")
             continue
         key = hash((number[at], node_set)) if number[at] > 0 else -1 - at
-        reading.book.add(start, end, node_set, key, kind, partition, submit, limit_s=limit_s)
+        reading.book.add(start, end, node_set, key, kind, partition, submit)

@@ -130,7 +130,7 @@ class _Jobs:
 
     reading: Reading
     half_names: list[_HalfName] = field(default_factory=list)
-    counted: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in range(6)))
+    counted: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in range(5)))
 
     def settle(self) -> None:
         """Hand over what all files together tell.
@@ -250,7 +250,7 @@ class _Rows:
         if cause not in _CAUSES:
             raise HostlistError(f"Expected a cause among {', '.join(filter(None, _CAUSES))}, got {cause!r}.")
         if not location:
-            for values, value in zip(self.jobs.counted, (*times_ns, count or 0, key, submit_ns, 0), strict=True):
+            for values, value in zip(self.jobs.counted, (*times_ns, count or 0, key, submit_ns), strict=True):
                 values.append(value)
             return
         kind, partition = _CAUSES[cause], book.partition(self._cell(row, "partition"))
