@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bftrainer.campaigns.engines import LocalEngine
 from bftrainer.campaigns.paired import ratios_less_one
 from bftrainer.campaigns.reproduce_simulations import reproduce_bamboo, reproduce_zeus
 from bftrainer.campaigns.reproduction_page import COLUMNS, Comparison, Reported, Reproduction, mean_of
 from bftrainer.campaigns.sweep import PointResult, run_sweep
+from bftrainer.campaigns.sweep_directory import TASKS
 from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.files.claims import claimed
@@ -22,11 +26,12 @@ from bftrainer.files.documents import write_csv
 from bftrainer.files.manifest import list_written, written_files
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.files.writing import replacing
+from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.report.intervals import Estimate
 from bftrainer.runs.readers import shared_readers
 from bftrainer.tasksets.native_tasks import toml_text
-from bftrainer.tasksets.task_generator import DEFAULT_WORK
+from bftrainer.tasksets.task_generator import DEFAULT_WORK, generate_tasks
 
 PUBLISHED = {
     "bftrainer": "the Summit log ndstat-10sdn6-evt.tar.gz, published with arXiv:2106.12091 in "
@@ -49,6 +54,7 @@ _CHOICES: dict[str, dict[str, Any]] = {
     "for scaling efficiency": {"objective": "scaling-efficiency"},
     "at rows of the log only": {"decide_on": "nodes"},
 }
+_OF_TASKS = ("max_nodes", "cost_scale")
 _SETS = ("hpo", "nas")
 _IMAGES_PER_NODE_S = 2500.0  # of the published models, about
 
@@ -168,14 +174,27 @@ def _sweep(log: Path | None, directory: Path, quick: bool, notes: list[str]) -> 
     length_s = node_log.window_s / _windows(quick)
     # Enough tasks for a window with twice the mean idle node-time.
     work = 2 * idle_node_s(node_log, node_log.window_s) / _windows(quick) * _IMAGES_PER_NODE_S
-    base = {**_BASE, "count": max(50, math.ceil(work / DEFAULT_WORK))} | ({"node_log": str(place)} if log else {})
-    points = [
-        {"scenario": tasks, "window": [at * length_s, (at + 1) * length_s]} | _CHOICES.get(name, {name: level})
-        for name, tasks, level in _cells(quick)
-        for at in range(_windows(quick))
-    ]
+    base = _BASE | ({"node_log": str(place)} if log else {})
+    count = max(50, math.ceil(work / DEFAULT_WORK))
+    points: list[dict[str, Any]] = []
+    task_sets: dict[str, tuple[TaskSpec, ...]] = {}
+    for name, of, level in _cells(quick):
+        changes = {name: level} if name in _OF_TASKS else {}
+        tasks = f"{TASKS}/{of}-{count}{f'-{name}-{level}' if changes else ''}.toml"
+        task_sets[tasks] = _tasks(of, count, **changes)
+        options = {"tasks": tasks} | ({} if changes else _CHOICES.get(name, {name: level}))
+        points += [options | {"window": [at * length_s, (at + 1) * length_s]} for at in range(_windows(quick))]
     text = toml_text({"schema": SCHEMA, "base": base, "point": points})
-    return SweepSpec(directory / "sweep.toml", text.encode(), base, tuple(points), None)
+    return SweepSpec(directory / "sweep.toml", text.encode(), base, tuple(points), task_sets)
+
+
+def _tasks(of: str, count: int, max_nodes: int = 64, cost_scale: float = 1.0) -> tuple[TaskSpec, ...]:
+    """Generated tasks of a set, of at most so many nodes, with their costs times a factor."""
+    tasks = generate_tasks(of, count, np.random.default_rng(0), max_nodes=max_nodes)  # type: ignore[arg-type]
+    return tuple(
+        replace(task, grow_cost_s=task.grow_cost_s * cost_scale, shrink_cost_s=task.shrink_cost_s * cost_scale)
+        for task in tasks
+    )
 
 
 def _figures(cells: Mapping[_Cell, Sequence[PointResult]], log: Path | None, notes: Sequence[str]) -> Reproduction:

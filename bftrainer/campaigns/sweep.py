@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
 from bftrainer.campaigns.engines import Engine, refuse_changed_inputs
-from bftrainer.campaigns.sweep_directory import RUNS, TABLE, TASKS, TRACES, SweepDirectory
+from bftrainer.campaigns.sweep_directory import RUNS, TABLE, SweepDirectory
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
 from bftrainer.files.arrow import integers, reals, texts
 from bftrainer.files.directories import result_directory
-from bftrainer.files.writing import file_source, replacing
-from bftrainer.nodelogs import write_node_log
+from bftrainer.files.writing import replacing
 from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
@@ -31,7 +28,7 @@ from bftrainer.runs.readers import Readers, shared_readers
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_inputs import CODE, load_inputs
 from bftrainer.runs.run_tables import write_run
-from bftrainer.spot.generation import GenerationConfig, generate_trace
+from bftrainer.tasksets import write_task_set
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,11 +141,11 @@ def run_sweep(
         If all points fail that would replace others.
     """
     place = SweepDirectory(directory, resume=resume, force=force)
-    points = _checked(spec)
+    points = [] if spec.task_sets else _checked(spec)
     with place.begun(spec.text):
-        if spec.trace_seeds or spec.changes_tasks:
-            traces = _generated(spec, place) if spec.trace_seeds else {}
-            points = spec.resolved(traces, shared_readers(), partial(place.made, TASKS))
+        for name, tasks in spec.task_sets.items():
+            write_task_set(place.task_file(name), tasks)
+        points = points or _checked(spec)
         result = _computed(points, place, engine, on_done, anew=force)
         if force and len(result.failed) == len(points) and (directory / TABLE).is_file():
             raise BftrainerError(f"{directory}: Nothing was replaced, as all points failed: {result.failed[0].error}")
@@ -162,14 +159,11 @@ def run_sweep(
 
 
 def _checked(spec: SweepSpec) -> list[SweepPoint]:
-    """The points, not yet with generated traces, after checking that something can be computed."""
+    """The points, after checking that something can be computed."""
     readers = shared_readers()
-    if spec.trace_seeds:
-        _origin(spec)
-    points = spec.resolved({}, readers)
+    points = spec.resolved(readers)
     _refuse_unknown(spec, points)
-    if not spec.trace_seeds:
-        _refuse_futile(points, readers)
+    _refuse_futile(points, readers)
     spec.refuse_unused(points, readers)
     return points
 
@@ -265,9 +259,6 @@ class _Work:
             if finished is not None:
                 return finished
             inputs = load_inputs(point.config(), shared_readers())
-            if point.changes:
-                tasks = inputs.sources["tasks"] | {"changes": point.changes}
-                inputs = replace(inputs, sources=inputs.sources | {"tasks": tasks})
             refuse_changed_inputs(inputs, dict(point.contents))
             result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
             if not (self.directory / RUNS).is_dir():
@@ -299,33 +290,6 @@ def _read(point: SweepPoint, summary: Mapping[str, Any]) -> PointResult:
     figures = figures_of(json.loads(json.dumps(summary))).items()
     kept = {name: value for name, value in figures if name not in _WALL and not name.startswith("solve_s_")}
     return PointResult(point, kept, assumption(summary))
-
-
-def _generated(spec: SweepSpec, place: SweepDirectory) -> dict[int, Path]:
-    """Files of the generated traces of points, by seed; existing ones stay.
-
-    Their names contain a checksum of what they were generated from, so a change of that makes new files.
-    """
-    generate, origin = _origin(spec)
-    found = {}
-    for seed in spec.trace_seeds:
-        found[seed] = place.made(TRACES, f"seed-{seed}-{origin}.parquet")
-        if not found[seed].is_file():
-            write_node_log(found[seed], generate_trace(replace(generate, seed=seed)).log)
-    return found
-
-
-def _origin(spec: SweepSpec) -> tuple[GenerationConfig, str]:
-    """Inputs of generated traces (options, and the trace to fit), and their checksum."""
-    generate = spec.generate
-    if generate is None:
-        raise SweepError(f"{spec.path}: Expected a section [generate] for generated traces, found none.")
-    try:
-        content = None if generate.like is None else file_source(generate.like)["sha256"]
-    except OSError as error:
-        raise SweepError(f"{spec.path}: like: {generate.like}: {error.strerror}.") from None
-    options = asdict(replace(generate, like=None))
-    return generate, hashlib.sha256(json.dumps([options, content], sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _write_table(result: SweepResult, path: Path) -> None:

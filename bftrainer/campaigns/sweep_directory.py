@@ -18,8 +18,8 @@ TABLE = "sweep.parquet"
 RUNS = "runs"
 JOB_LOGS = "job-logs"
 """Directory of the output of a batch system's jobs; always kept."""
-TRACES, TASKS = "traces", "tasks"
-"""Directories of generated traces, and of task sets that were changed or generated."""
+TASKS = "tasks"
+"""Directory of task sets of the sweep's own."""
 _FILE = "sweep.toml"
 _KEY = re.compile("[0-9a-f]{16}")
 
@@ -126,34 +126,32 @@ class SweepDirectory:
         with suppress(OSError):
             for name in written_files(self.path):
                 (self.path / name).unlink(missing_ok=True)
-            for each in (RUNS, TRACES, TASKS, JOB_LOGS):
+            for each in (RUNS, TASKS, JOB_LOGS):
                 with suppress(OSError):
                     (self.path / each).rmdir()
             if {path.name for path in self.path.iterdir()} <= {MANIFEST, LOCK}:
                 (self.path / MANIFEST).unlink()
 
-    def made(self, kind: str, name: str) -> Path:
-        """Path of a generated trace or task set of this name.
+    def task_file(self, name: str) -> Path:
+        """Path for a task set of the sweep's own, which is in `TASKS`.
 
         Raises
         ------
         OutputError
             If it cannot be added to the manifest.
         """
-        path = self.path.resolve() / kind / name
-        if not path.is_file():
-            path.parent.mkdir(exist_ok=True)
-            list_written(self.path, {f"{kind}/{name}", *written_files(self.path)})
+        path = self.path / name
+        path.parent.mkdir(exist_ok=True)
+        list_written(self.path, {name, *written_files(self.path)})
         return path
 
     def drop_others(self, keys: Collection[str], inputs: Collection[Path]) -> None:
-        """Delete runs of other keys, and generated traces and task sets that are no longer inputs; other files stay."""
+        """Delete runs of other keys, and own task sets that are no longer inputs; other files stay."""
         for run in sorted((self.path / RUNS).iterdir()):
             if run.name not in keys and not run.is_symlink() and "summary.json" in written_files(run):
                 remove_written(run)
         listed = written_files(self.path)
-        made = {name for name in listed if name.startswith((f"{TRACES}/", f"{TASKS}/"))}
-        gone = {name for name in made if self.path.resolve() / name not in inputs}
+        gone = {name for name in listed if name.startswith(f"{TASKS}/") and self.path.absolute() / name not in inputs}
         for name in gone:
             (self.path / name).unlink(missing_ok=True)
         list_written(self.path, listed.keys() - gone, final=True)

@@ -9,33 +9,34 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
-from bftrainer.campaigns.point_tasks import NAMING, TASK_OPTIONS, ChangedTasks, TaskChanges, kinds_of_tasks, referenced
 from bftrainer.errors import BftrainerError, SolverUnavailableError, SweepError, UnknownSolverError, suggestion
 from bftrainer.files.documents import toml_file
-from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
-from bftrainer.model import instant_ns
+from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.model import TaskSpec, instant_ns
 from bftrainer.objectives.credits import as_given
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.readers import LEARNED, Readers
-from bftrainer.spot.generation import GenerationConfig, HoleOptions, ModelName
-from bftrainer.spot.minute_model import MinuteOptions
+from bftrainer.tasksets import TaskSet
 
 SCHEMA = 1
 MOST_POINTS = 100_000
-_SECTIONS = ("schema", "base", "grid", "point", "generate")
+_SECTIONS = ("schema", "base", "grid", "point")
 # Names of options on the command line, which are allowed besides the field names.
 _ALIASES = {flag[1:]: name for name, option in OPTIONS.items() for flag in option.flags if not flag.startswith("--")}
-WINDOW, TRACE_SEED, SAMPLE = "window", "trace_seed", "sample"
-# Options that only sweeps have (part of the log, seed of a generated one, tasks of a sample, generated ones), and those
-# they stand for.
-_INSTEAD = {WINDOW: ("since", "until"), TRACE_SEED: ("node_log",), "scenario": (*NAMING, SAMPLE), SAMPLE: NAMING}
-_OWN = {WINDOW, TRACE_SEED, SAMPLE, *TASK_OPTIONS}
+# Options that only sweeps have (part of the log, tasks of a sample), and those they stand for.
+WINDOW, SAMPLE = "window", "sample"
+_INSTEAD = {WINDOW: ("since", "until"), SAMPLE: ("tasks", "scalability", "scaling")}
+_REMOVED = dict.fromkeys(
+    ("max_nodes", "cost_scale", "work_scale", "count", "scenario"),
+    "name task sets in tasks, as 'bftrainer tasks generate' makes them.",
+) | dict.fromkeys(("trace_seed", "generate"), "name node logs in node_log, as 'bftrainer trace generate' makes them.")
+"""Options and sections that the previous release had, and what to use instead."""
 _MOST = 2**63
 
 
@@ -68,8 +69,6 @@ class SweepPoint:
         Checksum of the replay: its options, and the contents of its input files.
     contents : tuple of (str, str)
         SHA-256 of these files, by the options that name them.
-    changes : mapping
-        What was changed in its tasks, whose file is one of the sweep's.
     """
 
     number: int
@@ -77,7 +76,6 @@ class SweepPoint:
     varied: tuple[tuple[str, Any], ...]
     key: str
     contents: tuple[tuple[str, str], ...] = ()
-    changes: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self) -> ReplayConfig:
         """Configuration of the replay."""
@@ -97,15 +95,15 @@ class SweepSpec:
         Options of all points.
     points : tuple of mapping
         Options of each point, with their names in the file.
-    generate : GenerationConfig or None
-        Inputs of generated traces, for points with a `trace_seed`.
+    task_sets : mapping
+        Task sets of its own, by their paths in the sweep's directory, where they are written and the file is.
     """
 
     path: Path
     text: bytes
     base: Mapping[str, Any]
     points: tuple[Mapping[str, Any], ...]
-    generate: GenerationConfig | None
+    task_sets: Mapping[str, Sequence[TaskSpec]] = field(default_factory=dict)
 
     @property
     def varied(self) -> tuple[str, ...]:
@@ -117,47 +115,22 @@ class SweepSpec:
         return _Reader(self.path, self.text.decode()).at(name)
 
     @property
-    def trace_seeds(self) -> tuple[int, ...]:
-        """Seeds of the traces that are generated."""
-        given = (merged(self.base, point) for point in self.points)
-        return tuple(dict.fromkeys(options[TRACE_SEED] for options in given if TRACE_SEED in options))
-
-    @property
     def inputs(self) -> dict[Path, str]:
         """Files that the sweep names, and by which options."""
         given = [item for point in (self.base, *self.points) for item in point.items()]
         named = [(name, value) for name, value in given if name in OPTIONS and OPTIONS[name].is_file]
         return {self.path.parent / value: f"{name} {value}" for name, value in named if isinstance(value, str)}
 
-    @property
-    def changes_tasks(self) -> bool:
-        """Whether tasks of points are changed or generated."""
-        return any(name in TASK_OPTIONS for options in (self.base, *self.points) for name in options)
-
-    def resolved(
-        self,
-        traces: Mapping[int, Path],
-        readers: Readers | None = None,
-        place: Callable[[str], Path] | None = None,
-    ) -> list[SweepPoint]:
+    def resolved(self, readers: Readers | None = None) -> list[SweepPoint]:
         """The points, with resolved paths and keys.
-
-        Parameters
-        ----------
-        traces : mapping
-            Files of generated logs by their seeds; points with other seeds have no log yet.
-        readers : Readers, optional
-        place : callable, optional
-            Path for a file of changed tasks, which is written; without it such points have no tasks yet.
 
         Raises
         ------
         SweepError
-            If a named file is missing, or tasks cannot be changed so.
+            If a named file is missing.
         """
         readers = Readers(keep=True) if readers is None else readers
-        made = ChangedTasks(readers, place)
-        return [self._resolved(number, point, traces, readers, made) for number, point in enumerate(self.points)]
+        return [self._resolved(number, point, readers) for number, point in enumerate(self.points)]
 
     def refuse_unused(self, points: Sequence[SweepPoint], readers: Readers) -> None:
         """Refuse options that have no effect on any point.
@@ -180,21 +153,11 @@ class SweepSpec:
             first = self.at(unused[0].partition(" ")[0])
             raise SweepError(f"{first}: Options that have no effect: {', '.join(unused)}.")
 
-    def _resolved(
-        self,
-        number: int,
-        point: Mapping[str, Any],
-        traces: Mapping[int, Path],
-        readers: Readers,
-        made: ChangedTasks,
-    ) -> SweepPoint:
+    def _resolved(self, number: int, point: Mapping[str, Any], readers: Readers) -> SweepPoint:
         options = merged(self.base, point)
-        changes = TaskChanges(**{name: options.pop(name) for name in TASK_OPTIONS if name in options})
-        seed, window, sample = (options.pop(name, None) for name in (TRACE_SEED, WINDOW, SAMPLE))
+        window, sample = (options.pop(name, None) for name in (WINDOW, SAMPLE))
         if sample == "tuned":
             options["tasks"] = str(sample_path(SAMPLE_TUNED_TASKS))
-        if seed in traces:
-            options["node_log"] = str(traces[seed])
         if window is not None:
             begin, end = window
             # Seconds of a window are counted from the log's start, those of `until` from the window's.
@@ -203,14 +166,8 @@ class SweepSpec:
         for name, option in OPTIONS.items():
             if option.is_file and isinstance(options.get(name), str):
                 # The point may be computed in another working directory.
-                options[name] = str((self.path.parent / options[name]).absolute())
-        try:
-            options = made(changes, options)
-        except BftrainerError as error:
-            raise SweepError(f"{self.at(next(iter(changes.given)))}: {error}") from None
-        for name, option in OPTIONS.items():
-            if option.is_file and isinstance(options.get(name), str):
-                path = Path(options[name])
+                path = (self.path.parent / options[name]).absolute()
+                options[name] = str(path)
                 try:
                     contents[name] = readers.source(path)["sha256"]
                 except OSError as error:
@@ -219,7 +176,40 @@ class SweepSpec:
         text = json.dumps([replayed, referenced(options, readers)], sort_keys=True, default=plain_value)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         varied = tuple((name, point.get(name)) for name in self.varied)
-        return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()), changes.given)
+        return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()))
+
+
+def _task_set(options: Mapping[str, Any], readers: Readers) -> TaskSet:
+    """The task set of a point."""
+    scalability = options.get("scalability")
+    return readers.task_set(
+        Path(options.get("tasks") or sample_path(SAMPLE_TASKS)),
+        None if scalability is None else Path(scalability),
+        options.get("scaling"),
+    )
+
+
+def kinds_of_tasks(options: Mapping[str, Any], readers: Readers) -> dict[str, bool]:
+    """Whether a point has tuned and learned tasks; empty if they cannot be read, reported when it is replayed."""
+    try:
+        found = _task_set(options, readers)
+    except (BftrainerError, OSError):
+        return {}
+    return {"tuned": any(task.tuning is not None for task in found.tasks), "learned": bool(found.learned)}
+
+
+def referenced(options: Mapping[str, Any], readers: Readers) -> list[str]:
+    """Checksums of the files that a task set refers to: its scalability and training traces."""
+    if "tasks" not in options:
+        return []
+    try:
+        found = _task_set(options, readers)
+        tuned = [task.tuning for task in found.tasks if task.tuning is not None]
+        traces = dict.fromkeys(Path(file) for each in tuned for file in (each.train_trace, each.power_trace))
+        return [readers.source(path)["sha256"] for path in (*found.sources, *traces)]
+    except (BftrainerError, OSError) as error:
+        # A point whose tasks cannot be read fails when it is replayed, with this reason, without ending others.
+        return [str(error)]
 
 
 def plain_value(value: Any) -> Any:
@@ -240,6 +230,7 @@ def read_sweep(path: Path) -> SweepSpec:
     tables, text = toml_file(path, SweepError)
     reader = _Reader(path, text)
     for name in tables:
+        reader.refuse_removed(name)
         if name not in _SECTIONS:
             close = suggestion(name, _SECTIONS)
             raise SweepError(f"{reader.at(name)}: Expected a section of a sweep, got {name!r}.{close}")
@@ -256,12 +247,9 @@ def read_sweep(path: Path) -> SweepSpec:
         raise SweepError(f"{path}: Expected at most {MOST_POINTS:,} points, got {number:,}.")
     products = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] if grid else []
     points = [*products, *listed] if number else [{}]
-    generate = reader.generation(tables["generate"]) if "generate" in tables else None
-    if generate is None and any(TRACE_SEED in point for point in (base, *points)):
-        raise SweepError(f"{reader.at(TRACE_SEED)}: Expected a section [generate] for {TRACE_SEED}, found none.")
     for point in points:
         reader.check(base, point)
-    return SweepSpec(path, text.encode(), base, tuple(points), generate)
+    return SweepSpec(path, text.encode(), base, tuple(points))
 
 
 class _Reader:
@@ -298,10 +286,16 @@ class _Reader:
 
     def name(self, key: str) -> str:
         """Name of the option that a key stands for."""
-        known = {*_OWN, *_ALIASES, *OPTIONS}
+        self.refuse_removed(key)
+        known = {*_INSTEAD, *_ALIASES, *OPTIONS}
         if key not in known:
             raise SweepError(f"{self.at(key)}: Expected an option of a replay, got {key!r}.{suggestion(key, known)}")
         return _ALIASES.get(key, key)
+
+    def refuse_removed(self, key: str) -> None:
+        """Refuse an option or section that sweeps had once, with what replaces it."""
+        if key in _REMOVED:
+            raise SweepError(f"{self.at(key)}: {key} was removed: {_REMOVED[key]}")
 
     def values(self, key: str, value: Any) -> list[Any]:
         """List of values of an option."""
@@ -314,13 +308,9 @@ class _Reader:
         name = self.name(key)
         if name == WINDOW:
             return self._window(key, value)
-        if name == TRACE_SEED:
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
-                raise SweepError(f"{self.at(key)}: Expected a seed, a whole number from 0 on, got {value!r}.")
-            return value
         if name == SAMPLE:
             return self._typed(key, value, Literal["plain", "tuned"])
-        return self._typed(key, value, TASK_OPTIONS[name] if name in TASK_OPTIONS else OPTIONS[name].type)
+        return self._typed(key, value, OPTIONS[name].type)
 
     def _window(self, key: str, value: Any) -> tuple[Any, Any]:
         moments = isinstance(value, list) and all(type(each) in (datetime, int, float) for each in value)
@@ -349,39 +339,13 @@ class _Reader:
 
     def check(self, base: Mapping[str, Any], point: Mapping[str, Any]) -> None:
         """Refuse values out of range."""
-        options = {name: value for name, value in merged(base, point).items() if name not in _OWN}
+        options = {name: value for name, value in merged(base, point).items() if name not in _INSTEAD}
         try:
-            TaskChanges(**{name: value for name, value in merged(base, point).items() if name in TASK_OPTIONS})
             # Objective and solver are looked up when the point is replayed.
             ReplayConfig(**options).settings(as_given, "dp")
         except BftrainerError as error:
             named = next((name for name in (*point, *base) if name in str(error)), "")
             raise SweepError(f"{self.at(named) if named else self._path}: {error}") from None
-
-    def generation(self, table: Any) -> GenerationConfig:
-        """The section `generate`."""
-        if not isinstance(table, dict):
-            raise SweepError(f"{self.at('generate')}: Expected a table [generate], got {table!r}.")
-        minutes, holes = ({field.name for field in fields(kind)} for kind in (MinuteOptions, HoleOptions))
-        known: dict[str, Any] = {"days": float, "model": ModelName, "like": str}
-        known |= get_type_hints(MinuteOptions) | get_type_hints(HoleOptions)
-        for key, value in table.items():
-            if key not in known:
-                close = suggestion(key, known)
-                raise SweepError(f"{self.at(key)}: Expected an option of a generated trace, got {key!r}.{close}")
-            self._typed(key, value, known[key])
-        if "days" not in table:
-            raise SweepError(f"{self.at('generate')}: Expected days in [generate], found none.")
-        try:
-            return GenerationConfig(
-                days=table["days"],
-                model=table.get("model"),
-                like=self._path.parent / table["like"] if "like" in table else None,
-                minutes=MinuteOptions(**{key: table[key] for key in table if key in minutes}),
-                holes=HoleOptions(**{key: table[key] for key in table if key in holes}),
-            )
-        except BftrainerError as error:
-            raise SweepError(f"{self.at('generate')}: {error}") from None
 
 
 @cache

@@ -111,10 +111,8 @@ def sweep(
         if place.is_dir():
             tell(f"Finished points are kept; --resume continues in {place}.")
         raise
-    if any(
-        not {"tasks", "scenario", "sample"} & {*spec.base, *point} and {"node_log", "trace_seed"} & {*spec.base, *point}
-        for point in spec.points
-    ):
+    given = [{*spec.base, *point} for point in spec.points]
+    if any("node_log" in each and not {"tasks", "sample"} & each for each in given):
         tell(f"Note: {SAMPLE_TASKS_USED}")
     gains = None if paired is None else paired_gains(result.points, paired, judged)
     if as_json:

@@ -14,8 +14,6 @@ from bftrainer.report.glossary import GLOSSARY, Assumption, assumption
 
 Summary = Mapping[str, Any]
 
-SEEDS = ("seed", "trace_seed")
-"""Settings of runs, or of points of sweeps, in which those may differ that repeat each other."""
 _WINDOWS = ("since", "until_s", "skip_events", "max_events", "node_log", "large_idle")
 
 # What is a number or null in a summary, and no outcome.
@@ -139,7 +137,7 @@ class Alike:
 def alike(
     names: Sequence[str], summaries: Sequence[Summary], apart: str | None = None, *, over_windows: bool = False
 ) -> list[Alike]:
-    """Put together runs that differ in their seeds alone: ``--seed``, or that of a sweep's generated node logs.
+    """Put together runs that differ in their seeds alone.
 
     The same run given twice stays apart from itself, as it says nothing about spread.
 
@@ -157,15 +155,10 @@ def alike(
     seen: dict[str, int] = {}
     for place, summary in enumerate(summaries):
         settings = {**_settings_of(summary), "partial": (summary["partial"], summary["partial"])}
-        seeds: list[Any] = [settings.pop(name, None) for name in SEEDS if name != apart]
+        seeds: list[Any] = [settings.pop("seed", None)] if apart != "seed" else []
         if over_windows:
             settings["machine"] = ((summary["nodes_total"], unit_of(summary)), None)
             seeds += [settings.pop(name, None) for name in _WINDOWS]
-        for file in input_files(summary).get("node_log", ())[:1]:
-            log = GENERATED.fullmatch(PurePath(file["path"]).name)
-            if log is not None and not over_windows:
-                seeds.append(log["seed"])
-                settings["node_log"] = (log["origin"], f"generated {log['origin']}")
         key = json.dumps({name: value for name, (value, _) in settings.items()}, default=str)
         same = json.dumps([key, seeds], default=str)
         times = seen[same] = seen.get(same, 0) + 1
@@ -235,8 +228,6 @@ _FOLLOWING = ("large_idle", "baseline")
 
 # How a sweep names its runs.
 _KEY = re.compile(r"(?:.*/)?[0-9a-f]{16}")
-# How a sweep names the node logs that it generates.
-GENERATED = re.compile(r"seed-(?P<seed>\d+)-(?P<origin>[0-9a-f]{8})\.parquet")
 
 
 def input_files(summary: Summary) -> dict[str, tuple[Mapping[str, str], ...]]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import SettingsError
 from bftrainer.report.brief import Brief, Card
 from bftrainer.report.campaign_pages import MOST_ROWS, PageTable, assumed_scaling, campaign_page, short_label
-from bftrainer.report.comparison import SEEDS
 from bftrainer.report.drawing import below_axes, palette, plain
 from bftrainer.report.glossary import GLOSSARY, Term, check_metric, format_value, scaled_label
 from bftrainer.report.intervals import Estimate, estimate
@@ -82,7 +81,7 @@ class _Sweep:
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], varied: Sequence[str], metrics: Sequence[str]) -> None:
         self.rows = rows
-        self.factors = [name for name in varied if name not in SEEDS and len({str(row.get(name)) for row in rows}) > 1]
+        self.factors = [name for name in varied if name != "seed" and len({str(row.get(name)) for row in rows}) > 1]
         self.first = self._chosen(metrics[:1], _FIRST)
         self.second = self._chosen(metrics[1:], [name for name in _SECOND if name != self.first])
         grouped: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}

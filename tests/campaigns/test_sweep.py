@@ -133,23 +133,6 @@ def test_inputs_are_read_once(spec, tmp_path, monkeypatch):
     assert len(read) == 1
 
 
-def test_generated_traces_are_kept(tmp_path):
-    """They are made once, and a point replays that of its seed; after a change of their options others are made."""
-    path = tmp_path / "sweep.toml"
-    text = TEXT.split("[grid]")[0] + "[grid]\ntrace_seed = [1, 2]\n[generate]\ndays = 0.5\nnodes = 30\n"
-    path.write_text(text)
-    result = swept(read_sweep(path), tmp_path / "out")
-    logs = sorted((tmp_path / "out" / "traces").iterdir())
-    assert [log.name.split("-")[:2] for log in logs] == [["seed", "1"], ["seed", "2"]]
-    summaries = [read_summary(tmp_path / "out" / "runs" / each.point.key) for each in result.points]
-    assert [each["inputs"]["node_log"]["path"] for each in summaries] == [str(log) for log in logs]
-    assert [each["nodes_total"] for each in summaries] == [30, 30]
-    path.write_text(text.replace("nodes = 30", "nodes = 20"))
-    result = swept(read_sweep(path), tmp_path / "out", resume=True)
-    summaries = [read_summary(tmp_path / "out" / "runs" / each.point.key) for each in result.points]
-    assert [each["nodes_total"] for each in summaries] == [20, 20]
-
-
 def test_a_changed_training_trace_is_another_replay(tmp_path):
     """What a task set names has a part in its runs: after a change of that, none is taken for done."""
     from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path

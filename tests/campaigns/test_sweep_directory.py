@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 
 from bftrainer.campaigns import sweep as module
 from bftrainer.campaigns.engines import LocalEngine
 from bftrainer.campaigns.sweep import run_sweep
-from bftrainer.campaigns.sweep_file import read_sweep
+from bftrainer.campaigns.sweep_file import SweepSpec, read_sweep
 from bftrainer.errors import BftrainerError, OutputError, SweepError
 from bftrainer.files.manifest import MANIFEST
+from bftrainer.tasksets.task_generator import generate_tasks
 from tests.tiny import contents, write_inputs
 
 TEXT = """schema = 1
@@ -21,7 +23,6 @@ solver = "dp"
 baseline = false
 max_events = 5
 """
-SEEDS = "[generate]\ndays = 0.1\nnodes = 8\n[grid]\ntrace_seed = "
 
 
 @pytest.fixture
@@ -37,8 +38,8 @@ def swept(tmp_path):
 
 
 def listed(folder):
-    """Names of runs and traces of a sweep."""
-    return sorted(path.name for name in ("runs", "traces") for path in (folder / name).glob("*"))
+    """Names of runs and task sets of a sweep."""
+    return sorted(path.name for name in ("runs", "tasks") for path in (folder / name).glob("*"))
 
 
 def interrupt(_):
@@ -46,17 +47,13 @@ def interrupt(_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("[grid]\nTfwd = [5, 10]", "[grid]\nTfwd = [10, 15]"), *[(SEEDS + "[1, 2]", SEEDS + "[2, 3]")]],
-)
-def test_anew_is_as_new(swept, tmp_path, first, second):
+def test_anew_is_as_new(swept, tmp_path):
     """A sweep that replaces another holds what it would hold alone, but for times; runs it has no more are gone."""
-    swept(first)
-    swept(second, force=True)
+    swept("[grid]\nTfwd = [5, 10]")
+    swept("[grid]\nTfwd = [10, 15]", force=True)
     anew = contents(tmp_path / "out")
     shutil.rmtree(tmp_path / "out")
-    swept(second)
+    swept("[grid]\nTfwd = [10, 15]")
     alone = contents(tmp_path / "out")
     assert anew.keys() == alone.keys()
     clocked = ("summary.json", "decisions.parquet", MANIFEST)
@@ -90,10 +87,9 @@ def test_interrupted_before_anything_was_done(swept, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "run_replay", stop)
-    for text in ("", SEEDS + "[1]"):
-        with pytest.raises(KeyboardInterrupt):
-            swept(text)
-        assert not (tmp_path / "out").exists()
+    with pytest.raises(KeyboardInterrupt):
+        swept("")
+    assert not (tmp_path / "out").exists()
     (tmp_path / "out").mkdir()
     with pytest.raises(KeyboardInterrupt):
         swept("")
@@ -225,11 +221,27 @@ def test_one_point_that_can_begin_is_enough(swept):
 
 
 def test_a_file_that_is_not_there_is_named(swept, tmp_path):
-    """Before there is a directory, also beside generated logs."""
-    for more in (
-        SEEDS + '[1]\ntasks = ["tasks.toml", "absent.toml"]',
-        SEEDS.replace("days", 'like = "absent.toml"\ndays') + "[1]",
-    ):
-        with pytest.raises(SweepError, match="absent"):
-            swept(more)
-        assert not (tmp_path / "out").exists()
+    """Before there is a directory."""
+    with pytest.raises(SweepError, match="absent"):
+        swept('[grid]\ntasks = ["tasks.toml", "absent.toml"]')
+    assert not (tmp_path / "out").exists()
+
+
+def test_task_sets_of_its_own(tmp_path, monkeypatch):
+    """They are written to its directory, go with the points that named them, and are taken back without a result."""
+
+    def run(*names, **how):
+        sets = {f"tasks/{name}.toml": generate_tasks("hpo", 2, np.random.default_rng(0)) for name in names}
+        points = tuple({"tasks": name} for name in sets)
+        base = {"solver": "dp", "baseline": False, "max_events": 5}
+        return run_sweep(SweepSpec(out / "sweep.toml", b"", base, points, sets), out, LocalEngine(1), **how)
+
+    out = tmp_path / "out"
+    run("a", "b")
+    run("b", "c", force=True)
+    assert [name for name in listed(out) if name.endswith(".toml")] == ["b.toml", "c.toml"]
+    shutil.rmtree(out)
+    monkeypatch.setattr(module, "run_replay", lambda **_: interrupt(None))
+    with pytest.raises(KeyboardInterrupt):
+        run("a")
+    assert not out.exists()

@@ -21,8 +21,7 @@ def written(tmp_path, text):
 
 def options(tmp_path, text):
     """The options of all points, as the replay gets them."""
-    spec = read_sweep(written(tmp_path, text))
-    return [dict(point.options) for point in spec.resolved({seed: tmp_path / f"{seed}" for seed in spec.trace_seeds})]
+    return [dict(point.options) for point in read_sweep(written(tmp_path, text)).resolved()]
 
 
 def test_grids_are_products(tmp_path):
@@ -50,14 +49,6 @@ def test_windows(tmp_path):
     ]
 
 
-def test_generated_traces(tmp_path):
-    """A seed stands for the log generated with it."""
-    for seed in ("3", "4"):
-        (tmp_path / seed).touch()
-    text = "[grid]\ntrace_seed = [3, 4]\n[generate]\ndays = 1\nnodes = 10\n"
-    assert options(tmp_path, text) == [{"node_log": str(tmp_path / "3")}, {"node_log": str(tmp_path / "4")}]
-
-
 def test_the_embedded_tuned_tasks_have_a_name(tmp_path):
     """`sample = "tuned"` stands for their file, wherever it is installed; a point's own tasks take their place."""
     (tmp_path / "a.toml").touch()
@@ -68,13 +59,11 @@ def test_the_embedded_tuned_tasks_have_a_name(tmp_path):
 
 
 def test_points_overrule_the_base_whichever_way_they_say_it(tmp_path):
-    """A window replaces `since` and `until`, a seed the log, and the other way round."""
-    (tmp_path / "3").touch()
-    (tmp_path / "log").touch()
-    text = '[base]\nwindow = [5, 9]\ntrace_seed = 3\n[[point]]\nsince = 7\n[[point]]\nnode_log = "log"\n'
-    first, second = options(tmp_path, text + "[generate]\ndays = 1\n")
-    assert first == {"since": 7, "node_log": str(tmp_path / "3")}
-    assert second == {"since": 5, "until": 4, "node_log": str(tmp_path / "log")}
+    """A window replaces `since` and `until`, and the other way round."""
+    text = "[base]\nwindow = [5, 9]\n[[point]]\nsince = 7\n[[point]]\nseed = 1\n"
+    first, second = options(tmp_path, text)
+    assert first == {"since": 7}
+    assert second == {"since": 5, "until": 4, "seed": 1}
 
 
 def test_paths_hold_wherever_points_are_computed(tmp_path, monkeypatch):
@@ -82,7 +71,7 @@ def test_paths_hold_wherever_points_are_computed(tmp_path, monkeypatch):
     written(tmp_path, '[base]\nnode_log = "log"\n')
     (tmp_path / "log").touch()
     monkeypatch.chdir(tmp_path)
-    assert dict(read_sweep(Path("sweep.toml")).resolved({})[0].options) == {"node_log": str(tmp_path / "log")}
+    assert dict(read_sweep(Path("sweep.toml")).resolved()[0].options) == {"node_log": str(tmp_path / "log")}
 
 
 def test_keys_are_those_of_the_replay(tmp_path):
@@ -91,11 +80,11 @@ def test_keys_are_those_of_the_replay(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.parquet").write_bytes(content)
     text = '[grid]\nnode_log = ["a.parquet", "b.parquet"]\n[[point]]\nseed = 0\n'
-    first, second, third = read_sweep(written(tmp_path, text)).resolved({})
+    first, second, third = read_sweep(written(tmp_path, text)).resolved()
     assert first.key == second.key != third.key
     before = first.key
     (tmp_path / "a.parquet").write_bytes(content + b"x")
-    assert read_sweep(written(tmp_path, text)).resolved({})[0].key != before
+    assert read_sweep(written(tmp_path, text)).resolved()[0].key != before
 
 
 @pytest.mark.parametrize(
@@ -114,8 +103,6 @@ def test_keys_are_those_of_the_replay(tmp_path):
         ("[grid]\nwindow = [[1, 2, 3]]\n", "line 3: Expected a window of a begin and an end"),
         ("[grid]\nwindow = [[2, 1]]\n", "Expected a begin before its end"),
         ("[grid]\nwindow = [[1, 2021-01-01T00:00:00]]\n", "both times or both seconds"),
-        ("[grid]\ntrace_seed = [1]\n", "line 3: Expected a section [generate]"),
-        ('[grid]\ntrace_seed = ["x"]\n[generate]\ndays = 1\n', "Expected a seed"),
         ('[grid]\nmaxJ = ["5"]\n', "line 3: maxJ: Input should be a valid integer"),
         ("[grid]\nmax_tasks = [true]\n", "line 3: max_tasks: Input should be a valid integer"),
         ("[grid]\nseed = [1.0]\n", "line 3: seed: Input should be a valid integer"),
@@ -125,18 +112,17 @@ def test_keys_are_those_of_the_replay(tmp_path):
         ("[base]\nTfwd = 1\nseed = 2\nndmap = 3\n", "line 5: ndmap: Input should be a valid string"),
         ("[grid]\nTfwd = [1]\nforward_time_s = [2]\n", "line 4: Expected each option once"),
         ("[base]\nwindow = [0, 5]\nuntil = 3\n", "window or until"),
-        ('[[point]]\ntrace_seed = 1\nnode_log = "x"\n', "trace_seed or node_log"),
+        ('[[point]]\nsample = "tuned"\ntasks = "x"\n', "sample or tasks"),
+        (
+            "[grid]\ntrace_seed = [1]\n",
+            "line 3: trace_seed was removed: name node logs in node_log, as",
+        ),
+        ("[generate]\ndays = 1\n", "line 2: generate was removed: name node logs in node_log"),
+        ("[base]\ncost_scale = 5.0\n", "line 3: cost_scale was removed: name task sets in tasks, as 'bftrainer tasks"),
         ("[grid]\nwindow = [[2021-02-10T00:00:00, 2021-02-09T23:00:00-02:00]]\nseed = [-1]\n", "Expected seed >= 0"),
         ("[grid]\nwindow = [[2021-02-10T00:00:00, 2021-02-10T00:00:00Z]]\n", "Expected a begin before its end"),
         ("[base]\nskip_events = -1\n", "line 3: Expected skip_events >= 0"),
-        ("[generate]\nnodes = 3\n", "line 2: Expected days"),
-        ("[generate]\ndays = true\n", "line 3: days: Input should be a valid number"),
-        ('[generate]\ndays = 1\nnodes = "x"\n', "line 4: nodes: Input should be a valid integer"),
-        ("[generate]\ndays = 1\nlike = 5\n", "line 4: like: Input should be a valid string"),
-        ("[generate]\ndays = 1\nnode = 3\n", "line 4: Expected an option of a generated trace, got 'node'."),
-        ("[generate]\ndays = -1\n", "line 2: Expected 0 < days"),
         ('[base]\nnode_log = "a\\u0000b"\n', "Expected base.node_log without the character NUL"),
-        ('[generate]\ndays = 1\nlike = "a\\u0000b"\n', "Expected generate.like without the character NUL"),
         ("[grid\n", "Expected TOML, got something else"),
         (
             "[grid]\n" + "".join(f"{name} = {list(range(1, 401))}\n" for name in ("seed", "maxJ", "threads", "Tfwd")),
@@ -162,4 +148,4 @@ def test_missing_files_are_refused(tmp_path):
         read_sweep(tmp_path / "sweep.toml")
     spec = read_sweep(written(tmp_path, '[base]\nnode_log = "absent.parquet"\n'))
     with pytest.raises(SweepError, match=r"node_log: .*absent\.parquet: No such file"):
-        spec.resolved({})
+        spec.resolved()

@@ -113,8 +113,7 @@ def test_a_refused_call_changes_nothing(call, here, words, wrong):
         ("[5, 20]", '[5, "x"]', "line 7"),
         ("Tfwd", "Tfw", "line 7"),
         ("[grid]", "[grid", "TOML"),
-        ('node_log = "evt.pkl"', "trace_seed = 1", "generate"),
-        ('node_log = "evt.pkl"', 'trace_seed = 1\n[generate]\ndays = 1\nlike = "absent.csv"\n[base.x]', "base"),
+        ('node_log = "evt.pkl"', "trace_seed = 1", "trace generate"),
     ],
 )
 @pytest.mark.parametrize("more", [("--force",), ("--resume",), ("-o", "new/sweep")], ids=" ".join)

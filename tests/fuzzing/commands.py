@@ -83,9 +83,8 @@ reproduce bamboo --quick --workers 1 --log spot.csv -o out
 """,
     "sweeps": """
 sweep sweep.toml -o out --workers 1 | idle.csv tasks.toml
-sweep generated.toml -o out --workers 1 --json
 sweep sweep.toml --resume -o swept --workers 1 | idle.csv tasks.toml
-sweep axes.toml -o out --workers 1 --paired max_nodes --metric work_done | idle.csv tasks.toml
+sweep axes.toml -o out --workers 1 --paired seed --metric work_done | idle.csv tasks.toml
 sweep axes.toml -o out --workers 1 --json --paired window | idle.csv tasks.toml
 """,
     "runs": """

@@ -108,7 +108,7 @@ def test_sweeps_with_and_without_cache_share_runs(here: Path) -> None:
     for cache in ("true", "false"):
         file = here / "sweep.toml"
         file.write_text(f'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\ncache = {cache}\n')
-        (point,) = read_sweep(file).resolved({})
+        (point,) = read_sweep(file).resolved()
         assert point.config().cache == (cache == "true")
         keys.append(point.key)
     assert keys[0] == keys[1]
