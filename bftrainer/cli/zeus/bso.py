@@ -345,7 +345,6 @@ def import_zeus(source: str, database_url: str | None) -> None:
 @click.option(
     "--background", metavar="LOG", type=FILE, help="Serve in a process of its own, which logs to a file; say where."
 )
-@click.option("--price-kwh", type=float, help="Price of a kWh, in any currency, for the status pages.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),

@@ -96,7 +96,7 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
     app.include_router(edits())
     app.include_router(state())
     app.include_router(operations())
-    app.include_router(pages(front=not settings.published, usual_price_kwh=settings.price_kwh))
+    app.include_router(pages(front=not settings.published))
     for kind, handler in _handlers(published=settings.published).items():
         app.add_exception_handler(kind, handler)
     if settings.token_file is not None:  # the OpenAPI document, which is cached, says that a token is required

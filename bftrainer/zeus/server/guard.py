@@ -116,7 +116,7 @@ _LOOK, _TRAIN, _OWN = Role.READER, Role.TRAINER, Role.OWNER
 _NEEDED: Mapping[tuple[str, str], Role] = {
     **{("GET", path): _LOOK for path in ("/", "/status", "/metrics", "/openapi.json")},
     ("GET", "/favicon.ico"): _LOOK,  # of which there is none, but browsers ask
-    **{("GET", f"/state/{what}"): _LOOK for what in ("jobs", "job", "trials", "reports")},
+    **{("GET", f"/state/{what}"): _LOOK for what in ("jobs", "job", "trials")},
     ("GET", "/jobs/batch_size"): _TRAIN,
     ("POST", "/report"): _TRAIN,
     ("POST", "/trials/heartbeat"): _TRAIN,

@@ -137,10 +137,6 @@ COSTS_SINCE = (
 _OF_TRIAL = REPORT.c.job_id == sa.bindparam("job"), REPORT.c.trial_number == sa.bindparam("number")
 ADD_REPORT = sa.insert(REPORT)
 LAST_REPORT = sa.select(REPORT).where(*_OF_TRIAL).order_by(REPORT.c.epoch.desc()).limit(1)
-REPORTS_AFTER = (
-    sa.select(REPORT).where(*_OF_TRIAL, REPORT.c.epoch > sa.bindparam("after")).order_by(REPORT.c.epoch).limit(_LIMIT)
-)
-
 # A row that is written and deleted again; no revision has its name.
 _PROBE = "probe"
 ADD_PROBE = sa.insert(VERSION).values(version_num=_PROBE)

@@ -6,7 +6,6 @@ import asyncio
 import math
 import time
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -19,7 +18,6 @@ with requiring("The server needs", "server", "fastapi"):
 
 from bftrainer.errors import StoreUnavailableError, legible, suggestion
 from bftrainer.zeus.server.access import ANYBODY, Actor
-from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.books.voided_trials import void_trial
 from bftrainer.zeus.server.guard import CONTENT_TYPE
 from bftrainer.zeus.server.messages import (
@@ -39,7 +37,6 @@ from bftrainer.zeus.server.messages import (
 )
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.state_messages import (
-    EpochRow,
     Invalid,
     JobSummary,
     JobVoided,
@@ -52,7 +49,6 @@ __all__ = ["actor_of", "api", "edits", "operations", "state"]
 _TRIED_EVERY_S = 1.0
 _JOBS_A_PAGE, _TRIALS_A_PAGE = 100, 1_000
 _SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
-_EPOCHS = TypeAdapter(list[EpochRow])
 _WHAT = {
     400: "Unknown job or trial, or a trial that is over; or no such body",
     401: "No token, or a wrong one",
@@ -230,18 +226,6 @@ def state() -> APIRouter:
         """Trials of a job by number."""
         found = await _optimizer(request).service.look(lambda transaction: transaction.trials(job_id, after, limit))
         return Response(_ROWS.dump_json(found), media_type="application/json")
-
-    @router.get("/state/reports", response_model=list[EpochRow], responses=_responses())
-    async def reports(
-        request: Request,
-        job_id: JobId,
-        trial_number: Annotated[int, Query(ge=1, le=LARGEST)],
-        after: Annotated[int, Query(description="Epochs beyond this one.", ge=-1, le=LARGEST)] = -1,
-        limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
-    ) -> Response:
-        """What a trial has used and reached, epoch by epoch."""
-        work = partial(Transaction.reports, job_id=job_id, number=trial_number, after=after, limit=limit)
-        return Response(_EPOCHS.dump_json(await _optimizer(request).service.look(work)), media_type="application/json")
 
     return router
 

@@ -49,8 +49,6 @@ class ServerSettings:
         Addresses of proxies that say for whom they ask (X-Forwarded-For).
     most_connections, most_of_a_peer : int
         Connections that a worker has at a time, in all and of one address.
-    price_kwh : float or None
-        Price of a kWh, for the status pages; None: unknown.
     log_level : str
         Lowest level that is logged.
 
@@ -72,7 +70,6 @@ class ServerSettings:
     proxies: tuple[str, ...] = ()
     most_connections: int = MOST_CONNECTIONS
     most_of_a_peer: int = MOST_OF_A_PEER
-    price_kwh: float | None = None
     log_level: str = "info"
 
     def __post_init__(self) -> None:
@@ -86,8 +83,6 @@ class ServerSettings:
             raise SettingsError(f"Expected requests of at least a byte, got {self.max_body_bytes}.")
         if min(self.most_connections, self.most_of_a_peer) < 1:
             raise SettingsError("Expected at least one connection, in all and of a peer.")
-        if self.price_kwh is not None and not (self.price_kwh >= 0 and math.isfinite(self.price_kwh)):
-            raise SettingsError(f"Expected a price of 0 or more, got {self.price_kwh}.")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("Expected a certificate and its key, got one of them.")
 

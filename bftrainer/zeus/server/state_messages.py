@@ -68,28 +68,6 @@ class TrialRow(WireModel):
     inherited: bool = False
 
 
-class EpochRow(WireModel):
-    """What a trial had used and reached by the end of an epoch.
-
-    Parameters
-    ----------
-    time, energy : float
-        Seconds and joules since the run began.
-    metric : float or None
-        Validation metric; None: not a number.
-    reported : float
-        When it was reported, in seconds since 1970.
-    """
-
-    job_id: str
-    trial_number: int
-    epoch: int
-    time: float
-    energy: float
-    metric: float | None
-    reported: float
-
-
 class JobSummary(WireModel):
     """A job, and the state of its tuning.
 

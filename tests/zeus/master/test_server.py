@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import math
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -85,9 +87,8 @@ def test_the_bound_is_that_of_all_masters(tmp_path, client):
 def test_the_epochs_that_were_done_are_told(tmp_path, client, said, told):
     """As the script reports them; the job's most where it does not, and never more."""
     start(tmp_path, client, shell(tmp_path, f"n='10{said}'; {WELL}"), recurrences=1).drive()
-    about = {"job_id": client.jobs()[0].spec.job_id, "trial_number": 1}
-    (row,) = client._send("GET", "/state/reports", params=about)
-    assert row["epoch"] == told
+    with closing(sqlite3.connect(tmp_path / "server" / "bso.db")) as database:
+        assert database.execute("SELECT epoch FROM bso_report").fetchall() == [(told,)]
 
 
 def test_what_cannot_be_kept_is_not_registered(tmp_path, client):

@@ -21,7 +21,7 @@ PLAIN = "0123456789abcdef"
 READER, TRAINER, OWNER, ADMIN = Role
 TRIAL = {"batch_size": 16, "trial_number": 1}
 RESULT = TRIAL | {"time": 1.0, "energy": 1.0, "metric": 0.1, "current_epoch": 1}
-NAMED, NUMBERED, NOTHING = {"job_id"}, {"job_id", "trial_number"}, set()
+NAMED, NOTHING = {"job_id"}, set()
 # Each route: the least role that it takes on an own job and on a foreign one, and how it is told of a job: by
 # parameters, or by a body with these fields beside its name.
 TABLE = {
@@ -32,7 +32,6 @@ TABLE = {
     ("GET", "/state/jobs"): (READER, READER, NOTHING),
     ("GET", "/state/job"): (READER, READER, NAMED),
     ("GET", "/state/trials"): (READER, READER, NAMED),
-    ("GET", "/state/reports"): (READER, READER, NUMBERED),
     ("GET", "/jobs/batch_size"): (TRAINER, TRAINER, NAMED),
     ("POST", "/report"): (TRAINER, TRAINER, RESULT),
     ("POST", "/trials/heartbeat"): (TRAINER, TRAINER, TRIAL),

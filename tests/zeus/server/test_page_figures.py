@@ -35,7 +35,7 @@ def test_savings_by_hand():
     # Student's t with two degrees of freedom, the spread of the three, and three runs that are replaced.
     assert found.energy.half_width == pytest.approx(4.30265 * 10 * (3 + 9 / 3) ** 0.5, rel=1e-5)
     assert found.time.amount == pytest.approx(2 * found.energy.amount)
-    assert saved_texts(found, 3.6e6)["money saved"] == "5 ± 105 (0.8%; it may be none)"
+    assert saved_texts(found)["energy saved"] == "5 ± 105 J (0.8%; it may be none)"
 
 
 def test_two_runs_with_the_default_tell_no_spread():
@@ -43,7 +43,7 @@ def test_two_runs_with_the_default_tell_no_spread():
     found = savings(by_batch_size([gathered(32, True, 100.0, 100.0), gathered(16, True, 90.0)]), 32)
     assert (found.energy.amount, found.energy.half_width) == (pytest.approx(10.0), None)
     text = "10 J (3.3%; too few runs with the default for an interval, which takes 3)"
-    assert saved_texts(found, None)["energy saved"] == text
+    assert saved_texts(found)["energy saved"] == text
 
 
 def test_the_interval_holds_what_it_promises():
@@ -63,7 +63,7 @@ def test_too_few_runs_with_the_default_give_no_figure(rows):
     """One run tells no spread; the text says how many there are."""
     found = savings(by_batch_size(rows), 32)
     assert (found.energy, found.time) == (None, None)
-    assert saved_texts(found, 0.3)["energy saved"].startswith(f"not known: {found.with_default} of the 2 runs")
+    assert saved_texts(found)["energy saved"].startswith(f"not known: {found.with_default} of the 2 runs")
 
 
 def job(**fields):

@@ -44,6 +44,12 @@ def text_of(html):
     return " ".join(re.sub(r"<[^>]+>", " ", re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)).split())
 
 
+def rows_of(html):
+    """Rows of the table of trials."""
+    (table,) = re.findall(r'<table id="trials">.*?</table>', html, re.DOTALL)
+    return re.findall(r"<tr>\s*<td>", table)
+
+
 def page_of(client, **params):
     """The words of a page."""
     return text_of(client.get("/", params=params).text)
@@ -66,10 +72,10 @@ def test_jobs_and_one_of_them(filled):
     assert job.count('<use class="mark') == 4 * 3 + 4 * 120 + 3
     assert job.count(" hollow") == 4 + 1  # the style's own
     assert re.search(r"Running trials Trial .* 121 \d+ MAB 3 ", text_of(job))
-    assert len(re.findall(r'trial=\d+">', job)) == 1 + 100
+    assert len(rows_of(job)) == 100
     (older,) = re.findall(r'id="older" href="([^"]+)"', job)
     rest = filled.get(unescape(older)).text
-    assert len(re.findall(r'trial=\d+">', rest)) == 1 + 21
+    assert len(rows_of(rest)) == 21
     assert "Older trials" not in rest
 
 
@@ -85,7 +91,7 @@ def test_a_page_starts_nothing_and_draws_nothing(filled):
 
 
 def test_savings_and_what_they_are_worth(filled):
-    """Energy and time against the default, with what is assumed; with a price also money, as the request says."""
+    """Energy and time against the default, with what is assumed."""
     page = page_of(filled, job_id="t-1")
     assert "Saved against batch size 16, the default" in page
     assert re.search(r"Energy saved -?\d+(\.\d+)? k?J -?\d+\.\d%; too few runs", page)
@@ -93,51 +99,12 @@ def test_savings_and_what_they_are_worth(filled):
         r"each of the 119 runs that reached the target would have used with 16 what \d such runs used", page
     )
     assert "1 runs that missed the target are counted as used in vain" in page
-    assert "Money" not in page
-    priced = page_of(filled, job_id="t-1", price_kwh="36000")
-    assert re.search(r"Money saved -?[.\d]+ -?[.\d]+%", priced)
-    assert "A kWh costs 36000" in priced
-    assert "Money" not in page_of(filled, job_id="t-1", price_kwh="")
-    assert filled.get("/", params={"price_kwh": "-1"}).status_code == 422
     assert "Not known yet: 0 of the 2 runs with the default" in page_of(filled, job_id=EVIL)
-
-
-def test_the_server_may_know_a_price(tmp_path):
-    """Its own price is used where the request has none."""
-    with serving(tmp_path, price_kwh=0.25) as client:
-        client.post("/jobs", json=SPEC)
-        for _ in range(6):
-            run(client, "t-1", 10.0)
-        assert "A kWh costs 0.25." in page_of(client, job_id="t-1")
-        assert "A kWh costs 0.5." in page_of(client, job_id="t-1", price_kwh="0.5")
-
-
-def test_the_epochs_of_a_trial(filled):
-    """A trial has a page: its reports, and charts of metric, energy and time over its epochs."""
-    trial = filled.get("/", params={"job_id": "t-1", "trial": 121}).text
-    assert "1 0.1 28 J 1 s" in text_of(trial)
-    assert "3 0.3 84 J 3 s" in text_of(trial)
-    assert re.findall(r'id="epoch-(\w+)"', trial) == ["metric", "energy", "time"]
-    assert trial.count("<polyline") == 3
-    assert filled.get("/", params={"job_id": "t-1", "trial": 10_000}).status_code == 404
-    assert filled.get("/", params={"job_id": "none", "trial": 1}).status_code == 404
-
-
-def test_jobs_side_by_side(filled):
-    """What differs is apart from what is alike; jobs beyond eight are named, an unknown one is not found."""
-    page = page_of(filled, compare=["t-1", EVIL], price_kwh="0.3")
-    assert re.search(r"Money saved \S+ \([^)]*\)", page)
-    assert "How far they came Stage MAB Pruning Left 8, 16, 32 8, 16, 32" in page
-    assert "Settings that differ" not in page
-    assert "Settings alike Owner nobody nobody" in page
-    assert re.search(r"Energy saved \d+.* not known: 0 of the 2 runs", page)
-    missing = filled.get("/", params={"compare": ["t-1", "t-2"]})
-    assert (missing.status_code, "There is no job t-2." in text_of(missing.text)) == (404, True)
 
 
 def test_pages_are_self_contained_and_escaped(filled):
     """No script, nothing from elsewhere, and names are text whatever they look like."""
-    hostile = ({}, {"job_id": EVIL}, {"job_id": f"{EVIL}no"}, {"compare": [EVIL]}, {"prefix": f"{EVIL}", "owner": EVIL})
+    hostile = ({}, {"job_id": EVIL}, {"job_id": f"{EVIL}no"}, {"after": "a"})
     for params in hostile:
         answer = filled.get("/status", params=params)
         assert answer.status_code == (404 if params.get("job_id", "").endswith("no") else 200)
@@ -170,33 +137,7 @@ def test_many_jobs_take_several_pages(tmp_path):
         assert listed(first) == [f"t-{number:03}" for number in range(100)]
         (more,) = re.findall(r'id="more" href="([^"]+)"', first)
         assert listed(client.get(more).text) == ["t-100"]
-        (more,) = re.findall(r'id="more" href="([^"]+)"', client.get("/", params={"gpu": "V100"}).text)
-        assert listed(client.get(unescape(more)).text) == ["t-100"]
-
-
-def test_jobs_are_filtered(tmp_path):
-    """By the beginning of their name, stage, GPU and owner, together; wildcards of databases are plain text."""
-    with serving(tmp_path) as client:
-        for name, gpu in (("t-a", "V100"), ("t-A", "A100"), ("t%b", "V_00"), ("t-b", 'V"100')):
-            client.post("/jobs", json=SPEC | {"job_id": name, "gpu_model": gpu, "num_pruning_rounds": 0})
-        client.get("/jobs/batch_size", params={"job_id": "t-a"})  # the bandit begins
-        for params, found in (
-            ({"prefix": "t-"}, ["t-A", "t-a", "t-b"]),
-            ({"prefix": "t-a"}, ["t-a"]),
-            ({"prefix": "t%"}, ["t%25b"]),
-            ({"stage": "MAB"}, ["t-a"]),
-            ({"gpu": "V_00"}, ["t%25b"]),
-            ({"gpu": "v100"}, []),
-            ({"gpu": "V10"}, []),
-            ({"gpu": 'V"100'}, ["t-b"]),
-            ({"gpu": "V100", "stage": "Pruning"}, []),
-            ({"owner": "ann"}, []),
-            ({"prefix": "", "stage": "", "gpu": "", "owner": ""}, ["t%25b", "t-A", "t-a", "t-b"]),
-        ):
-            page = client.get("/", params=params).text
-            assert listed(page) == found, params
-            assert ("No such jobs" in page) == (not found)
-        assert client.get("/", params={"prefix": "\0"}).status_code == 422
+        assert client.get("/", params={"after": "\0"}).status_code == 422
 
 
 def test_many_batch_sizes_take_one_line(tmp_path):
@@ -226,15 +167,13 @@ def test_a_voided_trial_counts_in_no_figure(tmp_path):
 
 @pytest.mark.long
 def test_pages_on_every_database(tmp_path, database_url):
-    """Figures and filters are the same whatever keeps the jobs."""
+    """Figures are the same whatever keeps the jobs."""
     with serving(tmp_path, database_url=database_url) as client:
         client.delete("/jobs", params={"job_id": "pages-1"})
         client.post("/jobs", json=SPEC | {"job_id": "pages-1", "job_id_prefix": "pages", "beta_knob": None})
         for number in range(9):
             run(client, "pages-1", lambda size, number=number: 64.0 * size + number, converged=number != 1)
-        assert listed(client.get("/", params={"prefix": "pages-", "gpu": "V100", "stage": "MAB"}).text) == ["pages-1"]
-        for other in ({"prefix": "Pages-"}, {"prefix": "pages-", "gpu": "v100"}):
-            assert listed(client.get("/", params=other).text) == []
+        assert "pages-1" in listed(client.get("/", params={"after": "pages"}).text)
         page = page_of(client, job_id="pages-1")
         assert "All jobs pages-1 Stage MAB" in page
         (figures,) = re.findall(r"Time Metric (8 .*?) Means of the runs", page)
@@ -243,8 +182,6 @@ def test_pages_on_every_database(tmp_path, database_url):
             "32 2 2 2.051 ± 0.013 kJ 897.3 ± 5.6 J 32.05 ± 0.2 s 0.6 ± 0"
         )
         assert "Energy saved" in page
-        assert "Reported (UTC) 100 0.6 448 J 16 s" in page_of(client, job_id="pages-1", trial=1)
-        assert "To compare pages-1 with others, tick them as well" in page_of(client, compare=["pages-1"] * 2)
         client.post("/trials/void", json={"job_id": "pages-1", "trial_number": 9, "reason": "why not"})
         assert "Trials 9, 9 with a result, 1 voided or archived, which" in page_of(client, job_id="pages-1")
         client.delete("/jobs", params={"job_id": "pages-1"})
@@ -287,7 +224,7 @@ def typed(browser, selector, *keys, selected, wanted):
 
 @pytest.mark.parametrize("_", [pytest.param(None, marks=BROWSED)])
 def test_pages_in_a_browser(browsed, _):
-    """Without scripts a browser filters jobs, compares them, follows links to one and to a trial, by keyboard too."""
+    """Without scripts a browser follows the link to a job by keyboard."""
     from selenium.webdriver.common.keys import Keys
 
     running, browser = browsed
@@ -295,13 +232,7 @@ def test_pages_in_a_browser(browsed, _):
         shown(browser, running.url)
         assert texts(browser, "#jobs tbody td:nth-child(3)") == ["MAB", "Pruning"]
         assert EVIL in texts(browser, "#jobs a")
-        typed(browser, "[name=prefix]", "t-", Keys.ENTER, selected="#jobs a", wanted=["t-1"])
-        typed(browser, "#jobs input", Keys.SPACE, Keys.ENTER, selected="h1", wanted=["Jobs side by side"])
-        assert texts(browser, "main > p") == ["To compare t-1 with others, tick them as well in the list of jobs."]
-        typed(browser, "nav a", Keys.ENTER, selected="#jobs a", wanted=["t-1", EVIL])
-        browser.find_elements("css selector", "#jobs input")[1].send_keys(Keys.SPACE)
-        typed(browser, "#jobs input", Keys.SPACE, Keys.ENTER, selected="#compared thead a", wanted=["t-1", EVIL])
-        typed(browser, "#compared thead a", Keys.ENTER, selected="#stage", wanted=["MAB"])
+        typed(browser, "#jobs a", Keys.ENTER, selected="#stage", wanted=["MAB"])
         assert texts(browser, "#arms tbody td:first-child") == ["8", "16", "32"]
         assert texts(browser, "#trials tbody td:first-child") == [str(number) for number in range(121, 21, -1)]
         # Let through by its hash, the style puts numbers at the right, and gives marks their colours.
@@ -309,9 +240,7 @@ def test_pages_in_a_browser(browsed, _):
         assert cell.value_of_css_property("text-align") == "right"
         marks = browser.find_elements("css selector", "#legend use")
         assert len({mark.value_of_css_property("color") for mark in marks}) == 3
-        saved = ["Energy saved", "Time saved", "Money saved"]
-        typed(browser, "[name=price_kwh]", "0.3", Keys.ENTER, selected="#savings .name", wanted=saved)
-        typed(browser, "#trials a", Keys.ENTER, selected="#epochs tbody td:first-child", wanted=["1", "2", "3"])
+        assert texts(browser, "#savings .name") == ["Energy saved", "Time saved"]
     asked = [entry for entry in running.entries() if entry.get("message") == "answered"]
     assert {entry["status"] for entry in asked if entry["path"] != "/favicon.ico"} <= {200, 201}
 
@@ -323,8 +252,8 @@ def test_pages_are_accessible(browsed, _):
     # However long the words are, nothing is wider than the window.
     long = {"job_id": f"t-{'W' * 390}", "gpu_model": "G" * 390, "batch_sizes": list(range(1, 1001))}
     assert httpx.post(f"{running.url}/jobs", json=SPEC | long).is_success
-    paths = ("/", "/?prefix=no", "/?job_id=t-1&price_kwh=0.3", "/?job_id=t-1&trial=121", "/?job_id=none")
-    paths += (f"/?job_id={long['job_id']}", f"/?compare=t-1&compare={long['job_id']}", "/?compare=t-1")
+    paths = ("/", "/?after=zzz", "/?job_id=t-1", "/?job_id=none")
+    paths += (f"/?job_id={long['job_id']}",)
     for scheme, width, path in product(SCHEMES, WIDTHS[:2], paths):
         shown(browser, running.url + path, (width, 900), scheme)
         found, passed = violations(browser)
@@ -340,12 +269,12 @@ def test_pages_are_accessible(browsed, _):
 
 
 @pytest.mark.parametrize("_", [pytest.param(None, marks=BROWSED)])
-def test_pages_are_printed_without_forms(browsed, _):
-    """On paper there are no forms and no links to other pages; tables are whole, and colours are light."""
+def test_pages_are_printed(browsed, _):
+    """On paper there are no links to other pages; tables are whole, and colours are light."""
     running, browser = browsed
     shown(browser, f"{running.url}/?job_id=t-1", scheme="dark")
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    hidden = "return [...document.querySelectorAll('nav, form label')].every(each => !each.checkVisibility())"
+    hidden = "return [...document.querySelectorAll('nav')].every(each => !each.checkVisibility())"
     assert browser.execute_script(hidden)
     assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     whole = "return [...document.querySelectorAll('.scroll')].every(each => each.scrollHeight <= each.clientHeight + 2)"

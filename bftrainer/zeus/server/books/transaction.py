@@ -21,7 +21,7 @@ from bftrainer.zeus.server import job_tables as tables
 from bftrainer.zeus.server.access import Actor
 from bftrainer.zeus.server.messages import LenientJobSpec, LenientTrainingResult
 from bftrainer.zeus.server.published.decision_log import LEVEL
-from bftrainer.zeus.server.state_messages import EpochRow, JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
 with requiring("The server needs", "server", "sqlalchemy"):
@@ -198,11 +198,6 @@ class Transaction:
             tables.ADD_REPORT, values | {"epoch": result.current_epoch, "metric": metric, "reported": now}
         )
 
-    def reports(self, job_id: str, number: int, after: int, limit: int) -> list[EpochRow]:
-        """List what a trial reported by epoch, starting after the epoch `after`."""
-        values = {"job": _name(job_id), "number": number, "after": after, "limit": limit}
-        return [EpochRow.model_validate(row._mapping) for row in self._connection.execute(tables.REPORTS_AFTER, values)]
-
     def end_abandoned(self, silent_since: float, now: float) -> int:
         """End all trials that have not reported since `silent_since`; return how many."""
         values = {"status": TrialStatus.FAILED.value, "ended": now, "silent_since": silent_since, "now": now}
@@ -254,10 +249,6 @@ class Transaction:
     def select(self, statement: Executable, **values: Any) -> list[Row[Any]]:
         """Run a query."""
         return list(self._connection.execute(statement, values))
-
-    def summaries(self, statement: Select[Any]) -> list[JobSummary]:
-        """Summarise the jobs that a query finds."""
-        return [_summary(row) for row in self._connection.execute(statement)]
 
     def log_when_committed(self, lines: Callable[[], Iterable[str]]) -> None:
         """Log lines once everything is on disk; they are made only if they are logged."""

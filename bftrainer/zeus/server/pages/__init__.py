@@ -1,4 +1,4 @@
-"""Status pages of the server: jobs, trials and comparisons in a browser, without scripts and without other sites."""
+"""Status pages of the server: jobs in a browser, without scripts and without other sites."""
 
 from bftrainer.zeus.server.pages.status_pages import pages
 

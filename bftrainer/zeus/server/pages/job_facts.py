@@ -1,15 +1,13 @@
-"""Jobs in words: settings and state of one, and of several beside each other."""
+"""A job in words: its settings and its state."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from bftrainer.report.intervals import Estimate
 from bftrainer.zeus.server.messages import few
 from bftrainer.zeus.server.pages.page_queries import TrialTally
-from bftrainer.zeus.server.pages.savings import FEWEST, J_PER_KWH, Saved, Savings
+from bftrainer.zeus.server.pages.savings import FEWEST, Saved, Savings
 from bftrainer.zeus.server.pages.trial_charts import si
 from bftrainer.zeus.server.state_messages import JobSummary
 
@@ -26,16 +24,8 @@ def interval_text(mean: Estimate, unit: str) -> str:
     return f"{si(mean.mean, mean.half_width)}{unit}".rstrip()
 
 
-def saved_texts(saved: Savings, price_kwh: float | None) -> dict[str, str]:
-    """Energy, time and, where energy has a price, money that was saved, with their intervals.
-
-    Parameters
-    ----------
-    saved : Savings
-        What was saved.
-    price_kwh : float or None
-        Price of energy; None: unknown.
-    """
+def saved_texts(saved: Savings) -> dict[str, str]:
+    """Energy and time that were saved, with their intervals, by what they are called."""
 
     def text(saved: Saved, amount: str) -> str:
         """An amount with its interval, its share of what it would have been, and what is to be said against it."""
@@ -45,14 +35,10 @@ def saved_texts(saved: Savings, price_kwh: float | None) -> dict[str, str]:
         few_runs = f"not known: {saved.with_default} of the {FEWEST} runs with the default that this takes"
         return {"energy saved": few_runs, "time saved": few_runs}
     energy, time = saved.energy, saved.time.times(1 / 3600)
-    texts = {
+    return {
         "energy saved": text(energy, f"{si(energy.amount, energy.half_width)}J"),
         "time saved": text(time, f"{si(time.amount, time.half_width)}h"),
     }
-    if price_kwh is None:
-        return texts
-    money = energy.times(price_kwh / J_PER_KWH)
-    return texts | {"money saved": text(money, si(money.amount, money.half_width).rstrip())}
 
 
 def facts(job: JobSummary, tally: TrialTally) -> dict[str, str]:
@@ -78,27 +64,4 @@ def facts(job: JobSummary, tally: TrialTally) -> dict[str, str]:
         "Trials": ", ".join(trials),
         "Runs on": f"{spec.number_of_gpus} × {spec.gpu_model}, {si(spec.max_power)}W in all",
         "Registered": f"{moment(job.registered)} UTC",
-    }
-
-
-class ComparedFact(NamedTuple):
-    """A row of a comparison: what is compared, and its value of each job."""
-
-    name: str
-    values: list[str]
-
-
-# Facts that say how a job came to be what it is; the others say how far it came.
-_SETTINGS = ("Owner", "Batch sizes", "Target", "Weight of energy", "Stops at", "Explores", "Runs on")
-
-
-def sorted_facts(known: Sequence[dict[str, str]]) -> dict[str, list[ComparedFact]]:
-    """Sort facts about several jobs: those that say how far they came, settings that differ, and settings alike."""
-    names = dict.fromkeys(name for each in known for name in each)
-    rows = [ComparedFact(name, [each.get(name, "–") for each in known]) for name in names]
-    settings = [row for row in rows if row.name in _SETTINGS]
-    return {
-        "How far they came": [row for row in rows if row.name not in _SETTINGS],
-        "Settings that differ": [row for row in settings if len(set(row.values)) > 1],
-        "Settings alike": [row for row in settings if len(set(row.values)) == 1],
     }

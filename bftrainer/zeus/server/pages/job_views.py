@@ -1,4 +1,4 @@
-"""What the pages of a job, of a trial and of a comparison show: read in one transaction, and computed from that."""
+"""What the page of a job shows: read in one transaction, and computed from that."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.messages import LenientJobSpec
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import page_queries as queries
-from bftrainer.zeus.server.pages.job_facts import ComparedFact, facts, interval_text, saved_texts, sorted_facts
+from bftrainer.zeus.server.pages.job_facts import interval_text, saved_texts
 from bftrainer.zeus.server.pages.next_choice import NextChoice, next_choice
 from bftrainer.zeus.server.pages.savings import Savings, SizeFigures, by_batch_size, savings
 from bftrainer.zeus.server.pages.trial_charts import Chart, Plotted, chart, series_of, si
 from bftrainer.zeus.server.state_messages import JobSummary
 
-TRIALS, RESULTS, RUNNING, EPOCHS = 100, 300, 20, 1_000
+TRIALS, RESULTS, RUNNING = 100, 300, 20
 UNITS = {"cost": "J", "energy": "J", "time": "s", "metric": ""}
 
 
@@ -57,9 +57,7 @@ class JobView:
     running: list[Any]
 
 
-def job_view(
-    transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job_id: str, before: int, price_kwh: float | None
-) -> JobView:
+def job_view(transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job_id: str, before: int) -> JobView:
     """Read a job and compute its figures.
 
     Parameters
@@ -72,8 +70,6 @@ def job_view(
         Name of the job.
     before : int
         Trials below this number are listed.
-    price_kwh : float or None
-        Price of energy; None: unknown.
 
     Raises
     ------
@@ -93,7 +89,7 @@ def job_view(
         figures,
         metrics,
         saved,
-        saved_texts(saved, price_kwh),
+        saved_texts(saved),
         _charts_by_size(figures, metrics, series, job.spec),
         _charts_by_result(latest, series, job.spec),
         series,
@@ -166,68 +162,3 @@ def _charts_by_result(latest: Sequence[Any], series: Mapping[int, int], spec: Le
             level = spec.target_metric if name == "metric" else None
             drawn.append(chart(name, unit, "result", points, level=level))
     return drawn
-
-
-@dataclass(frozen=True, slots=True)
-class TrialView:
-    """What the page of a trial shows: the trial, its job, its latest reports in order, and charts."""
-
-    job: JobSummary
-    trial: Any
-    reports: list[Any]
-    charts: list[Chart]
-
-
-def trial_view(transaction: Transaction, job_id: str, number: int) -> TrialView | None:
-    """Read a trial and what it reported, epoch by epoch; None if there is no such trial.
-
-    Raises
-    ------
-    UnknownJobError
-        If there is no such job.
-    """
-    job = transaction.job(job_id)
-    trial, reports = queries.trial_with_reports(transaction, job_id, number, EPOCHS)
-    if trial is None:
-        return None
-    drawn = []
-    for name in ("metric", "energy", "time"):
-        unit = UNITS[name]
-        points = [
-            Plotted(row.epoch, value, 0, True, f"epoch {row.epoch}: {si(value)}{unit}")
-            for row in reports[::-1]
-            if (value := getattr(row, name)) is not None
-        ]
-        if points:
-            level = job.spec.target_metric if name == "metric" else None
-            drawn.append(chart(name, unit, "epoch", points, level=level, joined=True))
-    return TrialView(job, trial, reports[::-1], drawn)
-
-
-def compared(
-    transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job_ids: Sequence[str], price_kwh: float | None
-) -> dict[str, list[ComparedFact]]:
-    """Read several jobs, and put what is known of them side by side.
-
-    Raises
-    ------
-    UnknownJobError
-        If there is no job of one of the names.
-    """
-    known = []
-    for job_id in job_ids:
-        job = transaction.job(job_id)
-        figures = by_batch_size(queries.moments(transaction, job_id))
-        saved, choice = savings(figures, job.spec.default_batch_size), choice_of(transaction, optimizer, job)
-        found = {
-            **facts(job, queries.tally(transaction, job_id)),
-            "Next batch size": "none left" if choice.batch_size is None else str(choice.batch_size),
-        }
-        best = figures.get(job.min_cost_batch_size)
-        for name in ("energy", "time"):
-            means = None if best is None else best.means.get(name)
-            text = "–" if means is None else interval_text(means, UNITS[name])
-            found[f"{name.capitalize()} of a run with the cheapest"] = text
-        found |= {name.capitalize(): text for name, text in saved_texts(saved, price_kwh).items()}
-        known.append(found)
-    return sorted_facts(known)

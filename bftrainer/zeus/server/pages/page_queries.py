@@ -1,15 +1,12 @@
-"""What the status pages ask of the database: results, trials and jobs; each answer is of bounded length."""
+"""What the status pages ask of the database: results and trials; each answer is of bounded length."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from bftrainer.extras import requiring
 from bftrainer.zeus.server.books.transaction import Transaction
-from bftrainer.zeus.server.job_tables import JOB, REPORT, TRIAL
-from bftrainer.zeus.server.state_messages import JobSummary
+from bftrainer.zeus.server.job_tables import REPORT, TRIAL
 from bftrainer.zeus.server.tuned_job import TrialStatus
 
 with requiring("The server needs", "server", "sqlalchemy"):
@@ -34,19 +31,11 @@ _LATEST = (
     .order_by(TRIAL.c.trial_number.desc())
     .limit(_LIMIT)
 )
-_TRIAL = _TRIALS.where(_THE_JOB, TRIAL.c.trial_number == sa.bindparam("number"))
 _RUNNING = (
     _TRIALS.where(_THE_JOB, TRIAL.c.status == TrialStatus.DISPATCHED.value)
     .order_by(TRIAL.c.trial_number.desc())
     .limit(_LIMIT)
 )
-_REPORTS = (
-    sa.select(REPORT)
-    .where(REPORT.c.job_id == sa.bindparam("job"), REPORT.c.trial_number == sa.bindparam("number"))
-    .order_by(REPORT.c.epoch.desc())
-    .limit(_LIMIT)
-)
-
 _COUNTS_OF = {"excluded": TRIAL.c.excluded, "inherited": sa.case((TRIAL.c.inherited, 1))}
 _TALLY = sa.select(*[sa.func.count(each).label(name) for name, each in _COUNTS_OF.items()]).where(_THE_JOB)
 
@@ -89,43 +78,6 @@ class TrialTally(NamedTuple):
     inherited: int
 
 
-@dataclass(frozen=True, slots=True)
-class JobFilter:
-    """Which jobs to list; what is empty does not matter.
-
-    Parameters
-    ----------
-    prefix, stage, owner, gpu : str
-        Beginning of the name; Pruning or MAB; name of the owner; GPU model.
-    """
-
-    prefix: str = ""
-    stage: str = ""
-    owner: str = ""
-    gpu: str = ""
-
-    @property
-    def query(self) -> dict[str, str]:
-        """Fields that matter, as a request names them."""
-        return {name: text for name, text in asdict(self).items() if text}
-
-    def jobs(self, transaction: Transaction, after: str | None, limit: int) -> list[JobSummary]:
-        """List jobs by name, starting after the name `after`."""
-        found = sa.select(JOB).order_by(JOB.c.job_id).limit(limit)
-        found = found if after is None else found.where(JOB.c.job_id > after)
-        if self.prefix:
-            # Not LIKE, for which some databases hold capitals and small letters alike.
-            found = found.where(sa.func.substr(JOB.c.job_id, 1, len(self.prefix)) == self.prefix)
-        if self.gpu:
-            # The settings are kept as JSON, in which a quote within a text has a backslash before it. What is replaced
-            # is the same to the letter in every database, unlike what LIKE finds.
-            model = f'"gpu_model":{json.dumps(self.gpu, ensure_ascii=False)}'
-            without = sa.func.replace(JOB.c.spec, model, "")
-            found = found.where(sa.func.length(without) < sa.func.length(JOB.c.spec))
-        same = {JOB.c.stage: self.stage, JOB.c.owner: self.owner}
-        return transaction.summaries(found.where(*(column == text for column, text in same.items() if text)))
-
-
 def results(transaction: Transaction, job_id: str, limit: int) -> list[sa.Row[Any]]:
     """List results of a job that count, latest first, with metric and epochs of the last report."""
     return transaction.select(_RESULTS, job=job_id, limit=limit)
@@ -139,14 +91,6 @@ def trials(transaction: Transaction, job_id: str, before: int, limit: int) -> li
 def running(transaction: Transaction, job_id: str, limit: int) -> list[sa.Row[Any]]:
     """List trials of a job that run, latest first."""
     return transaction.select(_RUNNING, job=job_id, limit=limit)
-
-
-def trial_with_reports(
-    transaction: Transaction, job_id: str, number: int, limit: int
-) -> tuple[sa.Row[Any] | None, list[sa.Row[Any]]]:
-    """Find a trial, and its latest reports, latest first."""
-    found = transaction.select(_TRIAL, job=job_id, number=number)
-    return (found[0] if found else None), transaction.select(_REPORTS, job=job_id, number=number, limit=limit)
 
 
 def tally(transaction: Transaction, job_id: str) -> TrialTally:

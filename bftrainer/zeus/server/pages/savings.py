@@ -11,7 +11,6 @@ from typing import Any
 from bftrainer.report.intervals import Estimate, student_quantile
 
 QUANTITIES = ("cost", "energy", "time")
-J_PER_KWH = 3.6e6
 # Quantiles of more degrees of freedom take longer to compute, and are at most 1.3 % lower.
 _FREEDOM = 100
 _quantile = lru_cache(maxsize=_FREEDOM)(partial(student_quantile, confidence=0.95))

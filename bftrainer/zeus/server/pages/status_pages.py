@@ -1,4 +1,4 @@
-"""Routes of the status pages, and what all pages share: style, filters, and what browsers may load."""
+"""Routes of the status pages, and what both share: style, filters, and what browsers may load."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
-
-from pydantic import BeforeValidator
 
 from bftrainer.extras import requiring
 
@@ -27,11 +25,9 @@ from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, few
 from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import job_facts, job_views, trial_charts
-from bftrainer.zeus.server.pages.page_queries import JobFilter
 from bftrainer.zeus.server.pages.trial_charts import SERIES, si
-from bftrainer.zeus.server.tuned_job import Stage
 
-JOBS, TOGETHER = 100, 8
+JOBS = 100
 
 
 def _environment() -> Environment:
@@ -43,7 +39,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"few": few, "si": si, "moment": job_facts.moment}
-    environment.globals |= {"charts": trial_charts, "facts": job_facts, "views": job_views, "stages": list(Stage)}
+    environment.globals |= {"charts": trial_charts, "facts": job_facts, "views": job_views}
     style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
     environment.globals |= {"style": Markup(style), "colours": list(SERIES), "shapes": list(SERIES.values())}
     return environment
@@ -60,8 +56,6 @@ def _policy(environment: Environment) -> str:
 
 
 Name = Annotated[str, Query(max_length=NAME_LENGTH, pattern=r"^[^\x00]*$")]
-# Forms send fields that nobody filled in.
-Price = Annotated[float | None, BeforeValidator(lambda text: text or None), Query(ge=0, le=1e6)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,34 +67,14 @@ class _Page:
     status: int = 200
 
 
-def _jobs_page(transaction: Transaction, wanted: JobFilter, after: str | None) -> _Page:
-    jobs = wanted.jobs(transaction, after, JOBS + 1)
-    return _Page("jobs.html", {"jobs": jobs[:JOBS], "more": len(jobs) > JOBS, "wanted": wanted})
+def _jobs_page(transaction: Transaction, after: str | None) -> _Page:
+    jobs = transaction.jobs(after, JOBS + 1)
+    return _Page("jobs.html", {"jobs": jobs[:JOBS], "more": len(jobs) > JOBS})
 
 
-def _compared_page(
-    transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job_ids: list[str], price: float | None
-) -> _Page:
-    chosen = list(dict.fromkeys(job_ids))
-    rows = job_views.compared(transaction, optimizer, chosen[:TOGETHER], price)
-    return _Page("compared.html", {"jobs": chosen[:TOGETHER], "left_out": chosen[TOGETHER:], "compared": rows})
-
-
-def _job_page(
-    transaction: Transaction,
-    optimizer: ZeusBatchSizeOptimizer,
-    job_id: str,
-    trial: int | None,
-    before: int,
-    price: float | None,
-) -> _Page:
-    if trial is None:
-        view = job_views.job_view(transaction, optimizer, job_id, before, price)
-        return _Page("job.html", {"view": view, "job": view.job, "price": price})
-    seen = job_views.trial_view(transaction, job_id, trial)
-    if seen is None:
-        return _Page("missing.html", {"missing": f"trial {trial} of job {job_id}"}, 404)
-    return _Page("trial.html", {"view": seen, "job": seen.job, "trial": seen.trial})
+def _job_page(transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job_id: str, before: int) -> _Page:
+    view = job_views.job_view(transaction, optimizer, job_id, before)
+    return _Page("job.html", {"view": view, "job": view.job})
 
 
 def _sought(work: Callable[[Transaction], _Page], transaction: Transaction) -> _Page:
@@ -111,15 +85,13 @@ def _sought(work: Callable[[Transaction], _Page], transaction: Transaction) -> _
         return _Page("missing.html", {"missing": str(error).removeprefix("Unknown ")}, 404)
 
 
-def pages(*, front: bool, usual_price_kwh: float | None = None) -> APIRouter:
+def pages(*, front: bool) -> APIRouter:
     """Make the routes of the status pages.
 
     Parameters
     ----------
     front : bool
         Whether the status page is also the front page, which the published server lacks.
-    usual_price_kwh : float, optional
-        Price of energy, where a request names none.
     """
     router, environment = APIRouter(), _environment()
     headers = {
@@ -132,26 +104,16 @@ def pages(*, front: bool, usual_price_kwh: float | None = None) -> APIRouter:
     async def status(
         request: Request,
         job_id: Name | None = None,
-        trial: Annotated[int | None, Query(ge=1, le=LARGEST)] = None,
         before: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST,
-        compare: Annotated[list[Name], Query(max_length=100)] = [],  # noqa: B006
         after: Name | None = None,
-        prefix: Name = "",
-        stage: Name = "",
-        owner: Name = "",
-        gpu: Name = "",
-        price_kwh: Price = None,
     ) -> HTMLResponse:
-        """Jobs, some of them side by side, one of them, or a trial of it."""
-        price = usual_price_kwh if price_kwh is None else price_kwh
+        """Jobs, or one of them."""
         optimizer: ZeusBatchSizeOptimizer = request.app.state.optimizer
         work: Callable[[Transaction], _Page]
-        if job_id is not None:
-            work = partial(_job_page, optimizer=optimizer, job_id=job_id, trial=trial, before=before, price=price)
-        elif compare:
-            work = partial(_compared_page, optimizer=optimizer, job_ids=compare, price=price)
+        if job_id is None:
+            work = partial(_jobs_page, after=after)
         else:
-            work = partial(_jobs_page, wanted=JobFilter(prefix, stage, owner, gpu), after=after)
+            work = partial(_job_page, optimizer=optimizer, job_id=job_id, before=before)
         page = await optimizer.service.look(partial(_sought, work))
         text = environment.get_template(page.template).render(path=request.url.path, **page.values)
         return HTMLResponse(text, page.status, headers=headers)

@@ -1,4 +1,4 @@
-"""Charts of the status pages, placed for templates that draw them: results over recurrences, batch sizes, epochs."""
+"""Charts of the status pages, placed for templates that draw them: results over recurrences and batch sizes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ class Chart(NamedTuple):
     across: list[tuple[float, str]]
     up: list[tuple[float, str]]
     level: float | None
-    joined: bool
 
 
 def si(number: float | None, half_width: float | None = None) -> str:
@@ -84,7 +83,6 @@ def chart(
     *,
     names: Mapping[float, str] | None = None,
     level: float | None = None,
-    joined: bool = False,
 ) -> Chart:
     """Place points in a chart of `WIDTH` by `HEIGHT`.
 
@@ -98,8 +96,6 @@ def chart(
         Names of places along the axis; without them ticks are numbers.
     level : float, optional
         Value that was to be reached.
-    joined : bool
-        Whether a line joins the points.
     """
     ends = [(point.value - (point.half_width or 0.0), point.value + (point.half_width or 0.0)) for point in points]
     ends += [] if level is None else [(level, level)]
@@ -126,7 +122,7 @@ def chart(
         every = math.ceil(len(names) / _NAMES)
         ticks = [(across(at), text) for at, text in list(names.items())[::every]]
     heights = [(up(value), f"{si(value)}{unit}".strip()) for value in (low, (low + high) / 2, high)]
-    return Chart(name, along, marks, ticks, heights, None if level is None else up(level), joined)
+    return Chart(name, along, marks, ticks, heights, None if level is None else up(level))
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
