@@ -192,12 +192,9 @@ def _same(module: str, names: str) -> tuple[Published, ...]:
 
 
 SERVER = (
-    *_same("common", "REGISTER_JOB_URL DELETE_JOB_URL GET_NEXT_BATCH_SIZE_URL REPORT_RESULT_URL REPORT_END_URL"),
     _model("common.GpuConfig", _GPU),
-    _model("common.JobParams", _PARAMS),
     _model("common.JobSpec", _PARAMS),
     _model("common.JobSpecFromClient", f"{_GPU} {_PARAMS}"),
-    _model("common.CreatedJob", f"{_GPU} {_PARAMS}"),
     _model("common.TrialId", _TRIAL),
     _model("common.TrainingResult", f"{_TRIAL} time energy metric current_epoch"),
     _model("common.ReportResponse", "stop_train converged message"),
@@ -211,7 +208,7 @@ SERVER = (
         "zeus.optimizer.batch_size.server.optimizer.ZeusBatchSizeOptimizer",
         "bftrainer.zeus.server.ZeusBatchSizeOptimizer",
         "service",
-        _words("service pruning_manager mab"),
+        _words("service"),
         {
             "register_job": "job",
             "predict": "job_id",
@@ -223,34 +220,7 @@ SERVER = (
     _model("server.database.schema.Stage", "Pruning MAB"),
     _model("server.database.schema.TrialType", "Exploration Concurrent MAB"),
     _model("server.database.schema.TrialStatus", "Dispatched Succeeded Failed"),
-    _model("server.job.models.JobState", f"{_GPU} {_PARAMS} {_STATE}"),
-    _model(
-        "server.job.commands.CreateJob",
-        f"{_GPU} {_PARAMS} {_STATE}",
-        methods={"from_job_config": "spec"},
-    ),
-    _model("server.job.commands.UpdateExpDefaultBs", "job_id exp_default_batch_size"),
-    _model("server.job.commands.UpdateJobStage", "job_id stage"),
-    _model("server.job.commands.UpdateGeneratorState", "job_id state"),
-    _model("server.job.commands.UpdateJobMinCost", "job_id min_cost min_cost_batch_size"),
-    _model("server.batch_size_state.models.BatchSizeBase", "job_id batch_size"),
     _model("server.batch_size_state.models.Trial", f"{_TRIAL} type status time energy converged", "TrialRow"),
-    _model("server.batch_size_state.models.TrialResultsPerBs", "job_id batch_size results"),
-    _model("server.batch_size_state.models.ExplorationsPerJob", "job_id explorations_per_bs"),
-    _model(
-        "server.batch_size_state.models.GaussianTsArmState",
-        "job_id batch_size param_mean param_precision reward_precision num_observations",
-    ),
-    _model("server.batch_size_state.commands.ReadTrial", _TRIAL),
-    _model("server.batch_size_state.commands.CreateTrialBase", _HANDED_OUT),
-    _model("server.batch_size_state.commands.CreateTrial", f"{_HANDED_OUT} trial_number"),
-    _model("server.batch_size_state.commands.CreateExplorationTrial", _HANDED_OUT),
-    _model("server.batch_size_state.commands.CreateConcurrentTrial", _HANDED_OUT),
-    _model("server.batch_size_state.commands.CreateMabTrial", _HANDED_OUT),
-    _model("server.batch_size_state.commands.UpdateTrial", f"{_TRIAL} end_timestamp status time energy converged"),
-    _model("server.services.commands.GetRandomChoices", "job_id choices"),
-    _model("server.services.commands.GetNormal", "job_id loc scale"),
-    _model("server.services.commands.CreateArms", "trial arm_states"),
 )
 
 PUBLISHED = (*SIMULATOR, *MASTER, *SERVER)
@@ -278,10 +248,8 @@ DIFFERENT = frozenset(
         "zeus.optimizer.batch_size.server.batch_size_state.repository.BatchSizeStateRepository",
         "zeus.optimizer.batch_size.server.config.ZeusBsoSettings",
         "zeus.optimizer.batch_size.server.exceptions.ZeusBSOServerBaseError.status_code",
-        "zeus.optimizer.batch_size.server.explorer.PruningExploreManager",
-        "zeus.optimizer.batch_size.server.job.commands.CreateJob",
         "zeus.optimizer.batch_size.server.job.repository.JobStateRepository",
-        "zeus.optimizer.batch_size.server.mab.GaussianTS",
+        "zeus.optimizer.batch_size.server.optimizer.ZeusBatchSizeOptimizer.pruning_manager",
         "zeus.optimizer.batch_size.server.optimizer.ZeusBatchSizeOptimizer.register_job",
         "zeus.optimizer.batch_size.server.router.app",
         "zeus.optimizer.batch_size.server.services.service.ZeusService",

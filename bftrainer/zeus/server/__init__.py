@@ -15,10 +15,11 @@ from bftrainer.errors import (
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
 from bftrainer.zeus.server.messages import GpuConfig, JobSpec, ReportResponse, TrainingResult, TrialId, TuningParams
 from bftrainer.zeus.server.optimizer import Registration, ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.published import published_models
-from bftrainer.zeus.server.published.published_models import *  # noqa: F403
 from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType
+
+# What our clients register has the fields of both published classes.
+JobSpecFromClient = JobSpec
 
 # Errors under the names that they were published with: the client's, then the server's.
 ZeusBSORuntimError = ServerRequestError
@@ -33,13 +34,13 @@ ZeusBSOServiceBadOperationError = BadOperationError
 ZeusBSOServerRuntimeError = StoreUnavailableError
 
 __all__ = [
-    *published_models.__all__,
     "BadOperationError",
     "BatchSizeClient",
     "BatchSizeServerError",
     "GpuConfig",
     "JobMismatchError",
     "JobSpec",
+    "JobSpecFromClient",
     "JobSummary",
     "NotFoundError",
     "Registration",

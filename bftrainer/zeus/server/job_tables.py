@@ -10,7 +10,7 @@ from bftrainer.errors import SettingsError, StoreUnavailableError
 from bftrainer.extras import requiring
 from bftrainer.zeus.server.database import Database, without_password
 from bftrainer.zeus.server.messages import NAME_LENGTH
-from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType
+from bftrainer.zeus.server.tuned_job import TrialStatus
 
 with requiring("The server needs", "server", "sqlalchemy"):
     import sqlalchemy as sa
@@ -123,11 +123,6 @@ ABANDONED = sa.update(TRIAL).where(_RUNNING, TRIAL.c.heard < sa.bindparam("silen
 COUNTED_TRIALS = _TRIALS.where(TRIAL.c.excluded.is_(None)).order_by(TRIAL.c.trial_number)
 DELETE_TRIALS = sa.delete(TRIAL).where(_OF_JOB)
 TRIALS_AFTER = _TRIALS.where(TRIAL.c.trial_number > sa.bindparam("after")).order_by(TRIAL.c.trial_number).limit(_LIMIT)
-EXPLORATIONS = _TRIALS.where(
-    TRIAL.c.type == TrialType.EXPLORATION.value,
-    TRIAL.c.status == TrialStatus.SUCCEEDED.value,
-    TRIAL.c.excluded.is_(None),
-).order_by(TRIAL.c.trial_number)
 COSTS_SINCE = (
     sa.select(TRIAL.c.batch_size, TRIAL.c.cost)
     .where(_OF_JOB, TRIAL.c.observation > sa.bindparam("known"), TRIAL.c.excluded.is_(None))

@@ -32,8 +32,6 @@ from bftrainer.zeus.server.messages import (
     ReportResponse,
     TrialId,
 )
-from bftrainer.zeus.server.published.decision_log import choice_lines, result_lines
-from bftrainer.zeus.server.published.published_models import BanditStage, PruningStage
 from bftrainer.zeus.server.tuned_job import EndedTrial, Stage, TrialStatus, TrialType, TunedJob
 
 if TYPE_CHECKING:
@@ -89,13 +87,6 @@ class ZeusBatchSizeOptimizer:
     clock : callable
         Returns seconds since 1970.
 
-    Attributes
-    ----------
-    pruning_manager : PruningStage
-        Shows the results of a job's pruning.
-    mab : BanditStage
-        Shows the beliefs of a job's bandit.
-
     Raises
     ------
     UnknownJobError, UnknownTrialError
@@ -118,7 +109,6 @@ class ZeusBatchSizeOptimizer:
     ) -> None:
         self.service, self.published = service, published
         self.trial_timeout_s, self.clock = trial_timeout_s, clock
-        self.pruning_manager, self.mab = PruningStage(service), BanditStage(service)
 
     async def register_job(self, job: LenientJobSpec, actor: Actor = ANYBODY) -> Registration:
         """Register a job; if it is registered with the same settings already, nothing changes.
@@ -200,9 +190,7 @@ class ZeusBatchSizeOptimizer:
             raise UnusableRequestError(str(tuned.spec.batch_sizes[0]))
         job.trials += 1
         runs = partial(self._runs, transaction, job.job_id, now)
-        stage = tuned.stage
         size, kind = tuned.choose(job.trials, runs, parallel=self.explores_at_once(tuned.spec))
-        transaction.log_when_committed(lambda: choice_lines(tuned, size, kind, stage))
         transaction.add_trial(job, size, kind, now, request_id, lease_s)
         transaction.save_job(job)
         return TrialId.model_construct(job_id=job.job_id, batch_size=size, trial_number=job.trials)
@@ -312,9 +300,7 @@ class ZeusBatchSizeOptimizer:
         transaction.learn(job)
         if counts:
             ended = EndedTrial(number, kind, trial.batch_size, cost_j, verdict.converged)
-            stage = job.tuned.stage
             job.tuned.learn(ended, published=self.published)
-            transaction.log_when_committed(lambda: result_lines(job.tuned, ended, stage))
         used = {"time": result.time, "energy": result.energy, "cost": cost_j}
         marks = {"converged": verdict.converged, "observation": job.observations, "heard": now}
         if not transaction.end_trial(job.job_id, number, TrialStatus.SUCCEEDED, now, **used, **marks):

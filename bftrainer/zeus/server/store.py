@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,14 +14,11 @@ from bftrainer.extras import requiring
 from bftrainer.zeus.server.books.transaction import CachedRewards, Transaction
 from bftrainer.zeus.server.database import Database, open_database
 from bftrainer.zeus.server.job_tables import make_ready
-from bftrainer.zeus.server.published.decision_log import LEVEL
 
 with requiring("The server needs", "server", "sqlalchemy"):
     from sqlalchemy import Connection
 
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 
 class JobStore:
@@ -62,9 +58,7 @@ class JobStore:
 
         turn = contextlib.nullcontext() if job_id is None else self._turns.setdefault(job_id, asyncio.Lock())
         async with turn:
-            transaction, result = await self.database.write(_once, lambda done: done[0].committed())
-        for line in transaction.log_lines:
-            logger.log(LEVEL, line)
+            _, result = await self.database.write(_once, lambda done: done[0].committed())
         return result
 
     async def look(self, work: Callable[[Transaction], T]) -> T:

@@ -25,9 +25,7 @@ def begun(client):
 def kept(folder):
     """What the database holds of the trial, epoch by epoch."""
     with closing(sqlite3.connect(folder / "bso.db")) as database:
-        return database.execute(
-            "SELECT epoch, time, energy, metric, reported FROM bso_report"
-        ).fetchall()
+        return database.execute("SELECT epoch, time, energy, metric, reported FROM bso_report").fetchall()
 
 
 def epochs(folder):

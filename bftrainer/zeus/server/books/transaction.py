@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,6 @@ from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.server import job_tables as tables
 from bftrainer.zeus.server.access import Actor
 from bftrainer.zeus.server.messages import LenientJobSpec, LenientTrainingResult
-from bftrainer.zeus.server.published.decision_log import LEVEL
 from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
@@ -29,8 +27,6 @@ with requiring("The server needs", "server", "sqlalchemy"):
     from sqlalchemy.util import await_only
 
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 # Number of jobs whose rewards stay in memory between reports; for other jobs they are read again from the trials.
 CACHED_JOBS = 1_000
@@ -78,13 +74,12 @@ class Transaction:
     Raises
     ------
     UnknownJobError
-        By `lock_job`, `job`, `tuned` and `explorations`, if there is no such job.
+        By `lock_job`, `job` and `tuned`, if there is no such job.
     """
 
     def __init__(self, connection: Connection, cache: OrderedDict[str, CachedRewards]) -> None:
         self._connection, self._cache = connection, cache
         self._changing: list[CachedRewards] = []
-        self.log_lines: list[str] = []
 
     def find_spec(self, job_id: str) -> LenientJobSpec | None:
         """Find a job by name, without locking it; None if there is none."""
@@ -225,10 +220,6 @@ class Transaction:
             raise UnknownJobError(f"Unknown job {job_id}")
         return row
 
-    def explorations(self, job_id: str) -> list[TrialRow]:
-        """List the results that the pruning of a job asked for, by trial number."""
-        return self._rows(tables.EXPLORATIONS, {"job": self._job(job_id).job_id})
-
     def trials(self, job_id: str, after: int, limit: int) -> list[TrialRow]:
         """List trials of a job by number, starting after the number `after`."""
         return self._rows(tables.TRIALS_AFTER, {"job": _name(job_id), "after": after, "limit": limit})
@@ -249,11 +240,6 @@ class Transaction:
     def select(self, statement: Executable, **values: Any) -> list[Row[Any]]:
         """Run a query."""
         return list(self._connection.execute(statement, values))
-
-    def log_when_committed(self, lines: Callable[[], Iterable[str]]) -> None:
-        """Log lines once everything is on disk; they are made only if they are logged."""
-        if logger.isEnabledFor(LEVEL):
-            self.log_lines += lines()
 
     def learn(self, job: StoredJob) -> None:
         """Prepare to add a reward to a locked job; call this before adding it."""
