@@ -1,0 +1,48 @@
+"""Which values are kept in which file, and how each is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.golden import replays
+from tests.golden.running import find_shared_data
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """Cases of one file.
+
+    Parameters
+    ----------
+    cases : mapping
+        By name, what `measure` takes.
+    measure : callable
+        From a case, and the folder of its data, to its values.
+    shared : str or None
+        Folder of the shared data that the cases need; None if they need none.
+    """
+
+    cases: Mapping[str, Any]
+    measure: Callable[[Any, Path | None], dict[str, Any]]
+    shared: str | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it takes data that the repository does not carry."""
+        return self.shared is not None
+
+
+GOLDENS = {
+    "replays.json": Golden(replays.REPLAYS, replays.replay),
+    "replays-published.json": Golden(replays.PUBLISHED, replays.replay, "bftrainer"),
+}
+
+
+def measure(name: str, case: str) -> dict[str, Any]:
+    """Values of one case of a file, as they are today."""
+    golden = GOLDENS[name]
+    data = find_shared_data() if golden.is_shared else None
+    return golden.measure(golden.cases[case], data / golden.shared if data else None)

@@ -1,0 +1,47 @@
+"""Commands called in this process, each in a directory of its own: what they print and write is public."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from click.testing import CliRunner
+
+from bftrainer.cli._shared.group import cli
+from bftrainer.errors import BftrainerError
+from tests.tiny import Done
+
+
+def run_command(*words: object) -> Done:
+    """Run `bftrainer WORDS` as click's runner does; its exit status is that of the entry point."""
+    result = CliRunner().invoke(cli, [str(word) for word in words], prog_name="bftrainer")
+    error = result.exception
+    if isinstance(error, BftrainerError):
+        return Done(error.exit_status, result.stdout, f"{result.stderr}Error: {error}\n")
+    if error is not None and not isinstance(error, SystemExit):
+        raise error
+    return Done(result.exit_code, result.stdout, result.stderr)
+
+
+def check_command(*words: object) -> Done:
+    """Run a command that has to succeed."""
+    done = run_command(*words)
+    assert done.status == 0, (words, done)
+    return done
+
+
+@contextmanager
+def working_directory() -> Iterator[Path]:
+    """Stay in an empty directory, which is then deleted."""
+    with TemporaryDirectory() as folder, chdir(folder):
+        yield Path(folder)
+
+
+def find_shared_data() -> Path | None:
+    """Folder of published data and logs, which the repository does not carry; None without it."""
+    default = Path(__file__).resolve().parents[3] / "shared" / "data"
+    folder = Path(os.environ.get("BFTRAINER_SHARED_DATA", default))
+    return folder if (folder / "bftrainer").is_dir() else None
