@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.golden import replays
+from tests.golden import imports, replays
 from tests.golden.running import find_shared_data
 
 
@@ -38,6 +38,8 @@ class Golden:
 GOLDENS = {
     "replays.json": Golden(replays.REPLAYS, replays.replay),
     "replays-published.json": Golden(replays.PUBLISHED, replays.replay, "bftrainer"),
+    "imports.json": Golden(imports.IMPORTS, imports.import_log),
+    "imports-shared.json": Golden(imports.SHARED, imports.import_log, "."),
 }
 
 

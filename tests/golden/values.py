@@ -24,7 +24,7 @@ def load(name: str) -> dict[str, Any]:
 def save(name: str, values: dict[str, Any]) -> None:
     """Write values, one a line, and lists of numbers on as many lines as they take."""
     text = json.dumps(values, indent=1, sort_keys=True)
-    text = re.sub(r"\[[^\[\]{}]*\]", lambda some: "\n".join(textwrap.wrap(" ".join(some[0].split()), 118)), text)
+    text = re.sub(r"\[[^\[\]{}]*\]", lambda some: "\n".join(textwrap.wrap(" ".join(some[0].split()), 100)), text)
     assert json.loads(text) == values
     (FOLDER / name).write_text(text + "\n", encoding="utf-8")
 
