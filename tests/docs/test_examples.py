@@ -2,8 +2,7 @@
 
 Blocks of a page run in sequence in a directory of their own. ``python`` blocks share a namespace and are doctests where
 they have prompts; lines of ``console`` blocks that begin with ``$`` are commands, what follows them is their
-output (stderr included), in which ``...`` stands for anything. A block after ``<!-- file: NAME -->`` is a file. What
-the text claims of it all holds too (`tests/docs/claims_of_*.py`).
+output (stderr included), in which ``...`` stands for anything. A block after ``<!-- file: NAME -->`` is a file.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.published import ROOT, published, published_traces
-from tests.docs import claims_of_figures, claims_of_replays
 from tests.shipped import shipped
 
 PAGES = [ROOT / "README.md", ROOT / "datasets" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -53,7 +51,6 @@ LONG = (
 )
 # Commands that need published files are left out where those are not found.
 PUBLISHED = {"ndstat-10sdn6": published, "summary_train.csv": published_traces}
-CLAIMS = [*claims_of_replays.CLAIMS, *claims_of_figures.CLAIMS]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -148,15 +145,6 @@ def test_examples_run(page, tmp_path, monkeypatch):
             for command, shown in commands(block.body):
                 if not command.startswith(INSTALLING) and not any(name in command for name in missing):
                     run_command(command, shown, block.where)
-    for claim in CLAIMS:
-        if ROOT / claim.page == page:
-            claim.assert_holds(names)
-
-
-def test_claims_are_made():
-    """What is checked of a page is what it says."""
-    assert [(claim.page, words) for claim in CLAIMS for words in claim.missing()] == []
-    assert {ROOT / claim.page for claim in CLAIMS} <= set(PAGES)
 
 
 def test_blocks_are_found():
