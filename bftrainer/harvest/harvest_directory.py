@@ -33,8 +33,8 @@ from bftrainer.harvest.harvest_events import (
     event_of,
     event_table,
 )
+from bftrainer.harvest.harvest_status import status_rows, status_text
 from bftrainer.harvest.live_allocator import result_of, result_table
-from bftrainer.harvest.status_page import status_page
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
 from bftrainer.replay.allocator_settings import Status
@@ -42,7 +42,7 @@ from bftrainer.runs import ReplayConfig, RunResult, write_run
 from bftrainer.runs.result import Timings
 from bftrainer.tasksets import write_task_set
 
-JOURNAL, STATUS, PAGE, REQUESTS = "journal", "status.json", "status.html", "requests"
+JOURNAL, STATUS, REQUESTS = "journal", "status.json", "requests"
 NODE_LOG, TASKS, MEASURED = "idle.parquet", "tasks.toml", "measured.toml"
 _HARVEST = b"harvest"
 _VERSION = 2
@@ -305,6 +305,8 @@ def read_status(directory: Path) -> dict[str, Any]:
     """
     with suppress(InputError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
         found: dict[str, Any] = json_file(directory / STATUS, RunDirectoryError)
-        status_page("", found)  # what can be shown is whole
+        status_text(found, runs=True)  # what can be shown is whole
+        status_rows(found)
+        iter(found["notes"])
         return found
     raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS} that can be read.")

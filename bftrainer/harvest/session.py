@@ -20,7 +20,6 @@ from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import (
     JOURNAL,
-    PAGE,
     STATUS,
     EventJournal,
     harvest_result,
@@ -40,8 +39,8 @@ from bftrainer.harvest.harvest_events import (
     StopRank,
     Submitted,
 )
+from bftrainer.harvest.harvest_status import status_of
 from bftrainer.harvest.live_tasks import LiveTask, live_task
-from bftrainer.harvest.status_page import status_of, status_page
 from bftrainer.harvest.task_life import TaskStatus
 from bftrainer.objectives import get_objective
 from bftrainer.runs import ReplayConfig, RunResult
@@ -277,10 +276,8 @@ class HarvestSession:
 
     def _write_status(self, reason: str | None) -> None:
         status = status_of(self.controller) | {"notes": list(self._notes), "over": reason, "process": os.getpid()}
-        page = status_page(self.directory.resolve().name, status)
-        for name, text in ((STATUS, json.dumps(status)), (PAGE, page)):
-            with replacing(self.directory / name) as stream:
-                stream.write(text.encode(errors="backslashreplace"))
+        with replacing(self.directory / STATUS) as stream:
+            stream.write(json.dumps(status).encode(errors="backslashreplace"))
 
 
 def controller_of(config: ReplayConfig, start_ns: int, limits: HarvestLimits) -> Controller:

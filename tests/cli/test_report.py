@@ -69,7 +69,7 @@ def test_compare_as_data(call):
 
 def test_compare_chosen_figures(call):
     """Only those asked for are shown."""
-    done = call("compare", "short", "long", "--figure", "work_done", "--figure", "rescales")
+    done = call("compare", "short", "long", "--metric", "work_done", "--metric", "rescales")
     assert [line.split()[0] for line in done.out.splitlines()[3:]] == ["figure", "work", "rescales"]
 
 
@@ -129,7 +129,7 @@ def test_a_replay_makes_its_page(call, tmp_path):
 def test_plot(call, tmp_path, kind):
     """Each kind is drawn, with its data and a caption beside it; the same run gives the same bytes."""
     first, second = tmp_path / "one.svg", tmp_path / "two.svg"
-    extra = ("--figure", "occupancy") if kind == "setting" else ()
+    extra = ("--metric", "occupancy") if kind == "setting" else ()
     for path in (first, second):
         assert call("plot", kind, "tuned", *extra, "-o", path).status == 0
     for ending in (".svg", ".csv", ".txt"):
@@ -162,7 +162,7 @@ def test_width_of_figures(call, tmp_path, width, width_mm):
     ("words", "said"),
     [
         (("compare", "absent"), "absent: Expected a result directory, found nothing"),
-        (("compare", "short", "--figure", "ocupancy"), "Did you mean 'occupancy'?"),
+        (("compare", "short", "--metric", "ocupancy"), "Did you mean 'occupancy'?"),
         (("compare", "short", "--json", "--csv"), "one of --json and --csv"),
         (("report", ".", "-o", "x.html"), "with a summary.json, found none"),
         (("report", "short", "-o", "absent/x.html"), "absent/x.html: No such directory: absent"),
@@ -174,7 +174,7 @@ def test_width_of_figures(call, tmp_path, width, width_mm):
         (("compare", "short", "--latex"), "--latex was removed: use --csv"),
         (("plot", "setting", "short", "-o", "x.png"), "short: The run has no efficiency"),
         (("plot", "setting", "short", "--against", "forward_time", "-o", "x.png"), "Did you mean 'forward_time_s'?"),
-        (("plot", "setting", "short", "--figure", "end_reason", "-o", "x.png"), "Expected a figure of the runs"),
+        (("plot", "setting", "short", "--metric", "end_reason", "-o", "x.png"), "Expected a figure of the runs"),
     ],
 )
 def test_bad_input(call, runs, words, said):

@@ -28,8 +28,8 @@ from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import EventJournal
 from bftrainer.harvest.harvest_events import Submitted
+from bftrainer.harvest.harvest_status import status_of
 from bftrainer.harvest.session import SETTINGS
-from bftrainer.harvest.status_page import status_of
 from bftrainer.objectives import get_objective
 from bftrainer.replay import compiled
 from bftrainer.runs import ReplayConfig

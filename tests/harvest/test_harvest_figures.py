@@ -10,8 +10,8 @@ import tomllib
 import pytest
 
 from bftrainer.harvest.harvest_events import CarrierLost, Submitted
+from bftrainer.harvest.harvest_status import status_of
 from bftrainer.harvest.live_allocator import LEAST_WORK
-from bftrainer.harvest.status_page import status_of
 from tests.cli.conftest import assert_matches, call, check_refusal, here
 from tests.harvest.worlds_of_nodes import carried, controller, exits, progress, run_on, table
 

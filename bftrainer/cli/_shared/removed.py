@@ -25,6 +25,8 @@ _QUEUE = f"no replay reads a queue any more; {_FORESIGHT}"
 OPTIONS: dict[tuple[str, str], str] = {
     **{(words, f"--foresight{rest}"): _FORESIGHT for words in _REPLAYS for rest in ("", "-use", "-horizon", "-least")},
     **{(words, "--queue"): _QUEUE for words in (*_REPLAYS, *(f"import {name}" for name in _LOGS))},
+    ("compare", "--figure"): "use --metric.",
+    ("plot", "--figure"): "use --metric.",
     ("compare", "--latex"): "use --csv, and DataFrame.to_latex of pandas.",
     ("bso serve", "--price-kwh"): "use the energy saved that a job's page tells, times your price, instead.",
     ("trace anonymise", "--columns"): "import the rows of sacct first, and anonymise the node log instead.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -46,16 +45,6 @@ class Sectioned(click.Command):
             if records := [record for name in names if (record := told.pop(name, None)) is not None]:
                 with formatter.section(heading.removesuffix("?")):
                     formatter.write_dl(records)
-
-
-class Renamed(click.Option):
-    """An option of which help shows the first flag alone; its former ones work as well."""
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The line of help."""
-        shown = copy(self)
-        shown.opts = self.opts[:1]
-        return super(Renamed, shown).get_help_record(ctx)
 
 
 open_option = click.option(

@@ -222,10 +222,9 @@ def _harvested(
 
 def _beginning(directory: Path, log: NodeLog | None, since_s: float, options: dict[str, Any], *, dry_run: bool) -> str:
     """What people are told at the start: where to look, and how it ends."""
-    from bftrainer.harvest.harvest_directory import PAGE
-
     if not dry_run:
-        return f"{directory}: See {directory / PAGE}; Ctrl-C ends it, and the same command goes on."
+        status = shlex.join(["bftrainer", "harvest", "status", str(directory)])
+        return f"{directory}: `{status}` shows how it goes; Ctrl-C ends it, and the same command goes on."
     ends_s = [] if log is None else [max(0.0, log.window_s / options["speed"] - since_s)]
     ends_s += [] if options["for_s"] is None else [options["for_s"]]
     return f"Dry run: {f'It ends after {duration(min(ends_s))}' if ends_s else 'It goes on until --for'} or Ctrl-C."
@@ -287,7 +286,7 @@ def status(directory: Path, as_json: bool) -> None:
     """Tell where the harvest in DIR stands: its nodes, its tasks, and what happened last."""
     from bftrainer.files.claims import writer_of
     from bftrainer.harvest.harvest_directory import read_status
-    from bftrainer.harvest.status_page import status_rows, status_text
+    from bftrainer.harvest.harvest_status import status_rows, status_text
 
     found = read_status(directory)
     runs = bool(writer_of(directory))

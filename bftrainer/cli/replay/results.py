@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import WIDE, Parsed, Renamed, open_option, refuse_inputs, refuse_unused, show_page
+from bftrainer.cli._shared.usage import WIDE, Parsed, open_option, refuse_inputs, refuse_unused, show_page
 from bftrainer.cli.zeus.zeus_options import FILE
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ def _tell_unsealed(runs: Sequence[Path]) -> None:
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--metric",
-    "--figure",
     "chosen",
-    cls=Renamed,
     metavar="NAME",
     multiple=True,
     help="A figure to show, as `plot --list` names it; repeatable. All of up to 4 runs, the headlines of more.",
@@ -172,9 +170,7 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
               help="For kind setting; of paired the option.")  # fmt: skip
 @click.option(
     "--metric",
-    "--figure",
     "figure",
-    cls=Renamed,
     metavar="NAME",
     help="For kinds setting and paired, as --list names it.  [default: efficiency; of paired work_done]",
 )

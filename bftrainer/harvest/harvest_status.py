@@ -1,20 +1,13 @@
-"""Where a harvest stands, for people: as text, as rows of a table, and as a page that loads itself anew."""
+"""Where a harvest stands, for people: as text and as rows of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 from bftrainer.harvest.controller import Controller
-from bftrainer.model import NS_PER_S, iso
 
 _HEADINGS = ("task", "status", "nodes", "work", "done", "work/s", "generation", "failures")
-_EVERY_S = 2
-_STYLE = """body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em }
-table { border-collapse: collapse; width: 100% }
-td, th { text-align: left; padding: .3em .6em; border-bottom: 1px solid #8884 }
-progress { width: 8em } @media (prefers-color-scheme: dark) { body { background: #111; color: #ddd } }"""
 
 
 def status_of(controller: Controller) -> dict[str, Any]:
@@ -68,24 +61,3 @@ def status_rows(status: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[
         figures = str(each["nodes"]), f"{each['work']:,.0f}", done, rate
         rows.append((each["task"], each["status"], *figures, str(each["generation"]), str(each["failures"])))
     return _HEADINGS, rows
-
-
-def status_page(name: str, status: Mapping[str, Any]) -> str:
-    """A page without scripts; while the harvest runs it loads itself anew."""
-    headings, rows = status_rows(status)
-    again = "" if status["over"] else f'<meta http-equiv="refresh" content="{_EVERY_S}">'
-    lines = [
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
-        f"<title>Harvest {escape(name)}</title>{again}<style>{_STYLE}</style></head><body>",
-        f"<h1>Harvest {escape(name)}</h1><p>{escape(status_text(status, runs=True))}</p>",
-        f"<p>As of {iso(status['start_ns'] + round(status['time_s'] * NS_PER_S))[:19]} UTC.</p><table><tr>",
-        *(f'<th scope="col">{escape(each)}</th>' for each in headings),
-        "</tr>",
-    ]
-    for row, each in zip(rows, status["tasks"], strict=True):
-        share = min(1.0, each["work"] / each["total"])
-        bar = f'<progress value="{share:.4f}" aria-label="work done"></progress> {escape(row[4])}'
-        cells = [bar if place == 4 else escape(cell) for place, cell in enumerate(row)]
-        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    notes = "".join(f"<li>{escape(note)}</li>" for note in reversed(status["notes"]))
-    return "\n".join([*lines, f"</table><h2>What happened</h2><ul>{notes}</ul></body></html>\n"])
