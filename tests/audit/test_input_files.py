@@ -48,16 +48,19 @@ def test_a_csv_log_without_metadata(tmp_path):
     assert (log.nodes, log.node.tolist(), log.end_ns - START) == (["n1", "n2"], [1, 0], 2 * 10**9)
 
 
-def test_legacy_and_csv_tasks_are_the_same(tmp_path):
-    """Bounds and scalability pickles, and a CSV row, give the same task."""
+def test_legacy_and_native_tasks_are_the_same(tmp_path):
+    """Bounds and scalability pickles, and TOML, give the same task."""
     submit = pd.Timestamp("2021-02-10T00:00:05")
     bounds = {"Tcup": 18.0, "Tcdw": 12.0, "Jmin": 1.0, "Jmax": 4.0, "Pmax": 1e3, "Tsub": submit}
     pd.DataFrame([bounds], index=["J0"]).to_pickle(tmp_path / "Jbnd.pkl")
     pd.DataFrame([{"Ns": [0, 2, 4], "Ps": [0, 6, 8], "Os": [0, 2, 3]}], index=["J0"]).to_pickle(tmp_path / "JNPs.pkl")
-    head = "name,submit,min_nodes,max_nodes,work,grow_cost_s,shrink_cost_s,nodes,throughput,credit"
-    (tmp_path / "t.csv").write_text(f"{head}\nJ0,5.0,1,4,1000.0,18.0,12.0,0 2 4,0 6 8,0 2 3\n")
+    (tmp_path / "t.toml").write_text(
+        '[[task]]\nname = "J0"\nsubmit = 5.0\nmin_nodes = 1\nmax_nodes = 4\nwork = 1000.0\n'
+        "grow_cost_s = 18.0\nshrink_cost_s = 12.0\n"
+        "scaling = {nodes = [0, 2, 4], throughput = [0, 6, 8], credit = [0, 2, 3]}\n"
+    )
     (legacy,) = input_files.read_tasks(tmp_path / "Jbnd.pkl", tmp_path / "JNPs.pkl", None, START)
-    (table,) = input_files.read_tasks(tmp_path / "t.csv", None, None, START)
+    (table,) = input_files.read_tasks(tmp_path / "t.toml", None, None, START)
     assert legacy.submit_ns == table.submit_ns == START + 5 * 10**9
     assert legacy.rate.tolist() == table.rate.tolist() == [0, 3, 6, 7, 8]
     assert legacy.credit.tolist() == table.credit.tolist() == [0, 1, 2, 2.5, 3]
