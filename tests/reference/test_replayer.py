@@ -1,0 +1,173 @@
+"""The product replays small random worlds as the reference does, which is judged here by hand."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+from tests.reference.comparison import compare, describe, play_product, play_reference
+from tests.reference.random_worlds import KINDS, draw_world
+from tests.reference.replayer import NS, Replay, Rules
+
+HERE = Path(__file__).parent
+SEED, WORLDS = 20_260_101, 300
+LINEAR = ScalingCurve((0, 4), (0.0, 40.0))
+
+
+@pytest.mark.parametrize("kind", range(len(KINDS)), ids=KINDS)
+def test_worlds_are_replayed_alike(kind, tmp_path):
+    """Events, decisions, moves of nodes, books of tasks, runs, energy and ledger are the reference's, of 50 worlds."""
+    for case in range(kind, WORLDS, len(KINDS)):
+        world = draw_world(SEED, case)
+        result = play_product(world, tmp_path)
+        assert compare(world, result, play_reference(world, result)) == [], f"--seed {SEED} --case {case}"
+
+
+def test_worlds_have_all_that_can_happen(tmp_path):
+    """Of 300 worlds at least 45 are of each kind that matters, and all that may happen to tasks happens in some."""
+    kinds, seen = Counter(), Counter()
+    for case in range(WORLDS):
+        world = draw_world(SEED, case)
+        kinds.update(world.kinds)
+        if case % 6 in (2, 5):
+            seen.update(describe(play_reference(world, play_product(world, tmp_path))))
+    for kind in ("saving", "tuned", "capped", "offered late", "decides on all", "decides on nodes"):
+        assert kinds[kind] >= 45, kind
+    assert min(kinds["plain"], kinds["startup cost"], kinds["initially random"], kinds["initially empty"]) >= 20
+    assert [name for name, number in seen.items() if not number and name != "ties under a cap"] == []
+
+
+def change_progress(reference: Replay) -> None:
+    """Let a task have done a little more."""
+    reference.accounts[0].totals["work_done"] += 0.01
+
+
+def change_owner(reference: Replay) -> None:
+    """Let a node go to another task."""
+    time_s, node, task = reference.moves[0]
+    reference.moves[0] = (time_s, node, task + 1)
+
+
+def change_completion(reference: Replay) -> None:
+    """Let a task complete a moment later."""
+    account = next(account for account in reference.accounts if account.completed_s is not None)
+    account.completed_s += 1e-5
+
+
+def change_count(reference: Replay) -> None:
+    """Let a decision have decided otherwise."""
+    decision = reference.decisions[-1]
+    decision["after"] = (decision["after"][0] + 1, *decision["after"][1:])
+
+
+def change_energy(reference: Replay) -> None:
+    """Let a task have drawn a little more."""
+    reference.accounts[-1].totals["energy_j"] += 1.0
+
+
+def change_event(reference: Replay) -> None:
+    """Let an event not have happened."""
+    reference.events.pop()
+
+
+@pytest.mark.parametrize(
+    "change", [change_progress, change_owner, change_completion, change_count, change_energy, change_event]
+)
+def test_any_difference_is_found(change, tmp_path):
+    """A reference that says anything else differs."""
+    world = draw_world(SEED, 2)
+    result = play_product(world, tmp_path)
+    reference = play_reference(world, result)
+    change(reference)
+    assert compare(world, result, reference) != []
+
+
+def log_of(*rows: tuple[int, int, bool], end_s: int = 100) -> NodeLog:
+    """A log of three nodes; rows of (second, node, idle)."""
+    time, node, idle = (np.array(column) for column in zip(*rows, strict=True))
+    return NodeLog(("n0", "n1", "n2"), 0, end_s * NS, time * NS, node.astype(np.int32), idle)
+
+
+def play(log: NodeLog, *tasks: TaskSpec, **rules: object) -> Replay:
+    """Replay by the reference alone."""
+    return Replay(log, tasks, Rules(**rules), {}).run()
+
+
+def task(name: str = "J0", **changes: object) -> TaskSpec:
+    """10 work/s and node on up to four nodes."""
+    fields = {"min_nodes": 1, "max_nodes": 4, "work": 1e6, "scaling": LINEAR, "shrink_cost_s": 3.0, "grow_cost_s": 5.0}
+    return TaskSpec(name, **(fields | changes))
+
+
+def test_losing_several_nodes_costs_once():
+    """A task on three nodes that loses two at 50 s pays 3 s of 30 work/s, and keeps the third."""
+    replayed = play(log_of((0, 0, True), (0, 1, True), (0, 2, True), (50, 0, False), (50, 2, False)), task())
+    assert replayed.accounts[0].totals["preemption_cost"] == 90.0
+    assert replayed.moves == [(0.0, 0, 0), (0.0, 1, 0), (0.0, 2, 0), (50.0, 0, -1), (50.0, 2, -1)]
+    assert replayed.accounts[0].totals["work_done"] == 50 * 30.0 - 90.0 + 50 * 10.0
+
+
+def test_growing_is_paid_at_the_next_event():
+    """A task that grows from one node to two at 20 s, and completes: 5 s of 10 work/s come off after that."""
+    replayed = play(log_of((0, 0, True), (20, 1, True)), task(work=1000.0))
+    assert [event["rescale_booked"] for event in replayed.events] == [0.0, 0.0, 50.0]
+    assert replayed.accounts[0].completed_s == 20.0 + (1000.0 - 200.0 + 50.0) / 20.0
+
+
+def test_equal_tasks_keep_what_they_have_then_the_first_gets_most():
+    """Two equal tasks on two nodes: the first gets both; when a third node comes, nobody has to change but it."""
+    replayed = play(log_of((0, 0, True), (0, 1, True), (40, 2, True)), task(max_nodes=2), task("J1", max_nodes=2))
+    assert [decision["after"] for decision in replayed.decisions] == [(2, 0), (2, 1)]
+
+
+def test_nodes_are_offered_late_and_not_at_all_if_they_leave_before():
+    """With 30 s of delay a node that is idle from 0 s on comes at 30 s; one that stays for 30 s does not come."""
+    log = log_of((0, 0, True), (10, 1, True), (40, 1, False), (90, 0, False))
+    replayed = play(log, task(), offer_after_s=30.0)
+    assert replayed.moves == [(30.0, 0, 0), (90.0, 0, -1)]
+
+
+@pytest.mark.parametrize(("decide_on", "completed_s"), [("all", 25.0), ("nodes", 60.0)])
+def test_completions_are_events_or_noticed(decide_on, completed_s):
+    """A task of 25 s completes then, or at the next row."""
+    replayed = play(log_of((0, 0, True), (60, 1, True)), task(work=250.0), decide_on=decide_on)
+    assert replayed.accounts[0].completed_s == completed_s
+
+
+@pytest.mark.parametrize(("decide_on", "cost"), [("all", 0.0), ("nodes", 30.0)])
+def test_a_completion_comes_before_departures_unless_it_is_noticed(decide_on, cost):
+    """A task whose node leaves as its work is done loses nothing; where rows alone count, it pays first."""
+    replayed = play(log_of((0, 0, True), (25, 0, False)), task(work=250.0), decide_on=decide_on)
+    assert replayed.accounts[0].totals["preemption_cost"] == cost
+    assert replayed.accounts[0].completed_s == (25.0 if decide_on == "all" else None)
+
+
+def test_a_hit_loses_what_is_not_saved():
+    """A task that trains 20 s and saves 5 s, hit after 53 s, loses its third training of 3 s, and a restart of 7 s."""
+    saving = task(checkpoint_s=5.0, restart_s=7.0, checkpoint_interval_s=20.0, max_nodes=1)
+    replayed = play(log_of((0, 0, True), (53, 0, False)), saving)
+    totals = replayed.accounts[0].totals
+    assert (totals["saving_cost"], totals["preemption_cost"]) == (2 * 5 * 10.0, (3 + 7) * 10.0)
+
+
+def test_the_reference_stands_alone():
+    """It imports nothing of the product but its data classes, and has at most 600 lines."""
+    for name in ("replayer.py", "tuning.py"):
+        tree = ast.parse((HERE / name).read_text())
+        modules = {each.module for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)}
+        modules |= {alias.name for each in ast.walk(tree) if isinstance(each, ast.Import) for alias in each.names}
+        ours = {each for each in modules if each.split(".")[0] in ("bftrainer", "solvers", "tests")}
+        assert ours <= {"bftrainer.model", "tests.reference.tuning"}
+    assert len((HERE / "replayer.py").read_text().splitlines()) <= 600
+
+
+def test_a_world_is_the_same_each_time():
+    """A seed and a case make one world, so that a difference can be looked at again."""
+    one, again = draw_world(1, 17), draw_world(1, 17)
+    assert (one.tasks, one.rules) == (again.tasks, again.rules)
+    assert np.array_equal(one.log.time_ns, again.log.time_ns)
