@@ -98,7 +98,16 @@ reconfiguration_s = 88
 checkpoint_s = 89
 """,
     "typo.toml": "schema = 1\n[[task]]\nname = 'a'\nmin_node = 1\nmax_nodes = 4\nwork = 1.0\n",
-    "bulk.csv": "name,min_nodes,max_nodes,work,nodes,throughput\na,1,8,1e6,0 1 8,0 100 700\nb,2,4,2e6,0 1 4,0 50 180\n",
+    "own.toml": """schema = 1
+[[task]]
+name = "a"
+min_nodes = 1
+max_nodes = 8
+work = 1e6
+[task.scaling]
+nodes = [0, 1, 8]
+throughput = [0, 100, 700]
+""",
     "sinfo": "#!/bin/sh\nprintf 'n1 idle idle\\nn2 allocated allocated\\nn3 drained drained\\n'\n",
     "squeue": "#!/bin/sh\n",
     "throughput.csv": "nodes,throughput\n1,2810.5\n2,5259\n4,9988\n8,20379\n",

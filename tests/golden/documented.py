@@ -114,9 +114,8 @@ SCENES: dict[str, tuple[Step, ...]] = {
             "replay --solver dp -maxJ 2 --until 2021-02-10T02:00 --output-dir two --no-baseline --json",
             facts={"max_tasks": 2, "settings/until_s": 7200.0, "end_reason": "until"},
         ),
-        Step("convert bulk.csv bulk.toml", ("bulk.toml",), says=("2",)),
         Step(
-            "replay --tasks bulk.toml --solver dp --until 3600 --no-baseline --name own", ("own-itrOut/tasks.parquet",)
+            "replay --tasks own.toml --solver dp --until 3600 --no-baseline --name own", ("own-itrOut/tasks.parquet",)
         ),
         Step("replay --tasks typo.toml --dry-run", status=2),
         Step("compare learned two", says=("learned", "two")),
@@ -154,12 +153,9 @@ SCENES: dict[str, tuple[Step, ...]] = {
     ),
     "tasks": (
         Step("tasks generate --scenario hpo --model resnet18 --count 100 --interval 60 --seed 1 -o trials.toml"),
-        Step(
-            "tasks generate --scenario nas --count 40 --max-nodes 32 --start 2021-02-10 -o mix.csv",
-            rows={"mix.csv": 40},
-        ),
-        Step("replay --tasks mix.csv --solver dp --max-events 200 --no-baseline --name mix", ("mix-itrOut/*.json",)),
-        Step("convert mix.csv mix-Jbnd.pkl", ("mix-Jbnd.pkl", "mix-JNPs.pkl")),
+        Step("tasks generate --scenario nas --count 40 --max-nodes 32 --start 2021-02-10 -o mix.toml", ("mix.toml",)),
+        Step("replay --tasks mix.toml --solver dp --max-events 200 --no-baseline --name mix", ("mix-itrOut/*.json",)),
+        Step("convert mix.toml mix-Jbnd.pkl", ("mix-Jbnd.pkl", "mix-JNPs.pkl")),
         Step("convert mix-Jbnd.pkl back.toml", ("back.toml",), says=("40",)),
         Step("replay --tasks back.toml --solver dp --dry-run", says=("40",)),
         Step(
@@ -281,17 +277,12 @@ SCENES: dict[str, tuple[Step, ...]] = {
         Step("bso jobs --server {server} --json", facts={"0/spec/job_id": "t-1", "1/spec/job_id": "t-2"}),
         Step("bso show t-1 --server {server} --json", facts={"observations": 10}),
         Step("bso export t-1 trials.csv --server {server}", rows={"trials.csv": 10}),
-        Step("bso change t-1 --set max_epochs=50 --server {server}"),
-        Step("bso clone t-1 fast --time-ratio 0.5 --server {server}"),
         Step("bso void t-1 9 --reason 'the meter stood still' --server {server}"),
-        Step("bso note t-1 'new driver' --server {server}"),
-        Step("bso reset fast --yes --server {server}"),
-        Step("bso delete fast --yes --server {server}"),
-        Step("bso jobs --server {server} --json", facts={"0/spec/max_epochs": 50, "1/spec/job_id": "t-2"}),
+        Step("bso delete t-1 --yes --server {server}"),
+        Step("bso jobs --server {server} --json", facts={"0/spec/job_id": "t-2"}),
         Step("bso token add alice --role trainer --days 90 --token-file team", ("team",)),
         Step("bso token list --token-file team", says=("alice", "trainer")),
         Step("bso token revoke alice --token-file team", says=("alice",)),
-        Step("bso dashboard grafana.json", ("grafana.json",)),
         Step("bso import sqlite+aiosqlite:///zeus.db --database sqlite+aiosqlite:///bso.db", ("bso.db",), says=("0",)),
     ),
     "serving": (Step("bso serve --port {port} --database sqlite+aiosqlite:///served.db", ("served.db",)),),
@@ -315,6 +306,3 @@ SCENES: dict[str, tuple[Step, ...]] = {
 
 LONG = ("assessment", "campaigns", "first job", "harvest", "harvest that runs")
 SLOW = ("harvest sample",)
-
-LEAVING = (*("import batsim", "import cobalt", "import sge", "runs clean", "runs list", "runs verify", "solve"),)
-"""Commands without a step, as they are about to be removed."""
