@@ -18,7 +18,7 @@ from bftrainer.errors import LogError, SettingsError, legible, suggestion
 from bftrainer.files.log_files import Block, LogRow
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
-from bftrainer.plugins import Plugins
+from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.busy_book import BusyBook
 from bftrainer.schedulers.busy_records import OFFERABLE, BusyKind
 from bftrainer.schedulers.clock import Clock
@@ -316,9 +316,6 @@ class Importer(Protocol):
             If a setting is missing.
         """
 
-
-IMPORTERS = Plugins("bftrainer.importers", "log format", SettingsError)
-"""Importers of other packages, by name or `module:callable`."""
 
 # In the order in which they are tried on a log.
 _HOMES = {

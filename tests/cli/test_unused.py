@@ -25,7 +25,6 @@ UNUSED = {
     "trace generate --drains 2 --model minutes -o a.parquet": "--drains (of the model supercomputer alone)",
     "trace generate --big-addition-share 0 -o a.parquet": "--big-addition-share (of the model minutes alone)",
     "trace stats s.csv --force": "--force (nothing is written)",
-    "trace anonymise evt.pkl --columns a -o x.csv --key-file k": "--columns (a node log names its columns)",
     "spot simulate --trace s.csv --force": "--force (nothing is written)",
     "spot simulate --trace s.csv --on-demand-nodes 3": "--on-demand-nodes (without --price",
     "spot simulate --trace s.csv --initial-nodes 4": "--initial-nodes (without --additions",

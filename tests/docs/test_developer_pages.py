@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bftrainer._version import __version__
-from bftrainer.schedulers.reading import IMPORTERS
+from bftrainer.schedulers import IMPORTERS
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/architecture.md", "docs/extending.md", "docs/releasing.md", "CONTRIBUTING.md", "SECURITY.md")

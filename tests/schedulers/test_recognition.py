@@ -8,8 +8,9 @@ import pytest
 
 from bftrainer import plugins
 from bftrainer.errors import LogError
+from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import IMPORTERS, Importer, ImportSettings, recognised
+from bftrainer.schedulers.reading import Importer, ImportSettings, recognised
 from tests.importing import idle_of
 
 NS = 10**9

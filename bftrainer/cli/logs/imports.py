@@ -298,7 +298,7 @@ class _Formats(HelpfulGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """`auto`, the formats, and those of registered plug-ins."""
-        from bftrainer.schedulers.reading import IMPORTERS
+        from bftrainer.schedulers import IMPORTERS
 
         return [_AUTO, *sorted({*FORMATS, *IMPORTERS.names()})]
 
