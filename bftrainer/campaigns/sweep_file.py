@@ -36,6 +36,10 @@ _REMOVED = dict.fromkeys(
     ("max_nodes", "cost_scale", "work_scale", "count", "scenario"),
     "name task sets in tasks, as 'bftrainer tasks generate' makes them.",
 ) | dict.fromkeys(("trace_seed", "generate"), "name node logs in node_log, as 'bftrainer trace generate' makes them.")
+_REMOVED |= dict.fromkeys(
+    ("foresight", "foresight_use", "foresight_horizon", "foresight_least", "queue"),
+    "no replay forecasts departures any more; 'bftrainer bound' says what knowing all would bring.",
+)
 """Options and sections that the previous release had, and what to use instead."""
 _MOST = 2**63
 

@@ -43,7 +43,7 @@ from bftrainer.schedulers.idle_spans import (
     placed,
     unit_spans,
 )
-from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised
+from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised, run_importer
 from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, counted_nodes, places, selected_nodes
 
 AUTO = "auto"
@@ -93,7 +93,7 @@ def import_log(
     files = log_paths(paths)
     importer = recognised(head(files[0]), str(files[0])) if format_name == AUTO else get_importer(format_name)
     reading = Reading.begun(settings)
-    importer.read(files, reading)
+    run_importer(importer, files, reading)
     reading.tally.check(at_end=True)
     if reading.tally.open_ended:
         runs = f"{reading.tally.open_ended:,} runs have no end in the log"

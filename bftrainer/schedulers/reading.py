@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ from bftrainer.errors import LogError, SettingsError, legible, suggestion
 from bftrainer.files.log_files import Block, LogRow
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
+from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.busy_book import BusyBook
 from bftrainer.schedulers.busy_records import OFFERABLE, BusyKind
@@ -359,10 +361,32 @@ def get_importer(name: str) -> Importer:
         If there is no format of that name.
     """
     if name not in _HOMES:
-        return cast(Importer, IMPORTERS.get(name, others=_HOMES)())
+        return _make_plug_in(name)
     module, attribute = _HOMES[name]
     importer: Importer = getattr(import_module(f"bftrainer.schedulers.formats.{module}"), attribute)()
     return importer
+
+
+def _make_plug_in(name: str) -> Importer:
+    make = IMPORTERS.get(name, others=_HOMES)
+    with answering(f"importer {name}", SettingsError):
+        importer = make()
+    if not all(callable(getattr(importer, method, None)) for method in ("recognises", "read")):
+        raise SettingsError(f"importer {name}: Expected `recognises` and `read`, got {type(importer).__name__}.")
+    return cast(Importer, importer)
+
+
+def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) -> None:
+    """Have an importer read files; an error of one that is not ours names it.
+
+    Raises
+    ------
+    LogError, SettingsError
+        As the importer does.
+    """
+    own = type(importer).__module__.startswith("bftrainer.")
+    with nullcontext() if own else answering(f"importer {type(importer).__name__}", LogError):
+        importer.read(files, reading)
 
 
 def recognised(lines: Sequence[str], path: str) -> Importer:

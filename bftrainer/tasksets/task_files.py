@@ -261,7 +261,7 @@ def read_task_set(
     if form in (Form.PICKLE, Form.TAR):
         return _pickled_tasks(path, curves_path, model)
     if form is not Form.TOML:
-        instead = " Write a [[task]] table for each row, in TOML." if form is Form.CSV else ""
+        instead = " Write a [[task]] table for each row, in TOML (docs/tasks.md)." if form is Form.CSV else ""
         raise InvalidTaskError(f"{path}: Expected a task set (TOML or pickle), got {form.value}.{instead}")
     drafts = toml_drafts(path)
     if curves_path is None:

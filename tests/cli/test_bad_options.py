@@ -59,7 +59,6 @@ OPTIONS = {
     "--scaling amdahl:2": "F from 0 to 1",
     "--scaling learned --profile-noise -0.1": "profile_noise of 0 or more, got -0.1",
     "--scaling learned --profile-noise nan": "profile_noise of 0 or more, got nan",
-    "--foresight age": "--foresight was removed: use `bftrainer bound`",
     "--fallback cbcc": "Did you mean 'cbc'?",
     "--objective throughputs": "Did you mean 'throughput'?",
     "--objective nonsense": "Expected a known objective or module:callable, got 'nonsense'. Known: ",

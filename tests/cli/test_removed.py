@@ -6,7 +6,8 @@ import click
 import pytest
 
 from bftrainer.cli._shared.group import cli
-from bftrainer.cli._shared.removed import COMMANDS, OPTIONS
+from bftrainer.cli._shared.removed import COMMANDS, OPTIONS, VALUES
+from bftrainer.plugins import Plugins
 from tests.cli.conftest import check_refusal
 
 
@@ -39,3 +40,19 @@ def test_removed_options_name_what_replaces_them(call, words, option):
     done = call(*words.split(), option, "value")
     check_refusal(done)
     assert f"{option} was removed: {OPTIONS[words, option]}" in done.err
+
+
+@pytest.mark.parametrize(("words", "option", "value"), VALUES)
+def test_removed_values_name_what_replaces_them(call, words, option, value):
+    """Status 2 and one line, whatever else is wrong."""
+    done = call(*words.split(), "pool", "here", option, value, "-o", "x.svg")
+    check_refusal(done)
+    assert f"{option} {value} was removed: {VALUES[words, option, value]}" in done.err
+
+
+def test_a_plug_in_may_have_the_name_of_what_went(call, monkeypatch):
+    """An importer that a package registers as cobalt is called, as it replaces what was removed."""
+    monkeypatch.setattr(Plugins, "names", lambda _: ["cobalt"])
+    done = call("import", "cobalt", "--help")
+    assert done.status == 0
+    assert "Logs that a plug-in reads." in done.out

@@ -97,8 +97,9 @@ def test_documented_commands(scene, call, place, server):
         pytest.importorskip("sklearn")
     for step in SCENES[scene]:
         logdir = next(place.glob("logs/*"), None)
-        words = step.words.format(logs=LOGS, logdir=logdir, server=server, port=port)
-        done = invoke(*shlex.split(words))
+        places = {"logs": LOGS, "logdir": logdir, "server": server, "port": port}
+        words = [word.format(**places) for word in shlex.split(step.words)]
+        done = invoke(*words)
         assert done.status == step.status, (words, done)
         check_facts(step, done.out, place)
 

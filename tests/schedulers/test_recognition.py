@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import EntryPoint
 
 import pytest
 
 from bftrainer import plugins
-from bftrainer.errors import LogError
+from bftrainer.errors import LogError, SettingsError
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import Importer, ImportSettings, recognised
@@ -58,3 +59,35 @@ def test_formats_without_an_importer(lines, message):
     with pytest.raises(LogError, match=f"^x: {message}"):
         recognised(lines, "x")
     assert recognised(["09/01/2026 08:00:00;S;7;exec_host=a/1", "09/01/2026 08:00:00;E;7;"], "x").name == "pbs"
+
+
+class Mute:
+    """No importer."""
+
+
+class Broken(Diary):
+    """An importer that fails while it reads."""
+
+    def read(self, paths, reading):  # noqa: ARG002
+        """Fail."""
+        raise ValueError("oops")
+
+
+def fail():
+    """Make no importer."""
+    raise RuntimeError("not today")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Mute", "Expected `recognises` and `read`, got Mute."),
+        ("Broken", "importer Broken: raised ValueError: oops."),
+        ("fail", "raised RuntimeError: not today."),
+    ],
+)
+def test_a_plug_in_that_fails_is_named(tmp_path, name, message):
+    """One line says which importer failed, and how."""
+    (tmp_path / "log").write_text("dear diary\n")
+    with pytest.raises((LogError, SettingsError), match=re.escape(message)):
+        import_log(f"{__name__}:{name}", [tmp_path / "log"])

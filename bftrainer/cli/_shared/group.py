@@ -36,8 +36,8 @@ class HelpfulGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the first argument names, or suggest the closest one."""
-        refuse_removed_command(ctx, args[0])
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            refuse_removed_command(ctx, args[0])
             ctx.fail(f"No such command {args[0]!r}.{suggestion(args[0], self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 

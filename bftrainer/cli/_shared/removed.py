@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 COMMANDS: dict[str, str] = {
-    "runs": "use 'sha256sum -c .bftrainer' or 'bftrainer audit' to check results; the next run there clears leftovers.",
+    "runs": "check results by 'bftrainer audit', or 'sha256sum -c .bftrainer'; the next run there clears leftovers.",
     "solve": "use 'bftrainer replay --fallback dp' where a solver fails.",
     "bso change": "register the job under a new job_id instead.",
     "bso clone": "register a job under a new job_id instead.",
     "bso dashboard": "use the PromQL lines of docs/server.md (Watching) instead.",
     "bso note": "keep notes with the script that registers the job instead.",
     "bso reset": "use `bso delete` instead, and register the job again.",
-    "import batsim": "use `import table --map start=starting_time,end=finish_time,nodes=allocated_resources` instead.",
+    "import batsim": "use `import table` with the columns that docs/import.md names instead.",
     "import cobalt": "use a plug-in instead (docs/extending.md, An importer).",
     "import sge": "use `import table` on what one line of awk makes of it instead (docs/import.md).",
 }
@@ -20,19 +20,25 @@ COMMANDS: dict[str, str] = {
 
 _REPLAYS = ("replay", "bound", "forecast", "advise")
 _LOGS = ("auto", "alcf", "counts", "flux", "lsf", "pbs", "slurm", "spot", "swf", "table", "watch")
-_FORESIGHT = "use `bftrainer bound`, which says what decisions that know all departures would gain."
-_QUEUE = f"no replay reads a queue any more; {_FORESIGHT}"
+_FORESIGHT = "use `--planned-departures` for known ones; `bftrainer bound` says what knowing all would bring."
+_QUEUE = "nothing reads a scheduler's queue any more."
 OPTIONS: dict[tuple[str, str], str] = {
     **{(words, f"--foresight{rest}"): _FORESIGHT for words in _REPLAYS for rest in ("", "-use", "-horizon", "-least")},
     **{(words, "--queue"): _QUEUE for words in (*_REPLAYS, *(f"import {name}" for name in _LOGS))},
     ("compare", "--figure"): "use --metric.",
     ("plot", "--figure"): "use --metric.",
-    ("compare", "--latex"): "use --csv, and DataFrame.to_latex of pandas.",
+    ("compare", "--latex"): "print a table by --csv, and give it to DataFrame.to_latex of pandas.",
     ("bso serve", "--price-kwh"): "use the energy saved that a job's page tells, times your price, instead.",
     ("trace anonymise", "--columns"): "import the rows of sacct first, and anonymise the node log instead.",
     ("trace export", "--batsim"): "use a node log in CSV (`-o NAME.csv`) instead.",
 }
 """What replaces an option, by the words of its command and its name."""
+
+VALUES: dict[tuple[str, str, str], str] = {
+    ("plot", "--style", name): "name a style of matplotlib, and the width by --width column, page or MM."
+    for name in ("plain", "ieee", "acm", "nature")
+}
+"""What replaces a value of an option that is still there, by command, option and value."""
 
 
 def command_words(ctx: click.Context, *more: str) -> str:
@@ -60,3 +66,17 @@ def describe_unknown_option(error: click.NoSuchOption) -> str:
     if key in OPTIONS:
         return f"{error.option_name} was removed: {OPTIONS[key]}"
     return error.format_message()
+
+
+def refuse_removed_value(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Pass a value of an option on, unless the option took it once.
+
+    Raises
+    ------
+    click.UsageError
+        Saying what replaces it.
+    """
+    option = max(param.opts, key=len)
+    if instead := VALUES.get((command_words(ctx), option, value)):
+        ctx.fail(f"{option} {value} was removed: {instead}")
+    return value

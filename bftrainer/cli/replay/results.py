@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared.removed import refuse_removed_value
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import WIDE, Parsed, open_option, refuse_inputs, refuse_unused, show_page
 from bftrainer.cli.zeus.zeus_options import FILE
@@ -174,7 +175,13 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     metavar="NAME",
     help="For kinds setting and paired, as --list names it.  [default: efficiency; of paired work_done]",
 )
-@click.option("--style", metavar="NAME", default="", help="A style of matplotlib, over ours: ggplot, grayscale, ...")
+@click.option(
+    "--style",
+    metavar="NAME",
+    default="",
+    callback=refuse_removed_value,
+    help="A style of matplotlib, over ours: ggplot, grayscale, ...",
+)
 @click.option("--width", type=_WIDTH, default="page", show_default=True, help="90, 180 or so many millimetres.")
 @click.option("--force", is_flag=True, help="Replace an existing figure, and what is beside it.")
 @click.option(
