@@ -19,6 +19,7 @@ from bftrainer.cli.logs.imports import FORMATS, SHARE, all_options
 from bftrainer.cli.replay.options import DURATION
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import GLOSSARY, format_value
+from bftrainer.schedulers import IMPORTERS
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.assess import AssessPlan
@@ -32,7 +33,7 @@ _NUMBER: dict[str, Any] = {"type": float}
 _OWN = (
     click.Option(
         ["--format", "format_name"],
-        type=click.Choice([AUTO, NODE_LOG, *sorted(FORMATS)]),
+        type=click.Choice([AUTO, NODE_LOG, *sorted({*FORMATS, *IMPORTERS.names()})]),
         default=AUTO,
         show_default=True,
         help="What LOG is: a node log, or a scheduler's log.",

@@ -342,7 +342,7 @@ _ADVICE = {
         "Accounting of Grid Engine: make a table of it by one line of awk (docs/import.md), for `import table`"
     ),
     r"\A(?=.*\bstarting_time\b)(?=.*\bfinish_time\b).*\ballocated_(?:resources|processors)\b": (
-        "Jobs of Batsim: use `import table --map start=starting_time,end=finish_time,nodes=allocated_resources`"
+        "Jobs of Batsim: use `import table` with the columns that docs/import.md names"
     ),
 }
 
@@ -398,8 +398,9 @@ def recognised(lines: Sequence[str], path: str) -> Importer:
         If no format is recognised.
     """
     for name in IMPORTERS.names():
-        if (importer := get_importer(name)).recognises(lines):
-            return importer
+        with answering(f"importer {name}", LogError):
+            if (importer := get_importer(name)).recognises(lines):
+                return importer
     text = "\n".join(lines)
     if advice := next((advice for form, advice in _ADVICE.items() if re.search(form, text)), None):
         raise LogError(f"{path}: {advice}.")

@@ -1,4 +1,4 @@
-"""What the previous release had, and this one has not, says in one line what replaces it."""
+"""What earlier versions had, and this one has not, says in one line what replaces it."""
 
 from __future__ import annotations
 

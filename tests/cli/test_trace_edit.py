@@ -9,6 +9,7 @@ import pytest
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings
+from tests.cli.conftest import check_refusal
 from tests.importing import idle_of
 from tests.tiny import contents
 
@@ -146,3 +147,12 @@ def test_help(call):
     for name in ("anonymise", "cut", "export", "filter", "merge"):
         assert f"  {name} " in out
         assert "Usage: bftrainer trace" in call("trace", name, "--help").out
+
+
+@pytest.mark.parametrize("words", ["anonymise sacct.txt --key-file key", "cut sacct.txt --end 2026-09-02"])
+def test_logs_of_schedulers_are_imported_first(call, here, words):
+    """A command that changes node logs names the import that makes one of a scheduler's log."""
+    (here / "sacct.txt").write_text("JobID|State|Start|End|NNodes|NodeList\n1|COMPLETED|10|20|1|n1\n")
+    done = call("trace", *words.split(), "-o", "x.csv")
+    check_refusal(done)
+    assert "`bftrainer import slurm` makes one." in done.err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import warnings
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -49,9 +48,7 @@ def test_names_are_there(page):
     """Dotted names of ours import; paths below folders of the repository exist."""
     names = {name for name in named(page) if re.fullmatch(r"(bftrainer|solvers)(\.(?!py$)\w+)+", name)}
     groups = {IMPORTERS.group, *(point.group for point in distribution("bftrainer").entry_points)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # packages by former names
-        assert sorted(name for name in names - groups if not found(name)) == []
+    assert sorted(name for name in names - groups if not found(name)) == []
     folders = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
     paths = [name for name in named(page) if re.fullmatch(rf"({folders})/[\w./-]*", name)]
     assert [path for path in paths if not (ROOT / path).exists()] == []

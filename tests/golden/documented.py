@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ANY = object()
-"""A value that is there, whatever it is: judged elsewhere, or of this machine."""
+"""A value that is there and not null, whatever it is: judged elsewhere, or of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
         Step("report careful", ("report.html",)),
         Step("report careful --brief -o brief.html", ("brief.html",)),
         Step("report careful eager -o both.html", ("both.html",)),
+        Step("compare careful eager --csv", says=("careful,efficiency",)),
         Step("compare careful eager --metric efficiency --metric ledger.rescaling", says=("85.78 %", "92.40 %")),
         Step(
             "compare careful eager --json",
@@ -67,7 +68,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
                 "figures/efficiency/values": ANY,
             },
         ),
-        Step("plot pool careful eager -o pool.svg", ("pool.svg", "pool.csv")),
+        Step("plot pool careful eager -o pool.svg --style ggplot --width column", ("pool.svg", "pool.csv")),
         Step("plot gantt careful -o gantt.png", ("gantt.png",)),
         Step("plot losses careful eager -o losses.pdf", ("losses.pdf",)),
         Step("plot fragments careful -o fragments.svg", ("fragments.svg",)),

@@ -1,20 +1,20 @@
-"""Commands and options that the previous release had, and what to use instead; kept for one release."""
+"""Commands, options and values that earlier versions had, and what to use instead; kept for one release."""
 
 from __future__ import annotations
 
 import click
 
 COMMANDS: dict[str, str] = {
-    "runs": "check results by 'bftrainer audit', or 'sha256sum -c .bftrainer'; the next run there clears leftovers.",
-    "solve": "use 'bftrainer replay --fallback dp' where a solver fails.",
+    "runs": "check results by `bftrainer audit`, or `sha256sum -c .bftrainer`; the next run there clears leftovers.",
+    "solve": "use `bftrainer replay --fallback dp` where a solver fails.",
     "bso change": "register the job under a new job_id instead.",
     "bso clone": "register a job under a new job_id instead.",
     "bso dashboard": "use the PromQL lines of docs/server.md (Watching) instead.",
     "bso note": "keep notes with the script that registers the job instead.",
-    "bso reset": "use `bso delete` instead, and register the job again.",
-    "import batsim": "use `import table` with the columns that docs/import.md names instead.",
-    "import cobalt": "use a plug-in instead (docs/extending.md, An importer).",
-    "import sge": "use `import table` on what one line of awk makes of it instead (docs/import.md).",
+    "bso reset": "use `bftrainer bso delete`, and register the job again.",
+    "import batsim": "use `bftrainer import table` with the columns that docs/import.md names.",
+    "import cobalt": "use a plug-in (docs/extending.md, An importer).",
+    "import sge": "make a table of it with one line of awk (docs/import.md), then `bftrainer import table`.",
 }
 """What replaces a command, by its words after `bftrainer`."""
 
@@ -28,7 +28,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("compare", "--figure"): "use --metric.",
     ("plot", "--figure"): "use --metric.",
     ("compare", "--latex"): "print a table by --csv, and give it to DataFrame.to_latex of pandas.",
-    ("bso serve", "--price-kwh"): "use the energy saved that a job's page tells, times your price, instead.",
+    ("bso serve", "--price-kwh"): "multiply the energy saved, on a job's page, by your price.",
     ("trace anonymise", "--columns"): "import the rows of sacct first, and anonymise the node log instead.",
     ("trace export", "--batsim"): "use a node log in CSV (`-o NAME.csv`) instead.",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import chosen_output, refuse_inputs, refuse_unused
 from bftrainer.cli.logs.imports import EXCLUDE, HOLES, PARTITION
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
+from bftrainer.errors import InputError, LogError, NodeLogError
 
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog
@@ -133,7 +134,27 @@ def _read(path: Path, output: Path, force: bool) -> NodeLog:
 
     refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)
-    return read_node_log(path, warn=lambda text: tell(f"Note: {text}"))
+    try:
+        return read_node_log(path, warn=lambda text: tell(f"Note: {text}"))
+    except InputError:
+        refuse_scheduler_log(path)
+        raise
+
+
+def refuse_scheduler_log(path: Path) -> None:
+    """Refuse a log of a scheduler where a node log is expected, and say what to do.
+
+    Raises
+    ------
+    NodeLogError
+        If the file is such a log.
+    """
+    from bftrainer.files.log_files import head
+    from bftrainer.schedulers.reading import recognised
+
+    with suppress(LogError):
+        name = recognised(head(path), str(path)).name
+        raise NodeLogError(f"{path}: Expected a node log, got one of a scheduler: `bftrainer import {name}` makes one.")
 
 
 def _write(output: Path, log: NodeLog) -> None:
