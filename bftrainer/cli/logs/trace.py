@@ -184,11 +184,9 @@ def anonymise(log: Path, output: Path, key_file: Path, shift_s: int, force: bool
     """
     from bftrainer.model import NS_PER_S
     from bftrainer.nodelogs.edit import anonymous_log
-    from bftrainer.nodelogs.node_log_files import node_log_files, read_node_log, refuse_node_log, write_node_log
+    from bftrainer.nodelogs.node_log_files import write_node_log
 
-    refuse_inputs(*node_log_files(output))
-    refuse_node_log(output, force=force)
-    whole = narrowed(read_node_log(log), **narrowing)
+    whole = narrowed(_read(log, output, force), **narrowing)
     with _pseudonyms(key_file) as names:
         write_node_log(output, anonymous_log(whole, names, shift_s * NS_PER_S))
     click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
