@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.audit import UnusableError, audit
-from tests.audit.replayed import change_cell, change_summary, other, plain_run, saving_run, tuned_run
+from tests.replayed import change_cell, change_summary, other, plain_run, saving_run, tuned_run
 
 RUNS = {"plain": plain_run, "tuned": tuned_run, "saving": saving_run}
 DECISIONS = (

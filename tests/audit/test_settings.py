@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.audit import audit
-from tests.audit.replayed import plain_run, saving_run, saving_tasks, tuned_run, tuned_tasks
+from tests.replayed import plain_run, saving_run, saving_tasks, tuned_run, tuned_tasks
 from tests.tuned import DEFAULT
 
 PLAIN: dict[str, dict[str, Any]] = {

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bftrainer import run_replay
-from bftrainer.audit import audit
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import iso
@@ -14,6 +13,7 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.node_spans import idle_spans
 from bftrainer.nodelogs.offers import idle_node_s, offered_log, read_departures
 from bftrainer.runs import write_run
+from bftrainer.runs.audit import audit
 from tests.report.test_ledger import log_of
 
 S = 1_000_000_000
@@ -89,4 +89,4 @@ def test_offers_are_audited(tmp_path):
     assert result.summary()["ledger"]["not_offered"] > 0.1
     (tmp_path / "run").mkdir()
     write_run(result, tmp_path / "run")
-    assert not audit(tmp_path / "run").failed
+    assert audit(tmp_path / "run").wrong == []

@@ -16,7 +16,7 @@ from bftrainer.report.glossary import format_value
 from bftrainer.report.ledger import learned_in_words
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay, write_run
 from bftrainer.tasksets import read_task_set
-from tests.audit.replayed import node_log
+from tests.replayed import node_log
 
 HEAD = '[[task]]\nname = "a"\nmin_nodes = 1\nmax_nodes = 4\nwork = 1e4\n'
 LEARNED = '[task.scaling]\nmodel = "learned"\n'

@@ -18,9 +18,9 @@ from bftrainer.cli._shared.usage import WIDE, Parsed, open_option, refuse_inputs
 from bftrainer.cli.zeus.zeus_options import FILE
 
 if TYPE_CHECKING:
-    from bftrainer.audit import Audit, Part
     from bftrainer.report.comparison import RunComparison
     from bftrainer.report.drawing import PrintFigure, Sheet
+    from bftrainer.runs.audit import Findings
 
 # Of more runs than this only the headline figures are shown.
 FEW = 4
@@ -292,7 +292,7 @@ def report(
     _tell_unsealed(runs)
 
 
-SHOWN = 10
+SHOWN = 20
 WRONG, UNUSABLE = 1, 2
 
 
@@ -303,34 +303,35 @@ WRONG, UNUSABLE = 1, 2
     metavar="MODULE:CALLABLE",
     help="An objective of yours, to check decisions of runs that have it: this runs its code.",
 )
-@click.option("--json", "as_json", is_flag=True, help="All parts and what is wrong as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="All that is wrong, or was not checked, as JSON.")
 @click.pass_context
 def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_json: bool) -> None:
-    """Check finished runs by independent code: solve every decision again, and book all progress and power again.
+    """Check finished runs: replay them by their recorded decisions, solve each again, and recompute all figures.
 
     Reads each run's files and the inputs that its summary names (relative paths: from the current directory, else from
-    the one that the run's directory stands in). Each part of a run is checked, failed, or not checkable, and then says
-    why. Exit status: 0 nothing is wrong, 1 something is, 2 a run cannot be audited.
+    the one that the run's directory stands in). What is wrong is told by file, row and column, and what could not be
+    checked is named. Exit status: 0 nothing is wrong, 1 something is, 2 a run cannot be audited.
     """
-    from bftrainer.audit import UnusableError
-    from bftrainer.audit import audit as audited
+    from bftrainer.errors import BftrainerError, escaped
+    from bftrainer.runs.audit import audit as check
 
     own = None if objective is None else _own(objective)
-    status, found = 0, []
+    status, results = 0, []
     for run in runs:
         try:
-            result = audited(run, own)
-        except UnusableError as fault:
-            status = UNUSABLE
-            found.append({"run": str(run), "error": str(fault)})
-            tell(f"Error: {run}: {fault}.")
+            findings = check(run, own)
+        except (BftrainerError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as fault:
+            status, text = UNUSABLE, " ".join(escaped(f"{fault}").split()) or type(fault).__name__
+            kind = "" if isinstance(fault, BftrainerError) else f"cannot be audited, {type(fault).__name__}: "
+            results.append({"run": str(run), "error": f"{kind}{text}"})
+            tell(f"Error: {run}: {kind}{text}")
             continue
-        status = max(status, WRONG if result.failed else 0)
-        found.append(result.to_dict())
+        status = max(status, WRONG if findings.wrong else 0)
+        results.append({"run": str(run), **vars(findings)})
         if not as_json:
-            _print_audit(result)
+            _print_findings(run, findings)
     if as_json:
-        click.echo(json.dumps({"runs": found}, indent=2))
+        click.echo(json.dumps({"runs": results}, indent=2))
     ctx.exit(status)
 
 
@@ -344,26 +345,11 @@ def _own(name: str) -> Callable[..., Any]:
     return get_objective(name)
 
 
-def _print_audit(result: Audit) -> None:
-    click.echo(f"{result.run}")
-    for part in result.parts:
-        click.echo(f"  {part.status:14} {part.claim}{_counts(part)}")
-        for problem in part.problems[:SHOWN]:
-            click.echo(f"                   wrong: {problem}")
-        if len(part.problems) > SHOWN:
-            click.echo(f"                   and {len(part.problems) - SHOWN:,} more")
-        for why, items in part.left_out.items():
-            click.echo(f"                   not checked: {why}" + (f" ({items:,} times)" if items > 1 else ""))
-    counts = result.to_dict()
-    left = len(result.unchecked) - counts["not_checkable"]
-    rest = f"; in {left} others not all items could be checked" if left else ""
-    kinds = ("checked", "failed", "not_checkable")
-    text = ", ".join(f"{counts[kind]} {kind.replace('_', ' ')}" for kind in kinds)
-    click.echo(f"{result.run}: {text}{rest}")
-
-
-def _counts(part: Part) -> str:
-    if not part.looked:
-        return ""
-    wrong = f", {len(part.problems):,} wrong" if part.problems else ""
-    return f": {part.looked:,} {'item' if part.looked == 1 else 'items'}{wrong}"
+def _print_findings(run: Path, findings: Findings) -> None:
+    for line in findings.wrong[:SHOWN]:
+        click.echo(f"{run}: wrong: {line}")
+    if len(findings.wrong) > SHOWN:
+        click.echo(f"{run}: and {len(findings.wrong) - SHOWN:,} more")
+    for what, times in findings.unchecked.items():
+        click.echo(f"{run}: not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
+    click.echo(f"{run}: {findings.checked:,} checks, {len(findings.wrong):,} wrong")
