@@ -41,5 +41,5 @@ def test_the_rooms_are_in_order(monkeypatch):
     script = load_script("make_architecture_figure", monkeypatch)
     used = script.used_rooms()
     line = {room: number for number, floor in enumerate(script.levels(used)) for room in floor}
-    assert set(line) == set(used) >= {"solvers", "bftrainer.cli", "bftrainer.model", "bftrainer.audit"}
+    assert set(line) == set(used) >= {"solvers", "bftrainer.cli", "bftrainer.model", "bftrainer.runs"}
     assert [(above, below) for above in used for below in used[above] if line[above] >= line[below]] == []

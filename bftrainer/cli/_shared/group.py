@@ -99,7 +99,7 @@ _COMMANDS = {
         "Search settings on a part of a log, and prove them on the rest.",
     ),
     "assess": ("bftrainer.cli.assess", "assess", "Say whether harvesting is worth it on the machine of a log."),
-    "audit": ("bftrainer.cli.replay.results", "audit", "Check finished runs by independent code."),
+    "audit": ("bftrainer.cli.replay.results", "audit", "Check finished runs: decisions, progress and all figures."),
     "bso": ("bftrainer.cli.zeus.bso", "bso", "Serve batch sizes to recurring training jobs."),
     "compare": ("bftrainer.cli.replay.results", "compare", "Compare finished runs."),
     "completion": ("bftrainer.cli._shared.group", "completion", "Print a shell's completion script."),
