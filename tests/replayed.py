@@ -117,7 +117,7 @@ def _stamps(column: pa.ChunkedArray) -> list[int | None]:
 def other(value: Any) -> Any:
     """Another value of the same kind."""
     if isinstance(value, list):
-        return [*value[:-1], other(value[-1])]
+        return [*value[:-1], other(value[-1])] if value else ["x"]
     if isinstance(value, bool):
         return not value
     if value is None:

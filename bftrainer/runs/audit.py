@@ -188,7 +188,7 @@ def load_recorded(run: RecordedRun, objective: Objective | None, findings: Findi
     chosen |= {"tasks": task_set.tasks, "cache": False, "isolate": "never", "bounds": False}
     usual = {"objective": "as-given", "solver": "dp", "fallback": None, "policy": "zeus", "power_policy": "jit"}
     chosen |= {name: usual[name] for name in usual if name.removeprefix("power_") in code}
-    chosen |= {"since": settings.get("since") and pd.Timestamp(settings["since"]).to_pydatetime()}
+    chosen |= {"since": settings.get("since") and pd.Timestamp(settings["since"]).to_pydatetime(warn=False)}
     chosen |= {"objective": objective} if objective is not None else {}
     if "policy" in code:
         chosen["tasks"] = tuple(replace(task, tuning=None) for task in task_set.tasks)

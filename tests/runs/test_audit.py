@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bftrainer.errors import InputError
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs import run_replay, write_run
 from bftrainer.runs.audit import audit
 from bftrainer.tasksets import write_task_set
 from tests.examples import examples
-from tests.replayed import plain_run, saving_run, tuned_run
+from tests.replayed import change_cell, change_summary, other, plain_run, saving_run, tuned_run
 from tests.worlds import World, saving_worlds, worlds
 
 NS = 10**9
@@ -266,6 +267,56 @@ def test_planted_errors_are_found(originals, kind, plant):
     wrong = audit(run).wrong
     assert wrong
     assert all(line.split()[0].endswith((".parquet", ".csv", ".json")) and "\n" not in line for line in wrong)
+
+
+# Times by the clock, sizes of models, and settings that say how decisions are found, but not what they are worth.
+NOT_CHECKED = {
+    *("solve_s", "model_rows", "model_columns", "command", "engine", "load_s", "replay_s", "baseline_s"),
+    *("settings.time_limit_s", "settings.effort", "settings.threads", "settings.prune", "settings.mip_gap"),
+    *("settings.fallback", "settings.strict_published", "settings.baseline", "settings.power_options"),
+    "settings.solver",  # one that is not registered counts as code of the user's
+}
+
+
+def is_found(run: Path, planted: Callable[[Path], None]) -> bool:
+    """Whether the audit finds what is planted into a copy of a run, or refuses it."""
+    changed = run.with_name("changed")
+    shutil.rmtree(changed, ignore_errors=True)
+    shutil.copytree(run, changed)
+    planted(changed)
+    try:
+        return audit(changed).wrong != []
+    except (InputError, LookupError, TypeError, ValueError):
+        return True
+
+
+@pytest.mark.parametrize("kind", ["dp", "saving", "tuned", "learned"])
+def test_every_column_is_checked(originals, kind):
+    """A changed value in any column of any table is found."""
+    missed = []
+    for path in sorted(originals[kind].glob("*.parquet")):
+        for column in pq.read_schema(path).names:
+            if not is_found(originals[kind], lambda run: change_cell(run / path.name, column, other)):  # noqa: B023
+                missed.append(column)
+    assert set(missed) <= NOT_CHECKED
+    for place, column in enumerate((originals[kind] / "step-logs.csv").read_text().splitlines()[0].split(",")):
+
+        def plant(rows: list[list[str]]) -> None:
+            rows[6][place] = "1970-01-01T00:00:01.5Z" if not place else str(int(float(rows[6][place])) + 1)  # noqa: B023
+
+        assert is_found(originals[kind], lambda run: log_steps(run, plant)), column
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dp", "tuned"])
+def test_every_figure_is_checked(originals, kind):
+    """A changed figure of the summary is found, or among those that the audit names as not computed again."""
+    summary = json.loads((originals[kind] / "summary.json").read_text())
+    nested = ("settings", "below_large_idle", "ledger", "decided_by", "batch_sizes")
+    keys = [(key,) for key in summary if key not in nested]
+    keys += [(top, key) for top in nested for key in summary.get(top, ())]
+    missed = [".".join(key) for key in keys if not is_found(originals[kind], lambda run: change_summary(run, *key))]  # noqa: B023
+    assert set(missed) - NOT_CHECKED <= {"versions", "inputs", "wall_s"}
 
 
 OPTIONS = st.fixed_dictionaries(
