@@ -237,7 +237,7 @@ class DecisionJudge(Observer):
             if row["held"] == "kept":
                 return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
             with suppress(ValueError):  # of what cannot be, which `check` has told
-                choices = choices_of(problem, row, self.states)
+                choices = pick_options(problem, row, self.states)
                 value, held = solvers.check(problem, choices=choices), (StopReason.TIME_LIMIT, Held.INCUMBENT)
                 return SolveResult(tuple(row["after"]), value, math.inf, *held, self.name, choices=choices)
         return solve_exactly(problem)
@@ -277,7 +277,7 @@ class DecisionJudge(Observer):
         tables = [self._values(state, now_s) for state in states]
         problem = self._problem(states, tables, nodes, now_s)
         try:
-            worth = solvers.check(problem, choices=choices_of(problem, row, states))
+            worth = solvers.check(problem, choices=pick_options(problem, row, states))
         except ValueError as fault:
             expect(False, f"{where} after: {row['after']} cannot be: {fault}")
             return
@@ -348,7 +348,7 @@ class DecisionJudge(Observer):
         return replace(problem, rows=rows, floor=floors[0] if floors else None)
 
 
-def choices_of(problem: AllocationProblem, row: Row, states: list[TaskState]) -> tuple[int, ...]:
+def pick_options(problem: AllocationProblem, row: Row, states: list[TaskState]) -> tuple[int, ...]:
     """Options that a row takes, by its counts and power limits; a ValueError if one is not on offer."""
     choices, limits = [], row.get("power_limit_w") or [None] * len(states)
     for state, task, count, limit_w in zip(states, problem.tasks, row["after"], limits, strict=True):
