@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer.audit import audit
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs import run_replay, write_run
+from bftrainer.runs.audit import audit
 from bftrainer.tasksets import write_task_set
 from tests.reference.random_worlds import KINDS, World, draw_world
 from tests.reference.test_replayer import SEED, WORLDS
 
 
-def audit_world(world: World, folder: Path) -> list[tuple[str, str]]:
-    """Replay a world from files and audit the run; claims that do not hold, each with its first problem."""
+def audit_world(world: World, folder: Path) -> list[str]:
+    """Replay a world from files and audit the run; what is wrong in it."""
     options = world.options(folder)
     write_node_log(folder / "idle.parquet", world.log)
     write_task_set(folder / "tasks.toml", options.pop("tasks"))
     result = run_replay(folder / "idle.parquet", folder / "tasks.toml", **options)
     (folder / "run").mkdir()
     write_run(result, folder / "run")
-    return [(part.claim, part.problems[0]) for part in audit(folder / "run").failed]
+    return audit(folder / "run").wrong
 
 
 @pytest.mark.long
