@@ -256,7 +256,8 @@ def draw_section(rng: np.random.Generator, name: tuple[str, str, str], job: Meas
         max_epochs=int(rng.integers(10 if manner.is_calm else 6, 12)),
         default_batch_size=int(rng.choice(list(job.sizes))),
         eta=float(rng.choice([0.0, 0.3, 0.5, 1.0])),
-        beta=float(rng.choice([2.0, math.inf] if manner.is_calm else [1.0, 1.2, 2.0, math.inf])),
+        # With 1.0 rounding alone decides whether a run that is like the cheapest one is stopped.
+        beta=float(rng.choice([2.0, math.inf] if manner.is_calm else [1.01, 1.2, 2.0, math.inf])),
         seed=int(rng.integers(1000)) if rng.random() < 0.3 else None,
         idle_power_w=float(rng.integers(0, 40)) if rng.random() < 0.5 else None,
     )
