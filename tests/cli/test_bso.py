@@ -188,14 +188,6 @@ def test_help_names_the_commands(call):
     check_refusal(call("bso", "serv"))
 
 
-@pytest.mark.parametrize("name", ["change", "clone", "dashboard", "note", "reset"])
-def test_commands_that_are_gone(call, name):
-    """A line says what to do instead."""
-    refused = call("bso", name, "t-1")
-    check_refusal(refused)
-    assert_matches(rf"Error: 'bftrainer bso {name}' was removed: .* instead", refused.err)
-
-
 def test_certificates_that_are_none(call, here, monkeypatch):
     """The variable and the file are told, though the error of the system names neither."""
     (here / "nope.pem").write_text("no certificate")

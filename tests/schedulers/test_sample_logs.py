@@ -127,7 +127,7 @@ def test_intrepid(sample_logs, name, preset):
 def test_grid_engine(sample_logs):
     """Accounting of Grid Engine is told apart, and what to do with it is said."""
     for path in (sample_logs / "sge").iterdir():
-        with pytest.raises(LogError, match=r"Accounting of Grid Engine: make a table of it by one line of awk"):
+        with pytest.raises(LogError, match=r"Accounting of Grid Engine: make a table of it with awk"):
             recognised(head(path), str(path))
 
 

@@ -14,7 +14,7 @@ COMMANDS: dict[str, str] = {
     "bso reset": "use `bftrainer bso delete`, and register the job again.",
     "import batsim": "use `bftrainer import table` with the columns that docs/import.md names.",
     "import cobalt": "use a plug-in (docs/extending.md, An importer).",
-    "import sge": "make a table of it with one line of awk (docs/import.md), then `bftrainer import table`.",
+    "import sge": "make a table of it with awk (docs/import.md), then `bftrainer import table`.",
 }
 """What replaces a command, by its words after `bftrainer`."""
 
