@@ -489,7 +489,7 @@ def check_work(run: RecordedRun, inputs: Inputs, hits: set[tuple[int, str]], fin
                 cost = float(spec.rates[before]) * spec.change_s(before)[after < before]
             elif after > before and settings.startup_cost == "full":
                 cost = rate * spec.grow_cost_s
-            is_hit = (until, name) in hits and completed.get(name) != until
+            is_hit = row["time"] < until and (until, name) in hits and completed.get(name) != until
             loss = spec.shrink_cost_s * rate if is_hit else 0.0
             done[0] = min(done[0] + rate * (until - row["time"]) / NS_PER_S - cost - loss, spec.work)
             done[1], done[2] = done[1] + cost, done[2] + loss

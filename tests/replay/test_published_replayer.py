@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
@@ -184,7 +184,27 @@ def test_a_first_row_without_idle_nodes_lets_tasks_in():
     assert rates == [[10.0, 20.0], [10.0, 10.0]]
 
 
+# The last row takes a node, and is decided: the loss is booked once.
+CURVE = ScalingCurve((0, 1, 2), (0.0, 1.0, 1.0))
+LAST_LOSS = World(
+    log=NodeLog(
+        nodes=("n0", "n1"),
+        start_ns=0,
+        end_ns=600 * NS,
+        time_ns=np.array([0, 0, 600 * NS]),
+        node=np.array([0, 1, 1], dtype=np.int32),
+        idle=np.array([True, True, False]),
+    ),
+    tasks=(
+        TaskSpec(name="J0", min_nodes=1, max_nodes=2, work=581.0, scaling=CURVE, grow_cost_s=0.0, shrink_cost_s=20.0),
+    ),
+    max_tasks=1,
+    decide_on="all",
+)
+
+
 @given(worlds(), st.sampled_from(["equal-share", "dp"]), st.sampled_from(["solve", "random", "empty"]))
+@example(LAST_LOSS, "equal-share", "solve")
 @examples(40)
 def test_the_audit_follows(tmp_path_factory, world, solver, initial):
     """An audit of such a run finds nothing wrong, and finds fault with the run if it is said to be one of ours."""
