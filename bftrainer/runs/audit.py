@@ -496,5 +496,5 @@ def check_work(run: RecordedRun, inputs: Inputs, hits: set[tuple[int, str]], fin
     for place, row in enumerate(tasks):
         for column, total in zip(("work_done", "rescale_cost", "preemption_cost"), totals[row["task"]], strict=True):
             if row["task"] in specs:
-                slack = 1e-8 * specs[row["task"]].work
+                slack = 1e-8 * (specs[row["task"]].work + specs[row["task"]].rates.max())  # times are in ns
                 findings.compare(f"tasks.parquet row {place} {column}, by decisions", row[column], total, slack)

@@ -249,7 +249,9 @@ def test_no_toml(tmp_path, content):
 def test_tables_are_no_task_sets(tmp_path):
     """CSV, which earlier versions read and wrote, is refused with what to write instead."""
     (tmp_path / "jobs.csv").write_text("name,min_nodes,max_nodes,work\nJ0,1,8,1e6\n")
-    with pytest.raises(InvalidTaskError, match=r"got CSV\. Write a \[\[task\]\] table for each row, in TOML\.$"):
+    with pytest.raises(
+        InvalidTaskError, match=r"got CSV\. Write a \[\[task\]\] table for each row, in TOML \(docs/tasks\.md\)\.$"
+    ):
         read_task_set(tmp_path / "jobs.csv")
 
 

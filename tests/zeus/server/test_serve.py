@@ -161,7 +161,7 @@ def test_jobs_are_not_counted_by_workers(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--price-kwh", "1"), "--price-kwh was removed: use the energy saved"),
+        (("--price-kwh", "1"), "--price-kwh was removed: multiply the energy saved"),
         (("--database", "postgresql://h/x"), "asynchronous driver, got postgresql://; try postgresql+asyncpg://."),
         (("--database", "postgresql+psycopg2://h/x"), "psycopg2"),
         (("--database", "sqlite:///x.db"), "asynchronous driver, got sqlite://; try sqlite+aiosqlite://."),
