@@ -93,6 +93,7 @@ class RecordedRun:
     decisions: list[Row]
 
 
+@np.errstate(all="ignore")  # figures of a damaged record may be infinite
 def audit(directory: Path, objective: Objective | None = None) -> Findings:
     """Audit a run.
 
@@ -134,6 +135,9 @@ def read_record(directory: Path, findings: Findings) -> RecordedRun:
     """Read a result directory, and compare its files with the checksums beside them."""
     names = {path.name for path in directory.glob("*.parquet")} | {DECISIONS.file, TASKS.file, ALLOCATION.file}
     path, types = directory / "summary.json", {column.name: column.kind.type for column in STEPS.columns}
+    gone = [name for name in (path.name, STEPS.file, *sorted(names)) if not (directory / name).is_file()]
+    if gone:  # a pipe would have no end
+        raise RunDirectoryError(f"{directory / gone[0]}: Expected this file of a run, found none.")
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
         if summary["schema"] != RUN_SCHEMA or not isinstance(summary["settings"], dict):
@@ -179,8 +183,7 @@ def load_recorded(run: RecordedRun, objective: Objective | None, findings: Findi
     policies = [settings.get("policy"), *(section.policy for section in sections)]
     policies += [settings.get("power_policy"), *(section.power_policy for section in sections)]
     code = {name for name in ("solver", "fallback") if settings.get(name) not in (None, *registry.names())}
-    if objective is None and ":" in _MODIFIERS.sub("", settings["objective"]):
-        code.add("objective")
+    code |= {"objective"} if objective is None and ":" in _MODIFIERS.sub("", settings["objective"]) else set()
     code |= {"policy"} if any(":" in (name or "") for name in policies) else set()
     chosen = {name: settings[name] for name in OPTIONS if name in settings}
     chosen |= {name: path for name, path in paths.items() if name not in ("scalability", "traces")}
@@ -190,8 +193,7 @@ def load_recorded(run: RecordedRun, objective: Objective | None, findings: Findi
     chosen |= {name: usual[name] for name in usual if name.removeprefix("power_") in code}
     chosen |= {"since": settings.get("since") and pd.Timestamp(settings["since"]).to_pydatetime(warn=False)}
     chosen |= {"objective": objective} if objective is not None else {}
-    if "policy" in code:
-        chosen["tasks"] = tuple(replace(task, tuning=None) for task in task_set.tasks)
+    chosen |= {"tasks": tuple(replace(task, tuning=None) for task in task_set.tasks)} if "policy" in code else {}
     return replace(load_inputs(ReplayConfig(**chosen)), assumed_scaling=task_set.assumed_scaling), code
 
 
@@ -217,8 +219,7 @@ class DecisionJudge(Observer):
 
     def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> Floats:
         """Credit as in the run."""
-        credit: Floats = self.objective(task, counts, now_s)
-        return credit
+        return np.asarray(self.objective(task, counts, now_s), dtype=np.float64)
 
     def constraints(self, problem: AllocationProblem, tasks: Sequence[TaskState]) -> list[Any]:
         """Constraints as in the run; notes the tasks that are decided on."""
@@ -247,11 +248,10 @@ class DecisionJudge(Observer):
         specs, start_ns = {task.name: task for task in self.inputs.tasks}, self.inputs.log.start_ns
         for number, row in enumerate(self.rows if self.is_static and "policy" not in self.code else ()):
             for name in row["tasks"]:
-                points = [
-                    (p["nodes"], p["throughput"]) for p in beliefs if (p["event"], p["task"]) == (row["event"], name)
-                ]
+                points = [each for each in beliefs if (each["event"], each["task"]) == (row["event"], name)]
                 if points:
-                    specs[name] = replace(specs[name], scaling=ScalingCurve(*zip(*points, strict=True)))
+                    curve = zip(*((each["nodes"], each["throughput"]) for each in points), strict=True)
+                    specs[name] = replace(specs[name], scaling=ScalingCurve(*curve))
             pairs = zip(row["tasks"], row["before"], strict=True)
             states = [TaskState(specs[name], held, 0.0, 0.0, start_ns) for name, held in pairs]
             self.check(number, states, row["nodes"], (row["time"] - start_ns) / NS_PER_S)

@@ -6,6 +6,7 @@ Words of messages are nobody's contract and are not looked at, but for figures a
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 import signal
@@ -82,6 +83,17 @@ def harvest(request, place):
             assert process.wait(60) == 0
         finally:
             process.kill()
+
+
+@pytest.fixture(autouse=True)
+def _own_logging():
+    """What a server that ends here has told the log to do ends with it: its stream is closed."""
+    loggers = [logging.getLogger(name) for name in ("bftrainer", "uvicorn", "uvicorn.error")]
+    kept = [(each, each.handlers[:], each.propagate, each.level) for each in loggers]
+    yield
+    for each, handlers, propagate, level in kept:
+        each.handlers, each.propagate = handlers, propagate
+        each.setLevel(level)
 
 
 @pytest.mark.usefixtures("harvest")
