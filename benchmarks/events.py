@@ -1,4 +1,4 @@
-"""Workload *events*: an event of a replay by the number of active tasks, in the compiled core and without it."""
+"""Workload *events*: an event of a replay by the number of active tasks."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from functools import cache, partial
 
 import numpy as np
 
-from benchmarks.workload import Case, Plan, Sample, Unmeasured
-from bftrainer._core import core
+from benchmarks.workload import Case, Plan, Sample
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.objectives import as_given
-from bftrainer.replay import Allocator, Observer, Settings
-from bftrainer.replay.compiled import recorded
+from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.spot.supercomputer import SupercomputerModel
 from bftrainer.tasksets.task_generator import generate_tasks
 
-__all__ = ["GENERAL", "event_cases"]
+__all__ = ["LOOP", "event_cases"]
 
-GENERAL = "general loop"
+LOOP = "loop"
 _DAY_NS = 86_400 * 10**9
 
 
@@ -28,9 +26,8 @@ def event_cases(plan: Plan) -> Iterator[Case]:
     log = partial(_machine, plan.seed, 200 if plan.quick else 9_400)
     for tasks in (3,) if plan.quick else (10, 30, 100, 300, 1_000):
         events = 50 if plan.quick else 2_000
-        for name in ("compiled core", GENERAL):
-            once = partial(_an_event, name, log, plan.seed, tasks, events)
-            yield Case(f"{tasks:,} tasks", name, once, budget_s=30.0)
+        once = partial(_an_event, log, plan.seed, tasks, events)
+        yield Case(f"{tasks:,} tasks", LOOP, once, budget_s=30.0)
 
 
 @cache
@@ -43,15 +40,14 @@ def _tasks(seed: int, count: int) -> tuple[TaskSpec, ...]:
     return generate_tasks("nas", count, np.random.default_rng(seed), work=1e15, interval_s=0.0)
 
 
-def _an_event(engine: str, machine: partial[NodeLog], seed: int, tasks: int, events: int, _: int) -> Sample:
-    """The mean over a replay; an observer asks for the general loop."""
-    log, observers = machine(), [Observer()] if engine == GENERAL else []
-    if core is None and not observers:
-        raise Unmeasured("not built")
+def _an_event(machine: partial[NodeLog], seed: int, tasks: int, events: int, _: int) -> Sample:
+    """The mean over a replay, recording included."""
+    log, recorder = machine(), Recorder()
     settings = Settings(as_given, "dp", forward_time_s=120.0, max_tasks=tasks)
-    allocator, rows = Allocator(_tasks(seed, tasks), settings, log.nodes), log.row_arrays()
+    allocator = Allocator(_tasks(seed, tasks), settings, log.nodes)
     began, spent = time.perf_counter(), time.process_time()
-    recording, _ = recorded(rows, log.window_s, allocator, max_events=events, observers=observers)
+    replay(log.rows(), log.window_s, allocator, max_events=events, observers=[recorder])
     seconds, cpu_s = time.perf_counter() - began, time.process_time() - spent
+    recording = recorder.recording
     count = len(recording.events)
     return Sample(seconds / count, float(np.sum(recording.timeline["gross"])), cpu_s=cpu_s / count)

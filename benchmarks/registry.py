@@ -14,7 +14,7 @@ from benchmarks.decision import (
     pruning_cases,
     watts_cases,
 )
-from benchmarks.events import GENERAL, event_cases
+from benchmarks.events import LOOP, event_cases
 from benchmarks.logs import PLAIN_READ, PLAIN_SORT, PLAIN_TABLE, import_cases, interval_cases, log_cases
 from benchmarks.processes import PLAIN_LOAD, load_cases, replay_cases, start_up_cases
 from benchmarks.server import HEALTH, server_cases
@@ -63,7 +63,7 @@ WORKLOADS = {
             runs=50,
             baselines=(PRUNED,),
         ),
-        Workload("events", "An event of a replay, the mean over it, on 9,400 nodes.", event_cases, 3, (GENERAL,)),
+        Workload("events", "An event of a replay, the mean over it, on 9,400 nodes.", event_cases, 3, (LOOP,)),
         Workload("replay", "A whole replay as a process, loading and writing included.", replay_cases, 3, ("dp",)),
         Workload("load", "A pickled node log to transitions, as a process.", load_cases, 5, (PLAIN_LOAD,)),
         Workload(

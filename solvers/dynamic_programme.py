@@ -88,7 +88,10 @@ class DynamicProgramme:
         left = unpruned(problem).choices
         best = [_best_of_counts(task, options) for task, options in zip(problem.tasks, left, strict=True)]
         tasks = zip(problem.tasks, best, strict=True)
-        plain = [replace(task, counts=task.counts[some], values=task.values[some], uses=None) for task, some in tasks]
+        plain = [
+            TaskOptions(task.counts[some], task.values[some], task.current, task.minimum, task.maximum)
+            for task, some in tasks
+        ]
         found = self.solve(AllocationProblem(tuple(plain), problem.nodes), limits)
         if found.counts is not None:
             answers = zip(best, plain, found.counts, strict=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from enum import StrEnum
 from operator import index
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.problem import AllocationProblem, DecidedBy, Held, SolveResult, StopReason
+from solvers.problem import AllocationProblem, DecidedBy, Held, SolveResult, StopReason, TaskOptions
 
+_E = TypeVar("_E", bound=StrEnum)
 FEASIBILITY_TOLERANCE = 1e-6
 # Uses that fill a capacity exactly may exceed it by rounding, but by no more than this share of it.
 CAPACITY_TOLERANCE = 1e-12
@@ -32,17 +35,25 @@ def choices_of(problem: AllocationProblem, counts: Sequence[int]) -> tuple[int, 
         raise ValueError(f"Expected {len(problem.tasks)} counts, got {len(counts)}.")
     found = []
     for number, (task, count) in enumerate(zip(problem.tasks, counts, strict=True)):
-        own = task.counts
-        # Nearly all options end in a range without gaps, or the count is 0; a search takes ten times as long.
-        index = count - own.item(-1) + own.size - 1 if count else 0
-        if task.uses is not None or not (0 <= index < own.size and own.item(index) == count):
-            index = int(own.searchsorted(count))
-            if index == own.size or own.item(index) != count:
-                raise ValueError(f"task {number}: Expected one of the counts on offer, got {count}.")
-            if index + 1 < own.size and own.item(index + 1) == count:
-                raise ValueError(f"task {number}: Expected a choice, as several options have {count} nodes.")
-        found.append(index)
+        # Nearly all options are 0 nodes and a range without gaps; a search takes ten times as long.
+        if task.range_first <= count <= task.range_last:
+            found.append(count - task.range_first + 1)
+        elif count == 0 and task.uses is None:
+            found.append(0)
+        else:
+            found.append(_search_choice(number, task, count))
     return tuple(found)
+
+
+def _search_choice(number: int, task: TaskOptions, count: int) -> int:
+    """The one option of a task that has this count."""
+    own = task.counts
+    place = int(own.searchsorted(count))
+    if place == own.size or own.item(place) != count:
+        raise ValueError(f"task {number}: Expected one of the counts on offer, got {count}.")
+    if place + 1 < own.size and own.item(place + 1) == count:
+        raise ValueError(f"task {number}: Expected a choice, as several options have {count} nodes.")
+    return place
 
 
 def counts_of(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, ...]:
@@ -173,8 +184,8 @@ def verified(name: str, problem: AllocationProblem, result: object, solve_s: flo
         raise SolverError(f"{name}: Expected a SolveResult, got {type(result).__name__}.")
     counts, choices, value = None, None, math.nan
     try:
-        reason, held, bound = StopReason(result.stop_reason), Held(result.held), float(result.bound)
-        by = DecidedBy(result.decided_by)
+        reason, held, by = _member(StopReason, result.stop_reason), _member(Held, result.held), result.decided_by
+        bound, by = float(result.bound), _member(DecidedBy, by)
     except (TypeError, ValueError) as error:
         raise SolverError(f"{name}: Expected a stop reason, what is held and a bound: {error}.") from error
     given = result.counts if result.choices is None else result.choices
@@ -198,6 +209,19 @@ def verified(name: str, problem: AllocationProblem, result: object, solve_s: flo
         spent_s = solve_s
     size = result.model_rows, result.model_columns
     return SolveResult(counts, value, bound, reason, held, result.solver, solve_s, choices, by, *size, spent_s)
+
+
+def timed(result: SolveResult, solve_s: float) -> SolveResult:
+    """A result of the dynamic programme, which computes value and bound as `verified` does, with its time."""
+    by = DecidedBy.KEPT if result.counts is None else result.decided_by
+    ended = result.stop_reason, result.held, result.solver, solve_s
+    in_backend_s = solve_s if by is DecidedBy.BACKEND else None
+    return SolveResult(result.counts, result.objective, result.bound, *ended, None, by, None, None, in_backend_s)
+
+
+def _member(kind: type[_E], value: Any) -> _E:
+    """A member of an enumeration, or the one of this value."""
+    return value if type(value) is kind else kind(value)
 
 
 def _whole(numbers: Sequence[int] | None) -> tuple[int, ...] | None:

@@ -10,7 +10,7 @@ defines value and feasibility.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Protocol
@@ -76,11 +76,18 @@ class TaskOptions:
         Bounds on a non-zero count, for heuristics that work on bounds instead of values.
     uses : ndarray of float64, shape (R, K), or None
         How much of each further resource an option takes: finite, >= 0, and 0 where the count is 0. None takes nothing.
+    labels : ndarray of int64, shape (K,), or None
+        What each option stands for, which only the caller knows.
 
     Raises
     ------
     ValueError
         If shapes differ, counts do not increase from 0, a value is not finite, or a use is not as above.
+
+    Attributes
+    ----------
+    range_first, range_last : int
+        Counts above 0 are all those from the one to the other; where they have gaps, or `uses`, the first is larger.
 
     Notes
     -----
@@ -93,6 +100,9 @@ class TaskOptions:
     minimum: int = 1
     maximum: int = 0
     uses: NDArray[np.float64] | None = None
+    labels: NDArray[np.int64] | None = None
+    range_first: int = field(init=False, repr=False, default=1)
+    range_last: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
         for name, kind in (("counts", np.int64), ("values", np.float64)):
@@ -104,7 +114,15 @@ class TaskOptions:
             raise ValueError(f"Expected counts and values of one shape (K,), got {counts.shape} and {values.shape}.")
         if self.uses is not None:
             _check_uses(counts, self.uses)
-        elif counts[0] != 0 or (counts[1:] <= counts[:-1]).any():
+        elif counts.size > 1:
+            is_shared = counts is counts_on_offer(self.minimum, self.maximum)  # nearly always, and known to be in order
+            if not is_shared and (counts[0] != 0 or (counts[1:] <= counts[:-1]).any()):
+                raise ValueError(f"Expected counts to increase strictly from 0, got {counts.tolist()}.")
+            first, last = counts.item(1), counts.item(-1)
+            if last - first == counts.size - 2:
+                object.__setattr__(self, "range_first", first)
+                object.__setattr__(self, "range_last", last)
+        elif counts[0] != 0:
             raise ValueError(f"Expected counts to increase strictly from 0, got {counts.tolist()}.")
         # A sum is finite only if every addend is; overflow of finite values is refused as well.
         with np.errstate(over="ignore"):

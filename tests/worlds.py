@@ -56,8 +56,7 @@ def numbered(rows: Sequence[tuple[float, Sequence[str], Sequence[str]]]) -> tupl
     """Rows of nodes' names as a replay takes them, by number; and the names, in order."""
     names = sorted({name for _, joined, _ in rows for name in joined})
     return [
-        (time_s, *(np.array([names.index(name) for name in some], dtype=np.int32) for some in (joined, left)))
-        for time_s, joined, left in rows
+        (time_s, *([names.index(name) for name in some] for some in (joined, left))) for time_s, joined, left in rows
     ], names
 
 

@@ -21,8 +21,7 @@ from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import read_node_log
 from bftrainer.objectives import throughput
-from bftrainer.replay import Allocator, ReplayState, Settings
-from bftrainer.replay.compiled import recorded
+from bftrainer.replay import Allocator, Cluster, Recorder, Settings, replay
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.report.intervals import estimate
 from bftrainer.report.metrics import Intervals
@@ -41,19 +40,19 @@ class FixedGuess(LearnedCurves):
         super().__init__()
         self._fraction, self._guesses = fraction, dict[int, TaskSpec]()
 
-    def applied(self, *_: object) -> None:
+    def on_change(self, *_: object) -> None:
         """Learn nothing."""
 
-    def believed(self, state: ReplayState) -> tuple[ReplayState, dict[int, ScalingCurve]]:
-        """The state with the guess in the place of each active task's curve."""
-        specs, fresh = list(state.specs), {}
-        for number in state.active.tolist():
-            spec = state.specs[number]
-            if number not in self._guesses:
-                fresh[number] = ScalingCurve.amdahl(spec.scaling.at(1), self._fraction, spec.max_nodes)
-                self._guesses[number] = replace(spec, scaling=fresh[number])
-            specs[number] = self._guesses[number]
-        return replace(state, specs=tuple(specs)), fresh
+    def believe(self, cluster: Cluster) -> dict[int, ScalingCurve]:
+        """Let decisions see the guess in the place of each active task's curve."""
+        fresh = {}
+        for task in cluster.active:
+            if task.number not in self._guesses:
+                curve = ScalingCurve.amdahl(task.spec.scaling.at(1), self._fraction, task.spec.max_nodes)
+                self._guesses[task.number] = replace(task.spec, scaling=curve)
+                fresh[task.number] = curve
+            task.believed = self._guesses[task.number]
+        return fresh
 
 
 def mixed_tasks(count: int, rng: np.random.Generator) -> tuple[TaskSpec, ...]:
@@ -85,7 +84,9 @@ def shares(log: NodeLog, tasks: Sequence[TaskSpec], until_s: float, noise: float
     runs = {}
     for name, learning in ways.items():
         allocator = Allocator(tasks, settings, log.nodes, log.start_ns, learning=learning)
-        runs[name], _ = recorded(log.row_arrays(), log.window_s, allocator, until_s=until_s)
+        recorder = Recorder()
+        replay(log.rows(), log.window_s, allocator, until_s=until_s, observers=[recorder])
+        runs[name] = recorder.recording
     time_s = min(run.end_s for run in runs.values())
     work = {name: Intervals.of(run).work_at(time_s) for name, run in runs.items()}
     return {name: done / work["known"] for name, done in work.items()}

@@ -1,7 +1,7 @@
 /* What the files of the compiled core share: problems, answers, and the steps that find them.
 
 Every float is computed in the order in which the NumPy reference computes it (`solvers.dynamic_programme`,
-`solvers.relaxation`, `solvers.option_pruning`, `bftrainer.replay.state`), so that results are the same to the last bit.
+`solvers.relaxation`, `solvers.option_pruning`), so that results are the same to the last bit.
 */
 
 #ifndef BFTRAINER_CORE_H
@@ -70,8 +70,5 @@ Outcome decide(const Problem *problem, Effort effort, Answer *answer);
 Outcome prune(const Problem *problem, double deadline_s, Pruned *pruned);
 int exact_sum(double *addends, Py_ssize_t count, double *sum);
 double pairwise_sum(const double *addends, Py_ssize_t count);
-
-int add_replay_types(PyObject *module);
-int take_buffer(PyObject *object, char kind, Py_ssize_t length, const char *name, Py_buffer *view);
 
 #endif

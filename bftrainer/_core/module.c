@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether a buffer's items are of a kind: d (float64), q (int64), i (int32) or ? (bool). */
+/* Whether a buffer's items are of a kind: d (float64) or q (int64). */
 static int is_kind(const Py_buffer *view, char kind) {
     const char *format = view->format == NULL ? "B" : view->format;
     if (format[0] == '@' || format[0] == '=')
@@ -19,13 +19,11 @@ static int is_kind(const Py_buffer *view, char kind) {
         return 0;
     if (kind == 'q')
         return (format[0] == 'q' || format[0] == 'l') && view->itemsize == 8;
-    if (kind == 'i')
-        return (format[0] == 'i' || format[0] == 'l') && view->itemsize == 4;
     return format[0] == kind;
 }
 
 /* Borrow a one-dimensional, contiguous array of a kind; of any length if `length` is negative. */
-int take_buffer(PyObject *object, char kind, Py_ssize_t length, const char *name, Py_buffer *view) {
+static int take_buffer(PyObject *object, char kind, Py_ssize_t length, const char *name, Py_buffer *view) {
     if (PyObject_GetBuffer(object, view, PyBUF_FORMAT | PyBUF_ND) < 0) {
         PyErr_Clear();
         PyErr_Format(PyExc_ValueError, "Expected %s to be a contiguous array.", name);
@@ -33,7 +31,7 @@ int take_buffer(PyObject *object, char kind, Py_ssize_t length, const char *name
     }
     if (view->ndim == 1 && is_kind(view, kind) && (length < 0 || view->shape[0] == length))
         return 0;
-    const char *what = kind == 'd' ? "float64" : kind == 'q' ? "int64" : kind == 'i' ? "int32" : "bool";
+    const char *what = kind == 'd' ? "float64" : "int64";
     if (length < 0)
         PyErr_Format(PyExc_ValueError, "Expected %s to be an array of %s with one dimension.", name, what);
     else
@@ -305,17 +303,11 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {
-    {Py_mod_exec, add_replay_types},
-    {0, NULL},
-};
-
 static PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "bftrainer._core._core",
-    .m_doc = "Decisions and the replay's event step, compiled.",
+    .m_doc = "Decisions and exact pruning, compiled.",
     .m_methods = methods,
-    .m_slots = slots,
 };
 
 PyMODINIT_FUNC PyInit__core(void) {

@@ -135,11 +135,11 @@ class _Steps:
 
     def __init__(self, directory: ResultDirectory, plan: AssessPlan, count: Callable[[object], None]) -> None:
         from bftrainer.errors import ResumeError
-        from bftrainer.files.directories import CHECKPOINT
+        from bftrainer.files.directories import JOURNAL
         from bftrainer.files.signed_journal import SignedJournal
 
         self._count = count
-        self._path = directory.working / CHECKPOINT
+        self._path = directory.working / JOURNAL
         self._journal = SignedJournal(self._path, b"assessment")
         self._known: dict[str, Any] = {}
         frames = [json.loads(frame) for frame in self._journal]

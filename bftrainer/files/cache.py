@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, BinaryIO
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer._core import core
 from bftrainer.errors import InputError, OutputError, SettingsError, legible
-from bftrainer.files.mapped import map_file
 from bftrainer.files.opening import file_stamp
 from bftrainer.files.writing import remove_leftovers, replacing
 
@@ -39,6 +38,7 @@ _SUFFIX = ".bftrainer-arrays"  # files of others in the same directory are left 
 _HEAD = struct.Struct("<II")  # size of the header, and checksum of the header
 _ALIGNED = 64
 _PIECE = 1 << 20
+_mapped: WeakSet[mmap.mmap] = WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,3 +263,16 @@ def _entry(file: BinaryIO) -> KeptArrays:
         for name, kind, count, place in found["arrays"]
     }
     return KeptArrays(found["about"], arrays)
+
+
+def map_file(file: BinaryIO) -> mmap.mmap:
+    """Map a file, which is not empty, for reading."""
+    found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    _mapped.add(found)
+    return found
+
+
+def release_mapped() -> None:
+    """Give back the memory of all mapped files; their contents remain, and come back when they are looked at."""
+    for each in list(_mapped):
+        each.madvise(mmap.MADV_DONTNEED)

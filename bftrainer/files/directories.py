@@ -29,7 +29,7 @@ from bftrainer.files.claims import LOCK, Claim
 from bftrainer.files.manifest import MANIFEST, is_file, list_written, remove_if_empty, remove_written, written_files
 from bftrainer.files.writing import flush, remove_leftovers, usual_mode
 
-CHECKPOINT = "checkpoint"
+JOURNAL = "unfinished.journal"
 """File that makes unfinished results worth keeping: the run can be resumed from it."""
 
 _NEW, _OLD = ".new", ".old"
@@ -138,7 +138,7 @@ class _Place:
 
     def discard(self) -> None:
         """Delete what was written, unless the run can be resumed from it, and no further from what is in place."""
-        made, there = (place / CHECKPOINT for place in (self.working, self.target))
+        made, there = (place / JOURNAL for place in (self.working, self.target))
         if made.exists() and not (there.exists() and filecmp.cmp(made, there)):
             self.claim.release()
         else:
@@ -200,7 +200,7 @@ def _worked_at(path: Path, target: Path, *, force: bool, resume: bool) -> _Place
             if resume:
                 undo.pop_all()
                 return place
-            if (working / CHECKPOINT).exists() and not force:
+            if (working / JOURNAL).exists() and not force:
                 raise OutputError(f"{path}: An unfinished run is there; --resume continues it, --force starts anew.")
             shutil.rmtree(working)
 

@@ -150,23 +150,6 @@ class SignedJournal:
             self._file.close()
 
 
-def signed(frame: bytes, after: bytes) -> bytes:
-    """A journal of one frame."""
-    signature = hmac.new(_key(), after + frame, hashlib.sha256).digest()
-    return _MAGIC + _HEAD.pack(len(frame), signature) + frame
-
-
-def key_fault() -> str:
-    """Why nothing can be signed; empty if it can be."""
-    try:
-        _key()
-    except OSError as fault:
-        return f"{fault.filename}: {fault.strerror}."
-    except OutputError as error:
-        return str(error)
-    return ""
-
-
 def _key() -> bytes:
     """Key of this user, made at the first call."""
     place = state_directory()

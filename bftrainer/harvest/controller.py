@@ -312,8 +312,8 @@ class Controller:
         if life.began and not life.is_over:
             self.allocator.amend(book, life.task.spec.work - life.began)
         if work > 0:
-            number = self.allocator.number_of(book)
-            self.allocator.curves.measured(number, self.allocator.state.specs[number], nodes, work, seconds)
+            task = self.allocator.task(book)
+            self.allocator.curves.measured(task.number, task.spec, nodes, work, seconds)
 
     def _decide(self) -> bool:
         """Tell the allocator, and take over what it decided; whether there was anything to tell."""

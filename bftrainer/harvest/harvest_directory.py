@@ -240,11 +240,10 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
         {"source": "harvest", "notes": [held, *([short] if ended else [])]},
     )
     write_node_log(directory / NODE_LOG, log)
-    write_task_set(directory / TASKS, allocator.state.specs)
-    measured, state = controller.measured(), allocator.state
-    active = zip(state.specs, state.status.tolist(), strict=True)
+    tasks, measured = allocator.cluster.tasks, controller.measured()
+    write_task_set(directory / TASKS, [task.spec for task in tasks])
     # Of a task that never had a node nothing is known: in a replay it would take nodes from those that had them.
-    had = [spec for spec, status in active if status != Status.FAILED and allocator.has_held(spec.name)]
+    had = [task.spec for task in tasks if task.status != Status.FAILED and task.node_s > 0]
     same = [replace(measured[spec.name], work=spec.work, submit_s=spec.submit_s) for spec in had]
     write_task_set(directory / MEASURED, same)
     curves = allocator.curves

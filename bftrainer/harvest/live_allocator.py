@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 import solvers
 from bftrainer.harvest.task_life import Charge
 from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec
-from bftrainer.replay import Allocator, Moves, Recorder, ReplayState, Settings
-from bftrainer.replay.allocator_settings import Effects, Indices, Status
+from bftrainer.replay import Adoption, Allocator, Cluster, ClusterChange, ClusterTask, Recorder, Settings
+from bftrainer.replay.allocator_settings import Status
 from bftrainer.replay.curve_learner import LEVEL_SD
 from bftrainer.replay.learned_curves import LearnedCurves
-from bftrainer.replay.state import NO_NODES
 from solvers.problem import DecidedBy, Held, StopReason
 
 LEAST_WORK = 1e-9
@@ -29,16 +26,12 @@ class MeasuredCurves(LearnedCurves):
     def __init__(self, noise: float) -> None:
         super().__init__(noise, names=())
 
-    def applied(self, before: ReplayState, effects: Effects) -> None:
+    def on_change(self, cluster: Cluster, change: ClusterChange) -> None:
         """Measure nothing: the controller does, generation by generation."""
 
     def learn(self, name: str) -> None:
         """Learn the curve of a task, too."""
         self._names = (self._names or frozenset()) | {name}
-
-    def spec_of(self, number: int) -> TaskSpec | None:
-        """The task as decisions see it; None if its curve is known."""
-        return self._believed.get(number)
 
     def checkpoint(self) -> Callable[[], None]:
         """What brings beliefs back to their present state, which is all that changes: nothing is measured meanwhile."""
@@ -87,33 +80,33 @@ class LiveAllocator(Allocator):
         self.recorder = Recorder()
         self.measured: dict[str, tuple[float, float]] = {}
         self.answers: deque[solvers.SolveResult] = deque()
-        self.result: solvers.SolveResult | None = None
         self.charges: dict[str, tuple[int, tuple[Charge, ...]]] = {}
         self.transitions: list[tuple[float, int, bool]] = []
-        self._held_node_s: dict[str, float] = {}
-        self._applied: tuple[Effects, ReplayState] | None = None
-        self._moves: Moves | None = None
+        self.result: solvers.SolveResult | None = None
+        self._adopted: Adoption | None = None
 
     def on_event(self, *events: Event) -> Decision:
         """Apply events of one instant and decide, as an `Allocator`, and record both."""
-        self._moves = self.result = None
+        self._adopted = self.result = None
         decision = super().on_event(*events)
-        assert self._applied is not None
-        self.charges = dict(self._charged(decision, self._applied[0]))
+        change = self.cluster.change
+        self.charges = dict(self._charged(decision, change))
         for event in sorted(events):
             is_idle = event.kind is EventKind.JOIN
             self.transitions += [(event.time_s, self._node_number[node], is_idle) for node in event.nodes]
-        self.recorder.applied(self._applied[1], self._applied[0], is_event=True)
-        if self._moves is not None:
-            self.recorder.decided(self.state, decision, self._moves)
+        self.recorder.on_event(self.cluster, change)
+        if self._adopted is not None:
+            self.recorder.on_decision(self.cluster, self._adopted)
             self.result = decision.result
         return decision
 
-    def _charged(self, decision: Decision, effects: Effects) -> Iterator[tuple[str, tuple[int, tuple[Charge, ...]]]]:
-        """Of tasks whose nodes change, the count from now on, and what a replay deducts: see `ReplayState`."""
-        lost = {self.state.specs[n].name: k for n, k in zip(effects.tasks.tolist(), effects.lost.tolist(), strict=True)}
+    def _charged(
+        self, decision: Decision, change: ClusterChange
+    ) -> Iterator[tuple[str, tuple[int, tuple[Charge, ...]]]]:
+        """Of tasks whose nodes change, the count from now on, and what a replay deducts: see `Cluster`."""
+        lost = {task.spec.name: task.lost for task in change.tasks}
         for name, before, after in zip(decision.tasks, decision.before, decision.after, strict=True):
-            least, charges = self.state.specs[self._task_number[name]].min_nodes, []
+            least, charges = self.cluster.tasks[self._task_number[name]].spec.min_nodes, []
             gone = lost.get(name, 0)
             if gone and before + gone >= least:
                 charges.append(("shrink", before + gone))
@@ -126,106 +119,104 @@ class LiveAllocator(Allocator):
 
     def end(self, time_s: float, reason: str) -> None:
         """Book the time until the end, and close the record."""
-        effects = self.apply(time_s)
-        self.recorder.applied(self.state, effects, is_event=False)
-        self.recorder.ended(self.state, reason)
+        change = self.apply(time_s)
+        change.is_event = False
+        self.recorder.on_event(self.cluster, change)
+        self.recorder.on_end(self.cluster, reason)
 
     def apply(
-        self, time_s: float, joined: Indices = NO_NODES, left: Indices = NO_NODES, completed: Any = ()
-    ) -> Effects:
+        self,
+        time_s: float,
+        joined: Sequence[int] = (),
+        left: Sequence[int] = (),
+        completed: Collection[ClusterTask] = (),
+    ) -> ClusterChange:
         """Book what was measured; a node that leaves costs what the task is seen to lose, and nothing at once."""
-        self.state = self._as_measured(time_s)
-        for number, count in zip(self.state.active.tolist(), self.state.counts.tolist(), strict=True):
-            name, node_s = self.state.specs[number].name, count * (time_s - self.state.time_s)
-            self._held_node_s[name] = self._held_node_s.get(name, 0.0) + node_s
-        effects = super().apply(time_s, joined, left, completed)
-        costs = dict(zip(effects.tasks.tolist(), effects.preemption_cost.tolist(), strict=True))
-        back = np.array([costs.get(task, 0.0) for task in self.state.active.tolist()])
-        self.state = replace(self.state, progress=self.state.progress + back)
-        effects = replace(effects, preemption_cost=np.zeros(effects.tasks.size))
-        self._applied = effects, self.state
-        return effects
+        for task in self.cluster.active:
+            self._set_measured_rate(task, time_s - self.cluster.time_s)
+        change = super().apply(time_s, joined, left, completed)
+        for task in change.tasks:
+            if task in self.cluster.active:
+                task.progress += task.preemption_loss
+                task.rate = task.rate_on(len(task.nodes))
+            task.preemption_loss = task.preemption_cost = 0.0
+        return change
 
-    def decide(self) -> tuple[Decision, Moves | None]:
-        """Decide, and remember the moves; tasks whose curves are learnt go on at the rates that are believed."""
-        decision, self._moves = super().decide()
-        state, rate = self.state, self.state.rate.copy()
-        for slot, (number, count) in enumerate(zip(state.active.tolist(), state.counts.tolist(), strict=True)):
-            spec = self.curves.spec_of(number)
-            if spec is not None:
-                rate[slot] = spec.rates[count] if count >= spec.min_nodes else 0.0
-        self.state = replace(state, rate=rate)
-        return decision, self._moves
+    def decide(self) -> Adoption | None:
+        """Decide; tasks whose curves are learnt go on at the rates that are believed."""
+        self._adopted = super().decide()
+        for task in self.cluster.active:
+            if task.believed is not None:
+                count = len(task.nodes)
+                task.rate = task.believed.rates.item(count) if count >= task.believed.min_nodes else 0.0
+        return self._adopted
 
-    def _as_measured(self, time_s: float) -> ReplayState:
-        """The state with rates and costs by which tasks will have done at a time what was measured."""
-        state, elapsed_s = self.state, time_s - self.state.time_s
-        rate, pending = state.rate.copy(), np.zeros(state.active.size)
-        for slot, number in enumerate(state.active.tolist()):
-            done, speed = self.measured.get(state.specs[number].name, (0.0, 0.0))
-            gained = done - state.progress.item(slot)
-            speed = speed if speed > 0 and state.counts[slot] else rate.item(slot)
-            learner = self.curves.learners.get(number)
-            if learner is not None and not learner.seen:
-                speed = 0.0  # what it could have done instead is not known
-            if elapsed_s > 0:
-                rate[slot] = max(speed, gained / elapsed_s)
-                pending[slot] = max(0.0, rate[slot] * elapsed_s - gained)  # rounding aside it is
-        return replace(state, rate=rate, pending=pending)
+    def _set_measured_rate(self, task: ClusterTask, elapsed_s: float) -> None:
+        """Set rate and cost by which a task will have done after a time what was measured."""
+        done, speed = self.measured.get(task.spec.name, (0.0, 0.0))
+        gained = done - task.progress
+        speed = speed if speed > 0 and task.nodes else task.rate
+        learner = self.curves.learners.get(task.number)
+        if learner is not None and not learner.seen:
+            speed = 0.0  # what it could have done instead is not known
+        task.pending = 0.0
+        if elapsed_s > 0:
+            task.rate = max(speed, gained / elapsed_s)
+            task.pending = max(0.0, task.rate * elapsed_s - gained)  # rounding aside it is
 
     def respecify(self, curves: Mapping[str, ScalingCurve]) -> None:
         """Give tasks the curves that were learnt."""
-        roster, known = self.state.specs, {name: n for name, n in self._task_number.items() if name in curves}
-        specs = {number: replace(roster[number], scaling=curves[name]) for name, number in known.items()}
-        self.state = self.state.respecified(specs)
+        for name, curve in curves.items():
+            if name in self._task_number:
+                task = self.task(name)
+                self.cluster.respecify(task, replace(task.spec, scaling=curve))
 
-    def number_of(self, name: str) -> int:
-        """Number of a task."""
-        return self._task_number[name]
+    def task(self, name: str) -> ClusterTask:
+        """A task by its name."""
+        return self.cluster.tasks[self._task_number[name]]
 
     def has_held(self, name: str) -> bool:
         """Whether a task has had a node."""
-        return self._held_node_s.get(name, 0.0) > 0
+        return name in self._task_number and self.task(name).node_s > 0
 
     def on_average(self, spec: TaskSpec) -> TaskSpec:
         """A task with the work that it has done in each second of a node, on average over all counts, as its rate."""
-        held_node_s, done = self._held_node_s.get(spec.name, 0.0), self.measured.get(spec.name, (0.0, 0.0))[0]
-        if not held_node_s:
+        done = self.measured.get(spec.name, (0.0, 0.0))[0]
+        if not self.has_held(spec.name):
             return spec
-        scaling = ScalingCurve.linear(max(done, LEAST_WORK) / held_node_s, spec.max_nodes)
+        scaling = ScalingCurve.linear(max(done, LEAST_WORK) / self.task(spec.name).node_s, spec.max_nodes)
         return replace(spec, scaling=scaling, grow_cost_s=0.0, shrink_cost_s=0.0)
 
     def amend(self, name: str, work: float) -> None:
         """Let a task have another amount of work to do."""
-        number = self._task_number[name]
-        if self.state.specs[number].work != max(work, LEAST_WORK):
-            spec = replace(self.state.specs[number], work=max(work, LEAST_WORK))
-            self.state = self.state.respecified({number: spec})
+        task = self.task(name)
+        if task.work != max(work, LEAST_WORK):
+            self.cluster.respecify(task, replace(task.spec, work=max(work, LEAST_WORK)))
 
     def withdraw(self, name: str, done: float) -> bool:
         """Let a task's work end with what it has done; whether it is active, and is now to be reported complete."""
-        number = self._task_number[name]
         self.amend(name, done)
-        if self.state.status[number] == Status.ACTIVE:
-            return True
-        if self.state.status[number] == Status.WAITING:
-            self.state = self.state.given_up((number,))[0]
-        return False
+        task = self.task(name)
+        if task.status == Status.WAITING:
+            self.cluster.give_up([task])
+        return task.status == Status.ACTIVE
 
     def wanted(self, more: int) -> int:
         """Number of nodes that tasks would hold if the pool had more of them."""
-        if not self.state.active.size or not self.state.pool + more:
+        cluster = self.cluster
+        if not cluster.active or not cluster.pool + more:
             return 0
-        state = replace(self.state, pool=self.state.pool + more)
-        back = self.curves.checkpoint()
-        believed, changed = self.curves.believed(state)
-        for number in changed:
-            self._tables.forget(number)
-        result = self.solve(self._problem(believed)[0])
-        for number in changed:
-            self._tables.forget(number)
-        back()
-        return sum(state.kept if result.counts is None else result.counts)
+        undo = self.curves.checkpoint()
+        known = [(task, task.believed) for task in cluster.active]
+        self.curves.believe(cluster)
+        cluster.pool += more
+        result = self.solve(self._values.problem(cluster, self.power_cap_w))
+        cluster.pool -= more
+        undo()
+        for task, believed in known:
+            task.believed = believed
+            task.offers.clear()
+        return sum(cluster.kept if result.counts is None else result.counts)
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         """Ask the solver, unless the answer is known."""

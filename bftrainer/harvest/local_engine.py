@@ -79,7 +79,7 @@ class LogPool:
 
     def _changes(self, log: NodeLog) -> Iterator[tuple[float, PoolChanged]]:
         for time_s, joined, left in log.rows():
-            names = ([self._names[node] for node in nodes.tolist()] for nodes in (joined, left))
+            names = ([self._names[node] for node in nodes] for nodes in (joined, left))
             yield time_s / self._speed, PoolChanged(*map(tuple, names))
 
     def due_s(self) -> float:

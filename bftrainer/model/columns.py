@@ -178,45 +178,6 @@ class Table(Sequence[R], Generic[R]):
 Column = NDArray[Any] | Coded | Lists | Table[Any]
 
 
-class GrowingTable(Generic[R]):
-    """Table in the making: takes a record at a time, and keeps few of them as objects."""
-
-    def __init__(self, record: type[R]) -> None:
-        self._record = record
-        self._parts: list[Table[R]] = []
-        self._rows: list[R] = []
-        self._size = self._taken = 0
-
-    def __len__(self) -> int:
-        return self._size + len(self._rows)
-
-    def append(self, row: R) -> None:
-        """Add a record."""
-        self._rows.append(row)
-        if len(self._rows) == _CHUNK:
-            self._pack()
-
-    def _pack(self) -> None:
-        self._parts.append(Table.of(self._record, self._rows))
-        self._size, self._rows = self._size + len(self._rows), []
-
-    def taken(self) -> Table[R]:
-        """Records that were added since the last call, or by other means than `extend`; they stay."""
-        if self._rows:
-            self._pack()
-        begin, self._taken = self._taken, len(self._parts)
-        return Table.joined(self._record, self._parts[begin:])
-
-    def extend(self, part: Table[R]) -> None:
-        """Add records that were taken from such a table."""
-        self._parts.append(part)
-        self._size, self._taken = self._size + len(part), len(self._parts)
-
-    def table(self) -> Table[R]:
-        """All records so far."""
-        return Table.joined(self._record, [*self._parts, Table.of(self._record, self._rows)])
-
-
 @dataclass(frozen=True, slots=True)
 class _Field:
     """How a field is kept: type of its values, whether they may be None, and how items are kept if they are lists."""

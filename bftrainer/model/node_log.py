@@ -315,7 +315,7 @@ class NodeLog:
         time_s = seconds_after(log.start_ns, log.row_index.time_ns)
         return RowArrays(time_s, log.row_index.start, node.astype(np.int32, copy=False), idle)
 
-    def rows(self) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
+    def rows(self) -> Iterator[tuple[float, list[int], list[int]]]:
         """Rows of the log in its window, one per time at which a node changes: see `RowArrays.rows`.
 
         Earlier changes are part of the row at 0 s.

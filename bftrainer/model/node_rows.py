@@ -16,6 +16,8 @@ from bftrainer.model.task import NS_PER_S
 
 BLOCK = 1 << 20
 """Transitions that are looked at together: temporary arrays stay small, whatever the length of the log."""
+_ROWS = 1 << 10
+"""Rows that are made lists of together."""
 _EXACT = 1 << 53
 
 
@@ -40,14 +42,18 @@ class RowArrays:
     node: NDArray[np.int32]
     idle: NDArray[np.bool_]
 
-    def rows(self, begin: int = 0) -> Iterator[tuple[float, NDArray[np.int32], NDArray[np.int32]]]:
-        """Each row's time in seconds, and the nodes that became idle, and busy, ascending; from row `begin` on."""
-        for first in range(begin, self.time_s.size, BLOCK):
-            times_s = self.time_s[first : first + BLOCK].tolist()
-            places = itertools.pairwise(self.start[first : first + BLOCK + 1].tolist())
-            for time_s, (begin, end) in zip(times_s, places, strict=True):
-                nodes, joins = self.node[begin:end], self.idle[begin:end]
-                yield time_s, nodes[joins], nodes[~joins]
+    def rows(self) -> Iterator[tuple[float, list[int], list[int]]]:
+        """Each row's time in seconds, and the nodes that became idle, and busy, ascending."""
+        for first in range(0, self.time_s.size, _ROWS):
+            times_s, start = self.time_s[first : first + _ROWS].tolist(), self.start[first : first + _ROWS + 1]
+            node, joins = self.node[start[0] : start[-1]], self.idle[start[0] : start[-1]]
+            joined, left = node[joins].tolist(), node[~joins].tolist()
+            before = np.concatenate(([0], np.cumsum(joins)))[start - start[0]]
+            places = zip(before.tolist(), (start - start[0] - before).tolist(), strict=True)
+            for time_s, ((joins_from, leaves_from), (joins_to, leaves_to)) in zip(
+                times_s, itertools.pairwise(places), strict=True
+            ):
+                yield time_s, joined[joins_from:joins_to], left[leaves_from:leaves_to]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

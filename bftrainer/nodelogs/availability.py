@@ -192,7 +192,7 @@ def write_spot_trace(path: Path, log: NodeLog) -> None:
         (round(time_s * NS_PER_S) // NS_PER_MS, action, log.nodes[node])
         for time_s, joined, left in log.rows()
         for action, nodes in (("remove", left), ("add", joined))
-        for node in nodes.tolist()
+        for node in nodes
     )
     with replacing(path) as stream:
         write_csv(stream, (), rows)

@@ -1,20 +1,22 @@
-"""Replay: a pure state machine, the allocator that decides, the loop that drives both, and its observers."""
+"""Replay: the cluster's state, the allocator that decides, the loop that drives both, and its observers."""
 
-from bftrainer.replay.allocator import Allocator
-from bftrainer.replay.allocator_settings import Effects, Settings
-from bftrainer.replay.engine import Row, replay
-from bftrainer.replay.moves import Moves
-from bftrainer.replay.observers import Observer, PowerMeter, Recorder
-from bftrainer.replay.state import ReplayState
+from bftrainer.replay.allocator import Adoption, Allocator
+from bftrainer.replay.allocator_settings import Settings
+from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask, Moves
+from bftrainer.replay.loop import Observer, Row, replay
+from bftrainer.replay.meter import PowerMeter
+from bftrainer.replay.recorder import Recorder
 
 __all__ = [
+    "Adoption",
     "Allocator",
-    "Effects",
+    "Cluster",
+    "ClusterChange",
+    "ClusterTask",
     "Moves",
     "Observer",
     "PowerMeter",
     "Recorder",
-    "ReplayState",
     "Row",
     "Settings",
     "replay",

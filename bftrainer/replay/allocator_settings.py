@@ -1,4 +1,4 @@
-"""Settings of an allocator, and the effects that the state machine returns."""
+"""Settings of an allocator."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 import solvers
 from bftrainer.errors import SettingsError
 from bftrainer.model import Objective
-from bftrainer.model.records import Overrun
 from bftrainer.model.type_checks import real_number, whole_number
 
 INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM = "solve", "empty", "random"
@@ -141,59 +137,3 @@ class Settings:
         object.__setattr__(self, "limits", limits)
         if not isinstance(limits.prune, bool):
             raise SettingsError(f"Expected prune of limits to be true or false, got {limits.prune!r}.")
-
-
-Indices = NDArray[np.int32]
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Effects:
-    """Effects of one instant. Arrays are parallel to `tasks`, the tasks that were active before it.
-
-    Parameters
-    ----------
-    time_s, elapsed_s : float
-        The instant, and the time since the one before.
-    tasks : ndarray of int32, shape (A,)
-    gross : ndarray of float64, shape (A,)
-        Work done since the last event, costs not yet deducted.
-    rescale_cost, preemption_cost, saving_cost : ndarray of float64, shape (A,)
-        Work booked off: the last decision's rescale cost, that of losing nodes now, and that of saves since.
-    lost : ndarray of int64, shape (A,)
-        Nodes lost.
-    completed, admitted : tuple of int
-        Task numbers.
-    retrying : tuple of int
-        Tasks whose run ended without reaching its target: they stay active, without nodes, and start again.
-    failed : tuple of int
-        Tasks that were given up.
-    joined, left : int
-        Nodes that entered and left the pool.
-    released : tuple of (int, ndarray of int32)
-        Task number and the nodes that it lost: they left, or its completion freed them.
-    overruns : tuple of Overrun
-        Tasks that had done their work before the instant, if completions are `"noticed"`.
-    """
-
-    time_s: float
-    elapsed_s: float
-    tasks: Indices
-    gross: Floats
-    rescale_cost: Floats
-    preemption_cost: Floats
-    saving_cost: Floats
-    lost: NDArray[np.int64]
-    completed: tuple[int, ...]
-    admitted: tuple[int, ...]
-    joined: int
-    left: int
-    released: tuple[tuple[int, Indices], ...]
-    retrying: tuple[int, ...] = ()
-    failed: tuple[int, ...] = ()
-    overruns: tuple[Overrun, ...] = ()
-
-    @property
-    def net(self) -> Floats:
-        """Work done since the last event, less costs."""
-        return self.gross - self.rescale_cost - self.preemption_cost - self.saving_cost

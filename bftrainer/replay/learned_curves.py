@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.replay.allocator_settings import Effects
+from bftrainer.replay.cluster import Cluster, ClusterChange
 from bftrainer.replay.curve_learner import LEVEL_SD, NOISE_S, CurveLearner
-from bftrainer.replay.state import ReplayState
 
 OPTIMISM = 0.5
 """Standard deviations above what is believed, at which counts are valued that could still be learnt."""
@@ -51,19 +50,18 @@ class LearnedCurves:
         kept = copy.deepcopy({name: each for name, each in vars(self).items() if name != "_believed"})
         return lambda: vars(self).update(kept | {"_believed": believed})
 
-    def applied(self, before: ReplayState, effects: Effects) -> None:
+    def on_change(self, cluster: Cluster, change: ClusterChange) -> None:  # noqa: ARG002
         """Measure what running tasks have done since the last instant, after they had rescaled."""
-        slots = (array.tolist() for array in (before.active, before.counts, before.rate, before.pending))
-        for number, count, rate, pending in zip(*slots, strict=True):
-            seconds = effects.elapsed_s - pending / rate if rate > 0 else 0.0
-            if seconds < _LEAST_S or self._learner(number, before.specs[number]) is None:
+        for task in change.tasks:
+            seconds = change.elapsed_s - task.rescale_booked / task.ran if task.ran > 0 else 0.0
+            if seconds < _LEAST_S or self._learner(task.number, task.ran_as) is None:
                 continue
-            work = rate * seconds
+            work = task.ran * seconds
             if self._noise:
                 # Of mean 1, and never negative.
                 spread = self._noise * math.sqrt(NOISE_S / seconds)
                 work *= math.exp(spread * self._rng.standard_normal() - spread**2 / 2.0)
-            self.measured(number, before.specs[number], count, work, seconds)
+            self.measured(task.number, task.ran_as, task.held, work, seconds)
 
     def measured(self, number: int, spec: TaskSpec, count: int, work: float, seconds: float) -> bool:
         """Take in what a task has done on a count of nodes; whether that changes what is believed."""
@@ -97,11 +95,11 @@ class LearnedCurves:
             return mean, LEVEL_SD
         return mean, max(_PROBE, math.sqrt(math.fsum((each - mean) ** 2 for each in known) / (len(known) - 1)))
 
-    def believed(self, state: ReplayState) -> tuple[ReplayState, dict[int, ScalingCurve]]:
-        """The state as decisions see it, and the curves of active tasks that are believed anew."""
-        specs, changed = list(state.specs), {}
-        for number in state.active.tolist():
-            spec = state.specs[number]
+    def believe(self, cluster: Cluster) -> dict[int, ScalingCurve]:
+        """Let decisions see active tasks as they are believed to be; return the curves that are believed anew."""
+        changed = {}
+        for task in cluster.active:
+            number, spec = task.number, task.spec
             learner = self._learner(number, spec)
             if learner is None:
                 continue
@@ -113,8 +111,9 @@ class LearnedCurves:
             if number not in self._believed:
                 changed[number] = learner.curve()
                 self._believed[number] = replace(spec, scaling=changed[number])
-            specs[number] = self._believed[number]
-        return replace(state, specs=tuple(specs)), changed
+                task.offers.clear()
+            task.believed = self._believed[number]
+        return changed
 
     def figures(self, tasks: Sequence[TaskSpec]) -> dict[str, Any]:
         """What a summary says of learning: measured tasks, probes, and relative errors of the curves now.

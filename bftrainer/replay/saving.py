@@ -22,17 +22,14 @@ doi:10.1016/j.future.2004.11.016.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bftrainer.model import TaskSpec
+from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.saving_costs import LEAST_INTERVAL_S, SavingCosts
-from bftrainer.replay.allocator_settings import Floats, Indices
+from bftrainer.replay.cluster import ClusterTask
 
-Counts = NDArray[np.int64]
 PSEUDO_HITS, PSEUDO_S = 1, 3600.0
 _INSTANT_S = 1e-6
 """What is so near to the end of a save, or of the training before it, is at its end: times are rounded."""
@@ -123,40 +120,58 @@ def lost_s(interval_s: float, checkpoint_s: float, hazard_per_s: float) -> float
     return (math.expm1(-hazard_per_s * interval_s) / hazard_per_s + interval_s * (1.0 + cycle)) / cycle
 
 
-def hit_s(spec: TaskSpec, clock: SaveClock | None, count: int) -> float:
-    """Seconds of progress that a hit is expected to cost a task on `count` nodes."""
-    if spec.saves is None:
-        return spec.shrink_cost_s
-    hazard_per_s = (SaveClock() if clock is None else clock).hazard_per_s
-    interval_s = _interval_s(spec.saves, hazard_per_s, count)
-    return lost_s(interval_s, spec.saves.checkpoint_s.item(count), hazard_per_s) + spec.saves.restart_s.item(count)
+class SavingTask(ClusterTask):
+    """A task that saves while it runs.
 
+    Attributes
+    ----------
+    clock, clock_before : SaveClock
+        Where it is between two saves, and where it was when the span that ended at the last event began.
+    """
 
-def running_clocks(clocks: Mapping[int, SaveClock], tasks: Indices, rates: Floats) -> list[tuple[int, SaveClock]]:
-    """Of tasks that run at such rates: slot and clock of those that save."""
-    slots = enumerate(zip(tasks.tolist(), rates.tolist(), strict=True)) if clocks else ()
-    return [(slot, clocks[task]) for slot, (task, rate) in slots if rate > 0 and task in clocks]
+    __slots__ = ("clock", "clock_before")
 
+    def __init__(self, number: int, spec: TaskSpec, submitted_s: float) -> None:
+        super().__init__(number, spec, submitted_s)
+        self.clock = self.clock_before = SaveClock()
 
-def saved(
-    clocks: Mapping[int, SaveClock], tasks: Indices, rates: Floats, elapsed_s: Floats
-) -> tuple[dict[int, SaveClock], Floats]:
-    """Clocks of active tasks after each has run at its rate for a time, and the work that saves have cost each."""
-    after, cost = {task: clocks[task] for task in tasks.tolist() if task in clocks}, np.zeros(tasks.size)
-    for slot, clock in running_clocks(clocks, tasks, rates):
-        rate = rates.item(slot)
-        after[tasks.item(slot)], saving_s = clock.after(elapsed_s.item(slot), rate)
-        cost[slot] = saving_s * rate
-    return after, cost
+    def remaining_s(self) -> float:
+        """Seconds until its work is done at its present rate, saves included."""
+        return self.clock.reached_s(super().remaining_s())
 
+    def advance(self, begin_s: float, end_s: float) -> None:
+        """Book a span; what is done while it saves is not work, and it saves no more once its work is done."""
+        rate, self.clock_before, saving = self.rate, self.clock, 0.0
+        if rate > 0:
+            until_s = min(end_s, self.reached_s(begin_s))
+            self.clock, saving_s = self.clock.after(until_s - begin_s, rate)
+            saving = saving_s * rate
+        self.saving_loss = 0.0
+        super().advance(begin_s, end_s)
+        self.saving_loss = saving
+        self.saving_cost += saving
+        self.progress -= saving
+        self.settle()
 
-def begun(
-    clocks: Mapping[int, SaveClock], specs: Sequence[TaskSpec], tasks: Indices, before: Counts, after: Counts
-) -> Mapping[int, SaveClock]:
-    """Clocks when active tasks get new counts: anew where these differ, or where a task runs on after a hit."""
-    found = dict(clocks)
-    for task, old, new in zip(tasks.tolist(), before.tolist(), after.tolist(), strict=True) if clocks else ():
-        saves, clock = specs[task].saves, clocks.get(task)
-        if clock is not None and saves is not None and (old != new or not clock.interval_s):
-            found[task] = clock.begun(saves, new)
-    return found
+    def preemption(self, now_s: float) -> float:
+        """What is unsaved, and a restart: of what it has not done yet."""
+        rate, clock = self.rate, self.clock
+        if not rate > 0:
+            return 0.0
+        self.clock = clock.hit()
+        # What was done is not lost, whether or not an event has noticed that.
+        if self.progress >= self.work - rounding_s(now_s) * rate:
+            return 0.0
+        return float(clock.unsaved + self.spec.start_s(self.held) * rate)
+
+    def resume(self) -> None:
+        """Set the clock anew: nothing is unsaved."""
+        assert self.spec.saves is not None
+        self.clock = self.clock.begun(self.spec.saves, len(self.nodes))
+
+    def lost_by_hit_s(self, count: int) -> float:
+        """Seconds of progress that a hit is expected to cost on so many nodes."""
+        saves, hazard_per_s = self.spec.saves, self.clock.hazard_per_s
+        assert saves is not None
+        lost = lost_s(_interval_s(saves, hazard_per_s, count), saves.checkpoint_s.item(count), hazard_per_s)
+        return lost + float(saves.restart_s.item(count))

@@ -31,8 +31,8 @@ from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instant_ns, is_static
 from bftrainer.model.columns import Table
 from bftrainer.model.records import RUN_SCHEMA, DecisionRecord
-from bftrainer.replay import Observer
-from bftrainer.replay.tuned import training_power_w
+from bftrainer.replay import Cluster, ClusterChange, Observer
+from bftrainer.replay.power_draw import training_power_w
 from bftrainer.runs.baseline import efficiency
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.readers import LEARNED, Readers
@@ -213,9 +213,9 @@ class DecisionJudge(Observer):
         for number, row in enumerate(rows):
             self.due[row["time"]].append(number)
 
-    def applied(self, state: Any, effects: Any, *, is_event: bool) -> None:  # noqa: ARG002 - an observer's
+    def on_event(self, cluster: Cluster, change: ClusterChange) -> None:  # noqa: ARG002 - an observer's
         """Note the time."""
-        self.now_s = state.time_s
+        self.now_s = change.time_s
 
     def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> Floats:
         """Credit as in the run."""
@@ -318,7 +318,7 @@ class DecisionJudge(Observer):
         counts = np.arange(spec.max_nodes + 1)
         credit: Floats = np.array([self(replace(state, spec=mode), counts, now_s) for mode in state.modes])
         table = self.settings.forward_time_s * credit
-        if held >= spec.min_nodes or (held and self.settings.compat == "published"):
+        if held >= spec.min_nodes:
             at_stake = float(self(state, counts, now_s)[held])
             grow_s, shrink_s = spec.change_s(held)
             table = table - at_stake * np.where(counts > held, grow_s, shrink_s) * (counts != held)

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.model import RowArrays, TaskSpec, Tuner
+from bftrainer.model import TaskSpec, Tuner
 from bftrainer.model.columns import Table
 from bftrainer.model.node_rows import BLOCK
 from bftrainer.model.records import EventRecord, Recording
-from bftrainer.replay import Allocator, Settings
-from bftrainer.replay.checkpoints import Checkpoints
-from bftrainer.replay.compiled import recorded
+from bftrainer.replay import Allocator, Recorder, Settings, replay
+from bftrainer.replay.allocator import Journal
 from bftrainer.report.metrics import Intervals
 from solvers.registry import get_solver
 
@@ -65,7 +64,7 @@ def efficiency(
     interrupted: Callable[[], bool] = lambda: False,
     tuner: Callable[[], Tuner | None] = lambda: None,
     power_caps_w: Sequence[tuple[float, float]] = (),
-    checkpoints: Checkpoints | None = None,
+    journal: Journal | None = None,
 ) -> Efficiency | None:
     """Compare a harvested run with the same tasks, solver and settings on constant pools.
 
@@ -87,8 +86,8 @@ def efficiency(
         Makes a new tuner for each run, or returns None.
     power_caps_w : sequence of (float, float)
         As for `bftrainer.replay.replay`.
-    checkpoints : Checkpoints, optional
-        Of this run, after those of the harvested replay.
+    journal : Journal, optional
+        Decisions of this run, after those of the harvested replay.
 
     Returns
     -------
@@ -111,7 +110,7 @@ def efficiency(
     for size in sorted({math.floor(eq_nodes), math.ceil(eq_nodes)}):
         names = tuple(f"n{number}" for number in range(size))
         allocator = Allocator(tasks, dedicated, names, start_ns, tuner())
-        pools[size] = _static_run(size, begin_s, end_s, allocator, power_caps_w, interrupted, checkpoints)
+        pools[size] = _static_run(size, begin_s, end_s, allocator, power_caps_w, interrupted, journal)
         if interrupted():
             return None
     return _compared(recording, tasks, eq_nodes, pools, interrupted)
@@ -174,21 +173,14 @@ def _static_run(
     allocator: Allocator,
     power_caps_w: Sequence[tuple[float, float]],
     interrupted: Callable[[], bool],
-    checkpoints: Checkpoints | None,
+    journal: Journal | None,
 ) -> Recording | None:
     """Replay an allocator's tasks on `size` dedicated nodes; None for 0 nodes, where nothing happens."""
     if size == 0:
         return None
-    rows = RowArrays(
-        time_s=np.array([begin_s]),
-        start=np.array([0, size]),
-        node=np.arange(size, dtype=np.int32),
-        idle=np.ones(size, dtype=np.bool_),
-    )
-    recording, _ = recorded(
-        rows, end_s, allocator, power_caps_w=power_caps_w, interrupted=interrupted, checkpoints=checkpoints
-    )
-    return recording
+    allocator.journal, recorder, rows = journal, Recorder(), [(begin_s, range(size), ())]
+    replay(rows, end_s, allocator, power_caps_w=power_caps_w, observers=[recorder], interrupted=interrupted)
+    return recorder.recording
 
 
 def _idle_between(intervals: Intervals, begin_s: float, end_s: float) -> float:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from bftrainer.errors import SettingsError, escaped, suggestion
 from bftrainer.files.writing import refuse_existing
@@ -16,7 +16,6 @@ from bftrainer.model import NS_PER_S, iso
 from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Recording
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import full_name
-from bftrainer.replay.compiled import Engine
 from bftrainer.report.brief import headline
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ON_SCALING
@@ -60,8 +59,6 @@ class RunResult:
     notes : tuple of str
         Notes to the user about the inputs.
     versions : dict
-    engine : {"compiled", "general"}
-        What replayed it: the compiled core, or the general loop. They record the same.
     nodes : tuple of str
         Node names.
     log_notes : tuple of str
@@ -83,6 +80,8 @@ class RunResult:
         Idle node-seconds of which the pool was offered a part; None if it was offered all.
     learned : dict
         Figures of learnt curves; empty if decisions knew all.
+    engine : {"replay", "live"}
+        What decided: a replay, or a harvest.
     """
 
     config: ReplayConfig
@@ -91,7 +90,6 @@ class RunResult:
     assumed_scaling: AssumedScaling | None
     notes: tuple[str, ...]
     versions: Mapping[str, str]
-    engine: Engine
     nodes: tuple[str, ...]
     log_notes: tuple[str, ...]
     log_zone: str | None
@@ -104,6 +102,7 @@ class RunResult:
     bounds: WorkBounds | None = None
     idle_node_s: float | None = None
     learned: Mapping[str, Any] = field(default_factory=dict)
+    engine: Literal["replay", "live"] = "replay"
 
     def iso(self, time_s: float) -> str:
         """Format a time of this run in ISO 8601, UTC."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,19 +14,27 @@ from bftrainer.files.writing import versions
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.nodelogs.offers import idle_node_s
-from bftrainer.replay import Allocator, Observer, PowerMeter
-from bftrainer.replay.checkpoints import Checkpoints
-from bftrainer.replay.compiled import Engine, recorded
+from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, replay
 from bftrainer.replay.learned_curves import LearnedCurves
-from bftrainer.replay.moves import KnownDepartures
+from bftrainer.replay.node_order import DepartureOrder
 from bftrainer.runs.baseline import Efficiency, efficiency
 from bftrainer.runs.bounds import WorkBounds, bounds
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.power import Metered, with_tuning
 from bftrainer.runs.result import RunResult, Timings
+from bftrainer.runs.resumable import DecisionJournal
 from bftrainer.runs.run_inputs import Inputs, load_inputs
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """What a replay has recorded; power only if tasks are tuned or idle nodes draw power."""
+
+    recording: Recording
+    metered: Metered | None = None
+    learned: dict[str, Any] = field(default_factory=dict)
 
 
 def run_replay(
@@ -39,7 +46,7 @@ def run_replay(
     observers: Sequence[Observer] = (),
     interrupted: Callable[[], bool] = lambda: False,
     command: str = "",
-    checkpoints: Checkpoints | None = None,
+    journal: DecisionJournal | None = None,
     **options: Any,
 ) -> RunResult:
     """Replay a node log with a task set.
@@ -59,8 +66,8 @@ def run_replay(
         Called before each event; True ends the replay there, and the result is marked partial.
     command : str
         Kept in the summary.
-    checkpoints : Checkpoints, optional
-        Where to go on from, and to save what is done meanwhile; see `bftrainer.runs.resumable`.
+    journal : DecisionJournal, optional
+        Decisions of an earlier start of the same run, which come first, and where further ones are kept.
     **options
         Fields of `ReplayConfig`; objective and solvers may be callables and objects of your own.
 
@@ -80,40 +87,29 @@ def run_replay(
     >>> result.summary()["events"]
     50
     """
-    given = _loaded(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
+    given = resolve_inputs(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
     try:
-        made, replay_s = _timed(lambda: _recorded(given, observers, interrupted, checkpoints))
-        (compared, bounded), baseline_s = _timed(partial(_others, given, made[0], interrupted, checkpoints))
+        replayed, replay_s = _timed(lambda: replay_and_record(given, observers, interrupted, journal))
+        others, baseline_s = _timed(lambda: compare_and_bound(given, replayed.recording, interrupted, journal))
     except Exception:  # a node log that was changed meanwhile explains any fault
         refuse_changed(given.log.node)
         raise
     refuse_changed(given.log.node)
-    timings = _timings(given.load_s, replay_s, baseline_s, {} if checkpoints is None else checkpoints.earlier_s)
-    return _result(given, command, *made, compared, bounded, timings)
-
-
-def _timings(load_s: float, replay_s: float, baseline_s: float, earlier_s: dict[int, float]) -> Timings:
-    """Times of a run, those of its replays before it was resumed among them; the first one is its own."""
-    replay_s += earlier_s.get(0, 0.0)
-    baseline_s += sum(earlier_s.values()) - earlier_s.get(0, 0.0)
-    return Timings(load_s, replay_s, baseline_s, load_s + replay_s + baseline_s)
+    timings = Timings(given.load_s, replay_s, baseline_s, given.load_s + replay_s + baseline_s)
+    return _result(given, command, replayed, *others, timings)
 
 
 def _result(
     given: Inputs,
     command: str,
-    recording: Recording,
-    engine: Engine,
-    metered: Metered | None,
-    learned: dict[str, Any],
+    replayed: Replayed,
     compared: Efficiency | None,
     bounded: WorkBounds | None,
     timings: Timings,
 ) -> RunResult:
     """Put a result together."""
-    config = given.config
+    recording, config, log = replayed.recording, given.config, given.log
     is_partial = (config.baseline and compared is None) or (config.bounds and bounded is None)
-    idle_s = None if given.idle_log is None else idle_node_s(given.idle_log, recording.end_s)
     return RunResult(
         config=config,
         command=command,
@@ -121,19 +117,18 @@ def _result(
         assumed_scaling=given.assumed_scaling,
         notes=given.notes,
         versions=versions(),
-        engine=engine,
-        nodes=given.log.nodes,
-        log_notes=given.log.notes,
-        log_zone=given.log.zone,
-        start_ns=given.log.start_ns,
+        nodes=log.nodes,
+        log_notes=log.notes,
+        log_zone=log.zone,
+        start_ns=log.start_ns,
         recording=recording,
         efficiency=compared,
         timings=timings,
         bounds=bounded,
         is_partial=recording.reason == "interrupted" or is_partial,
-        metered=metered,
-        idle_node_s=idle_s,
-        learned=learned,
+        metered=replayed.metered,
+        idle_node_s=None if given.idle_log is None else idle_node_s(given.idle_log, recording.end_s),
+        learned=replayed.learned,
     )
 
 
@@ -144,7 +139,7 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
     return done, time.perf_counter() - began
 
 
-def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[str, Any]) -> Inputs:
+def resolve_inputs(config: ReplayConfig | None, inputs: Inputs | None, options: dict[str, Any]) -> Inputs:
     """Inputs of a run, loaded unless they were given."""
     options = {name: value for name, value in options.items() if value is not None or name not in ("node_log", "tasks")}
     if inputs is None:
@@ -154,48 +149,52 @@ def _loaded(config: ReplayConfig | None, inputs: Inputs | None, options: dict[st
     return inputs
 
 
-def _recorded(
-    inputs: Inputs, observers: Sequence[Observer], interrupted: Callable[[], bool], checkpoints: Checkpoints | None
-) -> tuple[Recording, Engine, Metered | None, dict[str, Any]]:
-    """Replay the inputs and record everything; power only if tasks are tuned or idle nodes draw power."""
+def replay_and_record(
+    inputs: Inputs,
+    observers: Sequence[Observer] = (),
+    interrupted: Callable[[], bool] = lambda: False,
+    journal: DecisionJournal | None = None,
+) -> Replayed:
+    """Replay the inputs and record everything."""
     config, log = inputs.config, inputs.log
     tuner = inputs.tuning.tuner() if inputs.tuning else None
-    meter = PowerMeter(config.idle_power_w)
-    metering = tuner is not None or config.idle_power_w > 0
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
-    rows, horizon_s = log.row_arrays(), inputs.departure_horizon_s
-    departures = None if horizon_s is None else KnownDepartures(rows, horizon_s)
+    horizon_s = inputs.departure_horizon_s
+    departures = None if horizon_s is None else DepartureOrder(log.row_arrays(), horizon_s)
     allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, departures, learning)
-    recording, engine = recorded(
-        rows,
+    allocator.journal = journal
+    recorder = Recorder()
+    meter = PowerMeter(config.idle_power_w) if tuner is not None or config.idle_power_w > 0 else None
+    replay(
+        log.rows(),
         log.window_s,
         allocator,
         decide_on=config.decide_on,
         until_s=config.until_s(log.start_ns),
         max_events=config.max_events,
         power_caps_w=inputs.power.power_caps_w(log.window_s),
-        observers=[*([meter] if metering else []), *observers],
+        observers=[recorder, *([] if meter is None else [meter]), *observers],
         interrupted=interrupted,
-        checkpoints=checkpoints,
     )
-    learned = {} if allocator.learning is None else allocator.learning.figures(inputs.tasks)
-    if not metering:
-        return recording, engine, None, learned
-    record = meter.record()
+    learned = {} if learning is None else learning.figures(inputs.tasks)
+    if meter is None:
+        return Replayed(recorder.recording, None, learned)
+    record, recording, attempts = meter.record(), recorder.recording, tuple(tuner.attempts) if tuner else ()
     if tuner is not None:
         recording = with_tuning(recording, record, tuner)
-    return recording, engine, Metered(record, inputs.power, tuple(tuner.attempts) if tuner else ()), learned
+    return Replayed(recording, Metered(record, inputs.power, attempts), learned)
 
 
-def _others(
-    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], checkpoints: Checkpoints | None
+def compare_and_bound(
+    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], journal: DecisionJournal | None
 ) -> tuple[Efficiency | None, WorkBounds | None]:
-    """What other replays tell about this one."""
-    return _compared(inputs, recording, interrupted, checkpoints), _bounded(inputs, recording, interrupted)
+    """Compute efficiency and bounds by further replays, as far as they are wanted."""
+    compared = compute_efficiency(inputs, recording, interrupted, journal)
+    return compared, compute_bounds(inputs, recording, interrupted)
 
 
-def _compared(
-    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], checkpoints: Checkpoints | None
+def compute_efficiency(
+    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], journal: DecisionJournal | None
 ) -> Efficiency | None:
     """Compute the efficiency, if it is wanted and the run was not interrupted."""
     if not inputs.config.baseline or recording.reason == "interrupted":
@@ -209,13 +208,13 @@ def _compared(
         interrupted,
         tuner=tuning.tuner if tuning else lambda: None,
         power_caps_w=inputs.power.power_caps_w(log.window_s),
-        checkpoints=checkpoints,
+        journal=journal,
     )
 
 
-def _bounded(inputs: Inputs, recording: Recording, interrupted: Callable[[], bool]) -> WorkBounds | None:
+def compute_bounds(inputs: Inputs, recording: Recording, interrupted: Callable[[], bool]) -> WorkBounds | None:
     """Bound what the replay could do, if that is wanted and nothing was interrupted."""
     if not inputs.config.bounds or recording.reason == "interrupted":
         return None
-    found = bounds(inputs, lambda given: _recorded(given, (), interrupted, None)[0], blind=recording)
+    found = bounds(inputs, lambda given: replay_and_record(given, (), interrupted).recording, blind=recording)
     return None if interrupted() else found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bftrainer.files.arrow import booleans, instants, integers, lists, reals, texts
-from bftrainer.files.mapped import release_mapped
+from bftrainer.files.cache import release_mapped
 from bftrainer.model import instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import HELD, DecisionRecord, PowerSample, TaskRecord

@@ -364,7 +364,7 @@ def simulate(
 
 def _rows_by_tick(log: NodeLog, settings: CheckpointedTraining) -> Iterator[Row]:
     """Rows of a log, merged by tick; a node that left and came back is in both, one that came and left in neither."""
-    rows = ((nanoseconds(time_s), joined.tolist(), left.tolist()) for time_s, joined, left in log.rows())
+    rows = ((nanoseconds(time_s), joined, left) for time_s, joined, left in log.rows())
     for noticed_ns, together in groupby(rows, lambda row: settings.noticed_ns(row[0])):
         came: dict[int, int] = {}
         went: dict[int, None] = {}

@@ -1,6 +1,6 @@
 """Kill a replay at random instants and resume it: `python -m tests.chaos.kill_trials --help`.
 
-Prints a row of a table: how the trials ended, and what checkpoints cost, as the ratio of processor times with and
+Prints a row of a table: how the trials ended, and what a journal costs, as the ratio of processor times with and
 without them in runs that take turns.
 """
 
@@ -24,15 +24,15 @@ from tests.chaos.results import facts
 
 RESUME = ["bftrainer-replay", "--resume", "out"]
 OVER = "over before"
-COUNTED = (OVER, "from a checkpoint", "from the start", "anew")
-HEADINGS = ("case", "trials", *COUNTED, "the same", "run s", "processor time with / without checkpoints")
+COUNTED = (OVER, "from its journal", "anew")
+HEADINGS = ("case", "trials", *COUNTED, "the same", "run s", "processor time with / without a journal")
 
 
 @click.command()
 @click.option("--name", required=True, help="What the row is called.")
 @click.option("--trials", default=40, show_default=True, help="Kills.")
 @click.option("--seed", default=1, show_default=True)
-@click.option("--repeats", default=5, show_default=True, help="Pairs of runs with and without checkpoints.")
+@click.option("--repeats", default=5, show_default=True, help="Pairs of runs with and without a journal.")
 @click.option("--every", default="1s", show_default=True, help="--checkpoint-every")
 @click.argument("words", nargs=-1, required=True)
 def main(name: str, trials: int, seed: int, repeats: int, every: str, words: tuple[str, ...]) -> None:
@@ -71,7 +71,7 @@ def timed(words: list[str], here: Path) -> tuple[float, float]:
 
 
 def measured(place: Path, command: list[str], every: str, repeats: int) -> tuple[dict[str, object], float, list[float]]:
-    """What an uninterrupted run finds, how long it takes, and what checkpoints cost of processor time."""
+    """What an uninterrupted run finds, how long it takes, and what a journal costs of processor time."""
     timed([*command, "0"], place / "first")  # which fills the cache of parsed logs
     wanted, ratios, run_s = facts(place / "first"), [], math.inf
     for number in range(max(repeats, 1)):
@@ -97,7 +97,7 @@ def killed(here: Path, command: list[str], trouble: Trouble) -> str:
         return OVER
     resumed: Ended = run(RESUME, here, Trouble(at=0))
     if resumed.status == 0:
-        return "from a checkpoint" if "at the checkpoint of" in resumed.err else "from the start"
+        return "from its journal"
     assert resumed.status == 2, resumed
     again = run(command, here, Trouble(at=0)) if not (here / "out").exists() else ended
     assert again.status == 0 or (here / "out").exists(), again

@@ -48,7 +48,7 @@ def test_import_slurm(call, files):
     assert "busy                   41.67 % (node-hours: down 4.0, jobs 16.0)" in lines
     assert lines[-1] == "idle.parquet: node log of 2 nodes; idle.quality.json: the figures above"
     log = read_node_log(files / "idle.parquet")
-    assert [(time_s / 3600, joined.tolist(), left.tolist()) for time_s, joined, left in log.rows()] == [
+    assert [(time_s / 3600, joined, left) for time_s, joined, left in log.rows()] == [
         (0.0, [0, 1], []),
         (8.0, [], [0, 1]),
         (9.0, [0, 1], []),

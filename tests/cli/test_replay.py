@@ -14,8 +14,7 @@ import pytest
 
 from bftrainer.cli.replay.replay import replay as replay_command
 from bftrainer.cli.replay.result_table import render_summary
-from bftrainer.files.directories import CHECKPOINT
-from bftrainer.runs.resumable import BEGUN
+from bftrainer.files.directories import JOURNAL
 from tests.cli.conftest import Call
 from tests.tiny import RESULTS, contents, installed, spawn
 
@@ -329,7 +328,7 @@ def test_interrupt_writes_what_was_replayed(here, signal, status):
     assert done.status == status
     assert done.err == "Note: Interrupted; bftrainer replay --resume debug-itrOut goes on.\n"
     assert done.out.splitlines()[0].endswith("(partial: interrupted)")
-    assert names(here / "debug-itrOut") == RESULTS | {BEGUN, CHECKPOINT}
+    assert names(here / "debug-itrOut") == RESULTS | {JOURNAL}
     summary = json.loads((here / "debug-itrOut" / "summary.json").read_text())
     assert (summary["partial"], summary["end_reason"]) == (True, "interrupted")
     assert (summary["events"], summary["window_s"], summary["efficiency"]) == (2, 25.0, None)

@@ -129,7 +129,7 @@ def test_a_signal_while_a_solver_does_not_answer(replay, here, monkeypatch):
 
     def unanswered(*_, **__):
         """Fail as a solver does that hung when the signal came."""
-        (here / ".my results.new" / "checkpoint").touch()
+        (here / ".my results.new" / "unfinished.journal").touch()
         signal.raise_signal(signal.SIGTERM)
         raise SolverError("x: no answer within its time limit.")
 

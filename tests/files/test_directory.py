@@ -10,7 +10,7 @@ import pytest
 from bftrainer.errors import OutputError, RunDirectoryError
 from bftrainer.files import claims, directories
 from bftrainer.files.claims import LOCK
-from bftrainer.files.directories import CHECKPOINT, check_free, numbered, result_directory, settle
+from bftrainer.files.directories import JOURNAL, check_free, numbered, result_directory, settle
 from bftrainer.files.manifest import MANIFEST, check_intact, list_written, remove_written, written_files
 from tests.tiny import contents
 
@@ -200,7 +200,7 @@ def test_what_killed_runs_left_is_settled(tmp_path):
 def unfinished(place, **options):
     """Fail after a checkpoint."""
     with result_directory([place], **options) as directory:
-        (directory.working / CHECKPOINT).touch()
+        (directory.working / JOURNAL).touch()
         raise ValueError("no")
 
 
@@ -209,13 +209,13 @@ def test_what_can_be_resumed_is_kept(tmp_path):
     place = tmp_path / "out"
     with pytest.raises(ValueError, match="no"):
         unfinished(place)
-    assert names(tmp_path / ".out.new") == [LOCK, CHECKPOINT]
+    assert names(tmp_path / ".out.new") == [LOCK, JOURNAL]
     with pytest.raises(OutputError, match=r"out: An unfinished run is there; --resume continues it, --force"):
         results(place)
     with pytest.raises(ValueError, match="no"):
         unfinished(place, resume=True)
     with result_directory([place], resume=True) as directory:
-        (directory.working / CHECKPOINT).rename(directory.working / "summary.json")
+        (directory.working / JOURNAL).rename(directory.working / "summary.json")
     assert names(place) == ["summary.json"]
     with pytest.raises(ValueError, match="no"):
         unfinished(place, force=True)
@@ -232,9 +232,9 @@ def test_what_is_needed_to_resume_goes_last(tmp_path, monkeypatch, step, when):
     def finish(**options):
         """Write results, and need the checkpoint no more."""
         with result_directory([place], **options) as directory:
-            (directory.working / CHECKPOINT).touch()
+            (directory.working / JOURNAL).touch()
             (directory.working / "summary.json").touch()
-            directory.unneeded.add(CHECKPOINT)
+            directory.unneeded.add(JOURNAL)
 
     child = os.fork()
     if not child:
@@ -242,7 +242,7 @@ def test_what_is_needed_to_resume_goes_last(tmp_path, monkeypatch, step, when):
         finish()
         os._exit(0)
     os.waitpid(child, 0)
-    assert (tmp_path / ".out.new" / CHECKPOINT).exists() or written_files(tmp_path / ".out.new") or place.exists()
+    assert (tmp_path / ".out.new" / JOURNAL).exists() or written_files(tmp_path / ".out.new") or place.exists()
     (tmp_path / ".out.new" / f".{MANIFEST}.abcd1234").touch() if not place.exists() else None
     finish(resume=True)
     assert names(place) == ["summary.json"]

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.cli.harvest.harvest import DEFAULTS
-from bftrainer.files.signed_journal import SignedJournal
 from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import EventJournal
@@ -31,8 +30,8 @@ from bftrainer.harvest.harvest_events import Submitted
 from bftrainer.harvest.harvest_status import status_of
 from bftrainer.harvest.session import SETTINGS
 from bftrainer.objectives import get_objective
-from bftrainer.replay import compiled
 from bftrainer.runs import ReplayConfig
+from bftrainer.runs.resumable import DecisionJournal
 from tests.recurring import JOB, write_world
 from tests.schedulers.conformance.histories import COUNTED, NAMED, History, Job
 from tests.tiny import inputs
@@ -123,18 +122,15 @@ def _build(folder: Path) -> None:
     for name in ("master.json", "history.json"):
         told = folder / "logs" / "m" / name
         told.write_text(told.read_text().replace(str(folder), "."))
-    end = SignedJournal.append
+    write = DecisionJournal.write
 
-    def ending(journal: SignedJournal, *some: Any) -> None:
-        """Write a checkpoint, then end as a killed process does."""
-        end(journal, *some)
-        if journal.path.name == "checkpoint":
-            os._exit(0)
+    def ending(journal: DecisionJournal) -> None:
+        """Write decisions, then end as a killed process does."""
+        write(journal)
+        os._exit(0)
 
-    compiled.STEPS_TO_CHECKPOINT = 1
-    SignedJournal.age_s = property(lambda _: 9.0)  # type: ignore[assignment]
-    SignedJournal.append = ending  # type: ignore[method-assign]
-    sys.argv = ["bftrainer", *_MADE[5].replace("dir run", "dir unfinished").split(), "--checkpoint-every", "1"]
+    DecisionJournal.write = ending  # type: ignore[method-assign]
+    sys.argv = ["bftrainer", *_MADE[5].replace("dir run", "dir unfinished").split(), "--checkpoint-every", "0.001"]
     guarded(cli, "bftrainer")
     raise AssertionError("The run was not ended.")
 

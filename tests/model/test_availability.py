@@ -24,7 +24,7 @@ def test_counts_become_nodes_last_in_first_out():
     """Of two nodes the one that came last leaves first; a row without change is kept as such."""
     log = counts((0, 1), (10, 2), (20, 2), (30, 1), (40, 3)).log()
     assert log.nodes == ("n0001", "n0002", "n0003")
-    rows = [(time_s, joined.tolist(), left.tolist()) for time_s, joined, left in log.rows()]
+    rows = [(time_s, joined, left) for time_s, joined, left in log.rows()]
     assert rows == [(0.0, [0], []), (10.0, [1], []), (30.0, [], [1]), (40.0, [1, 2], [])]
     assert log.unchanged_ns.tolist() == [20 * S]
     assert (log.start_ns, log.end_ns) == (0, 40 * S)
@@ -33,7 +33,7 @@ def test_counts_become_nodes_last_in_first_out():
 def test_of_one_time_the_last_count_holds():
     """Several rows of one time are allowed, and the log has what the last one says."""
     log = counts((0, 2), (0, 1), (10, 4), (10, 0)).log()
-    assert [(time_s, joined.tolist(), left.tolist()) for time_s, joined, left in log.rows()] == [
+    assert [(time_s, joined, left) for time_s, joined, left in log.rows()] == [
         (0.0, [0], []),
         (10.0, [], [0]),
     ]
@@ -58,7 +58,7 @@ def test_counts_of_a_log_are_those_of_its_rows(log):
     live = 0
     expected = {}
     for time_s, joined, left in log.rows():
-        live += joined.size - left.size
+        live += len(joined) - len(left)
         expected[log.start_ns + round(time_s * S)] = live
     trace = CountTrace.of(log)
     found = dict(zip(trace.time_ns.tolist(), trace.count.tolist(), strict=True))
@@ -118,7 +118,7 @@ def test_recorded_terminations_stand_before_falls():
 def test_churn_gives_names_back():
     """At one time nodes are taken first; those that come get other names, and free ones are used again later."""
     log = churned((0, 9 * S), 2, [(1 * S, 2, 1), (2 * S, 0, 2)])
-    rows = [(time_s, joined.tolist(), left.tolist()) for time_s, joined, left in log.rows()]
+    rows = [(time_s, joined, left) for time_s, joined, left in log.rows()]
     assert rows == [(0.0, [0, 1], []), (1.0, [2], [0, 1]), (2.0, [0, 1], [])]
 
 

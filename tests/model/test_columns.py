@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bftrainer.model import columns
-from bftrainer.model.columns import Coded, GrowingTable, Lists, Table
+from bftrainer.model.columns import Coded, Lists, Table
 from tests.examples import examples
 
 
@@ -92,18 +91,6 @@ def test_records_come_out_as_they_went_in(records, data):
     assert middle == records[begin:end]
     assert Table.joined(Whole, [middle, table, middle]) == records[begin:end] + records + records[begin:end]
     assert pickle.loads(pickle.dumps(table)) == records
-
-
-def test_a_growing_table_keeps_few_records(monkeypatch):
-    """Whatever the number of records, at most a chunk of them is kept as objects, and none is lost."""
-    monkeypatch.setattr(columns, "_CHUNK", 4)
-    rows = [Part(number, number / 3) for number in range(11)]
-    growing = GrowingTable(Part)
-    for count, row in enumerate(rows, 1):
-        growing.append(row)
-        assert growing.table() == rows[:count]
-        assert len(growing._rows) < 4
-    assert list(growing.table()) == rows
 
 
 def test_columns_are_arrays():

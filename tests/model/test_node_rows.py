@@ -67,7 +67,7 @@ def plain_rows(log: NodeLog) -> Iterator[tuple[float, list[int], list[int]]]:
 
 def rows(log: NodeLog) -> list[tuple[float, list[int], list[int]]]:
     """Rows of a log, as lists."""
-    return [(time, joined.tolist(), left.tolist()) for time, joined, left in log.rows()]
+    return [(time, joined, left) for time, joined, left in log.rows()]
 
 
 @given(shuffled_logs())

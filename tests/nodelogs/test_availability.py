@@ -31,7 +31,7 @@ def silent(_: str) -> None:
 
 
 def rows(log):
-    return [(time_s, joined.tolist(), left.tolist()) for time_s, joined, left in log.rows()]
+    return [(time_s, joined, left) for time_s, joined, left in log.rows()]
 
 
 def test_spot_trace_is_a_node_log(tmp_path):

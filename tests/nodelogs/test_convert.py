@@ -60,7 +60,7 @@ def matrices(draw):
 
 def opened(log):
     """What a replay sees of a log."""
-    rows = [(time, joined.tolist(), left.tolist()) for time, joined, left in log.rows()]
+    rows = [(time, joined, left) for time, joined, left in log.rows()]
     return log.nodes, log.start_ns, log.end_ns, rows
 
 

@@ -27,7 +27,7 @@ def test_groups_of_any_size_are_one_log(size: int, tmp_path: Path) -> None:
     pq.write_table(table(), tmp_path / "idle.parquet", row_group_size=size)
     log = read_node_log(tmp_path / "idle.parquet")
     assert log.nodes == ("a", "b", "c")
-    assert [(time, joined.tolist(), left.tolist()) for time, joined, left in log.rows()] == [
+    assert [(time, joined, left) for time, joined, left in log.rows()] == [
         (0.0, [0, 1], []),
         (1.0, [2], [0, 1]),
         (4.0, [0], []),

@@ -1,9 +1,9 @@
 """The published replayer, written down from its rules alone: no code of ours, lists and loops.
 
 One event at a time: progress, departures, completions, arrivals, admissions, the decision, in this order; rows of the
-log alone are events. A task below its minimum pays for changes what its curve gives there; nodes go in the order in
-which they came into the pool; the last row is decided; events count from 1; of tasks that lost nodes those count that
-paid for it; and at the window's start tasks are let in even where no node is idle.
+log alone are events. A task below its minimum pays for changes what its curve gives there, which decisions leave out.
+Nodes go in the order in which they came into the pool; the last row is decided; events count from 1; of tasks that lost
+nodes those count that paid for it; and at the window's start tasks are let in even where no node is idle.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def best(forward_s: float) -> Decide:
             max(
                 fitting,
                 key=lambda counts: sum(
-                    forward_s * job.curve[count] - job.cost(count) for job, count in zip(jobs, counts, strict=True)
+                    forward_s * job.curve[count] - (job.cost(count) if len(job.nodes) >= job.least else 0.0)
+                    for job, count in zip(jobs, counts, strict=True)
                 ),
             )
         )

@@ -164,13 +164,13 @@ def test_observers_are_told_in_order():
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def applied(self, state, effects, *, is_event):  # noqa: ARG002
-            heard.append((self.name, effects.time_s, is_event))
+        def on_event(self, cluster, change):  # noqa: ARG002
+            heard.append((self.name, change.time_s, change.is_event))
 
-        def decided(self, state, decision, moves):  # noqa: ARG002
-            heard.append((self.name, decision.after))
+        def on_decision(self, cluster, adopted):  # noqa: ARG002
+            heard.append((self.name, tuple(adopted.after)))
 
-        def ended(self, state, reason):  # noqa: ARG002
+        def on_end(self, cluster, reason):  # noqa: ARG002
             heard.append((self.name, reason))
 
     rows, names = numbered([FOUR])

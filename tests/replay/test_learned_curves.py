@@ -62,7 +62,7 @@ def test_progress_is_that_of_the_true_curve():
     held = [8, 7]
     rates = task("a", 4).rates
     cost = 1.0 * rates[held[0]]  # of the node that left
-    assert found.state.progress[0] == pytest.approx(600.0 * rates[held[0]] - cost)
+    assert found.cluster.active[0].progress == pytest.approx(600.0 * rates[held[0]] - cost)
 
 
 def test_a_failed_decision_teaches_nothing():
@@ -89,18 +89,6 @@ def test_a_failed_decision_teaches_nothing():
     solver.broken = False
     retried = found.on_event(again)
     assert (retried.after, retried.beliefs) == (wanted[2].after, wanted[2].beliefs)
-
-
-def test_saved_beliefs_are_loaded(tmp_path):
-    """An allocator that goes on from a file decides as the one that wrote it."""
-    tasks = [task("a", 4, "g"), task("b", 9, "g")]
-    whole = allocator(*tasks, noise=0.1)
-    pools(whole, [6, 9, 12])
-    whole.save(tmp_path / "state")
-    other = allocator(*tasks, noise=0.1)
-    other.load(tmp_path / "state")
-    one, two = (each.on_event(Event.leave(1800.0, "n3", "n5")) for each in (whole, other))
-    assert (one.after, one.beliefs) == (two.after, two.beliefs)
 
 
 def test_new_tasks_are_expected_to_be_like_the_others():

@@ -177,12 +177,15 @@ class Failing:
 
 def facts(allocator: Allocator) -> Any:
     """All that an allocator knows, as values."""
-    state = allocator.state
-    arrays = (state.owner, state.status, state.active, state.counts, state.work, state.progress, state.pending)
+    cluster = allocator.cluster
     return (
-        [array.tolist() for array in arrays],
-        [(spec.name, spec.run and (spec.run.attempt, spec.run.batch_size)) for spec in state.specs],
-        (state.time_s, state.pool, allocator.power_cap_w, list(allocator.node_names)),
+        [(task.status, task.nodes, task.work, task.progress, task.rate, task.pending) for task in cluster.tasks],
+        [
+            (task.spec.name, task.spec.run and (task.spec.run.attempt, task.spec.run.batch_size))
+            for task in cluster.tasks
+        ],
+        (list(cluster.owner), list(cluster.free), [task.number for task in cluster.active]),
+        (cluster.time_s, cluster.pool, allocator.power_cap_w, list(allocator.node_names)),
     )
 
 
@@ -260,7 +263,7 @@ def test_a_tuner_forgets_what_has_not_happened(error):
         allocator.on_event(Event.join(0.0, "n1", "n2", "n3"))
         decisions: list[Any] = []
         for step in range(4):
-            running = [allocator.state.specs[task].name for task in allocator.state.active.tolist()]
+            running = [task.spec.name for task in allocator.cluster.active]
             time_s = 1e4 * (step + 1)
             history = [[Event.completion(time_s, running[0]), Event.power_cap(time_s, 1e9)]]
             decisions += replayed(allocator, solver, history, failing=failing)

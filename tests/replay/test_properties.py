@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.model import Decision
-from bftrainer.replay import Effects, Moves, Observer, ReplayState
-from bftrainer.replay.state import BUSY
+from bftrainer.replay import Adoption, Cluster, ClusterChange, Observer
+from bftrainer.replay.allocator_settings import BUSY, FREE
 from tests.examples import examples
 from tests.worlds import World, worlds
 
@@ -33,42 +32,37 @@ class Watch(Observer):
         self.world = world
         self.held_s = 0.0
         self.free_s = 0.0
-        self.before: ReplayState | None = None
-        self.applied_state: ReplayState | None = None
+        self.pool = 0
+        self.before: dict[int, set[int]] = {}
 
-    def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:
-        del is_event
-        if self.before is not None:
-            held = int(self.before.counts.sum())
-            self.held_s += held * effects.elapsed_s
-            self.free_s += (self.before.pool - held) * effects.elapsed_s
-        self.check(state)
-        self.before = self.applied_state = state
+    def on_event(self, cluster: Cluster, change: ClusterChange) -> None:
+        held = sum(task.held for task in change.tasks)
+        self.held_s += held * change.elapsed_s
+        self.free_s += (self.pool - held) * change.elapsed_s
+        self.check(cluster)
+        self.pool = cluster.pool
+        self.before = {task.number: set(task.nodes) for task in cluster.active}
 
-    def decided(self, state: ReplayState, decision: Decision, moves: Moves) -> None:
-        del moves
-        self.check(state)
-        assert self.applied_state is not None
-        for slot, task in enumerate(state.active.tolist()):
-            spec = state.specs[task]
-            count = int(state.counts[slot])
-            assert count == 0 or spec.min_nodes <= count <= spec.max_nodes
-            had = set(np.flatnonzero(self.applied_state.owner == task).tolist())
-            has = set(np.flatnonzero(state.owner == task).tolist())
+    def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:
+        self.check(cluster)
+        for task, before, after in zip(adopted.tasks, adopted.before, adopted.after, strict=True):
+            assert after == len(task.nodes)
+            assert after == 0 or task.spec.min_nodes <= after <= task.spec.max_nodes
+            had, has = self.before[task.number], set(task.nodes)
             assert had <= has or has <= had, "nobody migrates"
-            if decision.after[slot] >= decision.before[slot]:
+            if after >= before:
                 assert had <= has
-        self.before = state
 
-    def check(self, state: ReplayState) -> None:
-        """Books agree: counts are what owners say, the pool is what the log says."""
+    def check(self, cluster: Cluster) -> None:
+        """Books agree: nodes of tasks are what owners say, the pool is what the log says."""
         idle = np.zeros(len(self.world.log.nodes), dtype=bool)
-        known = self.world.log.time_ns <= round(state.time_s * 1e9)
+        known = self.world.log.time_ns <= round(cluster.time_s * 1e9)
         idle[self.world.log.node[known]] = self.world.log.idle[known]
-        assert np.array_equal(state.owner != BUSY, idle), "no task holds a node that left"
-        assert state.pool == idle.sum()
-        held = [np.count_nonzero(state.owner == task) for task in state.active.tolist()]
-        assert state.counts.tolist() == held
+        assert [owner != BUSY for owner in cluster.owner] == idle.tolist(), "no task holds a node that left"
+        assert cluster.pool == idle.sum()
+        owned = {task.number: task.nodes for task in cluster.active} | {FREE: cluster.free}
+        for number, nodes in owned.items():
+            assert nodes == [node for node, owner in enumerate(cluster.owner) if owner == number]
 
 
 @many

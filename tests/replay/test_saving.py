@@ -11,16 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.published import ROOT
-from bftrainer._core import core
 from bftrainer.errors import InvalidTaskError
-from bftrainer.model import Event, RowArrays, ScalingCurve, TaskSpec
+from bftrainer.model import Event, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.model.saving_costs import NodePoints
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Recorder, Settings, replay
-from bftrainer.replay.compiled import recorded
-from bftrainer.replay.option_tables import OptionTables
 from bftrainer.replay.saving import SaveClock, lost_s
+from bftrainer.replay.value_tables import ValueTables
 from tests.examples import examples
 from tests.worlds import numbered, saving_worlds
 
@@ -112,11 +110,11 @@ def test_the_hazard_is_causal():
     spec = task(most=1, checkpoint_interval_s=None)
     allocator = Allocator([spec], Settings(objective=as_given, solver="dp"), ["a", "b"])
     allocator.on_event(Event.join(100.0, "a"))
-    assert allocator.state.clocks[0].interval_s == pytest.approx(math.sqrt(2 * 5.0 * 3600.0))
+    assert allocator.cluster.tasks[0].clock.interval_s == pytest.approx(math.sqrt(2 * 5.0 * 3600.0))
     allocator.on_event(Event.leave(500.0, "a"))
-    assert allocator.state.clocks[0].hazard_per_s == pytest.approx(2 / 4000)
+    assert allocator.cluster.tasks[0].clock.hazard_per_s == pytest.approx(2 / 4000)
     allocator.on_event(Event.join(900.0, "b"))
-    assert allocator.state.clocks[0].interval_s == pytest.approx(math.sqrt(2 * 5.0 * 4000.0 / 2))
+    assert allocator.cluster.tasks[0].clock.interval_s == pytest.approx(math.sqrt(2 * 5.0 * 4000.0 / 2))
 
 
 def test_intervals_are_a_second_at_least():
@@ -239,20 +237,8 @@ def test_values_count_what_changes_and_hits_cost():
     """A decision values a change at 5 + 7 s of the credit now, in either direction."""
     allocator = Allocator([task(most=3)], Settings(objective=as_given, solver="dp", forward_time_s=600.0), ["a", "b"])
     allocator.on_event(Event.join(0.0, "a", "b"))
-    tables = OptionTables(allocator.settings, 0, {})
-    [(options, _)] = tables.offers(allocator.state, metered=False)
+    (options,) = ValueTables(allocator.settings, 0).problem(allocator.cluster, math.inf).tasks
     assert options.values.tolist() == [-12 * 20.0, 600 * 10.0 - 12 * 20.0, 600 * 20.0, 600 * 30.0 - 12 * 20.0]
-
-
-def test_a_saved_allocator_goes_on_with_its_clocks(tmp_path):
-    """What is unsaved, and when the next save is due, comes back from the file."""
-    one, two = (Allocator([task(most=1)], Settings(objective=as_given, solver="dp"), ["a"]) for _ in range(2))
-    one.on_event(Event.join(0.0, "a"))
-    one.on_event(Event.join(33.0, "b"))
-    one.save(tmp_path / "state")
-    two.load(tmp_path / "state")
-    assert two.state.clocks == one.state.clocks
-    assert two.apply(48.0, left=np.array([0], dtype=np.int32)).preemption_cost.tolist() == [(20.0 + 7.0) * RATE]
 
 
 def test_late_and_early_reports_of_completion_are_taken():
@@ -260,19 +246,9 @@ def test_late_and_early_reports_of_completion_are_taken():
     for reported_s, saving in ((60.0, 5.0 * RATE), (12.0, 0.0)):
         allocator = Allocator([task(210.0, 1)], Settings(objective=as_given, solver="dp"), ["a"])
         allocator.on_event(Event.join(0.0, "a"))
-        effects = allocator.apply(reported_s, completed=[0])
-        assert effects.saving_cost.tolist() == pytest.approx([saving])
-        assert float(effects.net[0]) == pytest.approx(210.0)
-
-
-@pytest.mark.skipif(core is None, reason="the compiled core is not built")
-def test_the_core_leaves_tasks_that_save_to_the_general_loop():
-    """The compiled core replays tasks without these fields, and no others."""
-    rows = RowArrays(np.array([0.0]), np.array([0, 1]), np.zeros(1, dtype=np.int32), np.ones(1, dtype=np.bool_))
-    settings = Settings(objective=as_given, solver="dp")
-    saves = {"checkpoint_s": None, "restart_s": None, "checkpoint_interval_s": None}
-    engines = [recorded(rows, 50.0, Allocator([spec], settings, ["a"]))[1] for spec in (task(), task(**saves))]
-    assert engines == ["general", "compiled"]
+        (done,) = allocator.apply(reported_s, completed=[allocator.cluster.tasks[0]]).completed
+        assert done.saving_loss == pytest.approx(saving)
+        assert done.net == pytest.approx(210.0)
 
 
 @pytest.mark.parametrize(

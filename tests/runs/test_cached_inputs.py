@@ -11,7 +11,6 @@ import pytest
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import InputError
 from bftrainer.files.manifest import MANIFEST
-from bftrainer.replay import compiled
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay
 from tests.tiny import spawn, write_inputs
@@ -79,14 +78,11 @@ def test_an_entry_that_changes_in_use_is_refused(here: Path, tmp_path: Path, mon
     assert run_replay(inputs=inputs).summary()["work_done"] == expected
 
 
-@pytest.mark.parametrize("core", [True, False])
 def test_an_entry_that_becomes_senseless_is_refused(
-    core: bool, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Offsets and nodes that are out of range after loading are that one line too, and no crash."""
     monkeypatch.chdir(here)
-    if not core:
-        monkeypatch.setattr(compiled, "core", None)
     config = ReplayConfig(node_log="evt.pkl", tasks="tasks.toml", solver="dp", baseline=False)
     run_replay(config=config)
     (entry,) = tmp_path.glob("cache/*")

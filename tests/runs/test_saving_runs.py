@@ -27,7 +27,7 @@ def result():
 def test_a_resumed_run_is_the_same(tmp_path, monkeypatch):
     """Clocks of saves are part of every checkpoint."""
     monkeypatch.setitem(test_resumable.CONFIGS, "saving", {"solver": "dp", "tasks": TASKS})
-    test_resumable.test_a_run_resumed_from_any_checkpoint_is_the_same(tmp_path, "saving")
+    test_resumable.test_a_run_resumed_after_any_decision_is_the_same(tmp_path, "saving")
 
 
 def test_what_saves_cost_is_written_and_read(result, tmp_path):

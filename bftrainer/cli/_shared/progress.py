@@ -11,8 +11,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from bftrainer.model import Decision
-from bftrainer.replay import Effects, Moves, Observer, ReplayState
+from bftrainer.replay import Adoption, Cluster, ClusterChange, Observer
 
 
 @contextmanager
@@ -73,20 +72,20 @@ class ProgressBar(Observer):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._progress.stop()
 
-    def applied(self, state: ReplayState, effects: Effects, *, is_event: bool) -> None:  # noqa: ARG002
+    def on_event(self, cluster: Cluster, change: ClusterChange) -> None:  # noqa: ARG002
         """Move the bar, at most a few times a second."""
-        self._done += len(effects.completed)
+        self._done += len(change.completed)
         now = time.monotonic()
         if now - self._shown >= REFRESH_S:
             self._shown = now
-            share = max(effects.time_s / self._window_s, self._done / self._tasks)
+            share = max(change.time_s / self._window_s, self._done / self._tasks)
             self._progress.update(self._bar, completed=share, done=self._done, decisions=self._decisions)
 
-    def decided(self, state: ReplayState, decision: Decision, moves: Moves) -> None:  # noqa: ARG002
+    def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:  # noqa: ARG002
         """Count a decision."""
         self._decisions += 1
 
-    def ended(self, state: ReplayState, reason: str) -> None:  # noqa: ARG002
+    def on_end(self, cluster: Cluster, reason: str) -> None:  # noqa: ARG002
         """Fill the bar, and announce the comparison with constant pools, which may take as long."""
         self._progress.update(
             self._bar, description="Comparing", completed=1.0, done=self._done, decisions=self._decisions

@@ -169,7 +169,7 @@ _OUTPUT: tuple[_Decorator, ...] = (
         default="60s",
         show_default=True,
         metavar="TIME",
-        help="What may be lost if the run is killed: seconds, or with a unit; 0 for no checkpoints.",
+        help="Time whose decisions may have to be made again if the run is killed; 0: all, as none are kept.",
     ),
     click.option(
         "--resume",

@@ -75,24 +75,12 @@ def replay(
     if dry_run:
         _print_inputs(inputs, as_json)
         return
-    if checkpoint_every and ctx.get_parameter_source("checkpoint_every") is ParameterSource.DEFAULT:
-        checkpoint_every = 0.0 if _lacks_key() else checkpoint_every
     places = numbered("sample") if target is None else [target]
     with interruptible() as received, result_directory(places, force=force and target is not None) as directory:
         result = _replayed(
             inputs, directory, received, _arguments(), checkpoint_every, printing=print_, as_json=as_json
         )
     ctx.exit(_told(result, directory.path, ctx.params, received))
-
-
-def _lacks_key() -> bool:
-    """Tell why no checkpoints are kept, if so: nobody has asked for them, and the run may do without."""
-    from bftrainer.files.signed_journal import key_fault
-
-    fault = key_fault()
-    if fault:
-        tell(f"Note: Without checkpoints, as they cannot be signed: {fault}")
-    return bool(fault)
 
 
 def check_page(path: Path, *, force: bool) -> None:
@@ -134,11 +122,11 @@ def _resumed(place: Path) -> int:
     """Go on with an unfinished run; return the exit status."""
     from bftrainer.files.directories import result_directory
     from bftrainer.runs import load_inputs
-    from bftrainer.runs.resumable import begun_run, last_checkpoint, refuse_other_options
+    from bftrainer.runs.resumable import begun_run, refuse_other_options
 
     with interruptible() as received, result_directory([place], resume=True) as directory:
-        arguments, begun_in = begun_run(directory)
-        given, at = _without_resume(_arguments()), last_checkpoint(directory)
+        arguments, begun_in, decided = begun_run(directory)
+        given = _without_resume(_arguments())
         if begun_in != Path.cwd():
             gone = "" if begun_in.is_dir() else ", which is gone: they are looked for here"
             tell(f"Note: {place}: Inputs are those of {begun_in}, where the run was begun{gone}.")
@@ -152,8 +140,7 @@ def _resumed(place: Path) -> int:
             told, every_s = {name: options.pop(name) for name in _OF_OUTPUT}, options.pop("checkpoint_every")
             told["from_harvest"] = options["from_harvest"]
             inputs = load_inputs(config_of(ctx, options))
-            done = f"at the checkpoint of {at:%F %T}" if at else "from the start, as there is no checkpoint yet"
-            tell(f"Note: {place}: Resumed {done}; what was done later is done again.")
+            tell(f"Note: {place}: Resumed after {decided:,} decisions.")
             form = {"printing": told["print_"], "as_json": told["as_json"]}
             result = _replayed(inputs, directory, received, arguments, every_s, **form)
     return _told(result, place, told, received)
@@ -186,28 +173,28 @@ def _replayed(
     as_json: bool,
 ) -> RunResult:
     """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
-    from bftrainer.files.directories import CHECKPOINT
+    from bftrainer.files.directories import JOURNAL
     from bftrainer.runs import run_replay, write_run
-    from bftrainer.runs.resumable import checkpointed, forget_checkpoints
+    from bftrainer.runs.resumable import journaled
 
-    kept = checkpointed(directory, arguments, inputs, every_s) if every_s else nullcontext()
-    with kept as checkpoints, _progress(inputs, printing) as observers:
+    kept = journaled(directory, arguments, inputs, every_s) if every_s else nullcontext()
+    with kept as journal, _progress(inputs, printing) as observers:
         try:
             result = run_replay(
                 inputs=inputs,
                 observers=observers,
                 interrupted=lambda: bool(received),
                 command=shlex.join(["bftrainer-replay", *arguments]),
-                checkpoints=checkpoints,
+                journal=journal,
             )
         except SolverError:
-            if (directory.working / CHECKPOINT).exists():
+            if (directory.working / JOURNAL).exists() or (journal is not None and journal.decided):
                 tell(_how_to_go_on("Not finished", directory.path))
             if received:  # it was asked to end while the solver did not answer
                 raise Signalled(received[0]) from None
             raise
     if not result.is_partial:
-        forget_checkpoints(directory)
+        directory.unneeded.add(JOURNAL)  # when the results are whole: writing these may fail, too
     write_run(result, directory.working)
     if not printing:
         with (directory.working / "iter-prints.log").open("w", encoding="utf-8", errors="backslashreplace") as log:
@@ -217,7 +204,7 @@ def _replayed(
 
 def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: Sequence[int]) -> int:
     """Print what was found, and make the page; return the exit status."""
-    from bftrainer.runs.resumable import BEGUN
+    from bftrainer.files.directories import JOURNAL
 
     harvest = options["from_harvest"]
     if options["print_"]:
@@ -231,7 +218,7 @@ def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: 
         show_page(options["report"], quiet=options["as_json"])
     if not result.is_partial:
         return 0
-    if (place / BEGUN).exists():
+    if (place / JOURNAL).exists():
         tell(_how_to_go_on("Interrupted", place))
     return KILLED_BY + received[0]
 
