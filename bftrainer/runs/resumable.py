@@ -17,7 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import OutputError, ResumeError
+from bftrainer.errors import ResumeError
 from bftrainer.files.directories import JOURNAL, ResultDirectory
 from bftrainer.files.writing import versions
 from bftrainer.runs.run_inputs import Inputs
@@ -43,7 +43,6 @@ class DecisionJournal:
         What the run is: its arguments, versions, sources and directory; None in a new journal.
     known : deque of SolveResult
         Decisions that were made before and come next.
-
     decided : int
         Number of decisions made so far.
 
@@ -55,9 +54,10 @@ class DecisionJournal:
 
     def __init__(self, path: Path, every_s: float = 0.0) -> None:
         self.path, self._every_s, self._written_s = path, every_s, time.monotonic()
-        self._whole, self._waiting, self.decided = _whole_lines(path), list[str](), 0
+        whole = _whole_lines(path)
+        self._size, self._waiting, self.decided = len(whole), list[str](), 0
         try:
-            lines = [json.loads(line) for line in self._whole.splitlines()]
+            lines = [json.loads(line) for line in whole.splitlines()]
             self.about: dict[str, Any] | None = lines[0] if lines else None
             self.known = deque(map(_result, lines[1:]))
         except (ValueError, TypeError, KeyError):
@@ -75,7 +75,7 @@ class DecisionJournal:
         ------
         ResumeError
             If what was kept does not fit the problem.
-        OutputError
+        OSError
             If it cannot be written.
         """
         if self.known:
@@ -92,18 +92,14 @@ class DecisionJournal:
         return result
 
     def write(self) -> None:
-        """Write decisions that are not written yet; the first time, over a line that was cut off."""
+        """Write decisions that are not written yet, over a line that was cut off: `OSError` if that fails."""
         if not (self.decided and self._waiting):
             return
-        try:
-            with self.path.open("r+b" if self._whole else "ab") as file:
-                if self._whole:
-                    file.truncate(len(self._whole))
-                    file.seek(0, os.SEEK_END)
-                    self._whole = b""
-                file.write("".join(f"{line}\n" for line in self._waiting).encode())
-        except OSError as fault:
-            raise OutputError(f"{self.path}: Cannot be written: {fault.strerror}.") from None
+        lines = "".join(f"{line}\n" for line in self._waiting).encode()
+        with self.path.open("ab") as file:
+            file.truncate(self._size)
+            file.write(lines)
+        self._size += len(lines)
         self._waiting, self._written_s = [], time.monotonic()
 
 
@@ -173,7 +169,6 @@ def journaled(
         if journal.path.exists():  # of a run that fails sooner nothing stays
             journal.write()
         raise
-    journal.write()
 
 
 def _refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -188,11 +188,14 @@ def _replayed(
                 journal=journal,
             )
         except SolverError:
-            if (directory.working / JOURNAL).exists() or (journal is not None and journal.decided):
+            if journal is not None and (journal.decided or journal.path.exists()):
+                journal.write()
                 tell(_how_to_go_on("Not finished", directory.path))
             if received:  # it was asked to end while the solver did not answer
                 raise Signalled(received[0]) from None
             raise
+        if journal is not None and (result.is_partial or journal.path.exists()):
+            journal.write()
     if not result.is_partial:
         directory.unneeded.add(JOURNAL)  # when the results are whole: writing these may fail, too
     write_run(result, directory.working)
