@@ -1,7 +1,8 @@
 """Records as columns: an array for each field, and each record made when it is asked for.
 
-A replay of a year has a million events and moves tens of millions of nodes, too many for an object each. The fields of
-a record's dataclass, with their types, are the declaration of its columns.
+A replay of a year has a million events and moves tens of millions of nodes, too many for an object each, and of ten
+years also too many for arrays in memory. The fields of a record's dataclass, with their types, are the declaration of
+its columns.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from enum import Enum
 from functools import cache
 from itertools import chain, pairwise
 from operator import attrgetter
-from types import NoneType, SimpleNamespace, UnionType
+from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints, overload
 
 import numpy as np
@@ -20,6 +21,22 @@ from numpy.typing import NDArray
 
 R = TypeVar("R", bound=Hashable)
 _CHUNK = 4096
+
+
+class Lazy(dict[str, Any]):
+    """Columns by name, each loaded when it is first asked for."""
+
+    def __init__(self, load: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._load = load
+
+    def __missing__(self, name: str) -> Any:
+        """Load a column."""
+        column = self[name] = self._load(name)
+        return column
+
+    __getattr__ = dict.__getitem__
+    """So that a formula of fields, a property of a record, takes columns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +132,7 @@ class Table(Sequence[R], Generic[R]):
         if not set(sizes) <= set(declared) or set(sizes.values()) - {size}:
             raise ValueError(f"Expected columns of one length, among {', '.join(declared)}, got {sizes}.")
         self.record = record
-        self._columns = {
+        self._columns: Mapping[str, Column] = {
             name: columns[name] if name in columns else field.absent(name, size) for name, field in declared.items()
         }
 
@@ -132,11 +149,26 @@ class Table(Sequence[R], Generic[R]):
         """Tables one after the other."""
         if len(parts) < 2:
             return parts[0] if parts else cls.of(record, ())
-        return cls(record, {name: _joined([part._columns[name] for part in parts]) for name in _fields(record)})
+        return cls(record, {name: _joined([part[name] for part in parts]) for name in _fields(record)})
+
+    @classmethod
+    def lazy(cls, record: type[R], size: int, load: Callable[[str], Any]) -> Table[R]:
+        """Make a table of so many records whose columns are loaded when they are asked for, each once."""
+        table = cls.__new__(cls)
+        table.record, table._size, table._columns = record, size, Lazy(load)
+        return table
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Elsewhere, all columns are in memory."""
+        return Table, (self.record, {name: self[name] for name in _fields(self.record)})
+
+    def parts(self) -> Iterator[Table[R]]:
+        """Tables that fit in memory and follow one another, at least one."""
+        yield self
 
     def rows(self, begin: int, end: int) -> Table[R]:
         """Rows from `begin` to before `end`; their columns are views."""
-        return Table(self.record, {name: _rows(column, begin, end) for name, column in self._columns.items()})
+        return Table.lazy(self.record, end - begin, lambda name: _rows(self._columns[name], begin, end))
 
     def __len__(self) -> int:
         return self._size
@@ -150,8 +182,9 @@ class Table(Sequence[R], Generic[R]):
     def __getitem__(self, key: int | slice | str) -> Any:
         """A record; several; or a column, also of a property that is a formula of fields."""
         if isinstance(key, str):
-            column = self._columns.get(key)
-            return getattr(self.record, key).fget(SimpleNamespace(**self._columns)) if column is None else column
+            if key in _fields(self.record):
+                return self._columns[key]
+            return getattr(self.record, key).fget(Lazy(self.__getitem__))
         if isinstance(key, slice):
             return tuple(self[place] for place in range(self._size)[key])
         place = range(self._size)[key]
@@ -160,7 +193,7 @@ class Table(Sequence[R], Generic[R]):
     def __iter__(self) -> Iterator[R]:
         for begin in range(0, self._size, _CHUNK):
             part = self.rows(begin, min(begin + _CHUNK, self._size))
-            values = (field.objects(part._columns[name]) for name, field in _fields(self.record).items())
+            values = (field.objects(part[name]) for name, field in _fields(self.record).items())
             yield from map(self.record, *values)
 
     def __eq__(self, other: object) -> bool:
@@ -173,6 +206,50 @@ class Table(Sequence[R], Generic[R]):
 
     def __repr__(self) -> str:
         return f"<{len(self):,} x {self.record.__name__}>"
+
+
+class LongTable(Table[R]):
+    """Records that are too many for memory: of a column that is asked for, all values are loaded, and not kept.
+
+    Parameters
+    ----------
+    record : type
+        Dataclass of the records.
+    starts : sequence of int
+        Place of the first record of each part, and at last the number of records.
+    load : callable
+        Loads a part, told its number.
+    begin, end : int
+        Range of the records that belong to the table.
+    """
+
+    __slots__ = ("_begin", "_load", "_starts")
+
+    def __init__(
+        self, record: type[R], starts: Sequence[int], load: Callable[[int], Table[R]], begin: int, end: int
+    ) -> None:
+        self.record, self._starts, self._load = record, starts, load
+        self._begin, self._size = begin, end - begin
+
+    def parts(self) -> Iterator[Table[R]]:
+        """Tables that fit in memory and follow one another, at least one."""
+        begin, end = self._begin, self._begin + self._size
+        for number, (first, last) in enumerate(pairwise(self._starts)):
+            if first < end and begin < last:
+                yield self._load(number).rows(max(first, begin) - first, min(last, end) - first)
+        if not self._size:
+            yield Table.of(self.record, ())
+
+    def rows(self, begin: int, end: int) -> Table[R]:
+        """Rows from `begin` to before `end`."""
+        return LongTable(self.record, self._starts, self._load, self._begin + begin, self._begin + end)
+
+    def __getitem__(self, key: Any) -> Any:
+        """A record; several; or a column."""
+        return _joined([part[key] for part in self.parts()]) if isinstance(key, str) else super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[R]:
+        return chain.from_iterable(self.parts())
 
 
 Column = NDArray[Any] | Coded | Lists | Table[Any]
@@ -255,6 +332,11 @@ def _fields(record: type) -> dict[str, _Field]:
     """How the fields of a record are kept, by name."""
     hints = get_type_hints(record)
     return {field.name: _Field.of(hints[field.name]) for field in fields(record)}
+
+
+def absent_column(record: type, name: str, size: int) -> Any:
+    """The column of a field that is None, or an empty list, in all of so many records."""
+    return _fields(record)[name].absent(name, size)
 
 
 def list_offsets(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

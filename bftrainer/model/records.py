@@ -194,14 +194,14 @@ class PowerRecord:
     ----------
     idle_node_w : float
         Power of a node that does nothing.
-    samples : tuple of PowerSample
+    samples : Table of PowerSample
         In order of time, without gaps while there were idle nodes.
     energy_j, train_s : dict of int to float
         By task number: energy, rescaling included, and time spent training.
     """
 
     idle_node_w: float
-    samples: tuple[PowerSample, ...]
+    samples: Table[PowerSample]
     energy_j: dict[int, float]
     train_s: dict[int, float]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from bftrainer.replay.allocator import Adoption
 from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask
 from bftrainer.replay.loop import Observer
 from bftrainer.replay.power_draw import held_idle_w
+from bftrainer.replay.row_store import RowStore
 from bftrainer.replay.saving import SavingTask
 
 
@@ -28,11 +30,13 @@ class PowerMeter(Observer):
     ----------
     idle_node_w : float
         Power of a node that does nothing, in watts.
+    place : Path, optional
+        As for `Recorder`.
     """
 
-    def __init__(self, idle_node_w: float = 0.0) -> None:
+    def __init__(self, idle_node_w: float = 0.0, place: Path | None = None) -> None:
         self.idle_node_w = idle_node_w
-        self._samples: list[PowerSample] = []
+        self._samples = RowStore(dict.fromkeys(PowerSample.__slots__, np.float64), place=place)
         self._energy_j: defaultdict[int, float] = defaultdict(float)
         self._train_s: defaultdict[int, float] = defaultdict(float)
         self._pool: int | None = None
@@ -59,7 +63,9 @@ class PowerMeter(Observer):
 
     def record(self) -> PowerRecord:
         """The finished record."""
-        return PowerRecord(self.idle_node_w, tuple(self._samples), dict(self._energy_j), dict(self._train_s))
+        return PowerRecord(
+            self.idle_node_w, self._samples.table(PowerSample), dict(self._energy_j), dict(self._train_s)
+        )
 
     def _book(self, change: ClusterChange, pool: int) -> None:
         """Cut the time into pieces of constant power."""
@@ -67,7 +73,7 @@ class PowerMeter(Observer):
         changing, steady_w, nodes = self._steady(change)
         idle_w = (pool - nodes) * self.idle_node_w
         if not changing:
-            self._samples.append(PowerSample(begin_s, end_s, steady_w, idle_w))
+            self._samples.append((begin_s, end_s, steady_w, idle_w))
             return
         edges = {begin_s, end_s, *(edge for task in changing for edge in task.edges if begin_s < edge < end_s)}
         for start, stop in itertools.pairwise(sorted(edges)):
@@ -78,7 +84,7 @@ class PowerMeter(Observer):
                 self._energy_j[task.number] += power_w * (stop - start)
                 if trains:
                     self._train_s[task.number] += stop - start
-            self._samples.append(PowerSample(start, stop, drawn, idle_w))
+            self._samples.append((start, stop, drawn, idle_w))
 
     def _steady(self, change: ClusterChange) -> tuple[list[_Draw], float, int]:
         """Book tuned tasks that draw constant power.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import chain
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from bftrainer.model.columns import Coded, Lists, Table, list_offsets
 from bftrainer.model.decision import BeliefRecord
@@ -15,77 +17,48 @@ from bftrainer.model.records import AllocationChange, DecisionRecord, EventRecor
 from bftrainer.replay.allocator import Adoption
 from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask
 from bftrainer.replay.loop import Observer
+from bftrainer.replay.row_store import RowStore
 from solvers.problem import STEPS, Held, SolveResult, StopReason
 
 # The record begins at the window's start, even if the first event is later.
 WINDOW_START = [-1, *(0.0,) * 7, 0, 0, 0, 0, 0, 0, 0.0, ()]
 EVENT_FIELDS = (
     *("number", "time_s", "elapsed_s", "gross", "rescale_booked", "preemption_cost", "rate", "rescale_cost"),
-    *("left", "joined", "preempted", "idle", "running", "used", "saving_cost", "tasks"),
+    *("left", "joined", "preempted", "idle", "running", "used", "saving_cost"),
 )
 RATE, RESCALE, RUNNING, USED = (EVENT_FIELDS.index(name) for name in ("rate", "rescale_cost", "running", "used"))
 DECISION_FIELDS = (
     *("event", "time_s", "nodes", "objective", "bound", "gap", "stop_reason", "held", "solver", "solve_s"),
     *("decided_by", "model_rows", "model_columns", "backend_s", "drawn_w", "cap_w"),
-    *("tasks", "before", "after", "batch_sizes", "power_limits_w"),
 )
+DECISION_LISTS: dict[str, DTypeLike]
+DECISION_LISTS = {"tasks": np.int32, "before": np.int32, "after": np.int32}
+DECISION_LISTS |= {"batch_sizes": np.int64, "power_limits_w": np.int64}
 CODES = {"stop_reason": tuple(StopReason), "held": tuple(Held), "decided_by": STEPS}
 WHOLE = {
     *("number", "left", "joined", "preempted", "idle", "running", "used"),
     *("event", "nodes", "model_rows", "model_columns", "solver", "task", *CODES),
 }
-LISTS: dict[str, type[np.signedinteger[Any]]]
-LISTS = {"tasks": np.int32, "before": np.int32, "after": np.int32, "nodes_moved": np.int32}
-LISTS |= {"batch_sizes": np.int64, "power_limits_w": np.int64}
 NO_NUMBER = float("nan")
-CHUNK = 4096
 
 
-class RowColumns:
-    """Rows that come one by one, kept as columns of numbers and of lists of numbers.
-
-    Parameters
-    ----------
-    names : sequence of str
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names, self._rows, self.size = tuple(names), list[Sequence[Any]](), 0
-        self._parts: dict[str, list[Any]] = {name: [] for name in names}
-
-    def append(self, row: Sequence[Any]) -> None:
-        """Add a row; it may still change until the next one is added."""
-        if len(self._rows) == CHUNK:
-            self._pack()
-        self._rows.append(row)
-        self.size += 1
-
-    def _pack(self) -> None:
-        columns = zip(*self._rows, strict=True) if self._rows else [()] * len(self._names)
-        for name, cells in zip(self._names, columns, strict=True):
-            if name in LISTS:
-                sizes = np.array([len(cell) for cell in cells], dtype=np.int64)
-                values = np.fromiter(chain.from_iterable(cells), dtype=LISTS[name])
-                self._parts[name].append(Lists(values, list_offsets(sizes)))
-            else:
-                self._parts[name].append(np.array(cells, dtype=np.int64 if name in WHOLE else np.float64))
-        self._rows = []
-
-    def columns(self) -> dict[str, Any]:
-        """All columns by name."""
-        if self._rows or not self.size:
-            self._pack()
-        return {
-            name: Lists.joined(parts) if name in LISTS else np.concatenate(parts) for name, parts in self._parts.items()
-        }
+def _types(names: Sequence[str]) -> dict[str, DTypeLike]:
+    return {name: np.int64 if name in WHOLE else np.float64 for name in names}
 
 
 class Recorder(Observer):
-    """Keeps everything that happened, as a `Recording`."""
+    """Keeps everything that happened, as a `Recording`.
 
-    def __init__(self) -> None:
-        self._events, self._decisions = RowColumns(EVENT_FIELDS), RowColumns(DECISION_FIELDS)
-        self._moves = RowColumns(("time_s", "task", "nodes_moved"))
+    Parameters
+    ----------
+    place : Path, optional
+        Directory for what becomes too much for memory; the system's for temporary files by default.
+    """
+
+    def __init__(self, place: Path | None = None) -> None:
+        self._events = RowStore(_types(EVENT_FIELDS), {"tasks": np.int32}, place)
+        self._decisions = RowStore(_types(DECISION_FIELDS), DECISION_LISTS, place)
+        self._moves = RowStore(_types(("time_s", "task")), {"nodes": np.int32}, place)
         self._overruns, self._overrun_rows = list[Overrun](), list[int]()
         self._solvers: dict[str, int] = {}
         self._beliefs: list[BeliefRecord] = []
@@ -107,7 +80,7 @@ class Recorder(Observer):
             if change.time_s > 0.0:
                 self._events.append(WINDOW_START)
         for _, nodes in change.released():
-            self._moves.append((change.time_s, -1, nodes))
+            self._moves.append((change.time_s, -1, nodes), len(nodes))
         if change.admitted or change.completed or change.failed:
             self._active = [task.number for task in cluster.active]
         if change.overruns:
@@ -132,7 +105,7 @@ class Recorder(Observer):
             math.fsum([task.saving_loss for task in tasks]),
             self._active,
         ]
-        self._events.append(row)
+        self._events.append(row, len(self._active))
         self._row, self._event = row, self._number
         self._number += change.is_event
 
@@ -144,9 +117,9 @@ class Recorder(Observer):
             row[RESCALE] = math.fsum([task.pending for task in adopted.tasks])
         row[USED] = cluster.pool - len(cluster.free)
         for _, nodes in adopted.moves.removed:
-            self._moves.append((adopted.time_s, -1, nodes))
+            self._moves.append((adopted.time_s, -1, nodes), len(nodes))
         for task, nodes in adopted.moves.added:
-            self._moves.append((adopted.time_s, task.number, nodes))
+            self._moves.append((adopted.time_s, task.number, nodes), len(nodes))
         for number, curve in (adopted.beliefs or {}).items():
             for point in zip(curve.nodes, curve.throughput, strict=True):
                 self._beliefs.append(BeliefRecord(self._event, cluster.tasks[number].spec.name, *point))
@@ -178,21 +151,21 @@ class Recorder(Observer):
                 adopted.after,
                 [-1 if size is None else size for size in adopted.batch_sizes or ()],
                 [-1 if limit_w is None else limit_w for limit_w in adopted.power_limits_w or ()],
-            )
+            ),
+            3 * len(self._active),
         )
 
     def on_end(self, cluster: Cluster, reason: str) -> None:
         """Close the books."""
-        events, decisions, moves = self._events.columns(), self._decisions.columns(), self._moves.columns()
-        sizes = np.bincount(np.array(self._overrun_rows, dtype=np.int64), minlength=self._events.size)
-        events["overruns"] = Lists(Table.of(Overrun, self._overruns), list_offsets(sizes))
         codes = CODES | {"solver": tuple(self._solvers)}
-        decisions |= {name: Coded(decisions[name], names) for name, names in codes.items()}
-        moves["nodes"] = moves.pop("nodes_moved")
+        beside = {}
+        if self._overruns:
+            sizes = np.bincount(np.array(self._overrun_rows, dtype=np.int64), minlength=self._events.size)
+            beside["overruns"] = Lists(Table.of(Overrun, self._overruns), list_offsets(sizes))
         self._recording = Recording(
-            Table(EventRecord, events),
-            Table(DecisionRecord, decisions),
-            Table(AllocationChange, moves),
+            self._events.table(EventRecord, beside=beside),
+            self._decisions.table(DecisionRecord, {name: partial(Coded, names=names) for name, names in codes.items()}),
+            self._moves.table(AllocationChange),
             tuple(task_record(task) for task in cluster.tasks),
             reason,
             Table.of(BeliefRecord, self._beliefs),

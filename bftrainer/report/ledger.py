@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.model.records import Recording, TaskRecord
+from bftrainer.model.columns import Table
+from bftrainer.model.records import EventRecord, Recording, TaskRecord
 from bftrainer.model.task import TaskSpec
 from bftrainer.report.glossary import format_value
 
@@ -73,7 +74,7 @@ def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str
     timeline, tasks = recording.timeline, recording.tasks
     begun, length_s = timeline.rows(0, len(timeline) - 1), timeline["elapsed_s"][1:]
     most = np.array([task.spec.max_nodes for task in tasks], dtype=np.float64)
-    active, waiting = _wanted(begun["tasks"], begun["time_s"], tasks, most)
+    active, waiting = _wanted(begun, tasks, most)
     used, rest = begun["used"].astype(np.float64), (begun["idle"] - begun["used"]).astype(np.float64)
     lacking = np.maximum(active - used, 0.0)
     free = [not_offered_node_s]
@@ -87,16 +88,23 @@ def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str
     return {"idle_node_s": total, **{name: node_s[name] / total if total else None for name in PARTS}}
 
 
-def _wanted(active: Any, time_s: Floats, tasks: tuple[TaskRecord, ...], most: Floats) -> tuple[Floats, Floats]:
-    """Most nodes of all active tasks, and of all that wait although they were submitted, from each time on."""
-    sums = np.append(0.0, np.cumsum(most[active.values]))
-    running = sums[active.offsets[1:]] - sums[active.offsets[:-1]]
+def _wanted(begun: Table[EventRecord], tasks: tuple[TaskRecord, ...], most: Floats) -> tuple[Floats, Floats]:
+    """Most nodes of all active tasks, and of all that wait although they were submitted, from each event on."""
+    running, admitted = np.zeros(len(begun)), np.zeros(len(begun))
+    is_known, place = np.zeros(most.size, dtype=np.bool_), 0
+    for part in begun.parts():
+        active = part["tasks"]
+        sums = np.append(0.0, np.cumsum(most[active.values]))
+        running[place : place + len(part)] = sums[active.offsets[1:]] - sums[active.offsets[:-1]]
+        numbers, first = np.unique(active.values, return_index=True)
+        is_new = ~is_known[numbers]
+        is_known[numbers] = True
+        rows = np.searchsorted(active.offsets, first[is_new], side="right") - 1
+        np.add.at(admitted, place + rows, most[numbers[is_new]])
+        place += len(part)
     order = np.argsort([task.submitted_s for task in tasks], kind="stable")
     submitted_s = np.array([task.submitted_s for task in tasks])[order]
-    submitted = np.append(0.0, np.cumsum(most[order]))[np.searchsorted(submitted_s, time_s, side="right")]
-    numbers, first = np.unique(active.values, return_index=True)
-    admitted = np.zeros(time_s.size)
-    np.add.at(admitted, np.searchsorted(active.offsets, first, side="right") - 1, most[numbers])
+    submitted = np.append(0.0, np.cumsum(most[order]))[np.searchsorted(submitted_s, begun["time_s"], side="right")]
     return running, np.maximum(submitted - np.cumsum(admitted), 0.0)
 
 

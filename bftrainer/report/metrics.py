@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bftrainer.model import rounding_s
 from bftrainer.model.columns import Coded, Table
-from bftrainer.model.records import DecisionRecord, Recording, TaskRecord
+from bftrainer.model.records import DecisionRecord, EventRecord, Recording, TaskRecord
 from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import ratio
 from solvers.problem import DecidedBy, Held
@@ -25,81 +25,80 @@ _SETTLED = {
 }
 
 
+def _column(side: str, name: str) -> Any:
+    """A column of the events that begin intervals, or of those that end them; loaded each time, as it may be long."""
+
+    def column(intervals: Intervals) -> NDArray[Any]:
+        """The column, of the intervals that were selected."""
+        values: NDArray[Any] = getattr(intervals, side)[name]
+        return values if intervals.mask is None else values[intervals.mask]
+
+    return property(column)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Intervals:
     """Replay as a step function: interval i lasts from event i to the next one.
 
     Parameters
     ----------
+    begun, booked : Table of EventRecord
+        The events at which intervals begin, and at which they end.
+    mask : ndarray of bool, optional
+        Which of them are selected; by default all.
+
+    Attributes
+    ----------
     start_s, end_s, length_s : ndarray of float64, shape (E,)
-    idle, used : ndarray of int, shape (E,)
+    idle, used : ndarray of int64, shape (E,)
         Idle nodes, and nodes that tasks hold.
     rate : ndarray of float64, shape (E,)
         Work/s promised.
     gross, rescale, preemption, saving : ndarray of float64, shape (E,)
         Work done, and work booked off at the interval's end; `rescale` is what its decision cost.
-    overruns : ndarray of object, shape (E,)
-        Tuples of `Overrun`: tasks that did their work before the interval's end.
     """
 
-    start_s: Floats
-    end_s: Floats
-    length_s: Floats
-    idle: NDArray[np.int64]
-    used: NDArray[np.int64]
-    rate: Floats
-    gross: Floats
-    rescale: Floats
-    preemption: Floats
-    saving: Floats
-    overruns: NDArray[np.object_]
+    begun: Table[EventRecord]
+    booked: Table[EventRecord]
+    mask: NDArray[np.bool_] | None = None
+
+    start_s, idle, used, rate = (_column("begun", name) for name in ("time_s", "idle", "used", "rate"))
+    end_s, length_s, gross = (_column("booked", name) for name in ("time_s", "elapsed_s", "gross"))
+    rescale, preemption, saving = (
+        _column("booked", name) for name in ("rescale_booked", "preemption_cost", "saving_cost")
+    )
 
     @classmethod
     def of(cls, recording: Recording) -> Intervals:
         """Intervals of a recording, from the window's start on; its first instant books nothing."""
         timeline = recording.timeline
-        begun, booked = timeline.rows(0, len(timeline) - 1), timeline.rows(1, len(timeline))
-        overruns = np.empty(len(booked), dtype=np.object_)
-        overruns.fill(())
-        for row in np.flatnonzero(booked["overruns"].sizes).tolist():
-            overruns[row] = booked[row].overruns
-        return cls(
-            start_s=begun["time_s"],
-            end_s=booked["time_s"],
-            length_s=booked["elapsed_s"],
-            idle=begun["idle"],
-            used=begun["used"],
-            rate=begun["rate"],
-            gross=booked["gross"],
-            rescale=booked["rescale_booked"],
-            preemption=booked["preemption_cost"],
-            saving=booked["saving_cost"],
-            overruns=overruns,
-        )
+        return cls(timeline.rows(0, len(timeline) - 1), timeline.rows(1, len(timeline)))
 
     def where(self, mask: NDArray[np.bool_]) -> Intervals:
         """Select intervals."""
-        return Intervals(*(getattr(self, name)[mask] for name in self.__slots__))
+        return Intervals(self.begun, self.booked, mask)
 
     @property
     def net(self) -> Floats:
         """Work booked, net of costs, per interval."""
-        return self.gross - self.rescale - self.preemption - self.saving
+        net: Floats = self.gross - self.rescale - self.preemption - self.saving
+        return net
 
     def work_at(self, time_s: float) -> float:
-        """Work booked by `time_s`; as costs jump, a time that differs from an event's by rounding counts as that event.
+        """Work that all intervals have booked by `time_s`.
 
+        As costs jump, a time that differs from an event's by rounding counts as that event.
         Within an interval the promised work counts, less its pending cost and its share of the work that saves cost,
         until a task's work is done.
         """
         same_s = rounding_s(time_s)
-        passed = int(np.searchsorted(self.end_s, time_s + same_s, side="right"))
+        passed = int(np.searchsorted(self.booked["time_s"], time_s + same_s, side="right"))
         total = math.fsum(self.net[:passed])
-        if passed < self.start_s.size and time_s > self.start_s[passed] + same_s:
-            since_s = time_s - self.start_s[passed]
-            total += float(self.rate[passed] * since_s - self.rescale[passed])
-            total -= float(self.saving[passed] * (since_s / self.length_s[passed]))
-            total -= math.fsum(over.rate * max(0.0, time_s - over.reached_s) for over in self.overruns[passed])
+        if passed < len(self.begun) and time_s > (begun := self.begun[passed]).time_s + same_s:
+            booked, since_s = self.booked[passed], time_s - begun.time_s
+            total += begun.rate * since_s - booked.rescale_booked
+            total -= booked.saving_cost * (since_s / booked.elapsed_s)
+            total -= math.fsum(over.rate * max(0.0, time_s - over.reached_s) for over in booked.overruns)
         return total
 
 

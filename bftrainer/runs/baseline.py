@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 import solvers
 from bftrainer.model import TaskSpec, Tuner
 from bftrainer.model.columns import Table
-from bftrainer.model.node_rows import BLOCK
 from bftrainer.model.records import EventRecord, Recording
 from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.replay.allocator import Journal
@@ -232,25 +231,25 @@ def _with_work(
     Also the pair of each span, and its length in seconds.
     """
     begun, booked = timeline.rows(0, len(timeline) - 1), timeline.rows(1, len(timeline))
-    tasks, is_cut = begun["tasks"], booked["overruns"].sizes > 0
-    kind = tasks.values.dtype
+    is_cut = booked["overruns"].sizes > 0
     pairs: dict[tuple[bytes, int], int] = {}
-    whole = np.flatnonzero(~is_cut)
-    which = [np.empty(whole.size, dtype=np.int64)]
-    for first in range(0, whole.size, BLOCK):
-        rows = whole[first : first + BLOCK]
-        columns = (tasks.offsets[rows].tolist(), tasks.offsets[rows + 1].tolist(), begun["idle"][rows].tolist())
-        which[0][first : first + BLOCK] = [
+    which, place = list[NDArray[np.int64]](), 0
+    for part in begun.parts():
+        tasks, rows = part["tasks"], np.flatnonzero(~is_cut[place : place + len(part)])
+        place += len(part)
+        columns = (tasks.offsets[rows].tolist(), tasks.offsets[rows + 1].tolist(), part["idle"][rows].tolist())
+        numbers = [
             pairs.setdefault((tasks.values[begin:end].tobytes(), nodes), len(pairs))
             for begin, end, nodes in zip(*columns, strict=True)
         ]
-    spans_s = [booked["elapsed_s"][whole]]
+        which.append(np.array(numbers, dtype=np.int64))
+    spans_s = [booked["elapsed_s"][~is_cut]]
     for row in np.flatnonzero(is_cut).tolist():
         for elapsed_s, active in _cut(begun[row], booked[row]):
-            pair = np.array(active, dtype=kind).tobytes(), int(begun["idle"][row])
+            pair = np.array(active, dtype=np.int32).tobytes(), begun[row].idle
             which.append(np.array([pairs.setdefault(pair, len(pairs))]))
             spans_s.append(np.array([elapsed_s]))
-    groups = [(tuple(np.frombuffer(active, kind).tolist()), nodes) for active, nodes in pairs]
+    groups = [(tuple(np.frombuffer(active, np.int32).tolist()), nodes) for active, nodes in pairs]
     return groups, np.concatenate(which), np.concatenate(spans_s)
 
 

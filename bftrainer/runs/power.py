@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError, UnusedOptionsError, suggestion
 from bftrainer.files.documents import csv_rows
 from bftrainer.model import NS_PER_S, Attempt, NodeLog, StepSeries, TaskSpec, Tuner, instant_ns
@@ -210,13 +212,14 @@ def power_summary(record: PowerRecord, plan: PowerPlan, window_s: float) -> dict
 
     Energies and powers are those of the nodes; those with site in their name are multiplied by the PUE.
     """
-    tasks_j = math.fsum(piece.tasks_w * (piece.end_s - piece.begin_s) for piece in record.samples)
-    idle_j = math.fsum(piece.idle_w * (piece.end_s - piece.begin_s) for piece in record.samples)
+    samples = record.samples
+    tasks_w, idle_w, length_s = samples["tasks_w"], samples["idle_w"], samples["end_s"] - samples["begin_s"]
+    tasks_j, idle_j = math.fsum(tasks_w * length_s), math.fsum(idle_w * length_s)
     grams = None
     if plan.carbon is not None:
         grams = math.fsum(
             plan.pue * (piece.tasks_w + piece.idle_w) * (end - begin) / J_PER_KWH * intensity
-            for piece in record.samples
+            for piece in samples
             for begin, end, intensity in plan.carbon.pieces(piece.begin_s, piece.end_s)
         )
     return {
@@ -224,7 +227,7 @@ def power_summary(record: PowerRecord, plan: PowerPlan, window_s: float) -> dict
         "idle_energy_j": idle_j,
         "site_energy_j": plan.pue * (tasks_j + idle_j),
         "average_power_w": (tasks_j + idle_j) / window_s if window_s else None,
-        "peak_power_w": max((piece.tasks_w + piece.idle_w for piece in record.samples), default=0.0),
+        "peak_power_w": float(np.max(tasks_w + idle_w, initial=0.0)),
         "pue": plan.pue,
         "idle_node_w": record.idle_node_w,
         "emissions_gco2": grams,

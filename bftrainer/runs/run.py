@@ -47,6 +47,7 @@ def run_replay(
     interrupted: Callable[[], bool] = lambda: False,
     command: str = "",
     journal: DecisionJournal | None = None,
+    scratch: Path | None = None,
     **options: Any,
 ) -> RunResult:
     """Replay a node log with a task set.
@@ -68,6 +69,9 @@ def run_replay(
         Kept in the summary.
     journal : DecisionJournal, optional
         Decisions of an earlier start of the same run, which come first, and where further ones are kept.
+    scratch : Path, optional
+        Directory for the records of a long run, which do not stay in memory; the system's for temporary files by
+        default. What is there has no name, and goes with the result.
     **options
         Fields of `ReplayConfig`; objective and solvers may be callables and objects of your own.
 
@@ -89,7 +93,7 @@ def run_replay(
     """
     given = resolve_inputs(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
     try:
-        replayed, replay_s = _timed(lambda: replay_and_record(given, observers, interrupted, journal))
+        replayed, replay_s = _timed(lambda: replay_and_record(given, observers, interrupted, journal, scratch))
         others, baseline_s = _timed(lambda: compare_and_bound(given, replayed.recording, interrupted, journal))
     except Exception:  # a node log that was changed meanwhile explains any fault
         refuse_changed(given.log.node)
@@ -154,6 +158,7 @@ def replay_and_record(
     observers: Sequence[Observer] = (),
     interrupted: Callable[[], bool] = lambda: False,
     journal: DecisionJournal | None = None,
+    scratch: Path | None = None,
 ) -> Replayed:
     """Replay the inputs and record everything."""
     config, log = inputs.config, inputs.log
@@ -163,8 +168,8 @@ def replay_and_record(
     departures = None if horizon_s is None else DepartureOrder(log.row_arrays(), horizon_s)
     allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, departures, learning)
     allocator.journal = journal
-    recorder = Recorder()
-    meter = PowerMeter(config.idle_power_w) if tuner is not None or config.idle_power_w > 0 else None
+    recorder = Recorder(scratch)
+    meter = PowerMeter(config.idle_power_w, scratch) if tuner is not None or config.idle_power_w > 0 else None
     replay(
         log.rows(),
         log.window_s,

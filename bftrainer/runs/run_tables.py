@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -121,12 +121,13 @@ class RunTable:
     ----------
     file : str
     source : callable
-        Function of a result that returns the rows: records, a `Table`, or what gives some as columns.
+        Function of a result that returns the rows in parts that fit in memory, at least one: records, a `Table`, or
+        columns by name.
     columns : tuple of Column
     """
 
     file: str
-    source: Callable[[RunResult], Sequence[Any] | _Moves]
+    source: Callable[[RunResult], Iterable[Sequence[Any] | Mapping[str, Any]]]
     columns: tuple[Column, ...]
 
     @property
@@ -155,24 +156,8 @@ class RunTable:
         import pyarrow as pa
 
         schema, columns = self.schema(result), self.of_run(result)
-        for rows in _parts(self.source(result), GROUP_VALUES):
+        for rows in self.source(result):
             yield pa.table([each.kind.array(each.values(rows), result) for each in columns], schema)
-
-
-GROUP_VALUES = 2**20
-"""Number of values of a column in a row group, roughly, be they in lists or not."""
-_CSV_VALUES = 2**16
-
-
-def _parts(source: Sequence[Any] | _Moves, values: int) -> Iterator[Any]:
-    """Parts of a table's rows, at least one, of about so many values in a column."""
-    size, widest = len(source), 1
-    if isinstance(source, Table):
-        lists = (source[name] for name in source.record.__slots__)
-        widest = max([widest, *(len(each.values) // max(1, size) for each in lists if isinstance(each, Lists))])
-    for begin in range(0, max(1, size), max(1, values // widest)):
-        end = min(begin + max(1, values // widest), size)
-        yield source.rows(begin, end) if isinstance(source, Table | _Moves) else source[begin:end]
 
 
 def _with_task(has: Callable[[TaskRecord], bool]) -> Callable[[RunResult], bool]:
@@ -185,39 +170,23 @@ _is_grouped = _with_task(lambda task: task.spec.group is not None)
 _saves = _with_task(lambda task: task.spec.saves is not None)
 
 
-class _Piece(NamedTuple):
-    """Time span of constant power, with the cap at its beginning."""
-
-    power: PowerSample
-    cap_w: float | None
-
-
-def _pieces(result: RunResult) -> list[_Piece]:
-    if result.metered is None:
-        return []
-    cap = result.metered.plan.power_cap_w
-    return [_Piece(piece, cap.at(piece.begin_s) if cap else None) for piece in result.metered.record.samples]
+def _pieces(result: RunResult) -> Iterator[Mapping[str, Any]]:
+    """Spans of constant power, with the cap at their beginning."""
+    if result.metered is not None:
+        cap = result.metered.plan.power_cap_w
+        for part in result.metered.record.samples.parts():
+            cap_w = [cap.at(begin_s) if cap else None for begin_s in part["begin_s"].tolist()]
+            yield {**{name: part[name] for name in PowerSample.__slots__}, "cap_w": cap_w}
 
 
-@dataclass(frozen=True, slots=True)
-class _Moves:
+def _moves(result: RunResult) -> Iterator[Mapping[str, Any]]:
     """A row for each node that changes hands, made as columns because of their number."""
-
-    result: RunResult
-
-    def __len__(self) -> int:
-        return len(self.result.recording.allocation["nodes"].values)
-
-    def rows(self, begin: int, end: int) -> dict[str, Any]:
-        """Columns of some rows."""
-        changes = self.result.recording.allocation
+    for changes in result.recording.allocation.parts():
         nodes = changes["nodes"]
-        first, last = np.searchsorted(nodes.offsets, (begin, end), side="right") - (1, 0)
-        sizes = np.diff(np.clip(nodes.offsets[first : last + 1], begin, end))
-        return {
-            "time_s": np.repeat(changes["time_s"][first:last], sizes),
-            "node": Coded(nodes.values[begin:end], self.result.nodes),
-            "task": Coded(np.repeat(changes["task"][first:last], sizes), _names(self.result)),
+        yield {
+            "time_s": np.repeat(changes["time_s"], nodes.sizes),
+            "node": Coded(nodes.values, result.nodes),
+            "task": Coded(np.repeat(changes["task"], nodes.sizes), _names(result)),
         }
 
 
@@ -242,7 +211,7 @@ def _of_tuned(*names: str) -> dict[str, Callable[[TaskRecord], Any]]:
 
 STEPS = RunTable(
     "step-logs.csv",
-    lambda result: result.recording.events,
+    lambda result: result.recording.events.parts(),
     (
         *_columns(Holds.TIME, {"evtTime": "time_s"}, read=True),
         *_columns(Holds.REAL, {"Thr": "work"}, read=True),
@@ -258,7 +227,7 @@ STEPS = RunTable(
 )
 DECISIONS = RunTable(
     "decisions.parquet",
-    lambda result: result.recording.decisions,
+    lambda result: result.recording.decisions.parts(),
     (
         *_columns(Holds.COUNT, "event"),
         *_columns(Holds.TIME, {"time": "time_s"}, read=True),
@@ -280,7 +249,7 @@ DECISIONS = RunTable(
 )
 TASKS = RunTable(
     "tasks.parquet",
-    lambda result: result.recording.tasks,
+    lambda result: [result.recording.tasks],
     (
         *_columns(Holds.TEXT, {"task": "spec.name"}, read=True),
         *_columns(Holds.TEXT, {"group": "spec.group"}, read=True, null=True, only=_is_grouped),
@@ -298,7 +267,7 @@ TASKS = RunTable(
 )
 ALLOCATION = RunTable(
     "allocation.parquet",
-    _Moves,
+    _moves,
     (
         *_columns(Holds.TIME, {"time": "time_s"}, read=True),
         *_columns(Holds.TEXT, "node", read=True),
@@ -309,14 +278,14 @@ POWER = RunTable(
     "power.parquet",
     _pieces,
     (
-        *_columns(Holds.TIME, {"begin": "power.begin_s", "end": "power.end_s"}),
-        *_columns(Holds.REAL, {name: f"power.{name}" for name in ("begin_s", "end_s", "tasks_w", "idle_w")}, read=True),
+        *_columns(Holds.TIME, {"begin": "begin_s", "end": "end_s"}),
+        *_columns(Holds.REAL, "begin_s end_s tasks_w idle_w", read=True),
         *_columns(Holds.REAL, "cap_w", read=True, null=True),
     ),
 )
 ATTEMPTS = RunTable(
     "attempts.parquet",
-    lambda result: result.metered.attempts if result.metered else (),
+    lambda result: [result.metered.attempts if result.metered else ()],
     (
         *_columns(Holds.TEXT, "group task", read=True),
         *_columns(Holds.COUNT, "recurrence attempt batch_size power_limit_w"),
@@ -328,7 +297,7 @@ ATTEMPTS = RunTable(
 
 BELIEFS = RunTable(
     "beliefs.parquet",
-    lambda result: result.recording.beliefs or (),
+    lambda result: [result.recording.beliefs or ()],
     (
         *_columns(Holds.COUNT, "event"),
         *_columns(Holds.TEXT, "task"),
@@ -378,7 +347,7 @@ def _write_steps(result: RunResult, path: Path) -> None:
     line = ",".join(["%s"] * len(kept)) + "\n"  # no value needs quotes, and `csv` takes twice as long
     with path.open("w", newline="", encoding="utf-8") as file:
         file.write(line % tuple(column.name for column in kept))
-        for events in _parts(result.recording.events, _CSV_VALUES):
+        for events in STEPS.source(result):
             time_s, *columns = (column.values(events) for column in kept)
             times = iso_column(instants_ns(result.start_ns, time_s))
             file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *columns)), strict=True)))

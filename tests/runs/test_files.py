@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
+import pickle
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer import ReplayConfig, RunResult, run_replay
+from bftrainer.files.opening import sample_path
 from bftrainer.model import NodeLog, TaskSpec
-from bftrainer.runs import load_inputs, run_tables, write_run
+from bftrainer.model.columns import LongTable
+from bftrainer.replay import row_store
+from bftrainer.runs import load_inputs, write_run
 from tests.scripted import Scripted
 from tests.tiny import write_inputs
 
@@ -141,20 +146,41 @@ def test_summary_without_a_baseline(run):
         assert summary[name] is None
 
 
-def test_row_groups_are_bounded(run, tmp_path, monkeypatch):
-    """However few values a row group may hold, the files say the same: of tables with lists and with exploded moves."""
+def test_long_runs_say_the_same(run, tmp_path, monkeypatch):
+    """However few rows stay in memory, files and figures are the same, and no row group is large."""
     result, directory, _ = run
-    monkeypatch.setattr(run_tables, "GROUP_VALUES", 64)
-    monkeypatch.setattr(run_tables, "_CSV_VALUES", 64)
-    again = write(result, tmp_path / "again")
-    assert (again / "step-logs.csv").read_bytes() == (directory / "step-logs.csv").read_bytes()
+    for name, rows in (("CHUNK", 16), ("GROUP_ROWS", 64), ("GROUP_VALUES", 256)):
+        monkeypatch.setattr(row_store, name, rows)
+    again = run_replay(config=result.config, scratch=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert type(again.recording.timeline) is type(again.recording.decisions) is LongTable
+    place = write(again, tmp_path / "again")
+    assert (place / "step-logs.csv").read_bytes() == (directory / "step-logs.csv").read_bytes()
     for name in ("decisions", "tasks", "allocation"):
-        whole, cut = (pq.ParquetFile(place / f"{name}.parquet") for place in (directory, again))
-        assert cut.read().equals(whole.read())
+        whole, cut = (pq.ParquetFile(each / f"{name}.parquet") for each in (directory, place))
+        some = [column for column in whole.schema_arrow.names if not re.fullmatch("(solve|backend)_s", column)]
+        assert cut.read(some).equals(whole.read(some))
         sizes = [cut.metadata.row_group(group).num_rows for group in range(cut.num_row_groups)]
-        assert max(sizes) <= 64
-        assert len(sizes) >= whole.metadata.num_rows / 64
+        assert max(sizes) <= 256 + 16 * 10
     assert len(sizes) > 1 == whole.num_row_groups
+    assert steady(again.summary()) == steady(result.summary())
+    assert pickle.loads(pickle.dumps(again.recording.timeline)) == result.recording.timeline
+
+
+@pytest.mark.parametrize("options", [{}, {"sample": "tuned", "idle_power_w": 50.0}, {"decide_on": "nodes"}], ids=str)
+def test_long_runs_have_the_same_figures(options, monkeypatch):
+    """Compared with constant pools and bounded, or with power, too."""
+    options = dict(options)
+    if options.pop("sample", None):
+        options["tasks"] = sample_path("sample-tuned-tasks.toml")
+    config = ReplayConfig(solver="dp", max_events=200, bounds="tasks" not in options, **options)
+    whole = run_replay(config=config)
+    for name, rows in (("CHUNK", 16), ("GROUP_ROWS", 64), ("GROUP_VALUES", 256)):
+        monkeypatch.setattr(row_store, name, rows)
+    cut = run_replay(config=config)
+    assert steady(cut.summary()) == steady(whole.summary())
+    for table in ("tasks", "allocation", *(["power"] if "tasks" in options else [])):
+        assert cut.frame(table).equals(whole.frame(table))
 
 
 def test_step_log_columns(run):

@@ -186,6 +186,7 @@ def _replayed(
                 interrupted=lambda: bool(received),
                 command=shlex.join(["bftrainer-replay", *arguments]),
                 journal=journal,
+                scratch=directory.working,
             )
         except SolverError:
             if journal is not None and (journal.decided or journal.path.exists()):
