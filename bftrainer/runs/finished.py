@@ -1,32 +1,43 @@
-"""Read the directories of finished runs."""
+"""Read the directories of finished runs: their form is checked here, and what they say by `bftrainer audit`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import RunDirectoryError, escaped
+from bftrainer.errors import RunDirectoryError, escaped, suggestion
 from bftrainer.files.arrow import parquet_file
 from bftrainer.files.documents import parsed_json
 from bftrainer.files.manifest import check_intact
 from bftrainer.files.opening import open_file, translated, whole_bytes
 from bftrainer.model import NS_PER_S, instant_ns
-from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Holdings, NodeMoves
+from bftrainer.model.records import HELD, RUN_SCHEMA, FinishedRun, Holdings, NodeMoves
 from bftrainer.report.comparison import shortest_tails
+from bftrainer.report.glossary import GLOSSARY
+from bftrainer.report.ledger import PARTS
 from bftrainer.runs.config import OPTIONS
-from bftrainer.runs.consistency import check_one_run, check_summary
 from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, DECISIONS, POWER, STEPS, TASKS, Holds, RunTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pydantic import BaseModel
 
 _SUMMARY = "summary.json"
+# Figures that every run has, and those that pages use besides those of the glossary.
+_ALWAYS = ["window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions"]
+_ALWAYS += [f"decisions_{held}" for held in HELD]
+_FIGURES = [*(name for name in GLOSSARY if "." not in name), "efficiency_horizon_s", "efficiency_eq_nodes"]
+_FIGURES += ["solve_wall_share"]
+_BELOW = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
+# Numbers beyond this have no meaning in a run, and sums of them would overflow.
+_MOST = 1e100
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -44,37 +55,94 @@ def read_summary(path: Path) -> dict[str, Any]:
             raise RunDirectoryError(f"{path}: Expected a result directory, found {found}.")
         if not file.is_file():
             raise RunDirectoryError(f"{path}: Expected a result directory with a {_SUMMARY}, found none in it.")
-    try:
+    with translated(file, RunDirectoryError):
         check_intact(file)
         text = whole_bytes(file)
-    except OSError as error:
-        raise RunDirectoryError(f"{file}: Cannot read the summary: {_reason(error)}.") from error
-    summary = parsed_json(file, text, RunDirectoryError, "the summary of a run in JSON", _finite, _whole)
+    summary = parsed_json(file, text, RunDirectoryError, "the summary of a run in JSON", _number, _whole)
     schema = summary.get("schema") if isinstance(summary, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool):
         raise RunDirectoryError(f"{file}: Expected the schema number in the summary, found none.")
     if schema > RUN_SCHEMA:
-        raise RunDirectoryError(
-            f"{file}: Expected schema {RUN_SCHEMA} or older, got {schema}; it takes a newer version of bftrainer."
-        )
-    check_summary(summary, file)
+        what = f"Expected schema {RUN_SCHEMA} or older, got {schema}; it takes a newer version of bftrainer."
+        raise RunDirectoryError(f"{file}: {what}")
+    _check_summary(file, summary)
     return dict(summary)
 
 
-def _finite(text: str) -> float:
-    """Parse a number of a summary; infinity and NaN are refused."""
+def _number(text: str) -> float:
     value = float(text)
-    if not math.isfinite(value):
+    if not abs(value) < _MOST:
         raise ValueError(f"Expected a finite number, got {text}")
     return value
 
 
 def _whole(text: str) -> int:
-    """Parse a whole number of a summary, of 64 bits."""
     value = int(text)
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"Expected a number of 64 bits, got {text[:20]}...")
     return value
+
+
+def _check_summary(file: Path, summary: dict[str, Any]) -> None:
+    """Refuse a summary that lacks what every run has, or has values of another type."""
+    from pydantic import ValidationError
+
+    try:
+        _model().model_validate(summary)
+        start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))
+    except ValidationError as faults:
+        fault = faults.errors()[0]
+        key = ".".join(map(str, fault["loc"]))
+        if fault["type"] == "missing":
+            what = f"Expected the summary of a replay, found no {key!r} in it."
+            raise RunDirectoryError(f"{file}: {what}{suggestion(key, summary)}") from None
+        raise RunDirectoryError(f"{file}: {key}: {fault['msg']}, got {str(fault['input'])[:80]!r}.") from None
+    except (ValueError, OverflowError) as error:
+        raise RunDirectoryError(f"{file}: window_start, window_end: Expected times ({error}).") from None
+    length_s = (end_ns - start_ns) / NS_PER_S
+    if not math.isclose(length_s, summary["window_s"], rel_tol=1e-9, abs_tol=1e-6):
+        what = f"Expected the {length_s:g} s from window_start to window_end, got {summary['window_s']:g}"
+        raise RunDirectoryError(f"{file}: window_s: {what}.")
+
+
+@cache
+def _model() -> type[BaseModel]:
+    """Pydantic model of a summary; further keys are allowed."""
+    from pydantic import BaseModel, ConfigDict, create_model
+
+    class Part(BaseModel):
+        """Base of the models: no conversion of text to numbers, or of numbers to booleans."""
+
+        model_config = ConfigDict(extra="allow", strict=True)
+
+    def part(name: str, /, *optional: str, **types: Any) -> type[Part]:
+        """Model of a part: names of optional numbers, and types by name, optional ones as pairs with None."""
+        fields: dict[str, Any] = dict.fromkeys(optional, (float | None, None))
+        fields |= {key: kind if isinstance(kind, tuple) else (kind, ...) for key, kind in types.items()}
+        return create_model(name, __base__=Part, **fields)
+
+    options: dict[str, Any] = {name: option.type for name, option in OPTIONS.items() if option.is_setting}
+    options |= {"since": str, "until_s": float}
+    settings: dict[str, Any] = {name: (kind | None, None) for name, kind in options.items()} | {"decide_on": str}
+    source = part("Source", path=str, sha256=str)
+    bound = part("Bound", "horizon_s", name=str, against_blind=float | None)
+    fields: dict[str, Any] = dict.fromkeys(_ALWAYS, float)
+    fields |= {name: settings[name] for name in ("seed", "solver", "objective", "forward_time_s", "max_tasks")}
+    optional: dict[str, Any] = {
+        "limited_by": str,
+        "node_log_zone": str,
+        "node_log_notes": list[str],
+        "inputs": dict[str, source | list[source] | None],  # type: ignore[valid-type]
+        "versions": dict[str, str],
+        "decided_by": dict[str, int],
+        "ledger": part("Ledger", **dict.fromkeys(("idle_node_s", *PARTS), float | None)),
+        "below_large_idle": part("Below", *_BELOW, large_idle=float),
+        "assumed_scaling": part("Assumed", note=str, figures=list[str]),
+        "bounds": part("Bounds", bounds=list[bound], time_s=float, notes=list[str]),  # type: ignore[valid-type]
+    }
+    fields |= {name: (kind | None, None) for name, kind in optional.items()}
+    fields |= {"window_start": str, "window_end": str, "partial": bool, "command": (str, ""), "solvers": dict[str, Any]}
+    return part("Summary", *_FIGURES, **fields, settings=part("Settings", **settings))
 
 
 def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
@@ -124,11 +192,9 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
         If it is not one, a file or a column is missing, or a file is of another run.
     """
     summary = read_summary(path)
-
-    def table(schema: RunTable) -> pa.Table:
-        return _steps(path / schema.file) if schema is STEPS else _parquet(path / schema.file, schema)
-
-    return finished_run(name or run_names([path])[0], summary, table, path)
+    return finished_run(
+        name or run_names([path])[0], summary, lambda table: _read_table(path / table.file, table), path
+    )
 
 
 def tuning_groups(path: Path) -> dict[str, str]:
@@ -141,9 +207,9 @@ def tuning_groups(path: Path) -> dict[str, str]:
     """
     if "attempts" not in read_summary(path):
         return {}
-    table = _typed(path / ATTEMPTS.file, _parquet(path / ATTEMPTS.file, ATTEMPTS), ATTEMPTS)
-    names, groups = (map(escaped, table[name].to_pylist()) for name in ("task", "group"))
-    return dict(zip(names, groups, strict=True))
+    file = path / ATTEMPTS.file
+    columns = _arrays(file, _read_table(file, ATTEMPTS), ATTEMPTS, 0)
+    return dict(zip(*(map(escaped, columns[name]) for name in ("task", "group")), strict=True))
 
 
 def finished_run(
@@ -158,113 +224,98 @@ def finished_run(
     """
     start_ns = instant_ns(summary["window_start"])
 
-    def arrays(schema: RunTable) -> dict[str, NDArray[Any]]:
-        return _arrays(directory / schema.file, table(schema), schema, start_ns)
+    def arrays(schema: RunTable, rows: str = "") -> dict[str, NDArray[Any]]:
+        """Columns of a table, which has as many rows as a figure of the summary says."""
+        found, file = table(schema), directory / schema.file
+        if summary.get(rows, found.num_rows) != found.num_rows:
+            what = f"Expected {summary[rows]:,} rows as in the summary's {rows}, found {found.num_rows:,}"
+            raise RunDirectoryError(f"{file}: {what}: is the file another run's?")
+        return _arrays(file, found, schema, start_ns)
 
-    tasks = arrays(TASKS)
-    moves = _moves(_typed(directory / ALLOCATION.file, table(ALLOCATION), ALLOCATION), start_ns, tasks["name"])
-    run = FinishedRun(
+    tasks = arrays(TASKS, "tasks_total")
+    # Control characters in names would take effect on pages; a name is empty where there is none.
+    named = {key: [escaped(each) if isinstance(each, str) else "" for each in tasks[key]] for key in ("name", "group")}
+    allocation = _checked(directory / ALLOCATION.file, table(ALLOCATION), ALLOCATION)
+    moves = _moves(allocation, start_ns, tasks["name"])
+    steps = arrays(STEPS, "events")
+    time_s = np.concatenate(([0.0], steps["time_s"], [summary["window_s"] + 1e-6]))
+    if (time_s[1:] < time_s[:-1]).any():
+        file = directory / STEPS.file
+        raise RunDirectoryError(f"{file}: Expected times that ascend within the summary's window, got others.")
+    return FinishedRun(
         name=name,
         summary=summary,
-        steps=arrays(STEPS),
-        decisions=arrays(DECISIONS),
-        tasks=tasks | {key: _texts(tasks[key]) for key in ("name", "group")},
+        steps=steps,
+        decisions=arrays(DECISIONS, "decisions"),
+        tasks=tasks | {key: np.array(texts, dtype=object) for key, texts in named.items()},
         holdings=_holdings(moves),
         power=arrays(POWER) if "energy_j" in summary else None,
         moves=moves,
     )
-    check_one_run(run, directory)
-    return run
 
 
-def _texts(names: NDArray[Any]) -> NDArray[Any]:
-    """Names for pages and figures, where control characters would take effect; empty where there is none."""
-    return np.array([escaped(each) if isinstance(each, str) else "" for each in names], dtype=object)
-
-
-# Numbers beyond this have no meaning in a run, and sums of them would overflow.
-_MOST = 1e100
-
-
-def _steps(path: Path) -> pa.Table:
+def _read_table(path: Path, schema: RunTable) -> pa.Table:
+    """Read the needed columns of a file."""
     import pyarrow as pa
     from pyarrow import csv
 
-    types = {column.name: column.kind.type for column in STEPS.read}
-    try:
-        check_intact(path)
-        with open_file(path) as stream:
-            table = csv.read_csv(stream, convert_options=csv.ConvertOptions(column_types=types))
-        _need(path, STEPS, table.column_names)  # names need not be valid text
-        return table
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise RunDirectoryError(f"{path}: Cannot read the step log: {_reason(error)}.") from error
-
-
-def _parquet(path: Path, schema: RunTable) -> pa.Table:
-    """Read the needed columns of a file."""
     with translated(path, RunDirectoryError):
         check_intact(path)
-    with parquet_file(path, RunDirectoryError) as file:
-        there = file.schema_arrow.names
-        _need(path, schema, there)
-        table = file.read([column.name for column in schema.read if column.name in there])
-        table.validate(full=True)
-    return table
+    if schema is not STEPS:
+        with parquet_file(path, RunDirectoryError) as file:
+            names = _needed(path, schema, file.schema_arrow.names)
+            table = file.read(names)
+            table.validate(full=True)
+            return table
+    types = {column.name: column.kind.type for column in STEPS.read}
+    try:
+        with translated(path, RunDirectoryError), open_file(path) as stream:
+            table = csv.read_csv(stream, convert_options=csv.ConvertOptions(column_types=types))
+        return table.select(_needed(path, STEPS, table.column_names))
+    except (UnicodeDecodeError, pa.ArrowException) as error:  # names need not be valid text
+        reason = str(error).split("\n", 1)[0].removesuffix(".")
+        raise RunDirectoryError(f"{path}: Cannot read the step log: {reason}.") from error
 
 
-def _reason(error: Exception) -> str:
-    text = getattr(error, "strerror", None) or next(iter(str(error).splitlines()), type(error).__name__)
-    return str(text).removesuffix(".")
-
-
-def _need(path: Path, schema: RunTable, there: Sequence[str]) -> None:
+def _needed(path: Path, schema: RunTable, there: Sequence[str]) -> list[str]:
+    """Names of the columns to read."""
     for column in schema.read:
-        if column.only is None and column.name not in there:
-            raise RunDirectoryError(f"{path}: Expected a column {column.name!r}, found {', '.join(sorted(there))}.")
-        if there.count(column.name) > 1:
-            raise RunDirectoryError(f"{path}: Expected one column {column.name!r}, found {there.count(column.name)}.")
+        count = there.count(column.name)
+        if count > 1 or (count == 0 and column.only is None):
+            found = f"found {count} of it among {', '.join(sorted(there))}"
+            raise RunDirectoryError(f"{path}: Expected one column {column.name!r}, {found}.")
+    return [column.name for column in schema.read if column.name in there]
 
 
-def _typed(path: Path, table: pa.Table, schema: RunTable) -> dict[str, pa.ChunkedArray]:
-    """Convert the needed columns of a table to the types used in computations."""
+def _checked(path: Path, table: pa.Table, schema: RunTable) -> dict[str, pa.ChunkedArray]:
+    """The columns to read by name, each of its type."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = {}
+    columns = {}
     for column in schema.read:
-        name, kind = column.name, column.kind
-        if name not in table.column_names:
+        if column.name not in table.column_names:
             continue
-        what = kind.value if column.null or kind is Holds.COUNT else f"{kind.value} of each row"
+        expected = f"{path}: Expected each {column.name} to be a {column.kind.value}"
         try:
-            values = found[name] = table[name].cast(kind.type)
+            values = columns[column.name] = table[column.name].cast(column.kind.type)
         except pa.ArrowException:
-            raise RunDirectoryError(f"{path}: Expected each {name} to be a {what}, got {table[name].type}.") from None
-        if not column.null and values.null_count:
-            raise RunDirectoryError(f"{path}: Expected each {name} to be a {what}, got a row without.")
-        if kind is Holds.REAL:
-            known = pc.drop_null(values).to_numpy()
-            odd = known[~(np.abs(known) < _MOST)]  # also true for NaN
-            if odd.size:
-                raise RunDirectoryError(f"{path}: Expected each {name} to be a finite number, got {odd[0]:g}.")
-        unknown = set(values.to_pylist()) - set(column.among) if column.among else set()
-        if unknown:
-            raise RunDirectoryError(f"{path}: Expected {', '.join(column.among)} in {name!r}, got {min(unknown)!r}.")
-    return found
+            raise RunDirectoryError(f"{expected}, got {table[column.name].type}.") from None
+        if values.null_count and not column.null:
+            raise RunDirectoryError(f"{expected}, got a row without.")
+        if column.kind is Holds.REAL and pc.all(pc.less(pc.abs(values), _MOST)).as_py() is False:  # also for NaN
+            raise RunDirectoryError(f"{expected}, got one that is not finite.")
+    return columns
 
 
 def _arrays(path: Path, table: pa.Table, schema: RunTable, start_ns: int) -> dict[str, NDArray[Any]]:
     """Columns as in `FinishedRun`; NaN for null, and for all values of a missing column that only some runs have."""
-    typed = _typed(path, table, schema)
-    found = {column.key: np.full(table.num_rows, np.nan) for column in schema.read}
-    for column in schema.read:
-        if column.name in typed:
-            values = typed[column.name]
-            found[column.key] = (
-                _seconds(values, start_ns) if column.kind is Holds.TIME else np.asarray(values.to_numpy())
-            )
-    return found
+    arrays = {column.key: np.full(table.num_rows, np.nan) for column in schema.read}
+    kinds = {column.name: column for column in schema.read}
+    for name, values in _checked(path, table, schema).items():
+        is_time = kinds[name].kind is Holds.TIME
+        arrays[kinds[name].key] = _seconds(values, start_ns) if is_time else values.to_numpy()
+    return arrays
 
 
 def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:
@@ -273,42 +324,37 @@ def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:
     import pyarrow.compute as pc
 
     stamps = column.cast(pa.int64())
-    known = np.asarray(pc.is_valid(stamps).to_numpy(), dtype=bool)
     offsets = np.asarray(pc.fill_null(stamps, 0).to_numpy(), dtype=np.int64) - start_ns
-    return np.where(known, offsets / NS_PER_S, np.nan)
+    return np.where(stamps.is_null().to_numpy(), np.nan, offsets / NS_PER_S)
 
 
-def _moves(table: Mapping[str, pa.ChunkedArray], start_ns: int, tasks: NDArray[Any]) -> NodeMoves:
+def _moves(columns: Mapping[str, pa.ChunkedArray], start_ns: int, tasks: NDArray[Any]) -> NodeMoves:
     """Moves of single nodes to tasks of these names."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    known = pc.index_in(table["task"].combine_chunks(), value_set=pa.array(tasks.tolist(), pa.string()))
-    return NodeMoves(
-        time_s=_seconds(table["time"], start_ns),
-        node=pc.rank(table["node"], tiebreaker="dense").to_numpy().astype(np.int64) - 1,
-        task=np.asarray(pc.fill_null(known, -1).to_numpy(zero_copy_only=False), dtype=np.int64),
-        # Names are written into pages, where control characters would take effect.
-        names=list(map(escaped, sorted(pc.unique(table["node"]).to_pylist()))),
-    )
+    unsorted = pc.unique(columns["node"])
+    names = unsorted.take(pc.array_sort_indices(unsorted))
+    node = pc.index_in(columns["node"], value_set=names).to_numpy().astype(np.int64)
+    task = pc.fill_null(pc.index_in(columns["task"], value_set=pa.array(tasks, pa.string())), -1)
+    times_s, owner = _seconds(columns["time"], start_ns), task.to_numpy().astype(np.int64)
+    # Names go into pages, where control characters would take effect.
+    return NodeMoves(times_s, node, owner, list(map(escaped, names.to_pylist())))
 
 
 def _holdings(moves: NodeMoves) -> Holdings:
     """Node counts of tasks from the moves of single nodes: the task that gets one, and the one that had it."""
-    time_s, node, owner = moves.time_s, moves.node, moves.task
-    order = np.lexsort((np.arange(node.size), node))
-    same = np.append(False, node[order][1:] == node[order][:-1])[: node.size]
-    former = np.full(node.size, -1, dtype=np.int64)
-    former[order] = np.where(same, np.append(-1, owner[order][:-1])[: node.size], -1)
-    task, when = np.concatenate((owner, former)), np.concatenate((time_s, time_s))
-    change = np.repeat(np.array([1, -1]), node.size)
-    real = task >= 0
-    task, when, change = task[real], when[real], change[real]
-    order = np.lexsort((when, task))
-    task, when, total = task[order], when[order], np.cumsum(change[order])
+    former = np.full(moves.node.size, -1, dtype=np.int64)
+    order = np.argsort(moves.node, kind="stable")
+    same = np.flatnonzero(moves.node[order][1:] == moves.node[order][:-1])
+    former[order[same + 1]] = moves.task[order[same]]
+    task, time_s = np.concatenate((moves.task, former)), np.concatenate((moves.time_s, moves.time_s))
+    change = np.repeat(np.array([1, -1]), moves.node.size)
+    order = np.lexsort((time_s, task))
+    order = order[task[order] >= 0]
+    task, time_s, total = task[order], time_s[order], np.cumsum(change[order])
     # The cumulative sum runs over all tasks; its value before a task's first row is subtracted.
-    first = np.flatnonzero(np.append(True, task[1:] != task[:-1])[: task.size])
-    before = np.append(0, total)[first]
-    total -= np.repeat(before, np.diff(np.append(first, task.size)))
-    last = np.append((task[1:] != task[:-1]) | (when[1:] != when[:-1]), True)[: task.size]
-    return Holdings(time_s=when[last], task=task[last], nodes=total[last])
+    opens = np.flatnonzero(np.diff(task, prepend=-1))
+    total -= np.repeat(np.append(0, total)[opens], np.diff(np.append(opens, task.size)))
+    last = np.append((task[1:] != task[:-1]) | (time_s[1:] != time_s[:-1]), True)[: task.size]
+    return Holdings(time_s=time_s[last], task=task[last], nodes=total[last])

@@ -16,7 +16,7 @@ from bftrainer.files.arrow import booleans, instants, integers, lists, reals, te
 from bftrainer.files.cache import release_mapped
 from bftrainer.model import instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
-from bftrainer.model.records import HELD, DecisionRecord, PowerSample, TaskRecord
+from bftrainer.model.records import DecisionRecord, PowerSample, TaskRecord
 from solvers.problem import Held
 
 if TYPE_CHECKING:
@@ -83,8 +83,6 @@ class Column:
         Whether it may be null.
     only : callable, optional
         Which runs have it; by default all.
-    among : tuple of str
-        Allowed texts; if empty, any.
     """
 
     name: str
@@ -93,7 +91,6 @@ class Column:
     read: bool = False
     null: bool = False
     only: Callable[[RunResult], bool] | None = None
-    among: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -237,7 +234,7 @@ DECISIONS = RunTable(
         *_columns(Holds.REAL, "objective bound", null=True),
         *_columns(Holds.REAL, "gap", null=True, read=True),
         *_columns(Holds.TEXT, "stop_reason"),
-        *_columns(Holds.TEXT, {"held": _held}, read=True, among=HELD),
+        *_columns(Holds.TEXT, {"held": _held}, read=True),
         *_columns(Holds.TEXT, "solver"),
         *_columns(Holds.REAL, "solve_s", read=True),
         *_columns(Holds.TEXT, "decided_by"),

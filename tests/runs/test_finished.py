@@ -142,39 +142,25 @@ def with_values(name, column, value):
     return change
 
 
-TABLES = ("step-logs.csv", "decisions.parquet", "tasks.parquet", "allocation.parquet")
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory):
-    """A run of the same log and tasks, with as many events and decisions, and another forward time."""
-    return write_sample_run(tmp_path_factory.mktemp("other") / "run-itrOut", forward_time_s=300.0)
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_of_another_run(folder, other, tmp_path, name):
-    """A directory that holds one table of another run is refused, and the table named: figures would be of two runs."""
-
-    def change(copy):
-        shutil.copy(other / name, copy / name)
-
-    with pytest.raises(RunDirectoryError, match=rf"copy.{name}: Expected .* is the file another run's\?"):
-        read_run(damaged(folder, tmp_path, change))
-
-
-def test_power_of_another_run(tmp_path):
-    """So is one whose power is another run's."""
+@pytest.mark.parametrize("name", ["step-logs.csv", "decisions.parquet", "tasks.parquet"])
+def test_tables_of_another_run(tmp_path, name):
+    """A table with other rows than the summary counts is refused: figures would be of two runs."""
     one = write_tuned_run(tmp_path / "one", events=60)
-    two = write_tuned_run(tmp_path / "two", events=61)
-    shutil.copy(two / "power.parquet", one / "power.parquet")
-    with pytest.raises(RunDirectoryError, match=r"power\.parquet: Expected energy in J"):
+    other = write_sample_run(tmp_path / "other")
+    shutil.copy(other / name, one / name)
+    with pytest.raises(RunDirectoryError, match=rf"one.{name}: Expected .* is the file another run's\?"):
         read_run(one)
 
 
-def test_a_summary_of_another_run(folder, other, tmp_path):
-    """A summary of another run disagrees with the tables."""
-    with pytest.raises(RunDirectoryError, match="is the file another run's"):
-        read_run(damaged(folder, tmp_path, lambda copy: shutil.copy(other / "summary.json", copy)))
+def test_times_beyond_the_window(folder, tmp_path):
+    """Events that are not in order, or after the window, are refused: no chart could show them."""
+
+    def change(copy):
+        lines = (copy / "step-logs.csv").read_text().splitlines(keepends=True)
+        (copy / "step-logs.csv").write_text("".join([lines[0], *lines[2:], lines[1]]))
+
+    with pytest.raises(RunDirectoryError, match=r"step-logs\.csv: Expected times that ascend within"):
+        read_run(damaged(folder, tmp_path, change))
 
 
 @pytest.mark.parametrize(
@@ -186,20 +172,11 @@ def test_a_summary_of_another_run(folder, other, tmp_path):
         (with_summary(schema=True), "schema number in the summary, found none"),
         (with_summary(occupancy=float("nan")), "Expected a finite number, got NaN"),
         (with_summary(ideal_work=10**400), "Expected a number of 64 bits"),
-        (with_summary(window_start="yesterday"), "window_start: Expected a time, got 'yesterday'"),
+        (with_summary(window_start="yesterday"), "window_start, window_end: Expected times"),
         (with_summary(solve_wall_share="1"), "solve_wall_share: Input should be a valid number, got '1'"),
-        (with_summary(events=-1), "events: Input should be greater than or equal to 0, got '-1'"),
         (with_summary(forward_time_s={}), "forward_time_s: Input should be a valid number"),
         (with_summary(limited_by=["pool"]), "limited_by: Input should be a valid string"),
         (with_summary(ledger={"useful": 1.0}), "Expected the summary of a replay, found no 'ledger.idle_node_s' in it"),
-        (with_summary(preemptions=0.5), "preemptions: Input should be a multiple of 1, got '0.5'"),
-        (with_summary(occupancy=50), "occupancy: Input should be less than or equal to 1"),
-        (with_summary(rescale_loss_share=-0.1), "rescale_loss_share: Input should be greater than or equal to 0"),
-        (with_summary(makespan_s=-3.0), "makespan_s: Input should be greater than or equal to 0"),
-        (with_summary(solve_s_max=-1e-3), "solve_s_max: Input should be greater than or equal to 0"),
-        (with_summary(eq_nodes=513.0), "Expected eq_nodes <= nodes_total, got 513.0 > 512"),
-        (with_summary(tasks_completed=41), "Expected tasks_completed <= tasks_started, got 41 > 10"),
-        (with_summary(decisions_kept=7), "Expected 300 decisions of all kinds, got 307"),
         (with_summary(window_s=1e6), "from window_start to window_end, got 1e+06"),
         (with_summary(partial="no"), "partial: Input should be a valid boolean, got 'no'"),
         (with_summary(settings=[1]), "settings: Input should be a valid dictionary"),
@@ -216,18 +193,24 @@ def test_a_summary_of_another_run(folder, other, tmp_path):
         ),
         (with_values("tasks.parquet", "submitted", "now"), "Expected each submitted to be a time, got string"),
         (with_values("decisions.parquet", "gap", "wide"), "Expected each gap to be a number, got string"),
-        (with_values("decisions.parquet", "solve_s", float("nan")), "each solve_s to be a finite number, got nan"),
-        (with_values("decisions.parquet", "solve_s", float("-inf")), "each solve_s to be a finite number, got -inf"),
-        (with_values("decisions.parquet", "gap", 1e308), "each gap to be a finite number, got 1e+308"),
+        (
+            with_values("decisions.parquet", "solve_s", float("nan")),
+            "each solve_s to be a number, got one that is not finite",
+        ),
+        (
+            with_values("decisions.parquet", "solve_s", float("-inf")),
+            "each solve_s to be a number, got one that is not finite",
+        ),
+        (with_values("decisions.parquet", "gap", 1e308), "each gap to be a number, got one that is not finite"),
         (
             with_values("decisions.parquet", "solve_s", None),
-            "each solve_s to be a number of each row, got a row without",
+            "each solve_s to be a number, got a row without",
         ),
-        (with_values("decisions.parquet", "time", None), "each time to be a time of each row, got a row without"),
-        (with_values("allocation.parquet", "node", None), "each node to be a text of each row, got a row without"),
-        (with_values("tasks.parquet", "task", [1]), "each task to be a text of each row, got list"),
+        (with_values("decisions.parquet", "time", None), "each time to be a time, got a row without"),
+        (with_values("allocation.parquet", "node", None), "each node to be a text, got a row without"),
+        (with_values("tasks.parquet", "task", [1]), "each task to be a text, got list"),
         (with_values("tasks.parquet", "task", b"\xff"), "tasks.parquet: Expected"),
-        (with_twice("tasks.parquet", "work_done"), "Expected one column 'work_done', found 2"),
+        (with_twice("tasks.parquet", "work_done"), "Expected one column 'work_done', found 2 of it among"),
         (with_summary(settings={"decide_on": "all", "first_node": "x"}), "settings.first_node"),
         (with_summary(settings={"decide_on": "all", "skip_events": [1]}), "settings.skip_events"),
         (
@@ -242,8 +225,8 @@ def test_a_summary_of_another_run(folder, other, tmp_path):
         (with_summary(window_s=None), "found no 'window_s' in it"),
         (lambda copy: (copy / "tasks.parquet").unlink(), "tasks.parquet: No such file."),
         (lambda copy: (copy / "decisions.parquet").write_bytes(b"PAR1"), "decisions.parquet: Expected a whole Parquet"),
-        (without_column("allocation.parquet", "node"), "Expected a column 'node', found task, time"),
-        (lambda copy: (copy / "step-logs.csv").write_text("evtTime,Thr\n"), "Expected a column 'ReScost'"),
+        (without_column("allocation.parquet", "node"), "Expected one column 'node', found 0 of it among task, time"),
+        (lambda copy: (copy / "step-logs.csv").write_text("evtTime,Thr\n"), "Expected one column 'ReScost'"),
         (
             lambda copy: (copy / "step-logs.csv").write_text("evtTime\nyesterday\n"),
             "step-logs.csv: Cannot read the step log",
