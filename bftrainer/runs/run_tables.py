@@ -41,13 +41,11 @@ class Holds(Enum):
         """Its type in Arrow."""
         import pyarrow as pa
 
-        types = {
-            Holds.TIME: pa.timestamp("ns", tz="UTC"),
-            Holds.REAL: pa.float64(),
-            Holds.COUNT: pa.int64(),
-        }
-        types |= {Holds.TEXT: pa.string(), Holds.FLAG: pa.bool_()}
-        return (types | {Holds.COUNTS: pa.list_(pa.int64()), Holds.TEXTS: pa.list_(pa.string())})[self]
+        if self is Holds.TIME:
+            return pa.timestamp("ns", tz="UTC")
+        if self in (Holds.COUNTS, Holds.TEXTS):
+            return pa.list_(pa.int64() if self is Holds.COUNTS else pa.string())
+        return {Holds.REAL: pa.float64, Holds.COUNT: pa.int64, Holds.TEXT: pa.string, Holds.FLAG: pa.bool_}[self]()
 
     def array(self, values: Any, result: RunResult) -> pa.Array:
         """Make a column of values: a sequence with None for null, or a column of a `bftrainer.model.columns.Table`.
