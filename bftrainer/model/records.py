@@ -304,7 +304,8 @@ class Recording:
     @property
     def end_s(self) -> float:
         """End of the replay, seconds since the window's start."""
-        return float(self.timeline["time_s"][-1])
+        last = len(self.timeline) - 1
+        return float(self.timeline.rows(last, last + 1)["time_s"][0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

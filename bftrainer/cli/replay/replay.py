@@ -186,7 +186,7 @@ def _replayed(
                 interrupted=lambda: bool(received),
                 command=shlex.join(["bftrainer-replay", *arguments]),
                 journal=journal,
-                scratch=directory.working,
+                scratch=directory.working.parent,  # not among the results: on NFS the file shows until it is closed
             )
         except SolverError:
             if journal is not None and (journal.decided or journal.path.exists()):
