@@ -222,9 +222,11 @@ class Cluster:
         All tasks in file order; the active ones in order of admission.
     order : NodeOrder
         Which nodes tasks give up, and which they take.
+    is_published : bool
+        Whether rows are numbered, decided and written as by the published replayer: see `PublishedCluster`.
     """
 
-    first_event, decides_at_end, opens_without_nodes = 0, False, False
+    is_published = False
 
     def __init__(self, settings: Settings, specs: Sequence[TaskSpec], nodes: int, start_ns: int = 0) -> None:
         self.settings, self.start_ns = settings, start_ns

@@ -128,11 +128,10 @@ def replay(
     cluster, events, reason = allocator.cluster, 0, None
     stops = (stop_when(interrupted), stop_after(max_events), stop_at(end_s, until_s))
     exact = decide_on == "all"
-    submissions_s = [task.submitted_s for task in cluster.tasks] if exact else ()
+    opening_s = (0.0,) if cluster.is_published else ()  # the published replayer's window opens even without idle nodes
+    submissions_s = [task.submitted_s for task in cluster.tasks] if exact else opening_s
     instants = merge_instants(rows, submissions_s, power_caps_w, min(end_s, until_s))
     upcoming = next(instants)
-    if cluster.opens_without_nodes and not (upcoming.time_s <= 0.0 and (upcoming.joined or upcoming.left)):
-        _tell(observers, cluster, allocator.apply(0.0), is_event=False)
     while reason is None:
         # An event is an instant at which nodes come or go, a task is submitted or a task completes (section 3.1).
         instant, completing = upcoming, list[ClusterTask]()
@@ -149,12 +148,15 @@ def replay(
             allocator.power_cap_w = instant.power_cap_w
         change = allocator.apply(instant.time_s, instant.joined, instant.left, completing)
         is_event = reason not in ("interrupted", "max_events") and (instant.is_event or bool(completing))
+        is_event &= not (cluster.is_published and instant.time_s <= 0.0)  # and its opening is no event
         events += is_event
-        _tell(observers, cluster, change, is_event=is_event)
+        change.is_event = is_event
+        for observer in observers:
+            observer.on_event(cluster, change)
         # The allocation is decided anew, for what the objective says of the next Tfwd seconds (section 3.3).
-        if reason is None and cluster.is_finished:
+        if reason is None and is_event and cluster.is_finished:
             reason = "finished"
-        elif reason is None or (reason == "window_end" and is_event and cluster.decides_at_end):
+        elif reason is None or (reason == "window_end" and is_event and cluster.is_published):
             adopted = allocator.decide()
             if adopted is not None:
                 for observer in observers:
@@ -173,9 +175,3 @@ def _first_of(
     if completion_s < upcoming.time_s - same_s:
         return Instant(completion_s), completing
     return upcoming, completing if completion_s <= upcoming.time_s + same_s else []
-
-
-def _tell(observers: Sequence[Observer], cluster: Cluster, change: ClusterChange, *, is_event: bool) -> None:
-    change.is_event = is_event
-    for observer in observers:
-        observer.on_event(cluster, change)

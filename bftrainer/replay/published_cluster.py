@@ -39,11 +39,12 @@ class PublishedCluster(Cluster):
 
     Decisions leave that cost out, as the published re-allocation takes the rate of such a task for zero.
 
-    Events count from 1, tasks are let in at the window's start even where no node is idle, the last row is decided, and
-    of tasks that lost nodes those count that paid for it.
+    The window's start, with or without idle nodes, admits tasks and is decided, but is no event: they count from 1. The
+    last row is decided; where everything is done, it repeats the last rate. Of tasks that lost nodes those count that
+    paid for it.
     """
 
-    first_event, decides_at_end, opens_without_nodes = 1, True, True
+    is_published = True
 
     def __init__(self, settings: Settings, specs: Sequence[TaskSpec], nodes: int, start_ns: int = 0) -> None:
         super().__init__(settings, specs, nodes, start_ns)

@@ -76,7 +76,7 @@ class Recorder(Observer):
     def on_event(self, cluster: Cluster, change: ClusterChange) -> None:
         """Record what an instant has changed; rates and costs of a decision come with it, if there is one."""
         if self._number is None:
-            self._number = cluster.first_event
+            self._number = int(cluster.is_published)
             if change.time_s > 0.0:
                 self._events.append(WINDOW_START)
         for _, nodes in change.released():
@@ -106,7 +106,7 @@ class Recorder(Observer):
             self._active,
         ]
         self._events.append(row, len(self._active))
-        self._row, self._event = row, self._number
+        self._row, self._event = row, self._number - (not change.is_event)
         self._number += change.is_event
 
     def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:
@@ -157,6 +157,8 @@ class Recorder(Observer):
 
     def on_end(self, cluster: Cluster, reason: str) -> None:
         """Close the books."""
+        if cluster.is_published and cluster.is_finished:
+            self._row[RATE] = math.fsum([task.ran for task in cluster.change.tasks])
         codes = CODES | {"solver": tuple(self._solvers)}
         beside = {}
         if self._overruns:

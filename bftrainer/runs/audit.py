@@ -478,7 +478,9 @@ def check_work(run: RecordedRun, inputs: Inputs, hits: set[tuple[int, str]], fin
     completed = {row["task"]: row["completed"] for row in tasks if settings.completions == "reported"}
     times = [*run.tables[STEPS.file]["evtTime"].to_pylist(), end_ns, end_ns]
     totals: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    for row in run.decisions:
+    # The cost of what is decided at the window's end as published is booked by no later row.
+    published_end_ns = end_ns if settings.compat == "published" else None
+    for row in (row for row in run.decisions if row["time"] != published_end_ns):
         until = times[min(bisect_right(times, row["time"]), len(times) - 1)]
         for name, before, after in zip(row["tasks"], row["before"], row["after"], strict=True):
             if name not in specs or not 0 <= max(before, after) <= specs[name].max_nodes:

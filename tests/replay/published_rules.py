@@ -2,8 +2,9 @@
 
 One event at a time: progress, departures, completions, arrivals, admissions, the decision, in this order; rows of the
 log alone are events. A task below its minimum pays for changes what its curve gives there, which decisions leave out.
-Nodes go in the order in which they came into the pool; the last row is decided; events count from 1; of tasks that lost
-nodes those count that paid for it; and at the window's start tasks are let in even where no node is idle.
+Nodes go in the order in which they came into the pool; the last row is decided; of tasks that lost nodes those count
+that paid for it. At the window's start tasks are let in and get the nodes that are idle there, but that is no row of
+the step log: events count from 1, the first row after it. The row at which all tasks are done repeats the last rate.
 """
 
 from __future__ import annotations
@@ -77,9 +78,12 @@ def replayed(rows: Sequence[Row], queue: Sequence[Job], most_jobs: int, decide: 
     """The step log."""
     waiting, active, pool, log = list(queue), [], [], []
     then = 0.0
-    if not rows or rows[0][0] > 0.0:
-        _admit(waiting, active, most_jobs, 0.0)
+    _admit(waiting, active, most_jobs, 0.0)
+    if rows and rows[0][0] == 0.0:
+        pool, rows = list(rows[0][1]), rows[1:]
+    _run(active, pool, decide)
     for number, (time_s, joined, left) in enumerate(rows, start=1):
+        last_rate = sum(job.rate for job in active)
         before = [(job, job.progress) for job in active]
         paid = []
         for job in active:
@@ -95,16 +99,12 @@ def replayed(rows: Sequence[Row], queue: Sequence[Job], most_jobs: int, decide: 
             active.remove(job)
         pool += joined
         _admit(waiting, active, most_jobs, time_s)
-        if active and pool:
-            _allot(active, pool, decide(active, len(pool)))
-        for job in active:
-            count = len(job.nodes)
-            job.rate = job.curve[count] if count >= job.least else 0.0
+        _run(active, pool, decide)
         log.append(
             {
                 "evtTime": time_s,
                 "Thr": sum(job.progress - done for job, done in before),
-                "Rate": sum(job.rate for job in active),
+                "Rate": sum(job.rate for job in active) if active or waiting else last_rate,
                 "ReScost": sum(job.pending for job in active),
                 "evt": number,
                 "Nleft": len(left),
@@ -129,6 +129,15 @@ def _admit(waiting: list[Job], active: list[Job], most_jobs: int, time_s: float)
         if len(active) < most_jobs and job.submit_s <= time_s:
             waiting.remove(job)
             active.append(job)
+
+
+def _run(active: list[Job], pool: list[str], decide: Decide) -> None:
+    """Decide, and let tasks run at the rates of what they have got."""
+    if active and pool:
+        _allot(active, pool, decide(active, len(pool)))
+    for job in active:
+        count = len(job.nodes)
+        job.rate = job.curve[count] if count >= job.least else 0.0
 
 
 def _allot(active: list[Job], pool: list[str], counts: list[int]) -> None:

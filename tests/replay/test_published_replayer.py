@@ -14,6 +14,7 @@ from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.runs import ReplayConfig, RunResult, run_replay, write_run
 from bftrainer.runs.audit import audit
+from bftrainer.runs.finished import read_run
 from bftrainer.runs.run_tables import STEPS
 from bftrainer.tasksets import read_task_set, write_task_set
 from tests.examples import examples
@@ -147,7 +148,7 @@ def test_below_the_minimum_a_task_pays_for_changes():
     rows = {compat: steps(log, task(least=2), compat=compat) for compat in ("none", "published")}
     assert rows["none"]["ReScost"] == [0.0, 0.0, 0.0]
     # What is left at 10 s is given back at the price of shrinking, 10 work/s x 1 s.
-    assert rows["published"]["ReScost"] == [0.0, 10.0, 0.0]
+    assert rows["published"]["ReScost"] == [10.0, 0.0]
 
 
 def test_nodes_go_in_the_order_in_which_they_came():
@@ -155,25 +156,44 @@ def test_nodes_go_in_the_order_in_which_they_came():
     log = log_of((0, 3, True), (10, 0, True), (10, 1, True), (15, 2, True), (20, 3, False))
     # At 15 s A shrinks from three nodes to two, and B, of half the speed, takes two. Who loses node 3 at 20 s?
     slow = replace(task("B", most=3, submit_s=12.0), scaling=ScalingCurve.linear(5.0, 3))
-    for compat, paid in (("published", 10.0), ("none", 20.0)):
+    for compat, paid in (("published", [0.0, 0.0, 10.0]), ("none", [0.0, 0.0, 0.0, 20.0])):
         found = steps(log, task("A"), slow, compat=compat, solver="equal-share", max_tasks=2, strict_published=True)
-        assert found["PreCost"] == [0.0, 0.0, 0.0, paid], compat
+        assert found["PreCost"] == paid, compat
 
 
 def test_the_last_row_is_decided_and_events_count_from_one():
-    """A row at the window's end gets an allocation, at a rate that nothing comes of."""
+    """A row at the window's end gets an allocation, at a rate that nothing comes of; one at the start is no row."""
     log = log_of((0, 0, True), (100, 1, True))
     published, ours = (steps(log, task(), compat=compat) for compat in ("published", "none"))
-    assert (published["evt"], ours["evt"]) == ([1, 2], [0, 1])
-    assert (published["Rate"], ours["Rate"]) == ([10.0, 20.0], [10.0, 0.0])
-    assert (published["nNrun"], published["Thr"]) == ([1, 2], ours["Thr"])
+    assert (published["evt"], ours["evt"]) == ([1], [0, 1])
+    assert (published["Rate"], ours["Rate"]) == ([20.0], [10.0, 0.0])
+    # The nodes of the first row worked all the same: 100 s at 10 work/s.
+    assert (published["nNrun"], published["Thr"], ours["Thr"]) == ([2], [1000.0], [0.0, 1000.0])
+
+
+@pytest.mark.parametrize("end_s", [60, 100])  # the row at which all is done is the window's last, or not
+def test_the_row_at_which_all_is_done_repeats_the_last_rate(end_s):
+    """300 work at 10 work/s are done at 30 s, noticed at 60 s; published prints the rate that the task had."""
+    log = log_of((0, 0, True), (10, 1, True), (60, 2, True), end_s=end_s)
+    published, ours = (steps(log, task(most=1, work=300.0), compat=compat) for compat in ("published", "none"))
+    assert (published["evt"], published["Rate"]) == ([1, 2], [10.0, 10.0])
+    assert (ours["evt"], ours["Rate"]) == ([0, 1, 2], [10.0, 10.0, 0.0])
+    assert [published[name][-1] for name in ("nJob", "nNd", "nJrun", "nNrun")] == [0, 3, 0, 0]
+
+
+def test_the_row_at_the_start_is_decided_but_no_event():
+    """Of two events allowed none goes to the window's start, whose decision is that of event 0."""
+    log = log_of((0, 0, True), (10, 1, True), (20, 2, True), (30, 3, True))
+    result = run_replay(log, [task()], compat="published", solver="dp", max_events=2, baseline=False)
+    assert (result.summary()["events"], result.summary()["decisions"]) == (2, 3)
+    assert result.frame("decisions")["event"].tolist() == [0, 1, 2]
 
 
 def test_who_loses_nodes_for_nothing_is_not_counted():
     """A task whose shrinking costs nothing is preempted by our count alone."""
     log = log_of((0, 0, True), (0, 1, True), (50, 1, False))
     free = task(shrink_cost_s=0.0)
-    assert [steps(log, free, compat=compat)["Npre"] for compat in ("published", "none")] == [[0, 0], [0, 1]]
+    assert [steps(log, free, compat=compat)["Npre"] for compat in ("published", "none")] == [[0], [0, 1]]
 
 
 def test_a_first_row_without_idle_nodes_lets_tasks_in():
@@ -182,6 +202,14 @@ def test_a_first_row_without_idle_nodes_lets_tasks_in():
     late, early = task("late", most=1, submit_s=20.0), task("early", most=2)
     rates = [steps(log, late, early, compat=compat, max_tasks=1)["Rate"] for compat in ("published", "none")]
     assert rates == [[10.0, 20.0], [10.0, 10.0]]
+
+
+def test_a_finished_run_begins_at_the_windows_start(tmp_path):
+    """Pages show the nodes before the first row of the step log: one for 10 s, then two, one of them used."""
+    result = run_replay(log_of((0, 0, True), (10, 1, True)), [task(most=1)], compat="published", solver="dp")
+    write_run(result, tmp_path)
+    steps = read_run(tmp_path).steps
+    assert [steps[name].tolist() for name in ("time_s", "idle", "used")] == [[0.0, 10.0], [1, 2], [1, 1]]
 
 
 # The last row takes a node, and is decided: the loss is booked once.
