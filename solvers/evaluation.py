@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from operator import index
 from typing import Any, TypeVar
@@ -172,8 +172,17 @@ def proves(problem: AllocationProblem, bound: float, value: float) -> bool:
     return excess <= ROUNDING * size
 
 
-def verified(name: str, problem: AllocationProblem, result: object, solve_s: float) -> SolveResult:
+def verified(
+    name: str,
+    problem: AllocationProblem,
+    result: object,
+    solve_s: float,
+    upper_bound: Callable[[AllocationProblem], float] | None = None,
+) -> SolveResult:
     """`result` of the solver `name`, with its objective recomputed; optimal only if its bound says so.
+
+    The `upper_bound` is given for a solver of others: a bound below it is replaced by it, an allocation that does not
+    reach it is only claimed to be optimal, and the solver itself is what decided.
 
     Raises
     ------
@@ -204,6 +213,12 @@ def verified(name: str, problem: AllocationProblem, result: object, solve_s: flo
             bound = value
         if held is Held.OPTIMAL and not proves(problem, bound, value):
             held = Held.INCUMBENT
+        if upper_bound is not None:
+            by = DecidedBy.BACKEND
+            if bound < math.inf:
+                bound = max(bound, upper_bound(problem))
+            if held is Held.OPTIMAL and not proves(problem, bound, value):
+                held = Held.CLAIMED
     by, spent_s = by if given is not None else DecidedBy.KEPT, result.backend_s
     if spent_s is None and by is DecidedBy.BACKEND:
         spent_s = solve_s

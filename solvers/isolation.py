@@ -49,13 +49,14 @@ class Isolated:
     def __init__(self, solver: str | Solver, bounds: Bounds = BOUNDS) -> None:
         self._solver, self._bounds = solver, bounds
         self.fault, self.core_step = "", ""
-        if isinstance(solver, str) and not is_ours(solver):
+        self.is_ours = is_ours(solver) if isinstance(solver, str) else _is_ours(type(solver))
+        if isinstance(solver, str) and not self.is_ours:
             self._declare_as_other_package(solver)
             return
         made: Any = _made(solver) if isinstance(solver, str) else solver
         self._declare(made)
         # The compiled core does part of what our solvers do; others do all of it.
-        if _is_ours(type(made)) and hasattr(made, "core_step"):
+        if self.is_ours and hasattr(made, "core_step"):
             self.core_step = made.core_step
 
     def _declare_as_other_package(self, name: str) -> None:

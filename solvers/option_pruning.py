@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer._core import core
-from solvers.evaluation import CAPACITY_TOLERANCE, choices_of
+from solvers.evaluation import CAPACITY_TOLERANCE, choices_of, objective
 from solvers.label_setting import Found, search
 from solvers.problem import STEPS, AllocationProblem, DecidedBy
 from solvers.relaxation import OptionTable, Relaxation, option_table, relax, relax_all, value_table
@@ -95,6 +95,20 @@ def prune(problem: AllocationProblem, deadline: float = math.inf, *, effort: flo
     if problem.capacities:
         return _prune_under_capacities(problem, deadline, effort)
     return _prune_by_bound(problem, deadline) if core is None else _pruned_by_core(core, problem, deadline)
+
+
+def upper_bound(problem: AllocationProblem) -> float:
+    """Bound on the value of all allocations: of the relaxation, or the optimum where pruning finds it.
+
+    Rows are left out, which only adds allocations; a floor adds at most what each task's best options give it.
+    """
+    plain = replace(problem, rows=(), floor=None)
+    pruned, floor = prune(plain), problem.floor
+    bound = objective(plain, choices=[int(left[0]) for left in pruned.choices]) if pruned.decided else pruned.bound
+    if floor is None:
+        return bound
+    most = [float(credit.max()) for credit in floor.credits]
+    return bound + floor.weight * min(sum(most[task] for task in group) for group in floor.groups)
 
 
 def _pruned_by_core(core: ModuleType, problem: AllocationProblem, deadline: float) -> Pruned:

@@ -33,9 +33,13 @@ class StopReason(StrEnum):
 
 
 class Held(StrEnum):
-    """What a finished solve has in hand."""
+    """What a finished solve has in hand.
+
+    ``CLAIMED``: only the solver, which is not one of this package's, says that it is optimal.
+    """
 
     OPTIMAL = "optimal"
+    CLAIMED = "claimed"
     INCUMBENT = "incumbent"
     NOTHING = "nothing"
 

@@ -26,6 +26,7 @@ from bftrainer.errors import (
 from bftrainer.extras import EXTRAS, absent, installing, pip_install
 from bftrainer.plugins import Plugins, clash, entries_of
 from solvers.evaluation import timed, verified
+from solvers.option_pruning import upper_bound
 from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult
 
 GROUP = "bftrainer.solvers"
@@ -294,11 +295,20 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
         result = solver.solve(problem, limits)
         if type(solver).__module__ == PROGRAMME and not problem.capacities:
             return timed(result, perf_counter() - began)  # `verified` finds the same, a tenth of an event later
-        return verified(name, problem, result, perf_counter() - began)
+        solve_s = perf_counter() - began
+        return verified(name, problem, result, solve_s, None if _is_trusted(solver) else upper_bound)
     except (BftrainerError, MemoryError):
         raise
     except Exception as error:  # A solver may be third-party code, and a fallback must catch whatever it raises.
         raise SolverError(_one_line(name, error)) from error
+
+
+def _is_trusted(solver: Solver) -> bool:
+    """Whether what a solver claims of its answers is this package's own, also of one in another process."""
+    module = type(solver).__module__
+    if module == "solvers.isolation":
+        return bool(getattr(solver, "is_ours", False))
+    return module.partition(".")[0] in ("solvers", "bftrainer")
 
 
 def _takes(solver: Solver | type[Solver], capability: str) -> bool:

@@ -16,7 +16,7 @@ from bftrainer.model.task import TaskSpec
 from solvers.problem import DecidedBy, Held, SolveResult, StopReason
 
 RUN_SCHEMA = 1
-HELD = ("optimal", "incumbent", "kept")
+HELD = ("optimal", "claimed", "incumbent", "kept")
 """Outcomes of a decision, as files name them."""
 
 Columns = Mapping[str, NDArray[Any]]

@@ -99,6 +99,7 @@ GLOSSARY: dict[str, Term] = {
     "events": Term("events", "count", "Instants at which nodes or tasks came or went."),
     "decisions": Term("decisions", "count", "Times that nodes were allocated anew."),
     "decisions_optimal": Term("proven optimal", "count", "Decisions that are proven to be the best possible.", 1),
+    "decisions_claimed": Term("claimed optimal", "count", "Decisions that only a plug-in calls the best possible.", -1),
     "decisions_incumbent": Term("best found", "count", "Decisions that were not proven, with an allocation.", -1),
     "decisions_kept": Term("kept", "count", "Decisions that found nothing and kept the allocation.", -1),
     "decisions_fallback": Term("by the fallback", "count", "Decisions in which the solver failed.", -1),

@@ -167,7 +167,7 @@ def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
 
 
 def decision_metrics(decisions: Table[DecisionRecord], fallback: str | None = None) -> dict[str, Any]:
-    """Numbers of decisions that are optimal, hold an incumbent or nothing, by what found them; and their times."""
+    """Numbers of decisions that are optimal, claimed to be, or hold less, by what found them; and their times."""
     held, gap, solve_s = decisions["held"], decisions["gap"], decisions["solve_s"]
     gaps = gap[np.isfinite(gap)]
     backend_s = decisions["backend_s"][~np.isnan(decisions["backend_s"])]
@@ -176,6 +176,7 @@ def decision_metrics(decisions: Table[DecisionRecord], fallback: str | None = No
     return {
         "decisions": len(decisions),
         "decisions_optimal": numbers[Held.OPTIMAL],
+        "decisions_claimed": numbers[Held.CLAIMED],
         "decisions_incumbent": numbers[Held.INCUMBENT],
         "decisions_kept": numbers[Held.NOTHING],
         "decisions_fallback": None if fallback is None else _numbers(solver).get(fallback, 0),

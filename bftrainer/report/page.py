@@ -239,6 +239,8 @@ def _optimality(runs: Sequence[FinishedRun]) -> list[str]:
             found.append(f"{lead}No decision was made.")
             continue
         text = f"{s['decisions_optimal']:,} of {s['decisions']:,} decisions are proven optimal"
+        if s.get("decisions_claimed"):
+            text += f", {s['decisions_claimed']:,} only claimed to be by the solver"
         if s["decisions_incumbent"]:
             gap = "" if s.get("gap_max") is None else f" (worst gap {format_value(s['gap_max'], 'share')})"
             text += f", {s['decisions_incumbent']:,} are the best found within the limits{gap}"

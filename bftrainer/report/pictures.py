@@ -237,7 +237,7 @@ def svg_of(draw: Callable[[Axes], None], key: str, height_in: float) -> str:
     return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1 width="100%" aria-hidden="true">', text, count=1)
 
 
-OUTCOMES = {"optimal": "proven optimal", "incumbent": "best found", "kept": "kept"}
+OUTCOMES = {"optimal": "proven optimal", "claimed": "claimed optimal", "incumbent": "best found", "kept": "kept"}
 """What pages call the outcomes of decisions."""
 _HATCHES = ("", "////", "xxxx", "....", "----", "\\\\\\\\", "++++", "oo", "||||", "//..")
 _MOST_CURVE_POINTS = 1000

@@ -30,7 +30,7 @@ from bftrainer.files.manifest import written_files
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instant_ns, is_static
 from bftrainer.model.columns import Table
-from bftrainer.model.records import RUN_SCHEMA, DecisionRecord
+from bftrainer.model.records import HELD, RUN_SCHEMA, DecisionRecord
 from bftrainer.replay import Cluster, ClusterChange, Observer
 from bftrainer.replay.power_draw import training_power_w
 from bftrainer.runs.baseline import efficiency
@@ -262,7 +262,7 @@ class DecisionJudge(Observer):
         held, by, config = row["held"], row["decided_by"], self.inputs.config
         marks = {
             "stop_reason": row["stop_reason"] in _STOPS.get(held, tuple(StopReason)),
-            "held": held in ("optimal", "incumbent", "kept") and (row["objective"] is None) == (held == "kept"),
+            "held": held in HELD and (row["objective"] is None) == (held == "kept"),
             "decided_by": by in tuple(DecidedBy) and (by == "kept") == (held == "kept"),
             "backend_s": by != "backend" or row["backend_s"] is not None,
             "solve_s": 0 <= (row["backend_s"] or 0.0) <= row["solve_s"],
@@ -306,8 +306,8 @@ class DecisionJudge(Observer):
             return
         least, text = best.objective - slack, f"but {best.objective} is possible"
         findings.expect(bound >= least, f"{where} bound: {bound}, {text}")
-        proven = row["held"] != "optimal" or worth >= least - config.mip_gap * abs(best.objective)
-        findings.expect(proven, f"{where} held: optimal with {worth}, {text}")
+        holds = row["held"] not in ("optimal", "claimed") or worth >= least - config.mip_gap * abs(best.objective)
+        findings.expect(holds, f"{where} held: {row['held']} with {worth}, {text}")
 
     def _values(self, state: TaskState, now_s: float) -> Floats:
         """Values ``Tfwd O(n) - r (Tcup [n > C] + Tcdw [n < C])``, by power limit and count from 0 on."""

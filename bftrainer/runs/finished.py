@@ -227,9 +227,8 @@ def finished_run(
     def arrays(schema: RunTable, rows: str = "") -> dict[str, NDArray[Any]]:
         """Columns of a table, which has as many rows as a figure of the summary says."""
         found, file = table(schema), directory / schema.file
-        more = (
-            rows == "events" and summary["settings"].get("compat") == "published"
-        )  # whose start is a row, but no event
+        # With --compat published the start may be a row, and is no event.
+        more = rows == "events" and summary["settings"].get("compat") == "published"
         if not 0 <= found.num_rows - summary.get(rows, found.num_rows) <= more:
             what = f"Expected {summary[rows]:,} rows as in the summary's {rows}, found {found.num_rows:,}"
             raise RunDirectoryError(f"{file}: {what}: is the file another run's?")

@@ -33,6 +33,8 @@ def render_summary(summary: Summary, out: IO[str]) -> None:
 
 def _optimality(summary: Summary) -> str:
     text = f"{summary['decisions_optimal']:,} of {summary['decisions']:,} decisions proven optimal"
+    if summary.get("decisions_claimed"):
+        text += f", {summary['decisions_claimed']:,} claimed optimal by the solver"
     if summary["decisions_incumbent"]:
         gap = summary["gap_max"]
         worst = f" (worst gap {100 * gap:.3g} %)" if gap is not None else ""
