@@ -19,8 +19,14 @@ from bftrainer.model import NodeLog, iso
 from bftrainer.model.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import expanded, folded
 from bftrainer.nodelogs.inventory import listed, partition_names
-from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_changes, log_of_idle
-from bftrainer.nodelogs.offers import offered_log
+from bftrainer.nodelogs.node_spans import (
+    NodeSpans,
+    Window,
+    idle_spans,
+    last_changes,
+    log_of_idle,
+    whole_idle_spans,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,16 +134,17 @@ def filtered_log(
         raise SettingsError("No nodes are left.")
     index = {name: at for at, name in enumerate(kept)}
     place = np.array([index.get(name, -1) for name in log.nodes], dtype=np.int32)
-    idle = idle_spans(log)
+    idle, window = whole_idle_spans(log), Window(log.start_ns, log.end_ns)
     idle = NodeSpans(place[idle.node], idle.start_ns, idle.end_ns).where(place[idle.node] >= 0).lasting(min_hole_ns)
+    idle = idle.delayed(offer_after_ns).within(log.start_ns, log.end_ns)
     story = dict(log.provenance)
     if groups:
         within = {name: [node for node in some if node in wanted] for name, some in groups.items()}
         story["partitions"] = {name: folded(some) for name, some in within.items() if some}
     last = {} if min_hole_ns else last_changes(log)
+    last = {node: state for node, state in last.items() if not (state and offer_after_ns)}
     last = {int(place[node]): state for node, state in last.items() if place[node] >= 0}
-    whole = log_of_idle(kept, Window(log.start_ns, log.end_ns), idle, story, log.unchanged_ns, last)
-    return offered_log(whole, offer_after_ns)
+    return log_of_idle(kept, window, idle, story, log.unchanged_ns, last)
 
 
 def merged_logs(logs: Sequence[NodeLog]) -> Merged:

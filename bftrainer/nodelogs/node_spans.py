@@ -257,9 +257,17 @@ def idle_spans(log: NodeLog) -> NodeSpans:
 
     Changes at the end of the window last no time, so they give no span.
     """
+    return whole_idle_spans(log).within(log.start_ns, log.end_ns)
+
+
+def whole_idle_spans(log: NodeLog) -> NodeSpans:
+    """Idle spans of a log's nodes, also before its window, as far as it tells, sorted by node and start.
+
+    A node that is idle at the log's first instant may have been so before.
+    """
     order = np.lexsort((log.time_ns, log.node))
     node, time, state = log.node[order], log.time_ns[order], log.idle[order]
     ends = np.full(time.size, log.end_ns, dtype=np.int64)
     same = node[1:] == node[:-1]
     ends[:-1][same] = time[1:][same]
-    return NodeSpans(node[state], time[state], ends[state]).within(log.start_ns, log.end_ns)
+    return NodeSpans(node[state], time[state], ends[state])

@@ -10,7 +10,7 @@ import numpy as np
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.files.documents import table_rows
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns
-from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_changes, log_of_idle
+from bftrainer.nodelogs.node_spans import NodeSpans, Window, last_changes, log_of_idle, whole_idle_spans
 
 Departures = Mapping[str, Sequence[int]]
 
@@ -45,7 +45,7 @@ def offered_log(log: NodeLog, after_ns: int = 0, departures: Departures | None =
     ----------
     log : NodeLog
     after_ns : int
-        A node is offered once it has been idle so long; what was before the log's window does not count.
+        A node is offered once it has been idle so long, also before the window, as far as the log goes back.
     departures : mapping of str to sequence of int, optional
         Known times at which nodes leave; whether they then do is the log's to say.
     lead_ns : int
@@ -58,7 +58,8 @@ def offered_log(log: NodeLog, after_ns: int = 0, departures: Departures | None =
     """
     if not after_ns and not departures:
         return log
-    idle, window = idle_spans(log).delayed(after_ns), Window(log.start_ns, log.end_ns)
+    idle, window = whole_idle_spans(log).delayed(after_ns), Window(log.start_ns, log.end_ns)
+    idle = idle.within(log.start_ns, log.end_ns)
     if departures:
         place = {name: number for number, name in enumerate(log.nodes)}
         for name in departures:
@@ -71,6 +72,16 @@ def offered_log(log: NodeLog, after_ns: int = 0, departures: Departures | None =
         idle = taken.merged().gaps(len(log.nodes), window)
     last = {node: state for node, state in last_changes(log).items() if not state}
     return log_of_idle(log.nodes, window, idle, log.provenance, log.unchanged_ns, last)
+
+
+def note_unknown_ages(log: NodeLog, start_ns: int, after_ns: int) -> list[str]:
+    """Say how many nodes are offered late at `start_ns` only because the log does not go back far enough."""
+    idle, begin_ns = whole_idle_spans(log), int(log.row_index.time_ns[0]) if log.node.size else start_ns
+    held_back = (idle.start_ns == begin_ns) & (idle.end_ns > start_ns) & (begin_ns <= start_ns < begin_ns + after_ns)
+    if not (nodes := int(held_back.sum())):
+        return []
+    unknown = "are idle where the log begins, since when is unknown"
+    return [f"{nodes:,} nodes {unknown}: their delay counts from there."]
 
 
 def idle_node_s(log: NodeLog, length_s: float) -> float:

@@ -16,7 +16,7 @@ from bftrainer.files.budgets import budget
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, sample_path
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.nodelogs.node_spans import nanoseconds
-from bftrainer.nodelogs.offers import offered_log, read_departures
+from bftrainer.nodelogs.offers import note_unknown_ages, offered_log, read_departures
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Settings
 from bftrainer.runs.baseline import work_adds_up
@@ -154,13 +154,20 @@ def _read_log(
 ) -> tuple[NodeLog, NodeLog | None]:
     """The part of a log, in time and nodes, that is offered; and that which is idle, if it is more."""
     if isinstance(node_log, Path):
-        whole = readers.node_log(node_log, config.skip_events, notes.append, cache=config.cache)
+        kept = readers.node_log(node_log, config.skip_events, notes.append, cache=config.cache)
     else:
-        whole = node_log.skipped(config.skip_events)
+        kept = node_log.skipped(config.skip_events)
+    whole, start_ns = kept, config.start_ns(kept)
     departures = None if config.planned_departures is None else read_departures(config.planned_departures)
     after_ns, lead_ns = (nanoseconds(min(each, _LONGEST_S)) for each in (config.offer_after_s, config.forward_time_s))
+    if after_ns:  # rows before the window tell since when nodes are idle
+        if not isinstance(node_log, Path):
+            whole = node_log
+        elif config.skip_events:
+            whole = readers.node_log(node_log, 0, lambda _: None, cache=config.cache)
+        notes += note_unknown_ages(whole.selected(config.first_node, config.node_count), start_ns, after_ns)
     log = offered_log(whole, after_ns, departures, lead_ns)
-    chosen = [each.since(config.start_ns(each)).selected(config.first_node, config.node_count) for each in (log, whole)]
+    chosen = [each.since(start_ns).selected(config.first_node, config.node_count) for each in (log, kept)]
     return chosen[0], None if log is whole else chosen[1]
 
 

@@ -19,8 +19,8 @@ from bftrainer.files.writing import file_source, refuse_existing, replacing
 from bftrainer.model.availability_trace import AvailabilityTrace
 from bftrainer.model.records import FinishedRun
 from bftrainer.nodelogs import read_node_log
-from bftrainer.nodelogs.edit import filtered_log
 from bftrainer.nodelogs.node_spans import nanoseconds
+from bftrainer.nodelogs.offers import offered_log
 from bftrainer.report.brief import Worth, brief_of, brief_pdf
 from bftrainer.report.page import LogFigures, brief_page, page, rendered_page
 from bftrainer.runs.finished import read_runs
@@ -153,12 +153,16 @@ def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFig
         what = "has changed since the run" if there else "no longer exists"
         return LogFigures(None, f"the node log {given} {what}; its fragments are not shown.")
     try:
-        log = read_node_log(file, settings.get("skip_events") or 0, lambda _: None, lambda: str(source["sha256"]))
+        skipped, after_ns = settings.get("skip_events") or 0, nanoseconds(settings.get("offer_after_s") or 0.0)
+        log = read_node_log(file, 0, lambda _: None, lambda: str(source["sha256"]))
         if not log.nodes:
             return LogFigures(None, "the node log has no nodes, so there are no fragments to show.")
-        if settings.get("offer_after_s"):
-            log = filtered_log(log, offer_after_ns=nanoseconds(settings["offer_after_s"]))
-        log = log.selected(settings.get("first_node") or 0, settings.get("node_count"))
+        start_ns = log.skipped(skipped).start_ns
+        log = (
+            offered_log(log, after_ns)
+            .since(start_ns)
+            .selected(settings.get("first_node") or 0, settings.get("node_count"))
+        )
     except (BftrainerError, OSError) as error:
         return LogFigures(None, f"the node log can no longer be read: {error}")
     return LogFigures(trace_statistics(AvailabilityTrace.of_log(log)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,11 @@ from bftrainer import run_replay
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import iso
-from bftrainer.nodelogs import read_node_log
+from bftrainer.nodelogs import read_node_log, write_node_log
+from bftrainer.nodelogs.edit import filtered_log
 from bftrainer.nodelogs.node_spans import idle_spans
-from bftrainer.nodelogs.offers import idle_node_s, offered_log, read_departures
-from bftrainer.runs import write_run
+from bftrainer.nodelogs.offers import idle_node_s, note_unknown_ages, offered_log, read_departures
+from bftrainer.runs import ReplayConfig, load_inputs, write_run
 from bftrainer.runs.audit import audit
 from tests.report.test_ledger import log_of
 
@@ -34,6 +37,45 @@ def test_a_node_is_offered_once_it_has_been_idle_so_long():
     assert spans(offered_log(log, 20 * S)) == [(0, 20, 100), (2, 70, 200)]
     assert idle_node_s(log, 200.0) == 270.0
     assert idle_node_s(log, 60.0) == 60 + 20 + 10
+
+
+def opened_later(spans, start_s, end_s):
+    """A log of these spans whose window opens at `start_s`; what was before is known."""
+    return replace(log_of(spans, end_s), start_ns=start_s * S)
+
+
+def test_the_age_of_nodes_that_are_idle_at_the_start_counts():
+    """The window opens at 60 s. Idle since 10 s: offered at once; since 50 s: at 80 s; until 70 s only: never."""
+    log = opened_later([(0, 10, 200), (1, 50, 200), (2, 55, 70)], 60, 200)
+    assert spans(offered_log(log, 30 * S)) == [(0, 60, 200), (1, 80, 200)]
+    assert spans(filtered_log(log, offer_after_ns=30 * S)) == [(0, 60, 200), (1, 80, 200)]
+    # Idle for 15 s in all, of which 10 s are within the window.
+    assert spans(filtered_log(log, min_hole_ns=15 * S)) == [(0, 60, 200), (1, 60, 200), (2, 60, 70)]
+
+
+@pytest.mark.parametrize("options", [{"since": 60.0}, {"skip_events": 2}, {"skip_events": 2, "since": 0.0}])
+def test_rows_before_the_window_tell_the_age(tmp_path, options):
+    """Rows at 0, 10, 60 and 150 s; the window opens at 60 s, when n0 has been idle for 50 s, and n1 becomes so."""
+    log = log_of([(0, 10, 200), (1, 60, 150)], 200)
+    path = tmp_path / "log.parquet"
+    write_node_log(path, log)
+    for given in (log, path):
+        inputs = load_inputs(ReplayConfig(node_log=given, tasks=(), solver="dp", offer_after_s=30.0, **options))
+        assert list(inputs.log.rows()) == [(0.0, [0], []), (30.0, [1], []), (90.0, [], [1])]
+        assert inputs.log.start_ns == 60 * S
+        assert inputs.notes == ()
+
+
+def test_an_unknown_age_is_told():
+    """Two nodes are idle where the log begins; 20 s later they are 20 s old at least, and 30 s later old enough."""
+    log = log_of([(0, 0, 200), (1, 0, 200), (2, 10, 200)], 200)
+    for since, notes in ((0.0, 1), (20.0, 1), (30.0, 0)):
+        inputs = load_inputs(ReplayConfig(node_log=log, tasks=(), solver="dp", offer_after_s=30.0, since=since))
+        assert len(inputs.notes) == notes
+        assert next(inputs.log.rows()) == (30.0 - since, [0, 1], [])
+    assert note_unknown_ages(log, 0, 30 * S) == [
+        "2 nodes are idle where the log begins, since when is unknown: their delay counts from there."
+    ]
 
 
 def test_a_known_departure_ends_the_offer_before_it():

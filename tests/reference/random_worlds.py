@@ -123,6 +123,8 @@ def draw_world(seed: int, case: int) -> World:
     if is_capped and rules.power_options != "chosen":
         # Credit from the task set is the same at each limit, which then would tie.
         tasks = [replace(task, scaling=replace(task.scaling, credit=None)) for task in tasks]
+    # Some windows open later, and what was before tells since when nodes are idle.
+    log = replace(log, start_ns=int(rng.choice([0, 0, 45])) * NS)
     return World(log, tuple(tasks), rules, measured if is_tuned else {})
 
 

@@ -61,13 +61,13 @@ class Row(NamedTuple):
 
 
 def offer_rows(log: NodeLog, after_s: float) -> dict[float, Row]:
-    """R1.1: rows, by time, of what is offered of a log: each node once it has been idle for so long."""
+    """R1.1: rows, by time, of what is offered of a log: each node once the log tells that it has been idle so long."""
     changes: dict[int, Row] = defaultdict(lambda: Row(set(), set()))
     delay_ns = round(after_s * NS)
     for node in range(len(log.nodes)):
         steps = [(int(t), bool(idle)) for t, n, idle in zip(log.time_ns, log.node, log.idle, strict=True) if n == node]
         for (begin, is_idle), (end, _) in pairwise([*steps, (log.end_ns + 1, False)]):
-            offered = max(begin, log.start_ns) + delay_ns
+            offered = max(begin + delay_ns, log.start_ns)
             # With a delay, what would be offered at the window's very end is not.
             if is_idle and offered < (min(end, log.end_ns) if delay_ns else end):
                 changes[offered].joined.add(node)
