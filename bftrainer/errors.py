@@ -22,6 +22,7 @@
     │   ├── MeasurementError            a way to measure energy or to limit power that is not there
     │   ├── JournalError                a directory without a run that can be resumed
     │   └── OutputError                 a place that results cannot be written to
+    ├── RunFailedError                  exit status 1: an objective or observer failed; `result` holds what was done
     ├── TuningError                     exit status 1: tuning got stuck; `history` holds the runs until then
     │   ├── NotConvergedError           the target was not reached (a RuntimeError too)
     │   ├── AllPrunedError              no batch size is left (a ValueError too)
@@ -58,6 +59,7 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask a process to end."""
@@ -149,6 +151,24 @@ class SweepError(InputError):
 
 class MeasurementError(InputError):
     """Energy cannot be measured, or power not limited, in the way that was asked for."""
+
+
+class RunFailedError(BftrainerError):
+    """An objective or an observer failed in a run.
+
+    Parameters
+    ----------
+    message : str
+    result : RunResult or None
+        What was done until then, marked partial; None if nothing was.
+    """
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+    def __reduce__(self) -> tuple[type[RunFailedError], tuple[str]]:
+        return type(self), (str(self),)  # of a worker's run the message is enough
 
 
 class ResumeError(InputError):

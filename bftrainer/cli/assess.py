@@ -110,8 +110,8 @@ def _assess(
     with (
         result_directory([output_dir], force=force, resume=resume) as directory,
         counting("Assessing", plan.steps) as count,
-        closing(_Steps(directory, plan, count)) as steps,
     ):
+        steps = _Steps(directory, plan, count)
         found = assessment_of(plan, quality, steps) | {"command": shlex.join(["bftrainer", *sys.argv[1:]])}
         steps.forget()
         text = json.dumps(found, indent=1, allow_nan=False) + "\n"
@@ -136,21 +136,21 @@ class _Steps:
     def __init__(self, directory: ResultDirectory, plan: AssessPlan, count: Callable[[object], None]) -> None:
         from bftrainer.errors import ResumeError
         from bftrainer.files.directories import JOURNAL
-        from bftrainer.files.signed_journal import SignedJournal
+        from bftrainer.files.line_journal import WorkJournal
 
         self._count = count
-        self._path = directory.working / JOURNAL
-        self._journal = SignedJournal(self._path, b"assessment")
-        self._known: dict[str, Any] = {}
-        frames = [json.loads(frame) for frame in self._journal]
-        if frames and frames[0] != plan.identity:
-            self._journal.close()
+        self._journal = WorkJournal(directory.working / JOURNAL)
+        try:
+            identity, *steps = [json.loads(line) for line in self._journal.lines] or [plan.identity]
+            self._known: dict[str, Any] = dict(steps)
+        except (ValueError, TypeError):
+            raise ResumeError(f"{self._journal.path}: Expected an assessment's journal, got something else.") from None
+        if identity != plan.identity:
             raise ResumeError(
                 f"{directory.path}: Cannot be resumed: the log, the tasks or an option changed meanwhile."
             )
-        if not frames:
-            self._journal.append(json.dumps(plan.identity).encode())
-        self._known = dict(frames[1:])
+        if not self._journal.lines:
+            self._journal.append([json.dumps(plan.identity)])
 
     def __call__(self, names: Sequence[str], work: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
         """Results of steps, as JSON gives them back; those that are not known are computed on all processors."""
@@ -162,19 +162,15 @@ class _Steps:
                 self._count(name)
         with closing(in_order(work, unknown, usable_processors())) as results:
             for name, result in zip(unknown, results, strict=True):
-                frame = json.dumps([name, result])
-                self._journal.append(frame.encode())
-                self._known[name] = json.loads(frame)[1]
+                line = json.dumps([name, result])
+                self._journal.append([line])
+                self._known[name] = json.loads(line)[1]
                 self._count(name)
         return [self._known[name] for name in names]
 
     def forget(self) -> None:
         """Remove what a finished assessment needs no more."""
-        self._path.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Close the journal."""
-        self._journal.close()
+        self._journal.path.unlink(missing_ok=True)
 
 
 def _read(

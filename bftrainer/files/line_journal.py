@@ -3,13 +3,15 @@
 A line ends with its checksum, so that what a crash or a loss of power has left of the last one is told from what was
 written, and damage from a record. Anybody may read them, elsewhere too; what other users could forge is of no
 consequence, or the journal is a `SignedJournal`.
+
+A `WorkJournal` has neither: it is of one command, which goes on from it if it was killed.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
@@ -129,6 +131,45 @@ class LineJournal:
     def close(self) -> None:
         """Close the file, which stays."""
         os.close(self._file)
+
+
+class WorkJournal:
+    """Lines of a file of one's own. Nobody else may write to it meanwhile; a lock on its directory sees to that.
+
+    Parameters
+    ----------
+    path : Path
+        Made with the first lines.
+
+    Attributes
+    ----------
+    lines : list of bytes
+        Whole lines that were there, without their ends.
+
+    Raises
+    ------
+    ResumeError
+        If it is another user's: its lines decide what is computed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, content = path, b""
+        if path.exists():
+            if path.stat().st_uid != os.geteuid():
+                raise ResumeError(f"{path}: Expected a journal of your own, found one of another user.")
+            content = path.read_bytes()
+        self._size = content.rfind(b"\n") + 1
+        self.lines = content[: self._size].splitlines()
+
+    def append(self, lines: Iterable[str]) -> None:
+        """Append lines, over one that was cut off; they are on the disk when this returns: `OSError` if that fails."""
+        data = "".join(f"{line}\n" for line in lines).encode()
+        with self.path.open("ab") as file:
+            file.truncate(self._size)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        self._size += len(data)
 
 
 def _whole(held: mmap.mmap) -> tuple[int, str]:

@@ -207,7 +207,8 @@ def _caveats(run: FinishedRun) -> list[str]:
     summary, found = run.summary, assumption(run.summary)
     texts = [] if found is None else [f"Rests on {ASSUMED}: {found.note}."]
     if summary["partial"]:
-        texts.append("Partial: the run was interrupted; its figures are those until then.")
+        ended = "failed" if summary["end_reason"] == "failed" else "was interrupted"
+        texts.append(f"Partial: the run {ended}; its figures are those until then.")
     texts += [f"Node log: {note[0].upper()}{note[1:]}" for note in summary.get("node_log_notes") or () if note]
     unproven = summary["decisions"] - summary["decisions_optimal"]
     if unproven:

@@ -367,9 +367,11 @@ def solve_exactly(problem: AllocationProblem) -> SolveResult:
 def replay_again(run: RecordedRun, inputs: Inputs, judge: DecisionJudge) -> RunResult:
     """The result of the same run, by its recorded decisions; what only the run knows is copied from its records."""
     summary, config, log = run.summary, inputs.config, inputs.log
-    is_cut = summary["end_reason"] == "interrupted"
+    is_cut, has_failed = (summary["end_reason"] == reason for reason in ("interrupted", "failed"))
     settings = replace(inputs.settings, objective=judge, solver=judge, fallback=None)
     limited = replace(config, baseline=False, max_events=max(1, summary["events"]) if is_cut else config.max_events)
+    if has_failed:  # at a decision: what happened at that instant is recorded
+        limited = replace(limited, until=summary["window_s"])
     again = run_replay(inputs=replace(inputs, config=limited, settings=settings), observers=[judge])
     for number in sorted(number for due in judge.due.values() for number in due):
         judge.findings.expect(False, f"decisions.parquet row {number} time: no decision is due then")
@@ -379,14 +381,14 @@ def replay_again(run: RecordedRun, inputs: Inputs, judge: DecisionJudge) -> RunR
         kinds = {name: kind(row[name]) for name, kind in _KINDS.items() if row[name] in tuple(kind)}
         copied = {name: row[name] for name in (*_COPIED, *judge.code & {"objective"})}
         records.append(replace(record, **copied | kinds) if number >= 0 else record)
-    reason = "interrupted" if is_cut else again.recording.reason
+    reason = summary["end_reason"] if is_cut or has_failed else again.recording.reason
     recording = replace(again.recording, decisions=Table.of(DecisionRecord, records), reason=reason)
     tuner, caps_w = inputs.tuning.tuner if inputs.tuning else lambda: None, inputs.power.power_caps_w(log.window_s)
     is_compared = config.baseline and not judge.code and not summary["partial"]
     own = recording, inputs.tasks, inputs.settings, log.start_ns
     parts: dict[str, Any] = {"timings": Timings(*(summary[name] for name in _CLOCKS))}
     parts["efficiency"] = efficiency(*own, tuner=tuner, power_caps_w=caps_w) if is_compared else None
-    parts["is_partial"] = is_cut or (config.baseline and summary["efficiency_horizon_s"] is None)
+    parts["is_partial"] = is_cut or has_failed or (config.baseline and summary["efficiency_horizon_s"] is None)
     return replace(again, config=config, recording=recording, **parts)
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bftrainer.errors import SettingsError, escaped, suggestion
+from bftrainer.errors import BftrainerError, SettingsError, escaped, suggestion
 from bftrainer.files.writing import refuse_existing
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Recording
@@ -80,6 +80,8 @@ class RunResult:
         Idle node-seconds of which the pool was offered a part; None if it was offered all.
     learned : dict
         Figures of learnt curves; empty if decisions knew all.
+    failure : BftrainerError or None
+        What ended the run before its time.
     engine : {"replay", "live"}
         What decided: a replay, or a harvest.
     """
@@ -102,6 +104,7 @@ class RunResult:
     bounds: WorkBounds | None = None
     idle_node_s: float | None = None
     learned: Mapping[str, Any] = field(default_factory=dict)
+    failure: BftrainerError | None = None
     engine: Literal["replay", "live"] = "replay"
 
     def iso(self, time_s: float) -> str:

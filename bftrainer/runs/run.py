@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from bftrainer.errors import SettingsError
+from bftrainer.errors import BftrainerError, ObjectiveError, RunFailedError, SettingsError
 from bftrainer.files.cache import refuse_changed
 from bftrainer.files.writing import versions
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.nodelogs.offers import idle_node_s
+from bftrainer.plugins import answering
 from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, replay
+from bftrainer.replay.allocator import Adoption
+from bftrainer.replay.cluster import Cluster, ClusterChange
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.node_order import DepartureOrder
 from bftrainer.runs.baseline import Efficiency, efficiency
@@ -24,8 +27,6 @@ from bftrainer.runs.power import Metered, with_tuning
 from bftrainer.runs.result import RunResult, Timings
 from bftrainer.runs.resumable import DecisionJournal
 from bftrainer.runs.run_inputs import Inputs, load_inputs
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +61,7 @@ def run_replay(
     config : ReplayConfig, optional
         Base that the other arguments change.
     inputs : Inputs, optional
-        Result of `load_inputs(config)`, if that was called before; its configuration is used then.
+        Result of `load_inputs(config)`; its configuration is used then.
     observers : sequence of Observer
         Notified of every event and decision.
     interrupted : callable
@@ -83,6 +84,8 @@ def run_replay(
     ------
     InputError
         If another program changes the log's entry in the cache meanwhile.
+    RunFailedError
+        If the objective or an observer fails; its `result` is what was done until then.
 
     Examples
     --------
@@ -93,27 +96,59 @@ def run_replay(
     """
     given = resolve_inputs(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
     try:
-        replayed, replay_s = _timed(lambda: replay_and_record(given, observers, interrupted, journal, scratch))
-        others, baseline_s = _timed(lambda: compare_and_bound(given, replayed.recording, interrupted, journal))
-    except Exception:  # a node log that was changed meanwhile explains any fault
+        result = _run(given, command, list(map(_NamedObserver, observers)), interrupted, journal, scratch)
+    finally:  # a node log that was changed meanwhile explains any fault
         refuse_changed(given.log.node)
-        raise
-    refuse_changed(given.log.node)
-    timings = Timings(given.load_s, replay_s, baseline_s, given.load_s + replay_s + baseline_s)
-    return _result(given, command, replayed, *others, timings)
+    if result.failure is not None:
+        raise RunFailedError(str(result.failure), result) from result.failure
+    return result
 
 
-def _result(
+class _NamedObserver(Observer):
+    """An observer of the caller's, named by the error that ends the run if it fails."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer, self._where = observer, f"observer {type(observer).__name__}"
+
+    def on_event(self, cluster: Cluster, change: ClusterChange) -> None:
+        with answering(self._where, RunFailedError):
+            self._observer.on_event(cluster, change)
+
+    def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:
+        with answering(self._where, RunFailedError):
+            self._observer.on_decision(cluster, adopted)
+
+    def on_end(self, cluster: Cluster, reason: str) -> None:
+        with answering(self._where, RunFailedError):
+            self._observer.on_end(cluster, reason)
+
+
+def _run(
     given: Inputs,
     command: str,
-    replayed: Replayed,
-    compared: Efficiency | None,
-    bounded: WorkBounds | None,
-    timings: Timings,
+    observers: Sequence[Observer],
+    interrupted: Callable[[], bool],
+    journal: DecisionJournal | None,
+    scratch: Path | None,
 ) -> RunResult:
-    """Put a result together."""
-    recording, config, log = replayed.recording, given.config, given.log
-    is_partial = (config.baseline and compared is None) or (config.bounds and bounded is None)
+    """Replay, compare and bound; a failure after the first decisions leaves the result partial."""
+    failure: BftrainerError | None = None
+    began_s = time.perf_counter()
+    try:
+        replayed = replay_and_record(given, observers, interrupted, journal, scratch)
+    except RunFailedError as error:
+        if error.result is None:
+            raise
+        replayed, failure = error.result, error
+    replay_s = time.perf_counter() - began_s
+    compared, bounded, config, log, recording = None, None, given.config, given.log, replayed.recording
+    if failure is None and recording.reason != "interrupted":
+        try:
+            compared = compute_efficiency(given, recording, interrupted, journal)
+            bounded = compute_bounds(given, recording, interrupted, journal)
+        except (ObjectiveError, RunFailedError) as error:
+            failure = error
+    baseline_s = time.perf_counter() - began_s - replay_s
     return RunResult(
         config=config,
         command=command,
@@ -127,20 +162,16 @@ def _result(
         start_ns=log.start_ns,
         recording=recording,
         efficiency=compared,
-        timings=timings,
+        timings=Timings(given.load_s, replay_s, baseline_s, given.load_s + replay_s + baseline_s),
         bounds=bounded,
-        is_partial=recording.reason == "interrupted" or is_partial,
+        is_partial=recording.reason in ("interrupted", "failed")
+        or (config.baseline and compared is None)
+        or (config.bounds and bounded is None),
         metered=replayed.metered,
         idle_node_s=None if given.idle_log is None else idle_node_s(given.idle_log, recording.end_s),
         learned=replayed.learned,
+        failure=failure,
     )
-
-
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    """Result of `work`, and the wall-clock seconds it took."""
-    began = time.perf_counter()
-    done = work()
-    return done, time.perf_counter() - began
 
 
 def resolve_inputs(config: ReplayConfig | None, inputs: Inputs | None, options: dict[str, Any]) -> Inputs:
@@ -170,39 +201,40 @@ def replay_and_record(
     allocator.journal = journal
     recorder = Recorder(scratch)
     meter = PowerMeter(config.idle_power_w, scratch) if tuner is not None or config.idle_power_w > 0 else None
-    replay(
-        log.rows(),
-        log.window_s,
-        allocator,
-        decide_on=config.decide_on,
-        until_s=config.until_s(log.start_ns),
-        max_events=config.max_events,
-        power_caps_w=inputs.power.power_caps_w(log.window_s),
-        observers=[recorder, *([] if meter is None else [meter]), *observers],
-        interrupted=interrupted,
-    )
-    learned = {} if learning is None else learning.figures(inputs.tasks)
-    if meter is None:
-        return Replayed(recorder.recording, None, learned)
-    record, recording, attempts = meter.record(), recorder.recording, tuple(tuner.attempts) if tuner else ()
-    if tuner is not None:
-        recording = with_tuning(recording, record, tuner)
-    return Replayed(recording, Metered(record, inputs.power, attempts), learned)
-
-
-def compare_and_bound(
-    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], journal: DecisionJournal | None
-) -> tuple[Efficiency | None, WorkBounds | None]:
-    """Compute efficiency and bounds by further replays, as far as they are wanted."""
-    compared = compute_efficiency(inputs, recording, interrupted, journal)
-    return compared, compute_bounds(inputs, recording, interrupted)
+    recorders, failure = [recorder, *([] if meter is None else [meter])], None
+    try:
+        replay(
+            log.rows(),
+            log.window_s,
+            allocator,
+            decide_on=config.decide_on,
+            until_s=config.until_s(log.start_ns),
+            max_events=config.max_events,
+            power_caps_w=inputs.power.power_caps_w(log.window_s),
+            observers=[*recorders, *observers],
+            interrupted=interrupted,
+        )
+    except (ObjectiveError, RunFailedError) as error:
+        failure = error
+        for each in recorders:
+            each.on_end(allocator.cluster, "failed")
+        if not len(recorder.recording.decisions):
+            raise
+    replayed = Replayed(recorder.recording, learned={} if learning is None else learning.figures(inputs.tasks))
+    if meter is not None:
+        record, attempts = meter.record(), tuple(tuner.attempts) if tuner else ()
+        recording = replayed.recording if tuner is None else with_tuning(replayed.recording, record, tuner)
+        replayed = replace(replayed, recording=recording, metered=Metered(record, inputs.power, attempts))
+    if failure is not None:
+        raise RunFailedError(str(failure), replayed) from failure
+    return replayed
 
 
 def compute_efficiency(
     inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], journal: DecisionJournal | None
 ) -> Efficiency | None:
-    """Compute the efficiency, if it is wanted and the run was not interrupted."""
-    if not inputs.config.baseline or recording.reason == "interrupted":
+    """Compute the efficiency, if it is wanted."""
+    if not inputs.config.baseline:
         return None
     tuning, log = inputs.tuning, inputs.log
     return efficiency(
@@ -217,9 +249,11 @@ def compute_efficiency(
     )
 
 
-def compute_bounds(inputs: Inputs, recording: Recording, interrupted: Callable[[], bool]) -> WorkBounds | None:
+def compute_bounds(
+    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], journal: DecisionJournal | None
+) -> WorkBounds | None:
     """Bound what the replay could do, if that is wanted and nothing was interrupted."""
-    if not inputs.config.bounds or recording.reason == "interrupted":
+    if not inputs.config.bounds:
         return None
-    found = bounds(inputs, lambda given: replay_and_record(given, (), interrupted).recording, blind=recording)
+    found = bounds(inputs, lambda given: replay_and_record(given, (), interrupted, journal).recording, blind=recording)
     return None if interrupted() else found

@@ -1,107 +1,125 @@
-"""Kill a replay at random instants and resume it: `python -m tests.chaos.kill_trials --help`.
-
-Prints a row of a table: how the trials ended, and what a journal costs, as the ratio of processor times with and
-without them in runs that take turns.
-"""
+"""Kill replays when their journals have some random size, and resume them: `python -m tests.chaos.kill_trials`."""
 
 from __future__ import annotations
 
-import math
+import os
 import random
-import resource
-import shutil
 import statistics
+import subprocess
 import tempfile
 import time
-from collections import Counter
-from itertools import count
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
-from tests.chaos.processes import Ended, Trouble, run
+from bftrainer.files.directories import JOURNAL
 from tests.chaos.results import facts
+from tests.tiny import installed, spawn
 
-RESUME = ["bftrainer-replay", "--resume", "out"]
-OVER = "over before"
-COUNTED = (OVER, "from its journal", "anew")
-HEADINGS = ("case", "trials", *COUNTED, "the same", "run s", "processor time with / without a journal")
+CASES = {
+    "dp": "--solver dp --max-events 1500",
+    "cbc": "--solver cbc --max-events 150",
+    "tuned": "--sample tuned --solver dp --max-events 400",
+    "tuned, capped": "--sample tuned --solver dp --power-cap 15kW --power-options pareto --max-events 100",
+}
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A run that nothing happened to: what it found, and how large its journal was."""
+
+    found: dict[str, Any]
+    bytes: int
+
+
+def command(case: str) -> list[str]:
+    """A replay that writes each decision to its journal at once."""
+    return ["bftrainer-replay", *CASES[case].split(), "--output-dir", "out", "--checkpoint-every", "0.000001s"]
+
+
+def run_until(words: list[str], here: Path, size: int) -> int:
+    """Run a command, and kill it once its journal has so many bytes; the most that it was seen to have."""
+    journal, most = here / ".out.new" / JOURNAL, 0
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    process = subprocess.Popen([installed(words[0]), *words[1:]], cwd=here, **streams)
+    while process.poll() is None:
+        with suppress(FileNotFoundError):  # not yet, or not any more
+            most = max(most, journal.stat().st_size)
+        if most >= size:
+            process.kill()
+        time.sleep(0.0005)  # which leaves the processor to the command
+    return most
+
+
+def run_whole(case: str, here: Path) -> Whole:
+    """Run a case to its end."""
+    here.mkdir()
+    most = run_until(command(case), here, 1 << 60)
+    assert (here / "out" / "summary.json").exists()
+    return Whole(facts(here), most)
+
+
+def try_kill(case: str, whole: Whole, here: Path, rng: random.Random) -> int | None:
+    """Kill a run, perhaps again while it is resumed, perhaps in the middle of a line, and have it go on to its end.
+
+    Returns
+    -------
+    int or None
+        The number of decisions that it went on after; None if it was over before.
+
+    Raises
+    ------
+    AssertionError
+        If it ends otherwise than a run that nothing happened to.
+    """
+    here.mkdir()
+    journal, words, resume = here / ".out.new" / JOURNAL, command(case), ["bftrainer-replay", "--resume", "out"]
+    size = run_until(words, here, rng.randrange(2000, whole.bytes))
+    while journal.exists() and rng.random() < 0.3:
+        size = run_until(resume, here, int(rng.uniform(size, max(size, whole.bytes))) + 1)
+    decided = None
+    if journal.exists():
+        content = journal.read_bytes()
+        if rng.random() < 0.5:
+            os.truncate(journal, max(content.index(b"\n") + 1, len(content) - rng.randrange(400)))
+        decided = journal.read_bytes().count(b"\n") - 1
+        done = spawn(*resume, cwd=here)
+        assert done.status == 0, done
+        assert not decided or f"Resumed after {decided:,} decisions." in done.err, done
+    found = facts(here)
+    differ = {name for name in {*found, *whole.found} if found.get(name) != whole.found.get(name)}
+    assert not differ, f"{case}, after {decided} decisions: {sorted(differ)}"
+    return decided
 
 
 @click.command()
-@click.option("--name", required=True, help="What the row is called.")
-@click.option("--trials", default=40, show_default=True, help="Kills.")
+@click.option("--trials", default=10, show_default=True, help="Kills of each case.")
 @click.option("--seed", default=1, show_default=True)
-@click.option("--repeats", default=5, show_default=True, help="Pairs of runs with and without a journal.")
-@click.option("--every", default="1s", show_default=True, help="--checkpoint-every")
-@click.argument("words", nargs=-1, required=True)
-def main(name: str, trials: int, seed: int, repeats: int, every: str, words: tuple[str, ...]) -> None:
-    """Kill `bftrainer-replay WORDS` at random instants, and resume it; paths in WORDS are absolute."""
-    command = ["bftrainer-replay", *words, "--output-dir", "out", "--checkpoint-every"]
-    with tempfile.TemporaryDirectory() as place:
-        wanted, run_s, ratios = measured(Path(place), command, every, repeats)
-        rng = random.Random(seed)
-        kinds, same = Counter[str](), 0
-        for number in count():
-            if kinds.total() - kinds[OVER] == trials:
-                break
-            here = Path(place, f"trial-{number}")
-            here.mkdir()
-            trouble = Trouble(("main", "group")[number % 2], at=0, after_s=rng.uniform(0.0, run_s))
-            kinds[killed(here, [*command, every], trouble)] += 1
-            same += facts(here) == wanted
-            told = f"{name} {number}: {trouble.after_s:.2f} s, {dict(kinds)}, {same} of {number + 1} the same"
-            click.echo(told, err=True)
-            shutil.rmtree(here)
-    click.echo("| " + " | ".join(HEADINGS) + " |\n|" + "---|" * len(HEADINGS))
-    overhead = f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})" if ratios else "-"
-    row = (name, trials, *(kinds[kind] for kind in COUNTED), same, f"{run_s:.1f}", overhead)
-    click.echo("| " + " | ".join(map(str, row)) + " |")
-
-
-def timed(words: list[str], here: Path) -> tuple[float, float]:
-    """Wall-clock and processor time of a command, in seconds."""
-    here.mkdir()
-    begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = run(words, here, Trouble(at=0))
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.status == 0, done
-    used = [each.ru_utime + each.ru_stime for each in (before, after)]
-    return time.monotonic() - begun, used[1] - used[0]
-
-
-def measured(place: Path, command: list[str], every: str, repeats: int) -> tuple[dict[str, object], float, list[float]]:
-    """What an uninterrupted run finds, how long it takes, and what a journal costs of processor time."""
-    timed([*command, "0"], place / "first")  # which fills the cache of parsed logs
-    wanted, ratios, run_s = facts(place / "first"), [], math.inf
-    for number in range(max(repeats, 1)):
-        order = (every, "0") if number % 2 else ("0", every)
-        found = {each: timed([*command, each], place / f"{number}-{each}") for each in order}
-        ratios += [found[every][1] / found["0"][1]] if repeats else []
-        run_s = min(run_s, found[every][0])
-        for each in order:
-            assert comparable(facts(place / f"{number}-{each}")) == comparable(wanted), "not the same without a kill"
-        wanted = facts(place / f"{number}-{every}")
-    return wanted, run_s, ratios
-
-
-def comparable(found: dict[str, object]) -> dict[str, object]:
-    """Without the summary, which repeats the command."""
-    return {name: each for name, each in found.items() if not name.endswith("summary.json")}
-
-
-def killed(here: Path, command: list[str], trouble: Trouble) -> str:
-    """Kill a run and have it go on; tells from where it did."""
-    ended = run(command, here, trouble)
-    if ended.status == 0:
-        return OVER
-    resumed: Ended = run(RESUME, here, Trouble(at=0))
-    if resumed.status == 0:
-        return "from its journal"
-    assert resumed.status == 2, resumed
-    again = run(command, here, Trouble(at=0)) if not (here / "out").exists() else ended
-    assert again.status == 0 or (here / "out").exists(), again
-    return "anew"
+@click.option("--case", "cases", type=click.Choice(list(CASES)), multiple=True, help="These alone; repeatable.")
+def main(trials: int, seed: int, cases: tuple[str, ...]) -> None:
+    """Kill replays, resume them, and compare what they find with that of runs which nothing happened to."""
+    rng, same, total = random.Random(seed), 0, 0
+    for case in cases or CASES:
+        with tempfile.TemporaryDirectory() as place:
+            whole, after = run_whole(case, Path(place, "whole")), list[int]()
+            while len(after) < trials:
+                total += 1
+                try:
+                    decided = try_kill(case, whole, Path(place, f"trial-{total}"), rng)
+                except AssertionError as error:
+                    click.echo(f"FAILED: {error}")
+                    decided = -1
+                else:
+                    same += 1
+                after += [] if decided is None else [decided]
+        click.echo(
+            f"{case}: killed after {min(after)} to {max(after)} decisions, median {statistics.median(after):.0f}"
+        )
+    click.echo(f"{same} of {total} the same")
+    raise SystemExit(same < total)
 
 
 if __name__ == "__main__":

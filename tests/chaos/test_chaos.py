@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.chaos.commands import COMMANDS
+from tests.chaos.kill_trials import CASES, run_whole, try_kill
 from tests.chaos.trials import trial
 
 SEEDS = range(1, 6)
@@ -24,3 +27,12 @@ def test_trials(name, seed):
 def test_a_trial():
     """One of them, which takes little: an import that is killed, of two files that belong together."""
     trial("import", 8)
+
+
+@pytest.mark.long
+@pytest.mark.no_cover
+@pytest.mark.parametrize("case", CASES)
+def test_a_killed_replay_goes_on(tmp_path, case):
+    """Whatever decides: from the decisions that it has journalled on, to the same tables."""
+    whole = run_whole(case, tmp_path / "whole")
+    try_kill(case, whole, tmp_path / "killed", random.Random(case))

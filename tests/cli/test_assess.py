@@ -10,6 +10,7 @@ import pytest
 
 from bftrainer import parallel
 from bftrainer.campaigns import assess as assessing
+from bftrainer.files.directories import JOURNAL
 from bftrainer.nodelogs import write_node_log
 from bftrainer.nodelogs.offers import idle_node_s
 from tests.campaigns.test_assess import machine
@@ -153,7 +154,18 @@ def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypa
     monkeypatch.setattr(parallel, "usable_processors", lambda: 1)  # in this process
     assert call("assess", log, "-o", "parted").status == 130
     assert not (here / "parted").exists()
+    journal = here / ".parted.new" / JOURNAL
+    for content in (b"{}\n", b"no\n", journal.read_bytes() + b"3\n"):
+        before = journal.read_bytes()
+        journal.write_bytes(content)
+        check_refusal(call("assess", log, "-o", "parted", "--resume"))
+        journal.write_bytes(before)
+    with monkeypatch.context() as patch:
+        patch.setattr("bftrainer.files.line_journal.os.geteuid", lambda: 12345)
+        check_refusal(call("assess", log, "-o", "parted", "--resume"))
     check_refusal(call("assess", log, "-o", "parted", "--offer-after", 60, "--resume"))
+    with journal.open("ab") as file:
+        file.write(b'["cut')
     assert call("assess", log, "-o", "parted", "--resume").status == 0
     assert len(done) == 4  # the second of three again, the third, and not the first
     assert summary(here / "parted") == summary(found)

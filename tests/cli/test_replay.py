@@ -9,13 +9,14 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.cli.replay.replay import replay as replay_command
 from bftrainer.cli.replay.result_table import render_summary
 from bftrainer.files.directories import JOURNAL
-from tests.cli.conftest import Call
+from tests.cli.conftest import Call, check_refusal
 from tests.tiny import RESULTS, contents, installed, spawn
 
 SMALL_FILES = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "-scfn", "JNPs.pkl", "--solver", "dp")
@@ -319,6 +320,13 @@ def credit(task, counts, now_s):
 """
 
 
+FAILING = """
+def credit(task, counts, now_s):
+    1 / (now_s < {time_s})
+    return task.spec.credits[counts]
+"""
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("signal", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_interrupt_writes_what_was_replayed(here, signal, status):
@@ -352,6 +360,52 @@ def test_a_partial_run_goes_on_from_anywhere(here):
     assert f"Inputs are those of {here}, where the run was begun." in done.err
     assert json.loads((here / "debug-itrOut" / "summary.json").read_text())["end_reason"] == "window_end"
     assert names(here / "other") == set()
+
+
+@pytest.mark.long
+def test_a_failing_objective_keeps_what_was_done(here):
+    """What was done is marked and passes the audit; one line names the objective; mended, the run goes on."""
+    (here / "failing.py").write_text(FAILING.format(time_s=10))
+    words = (*SMALL_FILES, "--objective", "failing:credit", "--no-baseline")
+    done = spawn("bftrainer-replay", *words, cwd=here)
+    assert (done.status, done.out.splitlines()[0].endswith("(partial: failed)")) == (1, True)
+    assert done.err.splitlines() == [
+        "Note: Not finished; bftrainer replay --resume debug-itrOut goes on.",
+        "Error: objective credit, task J0: raised ZeroDivisionError: division by zero.",
+    ]
+    summary = json.loads((here / "debug-itrOut" / "summary.json").read_text())
+    assert (summary["partial"], summary["end_reason"], summary["decisions"]) == (True, "failed", 1)
+    assert names(here / "debug-itrOut") == RESULTS | {JOURNAL}
+    (here / "failing.py").write_text(FAILING.format(time_s=1_000_000))
+    audited = spawn("bftrainer", "audit", "debug-itrOut", cwd=here)
+    assert audited.status == 0, audited
+    resumed = spawn("bftrainer-replay", "--resume", "debug-itrOut", cwd=here)
+    assert (resumed.status, resumed.err) == (0, "Note: debug-itrOut: Resumed after 1 decisions.\n")
+    assert spawn("bftrainer-replay", *words, "--output-dir", "whole", cwd=here).status == 0
+    resumed, whole = ((here / place / "step-logs.csv").read_bytes() for place in ("debug-itrOut", "whole"))
+    assert resumed == whole
+
+
+def test_an_objective_that_never_worked_leaves_nothing(here):
+    """Where nothing was decided there is nothing to keep."""
+    (here / "failing.py").write_text(FAILING.format(time_s=0))
+    before = names(here)
+    check_refusal(spawn("bftrainer-replay", *SMALL_FILES, "--objective", "failing:credit", cwd=here))
+    assert names(here) - before <= {"__pycache__"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("changed", ["evt.pkl", "Jbnd.pkl"])
+def test_changed_inputs_are_not_resumed(here, changed):
+    """One line, status 2, and what was done stays as it is."""
+    (here / "stopper.py").write_text(STOPPER.format(presses=1, call=3, signal="SIGINT"))
+    assert spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", cwd=here).status == 130
+    before, frame = contents(here / "debug-itrOut"), pd.read_pickle(here / changed)
+    (frame.iloc[:, :-1] if changed == "evt.pkl" else frame.assign(Jmax=3.0)).to_pickle(here / changed)
+    done = spawn("bftrainer-replay", "--resume", "debug-itrOut", cwd=here)
+    check_refusal(done)
+    assert f"{changed}: Cannot be resumed: was SHA-256 " in done.err
+    assert contents(here / "debug-itrOut") == before
 
 
 def test_interrupt_of_the_comparison_is_partial_too(here):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import OutputError, ResumeError
-from bftrainer.files.line_journal import LineJournal, sealed, unsealed
+from bftrainer.files.line_journal import LineJournal, WorkJournal, sealed, unsealed
 
 TITLE = b"kind 1: here"
 LINES = ["first", "second", "", "ä ☃", "a b c"]
@@ -119,3 +119,37 @@ def test_a_place_that_is_none(tmp_path):
     """One line says where it cannot be."""
     with pytest.raises(OutputError, match="No such file or directory"):
         LineJournal(tmp_path / "nowhere" / "x.journal", "kind 1", "here")
+
+
+@pytest.mark.parametrize("cut", [b"", b"{", b"[3, 4", b"\0" * 9])
+def test_a_cut_line_of_work_is_written_over(tmp_path, cut):
+    """The next lines follow the last whole one."""
+    journal = WorkJournal(tmp_path / "journal")
+    assert journal.lines == []
+    journal.append(["[1]", "[2]"])
+    with journal.path.open("ab") as file:
+        file.write(cut)
+    journal = WorkJournal(journal.path)
+    assert journal.lines == [b"[1]", b"[2]"]
+    journal.append(["[3]"])
+    journal.append(["[4]"])
+    assert journal.path.read_bytes() == b"[1]\n[2]\n[3]\n[4]\n"
+
+
+def test_a_write_of_work_that_failed_leaves_nothing_of_itself(tmp_path, monkeypatch):
+    """A line of which the disk took a part is written again, whole."""
+    journal = WorkJournal(tmp_path / "journal")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: os.stat("nowhere"))
+        with pytest.raises(OSError, match="nowhere"):
+            journal.append(["[1]"])
+    journal.append(["[1]"])
+    assert journal.path.read_bytes() == b"[1]\n"
+
+
+def test_another_users_work_is_refused(tmp_path, monkeypatch):
+    """What it says decides what is computed."""
+    WorkJournal(tmp_path / "journal").append(["[1]"])
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    with pytest.raises(ResumeError, match="Expected a journal of your own, found one of another user"):
+        WorkJournal(tmp_path / "journal")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,9 +12,10 @@ import pytest
 
 from bftrainer import ReplayConfig, run_replay
 from bftrainer.campaigns.advice import AdvicePlan, advise
-from bftrainer.errors import SettingsError, SolverError
+from bftrainer.errors import RunFailedError, SettingsError, SolverError
 from bftrainer.objectives import Priority, get_objective, name_of_objective, throughput
 from bftrainer.plugins import full_name
+from bftrainer.replay import Observer
 from bftrainer.report.comparison import compare_runs
 from bftrainer.runs import write_run
 from bftrainer.runs.audit import audit
@@ -188,3 +190,69 @@ def test_the_audit_copes(replay, tmp_path):
     assert any("--objective" in what for what in unknown.unchecked)
     assert not any("--objective" in what for what in known.unchecked)
     assert known.checked > unknown.checked
+
+
+def decided(result):
+    """Counts of each decision."""
+    return [decision.after for decision in result.recording.decisions]
+
+
+class Breaking(Observer):
+    """An observer that fails at an event or a decision of some number, or at the end."""
+
+    def __init__(self, **at):
+        self.at, self.seen = at, {"on_event": 0, "on_decision": 0, "on_end": 0}
+
+    def note(self, what):
+        self.seen[what] += 1
+        if self.seen[what] == self.at.get(what):
+            raise ValueError(f"no {what}")
+
+    def on_event(self, cluster, change):  # noqa: ARG002
+        self.note("on_event")
+
+    def on_decision(self, cluster, adopted):  # noqa: ARG002
+        self.note("on_decision")
+
+    def on_end(self, cluster, reason):  # noqa: ARG002
+        self.note("on_end")
+
+
+@pytest.mark.parametrize(
+    ("at", "decisions"),
+    [({"on_event": 3}, 2), ({"on_decision": 2}, 2), ({"on_end": 1}, None)],
+    ids=["event", "decision", "end"],
+)
+def test_a_failing_observer_ends_the_run_with_what_is_done(replay, tmp_path, at, decisions):
+    """The error names it, and holds the result until then, marked."""
+    whole = replay()
+    with pytest.raises(RunFailedError, match=f"observer Breaking: raised ValueError: no {next(iter(at))}") as caught:
+        replay(observers=[Breaking(**at)])
+    done = caught.value.result
+    assert (done.is_partial, done.summary()["end_reason"]) == (True, "failed")
+    count = len(whole.recording.decisions) if decisions is None else decisions
+    assert decided(done) == decided(whole)[:count]
+    write_run(done, tmp_path)
+    assert read_run(tmp_path).summary["partial"]
+
+
+def test_a_failing_objective_keeps_the_replay_when_it_fails_in_the_comparison(replay):
+    """Constant pools are replayed afterwards: the replay itself is whole."""
+    whole, calls = replay(objective=root), iter(range(10**6))
+    asked = []
+    replay(objective=lambda task, counts, now_s: asked.append(0) or root(task, counts, now_s))
+
+    def breaks(task, counts, now_s):
+        return root(task, counts, now_s) / (next(calls) < len(asked))
+
+    with np.errstate(all="raise"), pytest.raises(RunFailedError, match="FloatingPointError") as caught:
+        replay(objective=breaks, baseline=True)
+    done = caught.value.result
+    assert (done.is_partial, done.efficiency, done.recording.reason) == (True, None, "window_end")
+    assert decided(done) == decided(whole)
+
+
+def test_a_failed_run_travels_between_processes():
+    """Of what a worker has done the message comes."""
+    error = pickle.loads(pickle.dumps(RunFailedError("no", object())))
+    assert (str(error), error.result) == ("no", None)

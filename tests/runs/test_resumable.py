@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import signal
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,19 @@ from bftrainer.files.directories import JOURNAL, ResultDirectory
 from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.runs import ReplayConfig, RunResult, load_inputs, run, run_replay
-from bftrainer.runs.resumable import DecisionJournal, begun_run, journaled
+from bftrainer.runs.resumable import Beginning, DecisionJournal, find_unfinished, keep_decisions
+from bftrainer.tasksets import read_task_set
 from tests.checksums import changed_files
 from tests.scripted import Scripted
 
 TUNED = sample_path(SAMPLE_TUNED_TASKS)
+SAVING = tuple(
+    replace(task, checkpoint_s=20.0, restart_s=40.0) for task in read_task_set(sample_path(SAMPLE_TASKS)).tasks
+)
 CONFIGS: dict[str, dict[str, Any]] = {
     "plain": {"solver": "dp"},
+    "saving": {"solver": "dp", "tasks": SAVING},
+    "bounded": {"solver": "dp", "bounds": True, "max_events": 20},
     "backend": {"solver": "cbc"},
     "rows alone": {"solver": "dp", "decide_on": "nodes"},
     "random first": {"solver": "dp", "initial": "random"},
@@ -63,8 +70,8 @@ def first_lines(journal: Path, count: int, to: Path) -> Path:
 def journal_at(path: Path, every_s: float = 0.0) -> DecisionJournal:
     """A journal that says of what run it is."""
     journal = DecisionJournal(path, every_s)
-    if journal.about is None:
-        journal.begin({"arguments": [], "directory": "."})
+    if journal.begun is None:
+        journal.begin(Beginning([], ".", {}))
     return journal
 
 
@@ -122,7 +129,7 @@ def directory(tmp_path: Path) -> ResultDirectory:
 def begin(directory: ResultDirectory, **options: Any) -> None:
     """Begin a run, and leave it with its decisions."""
     inputs = load_inputs(ReplayConfig(**({"solver": "dp", "max_events": 20, "baseline": False} | options)))
-    with journaled(directory, ["--solver", "dp"], inputs, 0.0) as journal:
+    with keep_decisions(directory, ["--solver", "dp"], inputs, 0.0) as journal:
         run_replay(inputs=inputs, journal=journal)
 
 
@@ -133,12 +140,13 @@ def test_what_a_run_depends_on_must_be_as_it_was(
     tasks = tmp_path / "tasks.toml"
     tasks.write_text(sample_path(SAMPLE_TASKS).read_text() + "\n")
     begin(directory)
-    assert begun_run(directory) == (("--solver", "dp"), Path.cwd(), 20)
+    beginning = find_unfinished(directory)
+    assert (beginning.arguments, beginning.directory) == (["--solver", "dp"], str(Path.cwd()))
     before = (directory.working / JOURNAL).read_bytes()
-    with pytest.raises(ResumeError, match=r"Cannot be resumed: .* had SHA-256 .* when it was begun, .* now\."):
+    with pytest.raises(ResumeError, match=r"tasks\.toml: Cannot be resumed: was missing .* is SHA-256 \w+ now\."):
         begin(directory, tasks=tasks)
     monkeypatch.setattr("bftrainer.runs.resumable.versions", lambda: {"python": "2.7"})
-    with pytest.raises(ResumeError, match=r"bftrainer [\d.]+ when it was begun, bftrainer missing now"):
+    with pytest.raises(ResumeError, match=r"^bftrainer: Cannot be resumed: was [\d.]+ when .* begun, is missing now"):
         begin(directory)
     assert (directory.working / JOURNAL).read_bytes() == before
 
@@ -148,17 +156,24 @@ def test_a_journal_of_others_is_not_read(directory: ResultDirectory, monkeypatch
     begin(directory)
     content = (directory.working / JOURNAL).read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr("bftrainer.runs.resumable.os.geteuid", lambda: 12345)
+        patch.setattr("bftrainer.files.line_journal.os.geteuid", lambda: 12345)
         with pytest.raises(ResumeError, match="found one of another user"):
-            begun_run(directory)
-    for other in (b"something else\n", content + b"[1, 2]\n", content + b"{}\n"):
+            find_unfinished(directory)
+    lines = content.splitlines(keepends=True)
+    for other in (
+        b"something else\n",
+        b"{}\n",
+        b"[]\n",
+        lines[0] + b"[1, 2]\n",
+        lines[0] + b"{}\n",
+        lines[0] + b"\0\n",
+    ):
         (directory.working / JOURNAL).write_bytes(other)
         with pytest.raises(ResumeError, match="Expected a journal of decisions, found something else"):
-            begun_run(directory)
-    (directory.working / JOURNAL).write_bytes(b"")
-    with pytest.raises(ResumeError, match="Expected the description of a run"):
-        begun_run(directory)
-    lines = content.splitlines(keepends=True)
+            begin(directory)
+    (directory.working / JOURNAL).write_bytes(lines[0][:20])
+    with pytest.raises(ResumeError, match="Expected an unfinished run to resume, found no run"):
+        find_unfinished(directory)
     (directory.working / JOURNAL).write_bytes(lines[0] + lines[1].replace(b"[[", b"[[0, 0, 0, "))
     with pytest.raises(ResumeError, match="Expected decisions of this run"):
         begin(directory)
@@ -211,6 +226,10 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "these differ" in capsys.readouterr().err
     assert call("--resume", "run", *swapped, "--checkpoint-every", "0.000001s") == 2
     assert "these differ: --forward-time, --max-tasks." in capsys.readouterr().err
+    assert call("--resume", "run", *begun, "--checkpoint-every", "0.000001s", "--seed", "3") == 2
+    assert capsys.readouterr().err == (
+        "Error: Expected the options that the run was begun with, or none; these differ: --seed.\n"
+    )
     assert call("--resume", "run", "--json") == 2
     assert call("--resume", "run") == 0
     assert "run: Resumed after 20 decisions." in capsys.readouterr().err

@@ -1,33 +1,20 @@
-"""Runs of tasks that save: what they write and show, and that they can be resumed."""
+"""Runs of tasks that save: what they write and show."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from io import StringIO
 
 import pytest
 
 from bftrainer.cli.replay.result_table import render_summary
-from bftrainer.files.opening import SAMPLE_TASKS, sample_path
 from bftrainer.runs import run_replay, write_run
 from bftrainer.runs.finished import read_run
-from bftrainer.tasksets import read_task_set
-from tests.runs import test_resumable
-
-TASKS = tuple(
-    replace(task, checkpoint_s=20.0, restart_s=40.0) for task in read_task_set(sample_path(SAMPLE_TASKS)).tasks
-)
+from tests.runs.test_resumable import SAVING
 
 
 @pytest.fixture(scope="module")
 def result():
-    return run_replay(tasks=TASKS, solver="dp", max_events=150, baseline=False, forward_time_s=120.0)
-
-
-def test_a_resumed_run_is_the_same(tmp_path, monkeypatch):
-    """Clocks of saves are part of every checkpoint."""
-    monkeypatch.setitem(test_resumable.CONFIGS, "saving", {"solver": "dp", "tasks": TASKS})
-    test_resumable.test_a_run_resumed_after_any_decision_is_the_same(tmp_path, "saving")
+    return run_replay(tasks=SAVING, solver="dp", max_events=150, baseline=False, forward_time_s=120.0)
 
 
 def test_what_saves_cost_is_written_and_read(result, tmp_path):
@@ -70,7 +57,7 @@ def test_runs_without_such_tasks_are_as_they_were(tmp_path):
 def test_the_ceiling_is_free_of_saves_too():
     """Cost-free decisions neither save nor lose anything; all others do less."""
     found = run_replay(
-        tasks=TASKS, solver="dp", forward_time_s=120.0, max_events=60, baseline=False, bounds=True
+        tasks=SAVING, solver="dp", forward_time_s=120.0, max_events=60, baseline=False, bounds=True
     ).bounds
     free, *others = found.bounds
     assert free.rescale_share == free.preemption_share == 0.0

@@ -19,7 +19,7 @@ from bftrainer.cli._shared.signals import KILLED_BY, Signalled, interruptible
 from bftrainer.cli._shared.stdio import tell
 from bftrainer.cli._shared.usage import WIDE, Sectioned, refuse_inputs, refuse_unused, show_page
 from bftrainer.cli.replay.options import COMMON, HELP_SECTIONS, config_of, replay_options
-from bftrainer.errors import SolverError
+from bftrainer.errors import ResumeError, RunFailedError, SolverError
 
 if TYPE_CHECKING:
     from bftrainer.files.directories import ResultDirectory
@@ -122,10 +122,11 @@ def _resumed(place: Path) -> int:
     """Go on with an unfinished run; return the exit status."""
     from bftrainer.files.directories import result_directory
     from bftrainer.runs import load_inputs
-    from bftrainer.runs.resumable import begun_run, refuse_other_options
+    from bftrainer.runs.resumable import find_unfinished
 
     with interruptible() as received, result_directory([place], resume=True) as directory:
-        arguments, begun_in, decided = begun_run(directory)
+        beginning = find_unfinished(directory)
+        arguments, begun_in = beginning.arguments, Path(beginning.directory)
         given = _without_resume(_arguments())
         if begun_in != Path.cwd():
             gone = "" if begun_in.is_dir() else ", which is gone: they are looked for here"
@@ -135,12 +136,11 @@ def _resumed(place: Path) -> int:
             replay.make_context("bftrainer-replay", [*arguments]) as ctx,
         ):
             if given:
-                refuse_other_options(_values(given), _values(arguments))
+                _refuse_other_options(_values(given), _values(arguments))
             options = dict(ctx.params)
             told, every_s = {name: options.pop(name) for name in _OF_OUTPUT}, options.pop("checkpoint_every")
             told["from_harvest"] = options["from_harvest"]
             inputs = load_inputs(config_of(ctx, options))
-            tell(f"Note: {place}: Resumed after {decided:,} decisions.")
             form = {"printing": told["print_"], "as_json": told["as_json"]}
             result = _replayed(inputs, directory, received, arguments, every_s, **form)
     return _told(result, place, told, received)
@@ -153,6 +153,13 @@ def _values(arguments: Sequence[str]) -> dict[str, Any]:
     """Values by option."""
     with replay.make_context("bftrainer-replay", [*arguments]) as ctx:
         return {max(param.opts, key=len): ctx.params[param.name] for param in replay.params if param.name in ctx.params}
+
+
+def _refuse_other_options(given: Mapping[str, Any], begun: Mapping[str, Any]) -> None:
+    """Refuse options that differ from those of the run that is resumed."""
+    odd = sorted(name for name in given.keys() | begun.keys() if given.get(name) != begun.get(name))
+    if odd:
+        raise ResumeError(f"Expected the options that the run was begun with, or none; these differ: {', '.join(odd)}.")
 
 
 def _without_resume(arguments: list[str]) -> list[str]:
@@ -175,10 +182,12 @@ def _replayed(
     """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
     from bftrainer.files.directories import JOURNAL
     from bftrainer.runs import run_replay, write_run
-    from bftrainer.runs.resumable import journaled
+    from bftrainer.runs.resumable import keep_decisions
 
-    kept = journaled(directory, arguments, inputs, every_s) if every_s else nullcontext()
+    kept = keep_decisions(directory, arguments, inputs, every_s) if every_s else nullcontext()
     with kept as journal, _progress(inputs, printing) as observers:
+        if journal is not None and journal.known:
+            tell(f"Note: {directory.path}: Resumed after {len(journal.known):,} decisions.")
         try:
             result = run_replay(
                 inputs=inputs,
@@ -190,11 +199,14 @@ def _replayed(
             )
         except SolverError:
             if journal is not None and (journal.decided or journal.path.exists()):
-                journal.write()
                 tell(_how_to_go_on("Not finished", directory.path))
             if received:  # it was asked to end while the solver did not answer
                 raise Signalled(received[0]) from None
             raise
+        except RunFailedError as error:
+            if error.result is None:
+                raise
+            result = error.result
         if journal is not None and (result.is_partial or journal.path.exists()):
             journal.write()
     if not result.is_partial:
@@ -223,7 +235,9 @@ def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: 
     if not result.is_partial:
         return 0
     if (place / JOURNAL).exists():
-        tell(_how_to_go_on("Interrupted", place))
+        tell(_how_to_go_on("Not finished" if result.failure else "Interrupted", place))
+    if result.failure:
+        raise RunFailedError(str(result.failure), result)
     return KILLED_BY + received[0]
 
 

@@ -19,7 +19,7 @@ def render_summary(summary: Summary, out: IO[str]) -> None:
     start, end = summary["window_start"][:19], summary["window_end"][:19]
     title = f"Replay of {summary['nodes_total']:,} nodes, {start} to {end} UTC"
     if summary["partial"]:
-        title += " (partial: interrupted)"
+        title += " (partial: failed)" if summary["end_reason"] == "failed" else " (partial: interrupted)"
     assumed = assumption(summary)
     rows = []
     for label, key, show in _ROWS:
