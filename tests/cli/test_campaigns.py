@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import webbrowser
 
 import pytest
 
 from tests.cli.conftest import assert_matches, check_refusal
+from tests.tiny import spawn
 
 SWEEP = """schema = 1
 [base]
@@ -49,6 +51,38 @@ def test_sweep(call, here):
     assert call("sweep", "tfwd.toml", "--resume", "--workers", 1).out == done.out
     assert (here / "tfwd-sweep" / "sweep.parquet").read_bytes() == before
     assert call("plot", "setting", *(here / "tfwd-sweep" / "runs").iterdir(), "-o", "tfwd.svg").status == 0
+
+
+KILLING = """
+import os, signal
+from pathlib import Path
+
+once = Path(__file__).with_name("once")
+
+def credit(task, counts, now_s):
+    if once.exists():
+        once.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task.spec.credits[counts]
+"""
+
+
+@pytest.mark.long
+def test_a_killed_sweep_goes_on(here):
+    """Points that were finished are not run again, and the table is that of a sweep that was not killed."""
+    (here / "killing.py").write_text(KILLING)
+    points = "".join(f'[[point]]\nobjective = "{name}"\n' for name in ("as-given", "killing:credit", "throughput"))
+    (here / "points.toml").write_text((here / "tfwd.toml").read_text().partition("[grid]")[0] + points)
+    sweep = ("bftrainer", "sweep", "points.toml", "--workers", 1, "-o")
+    whole = spawn(*sweep, "whole", cwd=here)
+    assert whole.status == 0, whole
+    (here / "once").touch()
+    assert spawn(*sweep, "killed", cwd=here).status == -signal.SIGKILL
+    made = {path: path.stat().st_mtime_ns for path in (here / "killed").glob("runs/*/summary.json")}
+    assert len(made) == 1
+    resumed = spawn(*sweep, "killed", "--resume", cwd=here)
+    assert (resumed.status, resumed.out) == (0, whole.out.replace("whole", "killed")), resumed
+    assert {path: path.stat().st_mtime_ns for path in made} == made
 
 
 def test_a_failing_point_is_reported(call, here):
