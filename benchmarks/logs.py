@@ -104,9 +104,9 @@ def log_cases(plan: Plan) -> Iterator[Case]:
     for name, code, how in (
         (PLAIN_TABLE, _READ_TABLE, ""),
         ("parsed", _READ, "parsed"),
-        ("parsed, rows as arrays", f"{_READ}log.row_arrays()", "parsed"),
+        ("parsed, and all rows", f"{_READ}sum(1 for _ in log.rows())", "parsed"),
         ("cached", _READ, "cached"),
-        ("cached, rows as arrays", f"{_READ}log.row_arrays()", "cached"),
+        ("cached, and all rows", f"{_READ}sum(1 for _ in log.rows())", "cached"),
     ):
         once = partial(_timed, [sys.executable, "-c", code, path, how], plan.scratch)
         yield Case(group, name, once, prepare=prepare, budget_s=120.0)

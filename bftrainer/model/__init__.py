@@ -1,12 +1,11 @@
 """The data model: frozen, slotted dataclasses, validated when made."""
 
 from bftrainer.model.decision import Decision, Event, EventKind, Objective, is_static, static
-from bftrainer.model.instants import StepSeries, instant_ns, instants_ns, iso, iso_column, rounding_s
+from bftrainer.model.instants import NS_PER_S, StepSeries, instant_ns, instants_ns, iso, iso_column, rounding_s
 from bftrainer.model.node_log import NodeLog
-from bftrainer.model.node_rows import RowArrays
 from bftrainer.model.saving_costs import NodePoints
-from bftrainer.model.task import NS_PER_S, ScalingCurve, TaskSpec, TaskState
-from bftrainer.model.tuning import Attempt, TunedRun, Tuner, TuningSpec
+from bftrainer.model.task import ScalingCurve, TaskSpec, TaskState, Tuner
+from bftrainer.model.tuning import Attempt, TunedRun, TuningSpec
 
 __all__ = [
     "NS_PER_S",
@@ -17,7 +16,6 @@ __all__ = [
     "NodeLog",
     "NodePoints",
     "Objective",
-    "RowArrays",
     "ScalingCurve",
     "StepSeries",
     "TaskSpec",

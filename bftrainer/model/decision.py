@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import InputError
 from bftrainer.model.task import ScalingCurve, TaskSpec, TaskState
-from bftrainer.model.type_checks import checked_names, real_number
+from bftrainer.model.type_checks import convert_fields
 from solvers.problem import SolveResult
 
 
@@ -64,20 +64,7 @@ class Event:
     power_cap_w: float | None = None
 
     def __post_init__(self) -> None:
-        if type(self.time_s) is not float:
-            object.__setattr__(self, "time_s", real_number("time_s of an event", self.time_s, InputError))
-        if type(self.kind) is not EventKind:
-            raise InputError(f"Expected kind of an event to be an EventKind, got {self.kind!r}.")
-        for name in ("nodes", "tasks"):
-            values = getattr(self, name)
-            # Most events have no names, or node names from a log, which need no further check.
-            if type(values) is not tuple or (values and (set(map(type, values)) != {str} or "" in values)):
-                object.__setattr__(self, name, checked_names(f"{name} of an event", values, InputError))
-        if self.spec is not None and not isinstance(self.spec, TaskSpec):
-            raise InputError(f"Expected spec of an event to be a TaskSpec, got {self.spec!r}.")
-        if self.power_cap_w is not None:
-            cap_w = real_number("power_cap_w of an event", self.power_cap_w, InputError)
-            object.__setattr__(self, "power_cap_w", cap_w)
+        convert_fields(self, InputError, "{} of an event")
 
     @property
     def order(self) -> tuple[float, int]:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
-from bftrainer.model.task import NS_PER_S
+
+NS_PER_S = 1_000_000_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -10,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, SettingsError
-from bftrainer.model.instants import iso
-from bftrainer.model.node_rows import BLOCK, RowArrays, Rows, first_fault, ordered, seconds_after
-from bftrainer.model.task import NS_PER_S
+from bftrainer.model.instants import NS_PER_S, iso
+from bftrainer.model.node_rows import BLOCK, Rows, first_fault
+
+_CHUNK = 1 << 12
+"""Transitions that are made lists of together."""
 
 
 def check_node_names(names: Sequence[str]) -> None:
@@ -25,15 +29,13 @@ def check_node_names(names: Sequence[str]) -> None:
     """
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise NodeLogError(f"Expected node names as a sequence of texts, got {names!r}.")
-    if not set(map(type, names)) <= {str}:
-        for name in names:
-            if not isinstance(name, str):
-                raise NodeLogError(f"Expected node names to be text, got {name!r}.")
+    for name in names:
+        if not isinstance(name, str):
+            raise NodeLogError(f"Expected node names to be text, got {name!r}.")
     if "" in names:
         raise NodeLogError("Expected node names that are not empty, got '' among them.")
     if len(set(names)) != len(names):
-        seen: set[str] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        twice = next(name for name, count in Counter(names).items() if count > 1)
         raise NodeLogError(f"Expected unique node names, got {twice!r} twice.")
     try:
         "".join(names).encode()
@@ -110,13 +112,12 @@ class NodeLog:
         NodeLogError
             As for any log.
         """
-        made = object.__new__(cls)
-        for name, value in others.items():
-            object.__setattr__(made, name, value)
-        object.__setattr__(made, "row_index", rows)
+        log = object.__new__(cls)
+        for name, value in {**others, "row_index": rows}.items():
+            object.__setattr__(log, name, value)
         if not checked:
-            made._check()
-        return made
+            log._check()
+        return log
 
     if not TYPE_CHECKING:  # else any name would be known
 
@@ -127,7 +128,7 @@ class NodeLog:
             object.__setattr__(self, name, self.row_index.times_ns(0, self.node.size))
             return self.time_ns
 
-    def _with(self, rows: Rows, **others: Any) -> NodeLog:
+    def _part(self, rows: Rows, **others: Any) -> NodeLog:
         """A part of the log, which is as valid."""
         names = [each.name for each in fields(self) if each.name not in ("time_ns", "row_index")]
         return NodeLog.of_rows(rows, checked=True, **{name: getattr(self, name) for name in names} | others)
@@ -168,7 +169,7 @@ class NodeLog:
         fault = first_fault(rows, node, self.idle, len(self.nodes))
         if fault is not None:
             place, what = fault
-            time_ns = rows.time_ns[np.searchsorted(rows.start, place, side="right") - 1]
+            time_ns = rows.times_ns(place, place + 1)[0]
             raise NodeLogError(
                 f"transition {place}: Expected {what} (node {self.nodes[node[place]]} at {iso(time_ns)})."
             )
@@ -186,16 +187,20 @@ class NodeLog:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was trimmed, assumed or not checked when the log was made, or those that it was merged from."""
-        stories = [self.provenance, *_mappings(self.provenance.get("merged"))]
-        notes = [note for story in stories if isinstance(some := story.get("notes"), list) for note in some]
+        notes = [note for some in self._recorded("notes") if isinstance(some, list) for note in some]
         return tuple(dict.fromkeys(note for note in notes if isinstance(note, str)))
 
     @property
     def zone(self) -> str | None:
         """Time zone of the site's clocks, as told when the log, or those that it was merged from, was made."""
-        stories = [self.provenance, *_mappings(self.provenance.get("merged"))]
-        zones = {zone for story in stories if isinstance(zone := story.get("zone"), str)}
+        zones = {zone for zone in self._recorded("zone") if isinstance(zone, str)}
         return zones.pop() if len(zones) == 1 else None
+
+    def _recorded(self, key: str) -> list[Any]:
+        """Values of a key of the log's provenance, and of those of the logs that it was merged from."""
+        merged = self.provenance.get("merged")
+        stories = [self.provenance, *(merged if isinstance(merged, list) else [])]
+        return [story.get(key) for story in stories if isinstance(story, Mapping)]
 
     @property
     def window_s(self) -> float:
@@ -220,8 +225,8 @@ class NodeLog:
         keep = (self.node >= first) & (self.node < stop)
         node = self.node[keep]
         node -= first
-        return self._with(
-            self.row_index.kept(keep),
+        return self._part(
+            self.row_index.marked(keep),
             nodes=self.nodes[first:stop],
             node=node.astype(np.int32, copy=False),
             idle=self.idle[keep],
@@ -233,9 +238,7 @@ class NodeLog:
         Earlier changes belong to the window's start. As a matrix of states, the log has these rows.
         """
         ends = np.array([self.start_ns, self.end_ns], dtype=np.int64)
-        times = np.concatenate((ends, np.maximum(self.row_index.time_ns, self.start_ns), self.unchanged_ns))
-        times.sort(kind="stable")  # two sequences in order
-        return times[np.concatenate(([True], times[1:] != times[:-1]))]
+        return np.unique(np.concatenate((ends, np.maximum(self.row_index.time_ns, self.start_ns), self.unchanged_ns)))
 
     def changes(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Times at which nodes change, how many become idle then, and how many change; each of shape (R,)."""
@@ -272,7 +275,7 @@ class NodeLog:
         rows = self.row_index
         last = int(np.searchsorted(rows.time_ns, end_ns, side="right"))
         stop = int(rows.start[last])
-        return self._with(
+        return self._part(
             Rows(rows.time_ns[:last], rows.start[: last + 1]),
             end_ns=end_ns,
             node=self.node[:stop],
@@ -298,7 +301,7 @@ class NodeLog:
         opening = np.flatnonzero(state).astype(np.int32)
         some = slice(0, min(opening.size, 1))  # without idle nodes there is no such row
         start = np.concatenate((np.array([0])[some], rows.start[first:] - split + opening.size))
-        return self._with(
+        return self._part(
             Rows(np.concatenate((np.array([start_ns])[some], rows.time_ns[first:])), start),
             start_ns=start_ns,
             node=np.concatenate((opening, self.node[split:])),
@@ -306,23 +309,25 @@ class NodeLog:
             unchanged_ns=self.unchanged_ns[self.unchanged_ns > start_ns],
         )
 
-    def row_arrays(self) -> RowArrays:
-        """Rows of the log in its window, one per time at which a node changes, as arrays."""
-        log = self
-        if log.node.size and log.row_index.time_ns[0] < log.start_ns:
-            log = log._opened_at(log.start_ns)
-        node, idle = ordered(log.row_index, log.node, log.idle)
-        time_s = seconds_after(log.start_ns, log.row_index.time_ns)
-        return RowArrays(time_s, log.row_index.start, node.astype(np.int32, copy=False), idle)
-
     def rows(self) -> Iterator[tuple[float, list[int], list[int]]]:
-        """Rows of the log in its window, one per time at which a node changes: see `RowArrays.rows`.
+        """Rows of the log in its window, one per time at which a node changes; earlier changes are part of that at 0 s.
 
-        Earlier changes are part of the row at 0 s.
+        Yields
+        ------
+        tuple of float, list of int, list of int
+            Seconds since the window's start, and the nodes that become idle, and busy, ascending.
         """
-        return self.row_arrays().rows()
-
-
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    """Those members of a list that are mappings; none if it is no list."""
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+        opens_earlier = self.node.size and self.row_index.time_ns[0] < self.start_ns
+        log = self._opened_at(self.start_ns) if opens_earlier else self
+        rows, start_ns = log.row_index, int(log.start_ns)
+        for which, block in rows.blocks(_CHUNK):
+            node, joins = log.node[block], log.idle[block]
+            if not rows.ascends(which, node):
+                order = np.lexsort((node, rows.numbers(which)))
+                node, joins = node[order], joins[order]
+            joined, left = node[joins].tolist(), node[~joins].tolist()
+            ends = np.append(rows.start[which], block.stop) - block.start
+            before = np.append(0, np.cumsum(joins))[ends]
+            places = itertools.pairwise(zip(before.tolist(), (ends - before).tolist(), strict=True))
+            for time_ns, ((join, leave), (join_to, leave_to)) in zip(rows.time_ns[which].tolist(), places, strict=True):
+                yield (time_ns - start_ns) / NS_PER_S, joined[join:join_to], left[leave:leave_to]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.model.type_checks import number_list, real_number, whole_number
+from bftrainer.model.type_checks import convert_fields, require
 
 SAVING_FIELDS = ("checkpoint_s", "restart_s", "checkpoint_interval_s")
 """Fields of a task that say what saving takes."""
@@ -40,13 +40,17 @@ class NodePoints:
     seconds: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        nodes = number_list("node counts", self.nodes, whole_number, InvalidTaskError)
-        object.__setattr__(self, "nodes", nodes)
-        object.__setattr__(self, "seconds", number_list("seconds", self.seconds, real_number, InvalidTaskError))
-        if not nodes or nodes[0] < 1 or any(b <= a for a, b in itertools.pairwise(nodes)):
-            raise InvalidTaskError(f"Expected node counts that increase strictly from 1 or more, got {list(nodes)}.")
-        if len(self.seconds) != len(nodes):
-            raise InvalidTaskError(f"Expected {len(nodes)} seconds, one per node count, got {len(self.seconds)}.")
+        convert_fields(self, InvalidTaskError)
+        increases = all(a < b for a, b in itertools.pairwise((0, *self.nodes)))
+        count, seconds = len(self.nodes), len(self.seconds)
+        require(
+            InvalidTaskError,
+            (
+                count > 0 and increases,
+                f"node counts that increase strictly from 1 or more, got {list(self.nodes)}",
+            ),
+            (seconds == count, f"{count} seconds, one per node count, got {seconds}"),
+        )
 
 
 Seconds = float | NodePoints

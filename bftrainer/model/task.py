@@ -1,27 +1,25 @@
-"""Malleable training tasks: bounds, scalability curve, rescaling costs."""
+"""Malleable training tasks: bounds, scalability curve, rescaling costs; and who chooses how they are tuned."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.model.saving_costs import SAVING_FIELDS, NodePoints, SavingCosts, Seconds
-from bftrainer.model.tuning import TunedRun, TuningSpec
-from bftrainer.model.type_checks import number_list, real_number, whole_number
+from bftrainer.model.instants import NS_PER_S
+from bftrainer.model.saving_costs import SAVING_FIELDS, SavingCosts, Seconds
+from bftrainer.model.tuning import Attempt, TunedRun, TuningSpec
+from bftrainer.model.type_checks import convert_fields, real_number, require, whole_number
 
-NS_PER_S = 1_000_000_000
 MOST_NODES = 10_000_000
 """Largest node count of a task: tables over counts have to fit in memory."""
-
-_WHOLE_FIELDS = ("min_nodes", "max_nodes", "gpus_per_node", "submit_ns", "deadline_ns")
-_REAL_FIELDS = ("work", "weight", "grow_cost_s", "shrink_cost_s", "submit_s", "deadline_s", *SAVING_FIELDS)
-_OPTIONAL_FIELDS = ("submit_ns", "deadline_ns", "deadline_s", *SAVING_FIELDS)
+_MOST_NS = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +51,30 @@ class ScalingCurve:
     credit: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name, made, kind in (
-            ("nodes", whole_number, int),
-            ("throughput", real_number, float),
-            ("credit", real_number, float),
-        ):
-            values = getattr(self, name)
-            if values is None and name == "credit":
-                continue
-            if not (type(values) is tuple and set(map(type, values)) <= {kind}):
-                what = "node counts" if name == "nodes" else name
-                object.__setattr__(self, name, number_list(what, values, made, InvalidTaskError))
-        nodes = self.nodes
+        convert_fields(self, InvalidTaskError)
+        nodes = list(self.nodes)
         if len(nodes) < 2:
-            raise InvalidTaskError(f"Expected at least two node counts, got {list(nodes)}.")
-        if nodes[0] != 0:
-            raise InvalidTaskError(f"Expected node counts to start at 0, got {nodes[0]}.")
-        if any(b <= a for a, b in itertools.pairwise(nodes)):
-            raise InvalidTaskError(f"Expected node counts to increase strictly, got {list(nodes)}.")
-        if nodes[-1] > MOST_NODES:
-            raise InvalidTaskError(f"Expected node counts of at most {MOST_NODES:,}, got {nodes[-1]}.")
-        _check_curve("throughput", self.throughput, len(nodes))
-        if self.credit is not None:
-            _check_curve("credit", self.credit, len(nodes))
+            raise InvalidTaskError(f"Expected at least two node counts, got {nodes}.")
+        require(
+            InvalidTaskError,
+            (nodes[0] == 0, f"node counts to start at 0, got {nodes[0]}"),
+            (all(a < b for a, b in itertools.pairwise(nodes)), f"node counts to increase strictly, got {nodes}"),
+            (nodes[-1] <= MOST_NODES, f"node counts of at most {MOST_NODES:,}, got {nodes[-1]}"),
+        )
+        for name, values in (("throughput", self.throughput), ("credit", self.credit)):
+            if values is not None and len(values) != len(nodes):
+                what = f"{len(nodes)} values of {name}, one per node count"
+                raise InvalidTaskError(f"Expected {what}, got {len(values)}.")
+            for value in values or ():
+                if not 0 <= value < math.inf:
+                    raise InvalidTaskError(f"Expected {name} to be finite and >= 0, got {value}.")
+            if values and values[0] != 0:
+                raise InvalidTaskError(f"Expected {name} 0 on 0 nodes, got {values[0]}.")
 
     @classmethod
     def linear(cls, rate_1: float, max_nodes: int) -> ScalingCurve:
         """Linear scaling: `rate_1` work/s per node, up to `max_nodes` nodes."""
-        most, rate = _most_nodes(max_nodes), real_number("rate_1", rate_1, InvalidTaskError)
+        rate, most = real_number("rate_1", rate_1, InvalidTaskError), _most_nodes(max_nodes)
         return cls((0, most), (0.0, rate * most))
 
     @classmethod
@@ -92,12 +86,9 @@ class ScalingCurve:
         Amdahl, AFIPS 1967, doi:10.1145/1465482.1465560.
         """
         fraction = real_number("parallel_fraction", parallel_fraction, InvalidTaskError)
-        if not 0.0 <= fraction <= 1.0:
-            raise InvalidTaskError(f"Expected 0 <= parallel_fraction <= 1, got {fraction}.")
-        rate = real_number("rate_1", rate_1, InvalidTaskError)
-        counts = tuple(range(_most_nodes(max_nodes) + 1))
-        serial = 1.0 - fraction
-        return cls(counts, (0.0, *(rate / (serial + fraction / n) for n in counts[1:])))
+        require(InvalidTaskError, (0.0 <= fraction <= 1.0, f"0 <= parallel_fraction <= 1, got {fraction}"))
+        rate, counts = real_number("rate_1", rate_1, InvalidTaskError), tuple(range(_most_nodes(max_nodes) + 1))
+        return cls(counts, (0.0, *(rate / ((1.0 - fraction) + fraction / n) for n in counts[1:])))
 
     @property
     def max_nodes(self) -> int:
@@ -123,21 +114,6 @@ def _most_nodes(value: object) -> int:
     if most > MOST_NODES:
         raise InvalidTaskError(f"Expected max_nodes <= {MOST_NODES:,}, got {most}.")
     return most
-
-
-def _is_text(value: object) -> bool:
-    """Whether it is text that can be written: bytes of an argument that are no text stand as surrogates."""
-    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value))
-
-
-def _check_curve(name: str, values: tuple[float, ...], length: int) -> None:
-    if len(values) != length:
-        raise InvalidTaskError(f"Expected {length} values of {name}, one per node count, got {len(values)}.")
-    for value in values:
-        if not math.isfinite(value) or value < 0:
-            raise InvalidTaskError(f"Expected {name} to be finite and >= 0, got {value}.")
-    if values[0] != 0:
-        raise InvalidTaskError(f"Expected {name} 0 on 0 nodes, got {values[0]}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,70 +195,46 @@ class TaskSpec:
     credits: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._check_types()
-        self._check()
+        try:
+            convert_fields(self, InvalidTaskError)
+            self._check()
+            saves = SavingCosts.of({name: getattr(self, name) for name in SAVING_FIELDS}, self.max_nodes)
+        except InvalidTaskError as fault:
+            raise InvalidTaskError(f"{str(fault).removesuffix('.')} (task {self.name}).") from None
+        object.__setattr__(self, "saves", saves)
         counts = np.arange(self.max_nodes + 1)
         for name, table in (("rates", self.scaling.values(counts)), ("credits", self.scaling.credits(counts))):
             table.flags.writeable = False
             object.__setattr__(self, name, table)
-        try:
-            saves = SavingCosts.of({name: getattr(self, name) for name in SAVING_FIELDS}, self.max_nodes)
-        except InvalidTaskError as fault:
-            self._refuse(str(fault).removesuffix("."))
-        object.__setattr__(self, "saves", saves)
-
-    def _check_types(self) -> None:
-        for name in ("name", "group", "user"):
-            value = getattr(self, name)
-            if not _is_text(value) and (value is not None or name == "name"):
-                self._refuse(f"Expected {name} to be text, got {value!r}")
-        if not isinstance(self.scaling, ScalingCurve):
-            self._refuse(f"Expected scaling to be a ScalingCurve, got {self.scaling!r}")
-        for name, kind in (("tuning", TuningSpec), ("run", TunedRun)):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, kind):
-                self._refuse(f"Expected {name} to be a {kind.__name__}, got {value!r}")
-        for names, made in ((_WHOLE_FIELDS, whole_number), (_REAL_FIELDS, real_number)):
-            for name in names:
-                value = getattr(self, name)
-                given_by_points = name in SAVING_FIELDS and isinstance(value, NodePoints)
-                if given_by_points or (value is None and name in _OPTIONAL_FIELDS):
-                    continue
-                try:
-                    object.__setattr__(self, name, made(name, value, InvalidTaskError))
-                except InvalidTaskError as fault:
-                    self._refuse(str(fault).removesuffix("."))
 
     def _check(self) -> None:
-        if not self.name:
-            self._refuse("Expected a name, got ''")
-        if self.min_nodes < 1:
-            self._refuse(f"Expected min_nodes >= 1, got {self.min_nodes}")
-        if self.min_nodes > self.max_nodes:
-            self._refuse(f"Expected min_nodes <= max_nodes, got {self.min_nodes} > {self.max_nodes}")
-        if self.max_nodes > self.scaling.max_nodes:
-            self._refuse(
-                f"Expected max_nodes within the scaling curve (to {self.scaling.max_nodes}), got {self.max_nodes}"
-            )
-        for name, value in (("work", self.work), ("weight", self.weight)):
-            if not (math.isfinite(value) and value > 0):
-                self._refuse(f"Expected {name} > 0, got {value}")
-        for name, value in (("grow_cost_s", self.grow_cost_s), ("shrink_cost_s", self.shrink_cost_s)):
-            if not (math.isfinite(value) and value >= 0):
-                self._refuse(f"Expected {name} >= 0, got {value}")
-        for name, when in (("submission time", self.submit_s), ("deadline", self.deadline_s)):
-            if when is not None and not math.isfinite(when):
-                self._refuse(f"Expected a finite {name}, got {when}")
-        for name, at_ns in (("submit_ns", self.submit_ns), ("deadline_ns", self.deadline_ns)):
-            if at_ns is not None and abs(at_ns) > np.iinfo(np.int64).max:
-                self._refuse(f"Expected {name} between the years 1678 and 2262, got {at_ns}")
-        if self.gpus_per_node < 1:
-            self._refuse(f"Expected gpus_per_node >= 1, got {self.gpus_per_node}")
-        if self.tuning is not None and not self.scaling.at(1) > 0:
-            self._refuse("Expected throughput above 0 on one node, which a tuned task's speed-up refers to, got 0")
-
-    def _refuse(self, message: str) -> NoReturn:
-        raise InvalidTaskError(f"{message} (task {self.name}).")
+        least, most, reach = self.min_nodes, self.max_nodes, self.scaling.max_nodes
+        require(
+            InvalidTaskError,
+            (bool(self.name), "a name, got ''"),
+            (least >= 1, f"min_nodes >= 1, got {least}"),
+            (least <= most, f"min_nodes <= max_nodes, got {least} > {most}"),
+            (most <= reach, f"max_nodes within the scaling curve (to {reach}), got {most}"),
+            (0 < self.work < math.inf, f"work > 0, got {self.work}"),
+            (0 < self.weight < math.inf, f"weight > 0, got {self.weight}"),
+            (0 <= self.grow_cost_s < math.inf, f"grow_cost_s >= 0, got {self.grow_cost_s}"),
+            (0 <= self.shrink_cost_s < math.inf, f"shrink_cost_s >= 0, got {self.shrink_cost_s}"),
+            (math.isfinite(self.submit_s), f"a finite submission time, got {self.submit_s}"),
+            (math.isfinite(self.deadline_s or 0.0), f"a finite deadline, got {self.deadline_s}"),
+            (
+                abs(self.submit_ns or 0) <= _MOST_NS,
+                f"submit_ns between the years 1678 and 2262, got {self.submit_ns}",
+            ),
+            (
+                abs(self.deadline_ns or 0) <= _MOST_NS,
+                f"deadline_ns between the years 1678 and 2262, got {self.deadline_ns}",
+            ),
+            (self.gpus_per_node >= 1, f"gpus_per_node >= 1, got {self.gpus_per_node}"),
+            (
+                self.tuning is None or self.scaling.at(1) > 0,
+                "throughput above 0 on one node, which a tuned task's speed-up refers to, got 0",
+            ),
+        )
 
     @property
     def tuning_group(self) -> str:
@@ -302,12 +254,6 @@ class TaskSpec:
     def submitted_after_s(self, start_ns: int) -> float:
         """Submission in seconds after the instant `start_ns` (nanoseconds since the epoch); may be negative."""
         return self.submit_s if self.submit_ns is None else (self.submit_ns - start_ns) / NS_PER_S
-
-    def due_after_s(self, start_ns: int) -> float:
-        """Deadline in seconds after the instant `start_ns` (nanoseconds since the epoch); infinity without one."""
-        if self.deadline_ns is not None:
-            return (self.deadline_ns - start_ns) / NS_PER_S
-        return math.inf if self.deadline_s is None else self.deadline_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -343,4 +289,39 @@ class TaskState:
     @property
     def deadline_s(self) -> float:
         """Deadline, seconds since the window's start; infinity without one."""
-        return self.spec.due_after_s(self.start_ns)
+        spec = self.spec
+        if spec.deadline_ns is not None:
+            return (spec.deadline_ns - self.start_ns) / NS_PER_S
+        return math.inf if spec.deadline_s is None else spec.deadline_s
+
+
+class Tuner(Protocol):
+    """Chooses batch sizes and power limits as tasks are admitted, and learns from how their runs end."""
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """Finished runs, in the order in which they ended."""
+        ...
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Reason of failure, for each group that cannot continue."""
+        ...
+
+    def start(self, task: TaskSpec) -> tuple[TaskSpec, ...]:
+        """The task's next run, as one task per available power limit, the chosen one first; empty if its group failed.
+
+        Each of them has the work and rates of the run, and a `TunedRun`.
+        """
+        ...
+
+    def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:
+        """Report the end of a run that `start` gave; `work_at` is the net work done at each power limit."""
+        ...
+
+    def checkpoint(self, group: str) -> Callable[[], None]:
+        """Save a group's state; returns a function that restores it, and so undoes later starts and ends of runs.
+
+        Call the functions of several groups in reverse order.
+        """
+        ...

@@ -1,20 +1,15 @@
-"""Tuning of tasks while a replay runs: the request (`TuningSpec`), the runs, and the `Tuner` interface."""
+"""Tuning of tasks while a replay runs: the request, and the runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.model.type_checks import real_number, whole_number
-
-if TYPE_CHECKING:
-    from bftrainer.model.task import TaskSpec
+from bftrainer.model.type_checks import convert_fields, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +62,22 @@ class TuningSpec:
     power_policy: str | None = None
 
     def __post_init__(self) -> None:
-        for name, made in (
-            *((name, real_number) for name in ("target_metric", "eta", "beta", "idle_power_w")),
-            *((name, whole_number) for name in ("max_epochs", "default_batch_size", "seed")),
-        ):
-            if getattr(self, name) is not None or name not in ("seed", "idle_power_w"):
-                object.__setattr__(self, name, made(f"zeus.{name}", getattr(self, name), InvalidTaskError))
-        for name in ("train_trace", "power_trace", "dataset", "network", "optimizer", "policy", "power_policy"):
-            absent = getattr(self, name) is None and name.endswith("policy")
-            if not absent and (not isinstance(getattr(self, name), str) or not getattr(self, name)):
-                raise InvalidTaskError(f"Expected zeus.{name} to be text, got {getattr(self, name)!r}.")
-        if not math.isfinite(self.target_metric):
-            raise InvalidTaskError(f"Expected a finite zeus.target_metric, got {self.target_metric}.")
-        for name in ("max_epochs", "default_batch_size"):
-            if getattr(self, name) < 1:
-                raise InvalidTaskError(f"Expected zeus.{name} >= 1, got {getattr(self, name)}.")
-        if not 0.0 <= self.eta <= 1.0:
-            raise InvalidTaskError(f"Expected zeus.eta from 0 (time) to 1 (energy), got {self.eta}.")
-        if not self.beta > 0.0:
-            raise InvalidTaskError(f"Expected zeus.beta > 0 (inf: never stop early), got {self.beta}.")
-        if self.seed is not None and self.seed < 0:
-            raise InvalidTaskError(f"Expected zeus.seed >= 0, got {self.seed}.")
-        if self.idle_power_w is not None and not 0.0 <= self.idle_power_w < math.inf:
-            raise InvalidTaskError(f"Expected zeus.idle_power_w of 0 W or more, got {self.idle_power_w}.")
+        convert_fields(self, InvalidTaskError, "zeus.{}")
+        texts = ("train_trace", "power_trace", "dataset", "network", "optimizer", "policy", "power_policy")
+        require(
+            InvalidTaskError,
+            *((getattr(self, name) != "", f"zeus.{name} to be text, got ''") for name in texts),
+            (math.isfinite(self.target_metric), f"a finite zeus.target_metric, got {self.target_metric}"),
+            (self.max_epochs >= 1, f"zeus.max_epochs >= 1, got {self.max_epochs}"),
+            (self.default_batch_size >= 1, f"zeus.default_batch_size >= 1, got {self.default_batch_size}"),
+            (0.0 <= self.eta <= 1.0, f"zeus.eta from 0 (time) to 1 (energy), got {self.eta}"),
+            (self.beta > 0.0, f"zeus.beta > 0 (inf: never stop early), got {self.beta}"),
+            ((self.seed or 0) >= 0, f"zeus.seed >= 0, got {self.seed}"),
+            (
+                0.0 <= (self.idle_power_w or 0.0) < math.inf,
+                f"zeus.idle_power_w of 0 W or more, got {self.idle_power_w}",
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,35 +136,3 @@ class Attempt:
     energy_j: float
     train_s: float
     reached: bool
-
-
-class Tuner(Protocol):
-    """Chooses batch sizes and power limits as tasks are admitted, and learns from how their runs end."""
-
-    @property
-    def attempts(self) -> list[Attempt]:
-        """Finished runs, in the order in which they ended."""
-        ...
-
-    @property
-    def failures(self) -> Mapping[str, str]:
-        """Reason of failure, for each group that cannot continue."""
-        ...
-
-    def start(self, task: TaskSpec) -> tuple[TaskSpec, ...]:
-        """The task's next run, as one task per available power limit, the chosen one first; empty if its group failed.
-
-        Each of them has the work and rates of the run, and a `TunedRun`.
-        """
-        ...
-
-    def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:
-        """Report the end of a run that `start` gave; `work_at` is the net work done at each power limit."""
-        ...
-
-    def checkpoint(self, group: str) -> Callable[[], None]:
-        """Save a group's state; returns a function that restores it, and so undoes later starts and ends of runs.
-
-        Call the functions of several groups in reverse order.
-        """
-        ...

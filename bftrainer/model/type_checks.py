@@ -1,10 +1,13 @@
-"""Check field types of the data model; errors name the field."""
+"""Check the fields of the data model against their declared types; errors name the field."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from dataclasses import fields
+from functools import cache, partial
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
@@ -14,26 +17,14 @@ T = TypeVar("T")
 
 
 def whole_number(what: str, value: object, error: type[InputError]) -> int:
-    """Convert a whole number of Python or numpy to int.
-
-    Raises
-    ------
-    InputError
-        If it is anything else, including a bool; raised as `error`.
-    """
+    """Convert a whole number of Python or numpy to int; anything else, a bool too, is refused as `error`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise error(f"Expected {what} to be whole, got {value!r}.")
     return int(value)
 
 
 def real_number(what: str, value: object, error: type[InputError]) -> float:
-    """Convert a number of Python or numpy to float; numbers that are too large become infinite.
-
-    Raises
-    ------
-    InputError
-        If it is anything else, including a bool; raised as `error`.
-    """
+    """Convert a number of Python or numpy to float, too large ones to infinity; anything else is refused as `error`."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise error(f"Expected {what} to be a number, got {value!r}.")
     try:
@@ -42,50 +33,81 @@ def real_number(what: str, value: object, error: type[InputError]) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def number_list(
-    what: str, values: Any, made: Callable[[str, object, type[InputError]], T], error: type[InputError]
-) -> tuple[T, ...]:
-    """Convert numbers to a tuple, each by `made`.
-
-    Raises
-    ------
-    InputError
-        If `values` is a text or not iterable, or a value is no such number; raised as `error`.
-    """
+def instances(what: str, values: Any, kind: type[T], error: type[InputError]) -> tuple[T, ...]:
+    """Convert values of a type to a tuple; what is not iterable, or holds anything else, is refused as `error`."""
+    expected = "names" if kind is str else f"a sequence of {kind.__name__}"
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise error(f"Expected {what} as a list of numbers, got {values!r}.")
-    return tuple(made(what, value, error) for value in values)
+        raise error(f"Expected {what} to be {expected}, got {values!r}.")
+    items = tuple(values)
+    for value in items:
+        if not isinstance(value, kind) or value == "":
+            raise error(f"Expected {what} to be {expected}, got {value!r} among them.")
+    return items
 
 
 def checked_names(what: str, values: Any, error: type[InputError]) -> tuple[str, ...]:
-    """Convert names to a tuple.
+    """Convert names to a tuple; a single text, and names that are no text or empty, are refused as `error`."""
+    return instances(what, values, str, error)
 
-    Raises
-    ------
-    InputError
-        If `values` is a single text or not iterable, or a name is not text, or empty; raised as `error`.
-    """
+
+def _text(what: str, value: object, error: type[InputError]) -> str:
+    """Check that it is text that can be written: bytes of an argument that are no text stand as surrogates."""
+    if not isinstance(value, str) or any("\ud800" <= sign <= "\udfff" for sign in value):
+        raise error(f"Expected {what} to be text, got {value!r}.")
+    return value
+
+
+def _numbers(kind: type[T], what: str, values: Any, error: type[InputError]) -> tuple[T, ...]:
+    """Convert a list of numbers to a tuple."""
+    if type(values) is tuple and set(map(type, values)) <= {kind}:
+        return values
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise error(f"Expected {what} to be names, got {values!r}.")
-    found = tuple(values)
-    for name in found:
-        if not isinstance(name, str) or not name:
-            raise error(f"Expected {what} to be names, got {name!r} among them.")
-    return found
+        raise error(f"Expected {what} as a list of numbers, got {values!r}.")
+    return tuple(_CONVERT[kind](what, value, error) for value in values)
 
 
-def instances(what: str, values: Any, kind: type[T], error: type[InputError]) -> tuple[T, ...]:
-    """Convert values of a type to a tuple.
+_CONVERT: dict[Any, Callable[[str, Any, type[InputError]], Any]] = {
+    int: whole_number,
+    float: real_number,
+    str: _text,
+    tuple[int, ...]: partial(_numbers, int),
+    tuple[float, ...]: partial(_numbers, float),
+    tuple[str, ...]: checked_names,
+}
 
-    Raises
-    ------
-    InputError
-        If `values` is not iterable, or a value is of another type; raised as `error`.
+
+@cache
+def _declared(record: type) -> list[tuple[str, Any, tuple[Any, ...]]]:
+    """Parameters of a dataclass: name, type, and types that are accepted as well."""
+    hints = [(field.name, get_type_hints(record)[field.name]) for field in fields(record) if field.init]
+    kinds = [(name, *(get_args(hint) if isinstance(hint, UnionType) else (hint,))) for name, hint in hints]
+    return [(name, kind, tuple(others)) for name, kind, *others in kinds]
+
+
+def convert_fields(record: object, error: type[InputError], label: str = "{}") -> None:
+    """Convert numbers in the fields of a frozen dataclass to Python's, and lists to tuples, as their types say.
+
+    Parameters
+    ----------
+    record : dataclass
+    error : type of InputError
+        Raised if a value is of another type.
+    label : str
+        What messages call a field, with ``{}`` for its name.
     """
-    if not isinstance(values, Iterable):
-        raise error(f"Expected {what} to be a sequence of {kind.__name__}, got {values!r}.")
-    found = tuple(values)
-    for value in found:
-        if not isinstance(value, kind):
-            raise error(f"Expected {what} to be a sequence of {kind.__name__}, got {value!r} among them.")
-    return found
+    for name, kind, others in _declared(type(record)):  # type: ignore[arg-type]  # a class has a hash
+        value, what = getattr(record, name), label.format(name)
+        if isinstance(value, others):
+            continue
+        if kind in _CONVERT:
+            object.__setattr__(record, name, _CONVERT[kind](what, value, error))
+        elif not isinstance(value, kind):
+            article = "an" if kind.__name__[0] in "AEIOU" else "a"
+            raise error(f"Expected {what} to be {article} {kind.__name__}, got {value!r}.")
+
+
+def require(error: type[InputError], *claims: tuple[bool, str]) -> None:
+    """Raise `error` with what was expected by the first claim that is false."""
+    for is_true, expected in claims:
+        if not is_true:
+            raise error(f"Expected {expected}.")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
-
-from bftrainer.model import RowArrays
 
 if TYPE_CHECKING:
     from bftrainer.replay.cluster import ClusterTask
@@ -49,16 +47,16 @@ class DepartureOrder(NodeOrder):
 
     Parameters
     ----------
-    rows : RowArrays
-        The log that is replayed.
+    rows : iterable of (float, sequence of int, sequence of int)
+        Those of the log that is replayed, see `NodeLog.rows`.
     horizon_s : float
         Free nodes that leave within so many seconds are not offered to tasks; 0 offers all.
     """
 
-    def __init__(self, rows: RowArrays, horizon_s: float = 0.0) -> None:
+    def __init__(self, rows: Iterable[tuple[float, Sequence[int], Sequence[int]]], horizon_s: float = 0.0) -> None:
         self._horizon_s, self._now_s = horizon_s, 0.0
         self._leave_s: dict[int, list[float]] = {}
-        for time_s, _, left in rows.rows():
+        for time_s, _, left in rows:
             for node in left:
                 self._leave_s.setdefault(node, []).append(time_s)
 

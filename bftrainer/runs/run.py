@@ -196,7 +196,7 @@ def replay_and_record(
     tuner = inputs.tuning.tuner() if inputs.tuning else None
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
     horizon_s = inputs.departure_horizon_s
-    departures = None if horizon_s is None else DepartureOrder(log.row_arrays(), horizon_s)
+    departures = None if horizon_s is None else DepartureOrder(log.rows(), horizon_s)
     allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, departures, learning)
     allocator.journal = journal
     recorder = Recorder(scratch)

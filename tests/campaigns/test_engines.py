@@ -57,7 +57,7 @@ def idle_time(path):
     """What a replay needs of a log, in a process that could not read it."""
     readers.read_node_log = None
     log = shared_readers().node_log(path, 0, print, cache=False)
-    return int(log.row_arrays().node.sum())
+    return int(log.node.sum())
 
 
 @pytest.mark.long
@@ -67,7 +67,7 @@ def test_processes_read_nothing_again():
     log = shared_readers().node_log(sample_path(SAMPLE_NODE_LOG), 0, print, cache=False)
     found = dict(LocalEngine(2).run(idle_time, [sample_path(SAMPLE_NODE_LOG)] * 3))
     shared_readers.cache_clear()
-    assert set(found.values()) == {int(log.row_arrays().node.sum())}
+    assert set(found.values()) == {int(log.node.sum())}
 
 
 @pytest.mark.long

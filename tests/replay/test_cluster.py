@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.model import RowArrays, ScalingCurve, TaskSpec
+from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
 from bftrainer.replay import Cluster, ClusterChange, Settings
 from bftrainer.replay.allocator_settings import BUSY, FREE
@@ -202,12 +202,7 @@ def test_a_snapshot_brings_everything_back():
 
 def test_departures_decide_which_nodes_move():
     """Shrinking tasks give up nodes that leave soon; who has most at stake takes those that stay longest."""
-    rows = RowArrays(
-        time_s=np.array([0.0, 5.0, 9.0]),
-        start=np.array([0, 4, 5, 6]),
-        node=np.array([0, 1, 2, 3, 2, 0], dtype=np.int32),
-        idle=np.array([True] * 4 + [False] * 2),
-    )
+    rows = [(0.0, [0, 1, 2, 3], []), (5.0, [], [2]), (9.0, [], [0])]
     cluster = started(spec("A"), spec("B", shrink_cost_s=99.0), nodes=4)
     cluster.order = DepartureOrder(rows, horizon_s=5.0)
     assert cluster.order.count_offered(cluster.pool, cluster.free, 0.0) == 3  # node 2 leaves at 5 s

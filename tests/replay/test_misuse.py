@@ -137,7 +137,7 @@ def test_values_of_other_types(call):
         (lambda: Allocator([TASK], {}), "settings to be Settings, got {}"),
         (lambda: Allocator(["J0"], settings()), "tasks to be a sequence of TaskSpec, got 'J0' among them"),
         (lambda: Allocator([], settings(), ["a", "a"]), "unique node names"),
-        (lambda: ScalingCurve(3, (0.0,)), "node counts as a list of numbers, got 3"),
+        (lambda: ScalingCurve(3, (0.0,)), "nodes as a list of numbers, got 3"),
         (lambda: TaskSpec("J", 1, 10**12, 1.0, ScalingCurve.linear(1.0, 4)), "max_nodes within the scaling curve"),
         (lambda: ScalingCurve.amdahl(1.0, 0.5, 10**12), "max_nodes <= 10,000,000, got 1000000000000"),
         (lambda: TaskSpec("J", 1, 4, 1.0, CURVE, tuning=3), "tuning to be a TuningSpec, got 3 (task J)"),

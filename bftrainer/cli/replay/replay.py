@@ -106,7 +106,7 @@ def _print_inputs(inputs: Inputs, as_json: bool) -> None:
     log = inputs.log
     counts = {
         "nodes": len(log.nodes),
-        "rows": log.row_arrays().time_s.size,
+        "rows": sum(1 for _ in log.rows()),
         "transitions": int(log.node.size),
         "window_s": log.window_s,
         "tasks": len(inputs.tasks),
