@@ -134,9 +134,8 @@ class AvailabilityTrace:
     ----------
     kind : {"nodes", "spot", "counts", "terminations"}
         Node log, spot nodes added and removed, number of live nodes, number of nodes taken.
-    events : int
-        Number of rows: instants in a node log, nodes added or removed in a spot trace.
     terminations : ChangeTrace
+        All that is known of a trace of kind "terminations": it does not show which nodes stay.
     log : NodeLog or None
         Each node's presence; None for terminations alone.
     counts : CountTrace or None
@@ -144,7 +143,6 @@ class AvailabilityTrace:
     """
 
     kind: TraceKind
-    events: int
     terminations: ChangeTrace
     log: NodeLog | None = None
     counts: CountTrace | None = None
@@ -154,20 +152,19 @@ class AvailabilityTrace:
         """Make a trace of a node log, or of a spot or count trace that was read as one."""
         form = log.provenance.get(FORM)
         kind: TraceKind = "spot" if form == "spot" else "counts" if form == "counts" else "nodes"
-        counts = CountTrace.of(log)
-        events = int(log.node.size) if kind == "spot" else int(counts.time_ns.size)
-        return cls(kind, events, ChangeTrace.of(log, joins=False), log, counts)
+        return cls(kind, ChangeTrace.of(log, joins=False), log, CountTrace.of(log))
 
     @classmethod
     def of_counts(cls, counts: CountTrace, terminations: ChangeTrace | None = None) -> AvailabilityTrace:
         """Make a trace of counts; terminations are those recorded with it, else the falls of the count."""
-        taken = counts.falls() if terminations is None else terminations
-        return cls("counts", int(counts.time_ns.size), taken, counts.log(), counts)
+        return cls("counts", counts.falls() if terminations is None else terminations, counts.log(), counts)
 
-    @classmethod
-    def of_terminations(cls, terminations: ChangeTrace) -> AvailabilityTrace:
-        """Make a trace of terminations alone; it does not show which nodes stay."""
-        return cls("terminations", int(terminations.time_ns.size), terminations)
+    @property
+    def events(self) -> int:
+        """Number of rows: instants in a node log, nodes added or removed in a spot trace."""
+        if self.log is not None and self.kind == "spot":
+            return int(self.log.node.size)
+        return int((self.terminations if self.counts is None else self.counts).time_ns.size)
 
     @property
     def additions(self) -> ChangeTrace | None:
@@ -186,16 +183,11 @@ class AvailabilityTrace:
 def _check_rows(time_ns: NDArray[np.int64], value: NDArray[np.int64], *, least: int, what: str) -> None:
     if time_ns.shape != value.shape:
         raise NodeLogError("Expected as many times as numbers of nodes.")
-    low = value < least
-    if low.any():
-        row = int(np.argmax(low))
+    for row in np.flatnonzero(value < least)[:1]:
         raise NodeLogError(f"row {row}: Expected {what} >= {least}, got {value[row]}.")
-    late = time_ns[1:] < time_ns[:-1]
-    if late.any():
-        row = int(np.argmax(late)) + 1
-        raise NodeLogError(
-            f"row {row}: Expected times to ascend, got {iso(time_ns[row])} after {iso(time_ns[row - 1])}."
-        )
+    for row in np.flatnonzero(time_ns[1:] < time_ns[:-1])[:1] + 1:
+        got = f"{iso(time_ns[row])} after {iso(time_ns[row - 1])}"
+        raise NodeLogError(f"row {row}: Expected times to ascend, got {got}.")
 
 
 def churned(

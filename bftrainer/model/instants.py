@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
+from bftrainer.model.type_checks import require
 
 NS_PER_S = 1_000_000_000
 
@@ -108,13 +109,15 @@ class StepSeries:
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not self.times_s or len(self.times_s) != len(self.values):
-            raise SettingsError(f"Expected one value a time, got {len(self.values)} for {len(self.times_s)}.")
-        if any(not b > a for a, b in itertools.pairwise(self.times_s)):
-            raise SettingsError("Expected times that increase strictly.")
-        for value in self.values:
-            if not value >= 0:
-                raise SettingsError(f"Expected values of 0 or more, got {value}.")
+        odd = next((value for value in self.values if not value >= 0), None)
+        increases = all(a < b for a, b in itertools.pairwise(self.times_s))
+        count, values = len(self.times_s), len(self.values)
+        require(
+            SettingsError,
+            (0 < count == values, f"one value a time, got {values} for {count}"),
+            (increases, "times that increase strictly"),
+            (odd is None, f"values of 0 or more, got {odd}"),
+        )
 
     @classmethod
     def constant(cls, value: float) -> StepSeries:
@@ -125,17 +128,14 @@ class StepSeries:
         """Value at a time; before the first time, the first value."""
         return self.values[max(bisect_right(self.times_s, time_s) - 1, 0)]
 
-    def changes(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Times between `begin_s` and `end_s`, both excluded, at which the value changes, and the new values."""
-        found, last = [], self.at(begin_s)
-        inside = slice(bisect_right(self.times_s, begin_s), bisect_left(self.times_s, end_s))
-        for time_s, value in zip(self.times_s[inside], self.values[inside], strict=True):
-            if value != last:
-                found.append((time_s, value))
-                last = value
-        return found
-
     def pieces(self, begin_s: float, end_s: float) -> list[tuple[float, float, float]]:
         """Begin, end and value of each part of an interval in which the value is constant."""
-        edges = [begin_s, *(time_s for time_s, _ in self.changes(begin_s, end_s)), end_s]
-        return [(a, b, self.at(a)) for a, b in itertools.pairwise(edges) if b > a]
+        inside = slice(bisect_right(self.times_s, begin_s), bisect_left(self.times_s, end_s))
+        steps = [(begin_s, self.at(begin_s)), *zip(self.times_s[inside], self.values[inside], strict=True)]
+        same = [next(group) for _, group in itertools.groupby(steps, lambda step: step[1])]
+        edges = [*(time_s for time_s, _ in same), end_s]
+        return [(a, b, value) for (a, b), (_, value) in zip(itertools.pairwise(edges), same, strict=True) if b > a]
+
+    def changes(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
+        """Times between `begin_s` and `end_s`, both excluded, at which the value changes, and the new values."""
+        return [(time_s, value) for time_s, _, value in self.pieces(begin_s, end_s)[1:]]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model.columns import Table
-from bftrainer.model.decision import BeliefRecord, Decision
+from bftrainer.model.decision import BeliefRecord
 from bftrainer.model.task import TaskSpec
-from solvers.problem import DecidedBy, Held, SolveResult, StopReason
+from solvers.problem import DecidedBy, Held, StopReason
 
 RUN_SCHEMA = 1
 HELD = ("optimal", "claimed", "incumbent", "kept")
@@ -22,11 +21,6 @@ HELD = ("optimal", "claimed", "incumbent", "kept")
 Columns = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-# What a record holds of a solver's result, in its order; and what it ends with, of the decision.
-_RESULT = "objective bound gap stop_reason held solver solve_s decided_by model_rows model_columns backend_s"
-_OF_RESULT = attrgetter(*_RESULT.split())
-_SETTINGS = "batch_sizes power_limits_w drawn_w cap_w"
-_OF_DECISION: attrgetter[tuple[Any, ...]] = attrgetter(*_SETTINGS.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +143,6 @@ class DecisionRecord:
     power_limits_w: tuple[int | None, ...] | None = None
     drawn_w: float | None = None
     cap_w: float | None = None
-
-    @classmethod
-    def of(cls, event: int, tasks: tuple[int, ...], decision: Decision, result: SolveResult) -> DecisionRecord:
-        """Record of a decision at an event, and its result; the tasks by number."""
-        counts = (decision.before, decision.after)
-        return cls(event, decision.time_s, decision.nodes, tasks, *counts, *_OF_RESULT(result), *_OF_DECISION(decision))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -232,7 +232,7 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
         taken = read_changes(path, pair)
         if not taken.time_ns.size:
             raise NodeLogError(f"{path}: Expected rows of {' and '.join(pair)}, got none.")
-        return AvailabilityTrace.of_terminations(taken)
+        return AvailabilityTrace("terminations", taken)
     if kind == "spot":
         log = read_spot_trace(path)
         for what, count in log.provenance[NO_TIME].items():

@@ -8,15 +8,145 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Literal
+from itertools import groupby, pairwise
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.spot_training import Condition, Phase, SpotRun, TrainingProfile
+from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.nodelogs.node_spans import nanoseconds
+
+Condition = Literal["training", "reconfiguring", "stalled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of a run in one condition. Times are nanoseconds since the window's start.
+
+    Parameters
+    ----------
+    condition : {"training", "reconfiguring", "stalled"}
+    start_ns, end_ns : int
+    world_size : int
+        Number of active nodes; 0 unless training.
+    iteration_ns : int
+        Time of an iteration; 0 unless training.
+    first : int
+        Number of iterations done when it started; it continues after them.
+    iterations : int
+        Number of iterations done in it.
+    repeated : int
+        How many of these had been done before, and were lost.
+    redoing_ns : int
+        Time spent on iterations that had been done before, including an unfinished one.
+    saved : int
+        Number of iterations that the last checkpoint holds at its end.
+    checkpoints : int
+        Number of checkpoints completed in it.
+    checkpoints_lost : int
+        Number of checkpoints that its end interrupted.
+    is_over : bool
+        Whether it ended before the window did.
+    """
+
+    condition: Condition
+    start_ns: int
+    end_ns: int
+    world_size: int = 0
+    iteration_ns: int = 0
+    first: int = 0
+    iterations: int = 0
+    repeated: int = 0
+    redoing_ns: int = 0
+    saved: int = 0
+    checkpoints: int = 0
+    checkpoints_lost: int = 0
+    is_over: bool = True
+
+    @property
+    def length_ns(self) -> int:
+        """Length in nanoseconds."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def lost(self) -> int:
+        """Number of iterations done by its end that no checkpoint holds; 0 if the window ends first."""
+        return self.first + self.iterations - self.saved if self.is_over else 0
+
+
+class Step(NamedTuple):
+    """A finished iteration, or the start of a reconfiguration.
+
+    Parameters
+    ----------
+    world_size : int
+        Number of active nodes: in the iteration, or after the reconfiguration.
+    time_ns : int
+        Time at which the run notices it, nanoseconds since the window's start.
+    event : {"step", "reconfig"}
+    number : int
+        Number of the iteration (0 for the start of the run), or of the reconfiguration (from 1).
+    """
+
+    world_size: int
+    time_ns: int
+    event: Literal["step", "reconfig"]
+    number: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpotRun:
+    """A simulated run, from the trace's start to its end.
+
+    Parameters
+    ----------
+    start_ns : int
+        Start of the window, nanoseconds since the Unix epoch.
+    span_ns : int
+        Length of the window in nanoseconds.
+    phases : tuple of Phase
+        Consecutive phases from 0 to `span_ns`.
+    iterations : int
+        Number of iterations done at the end, without lost ones.
+    held_node_s : float
+        Node-seconds of all available nodes.
+    preemptions, active_preemptions : int
+        Number of nodes taken, and how many of them were active.
+    restarts : int
+        Number of times that a further loss restarted or extended a reconfiguration.
+    tick_ns : int
+        The run notices changes at multiples of this time, in nanoseconds.
+    """
+
+    start_ns: int
+    span_ns: int
+    phases: tuple[Phase, ...]
+    iterations: int
+    held_node_s: float
+    preemptions: int
+    active_preemptions: int
+    restarts: int
+    tick_ns: int = 1
+
+    def of(self, condition: Condition) -> tuple[Phase, ...]:
+        """Phases of the run in a given condition."""
+        return tuple(phase for phase in self.phases if phase.condition == condition)
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the start of the run as step 0, then all iterations and finished reconfigurations, by time."""
+        reconfigured = 0
+        nothing = Phase("stalled", self.span_ns, self.span_ns)
+        yield Step(self.phases[0].world_size, 0, "step", 0)
+        for phase, following in pairwise((*self.phases, nothing)):
+            for number in range(1, phase.iterations + 1):
+                done_ns = phase.start_ns + number * phase.iteration_ns
+                noticed_ns = -(-done_ns // self.tick_ns) * self.tick_ns
+                yield Step(phase.world_size, noticed_ns, "step", phase.first + number)
+            if phase.condition == "reconfiguring" and phase.is_over:
+                reconfigured += 1
+                yield Step(following.world_size, phase.start_ns, "reconfig", reconfigured)
 
 
 class Fleet:

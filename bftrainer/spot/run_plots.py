@@ -9,8 +9,8 @@ import numpy as np
 
 from bftrainer.model import NS_PER_S
 from bftrainer.model.availability_trace import CountTrace
-from bftrainer.model.spot_training import SpotRun
 from bftrainer.report.drawing import axes_or_new, below_axes, line_look, palette, plot_counts
+from bftrainer.spot.checkpointing import SpotRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.model import Decision, ScalingCurve, TaskSpec
+from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.columns import Table
 from bftrainer.model.records import AllocationChange, DecisionRecord, EventRecord, Recording, TaskRecord
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, settled_before, task_metrics
@@ -136,7 +136,7 @@ def decided(held: Held, stopped: StopReason, solver: str, solve_s: float, bound:
     counts = None if held is Held.NOTHING else (1,)
     value = math.nan if counts is None else 100.0
     result = SolveResult(counts, value, bound, stopped, held, solver, solve_s)
-    return DecisionRecord.of(0, (0,), Decision(0.0, 1, ("J",), (0,), (1,), {}, {}, result), result)
+    return DecisionRecord(0, 0.0, 1, (0,), (0,), (1,), value, bound, result.gap, stopped, held, solver, solve_s)
 
 
 def test_decision_metrics():

@@ -141,7 +141,7 @@ def test_every_kind_has_the_same_keys():
         AvailabilityTrace.of_log(log),
         AvailabilityTrace.of_log(spot),
         AvailabilityTrace.of_counts(CountTrace.of(log)),
-        AvailabilityTrace.of_terminations(taken),
+        AvailabilityTrace("terminations", taken),
     ]
     found = [trace_statistics(trace).as_json() for trace in traces]
     assert [one["kind"] for one in found] == ["nodes", "spot", "counts", "terminations"]
@@ -156,8 +156,8 @@ def test_every_kind_has_the_same_keys():
     [
         AvailabilityTrace.of_counts(CountTrace(np.array([5]), np.array([0]))),
         AvailabilityTrace.of_counts(CountTrace(np.array([5]), np.array([3]))),
-        AvailabilityTrace.of_terminations(ChangeTrace(np.array([5]), np.array([3]))),
-        AvailabilityTrace.of_terminations(ChangeTrace(np.empty(0, np.int64), np.empty(0, np.int64))),
+        AvailabilityTrace("terminations", ChangeTrace(np.array([5]), np.array([3]))),
+        AvailabilityTrace("terminations", ChangeTrace(np.empty(0, np.int64), np.empty(0, np.int64))),
         AvailabilityTrace.of_log(churned((0, 0), 2, [])),
         AvailabilityTrace.of_log(churned((0, MIN), 0, [])),
     ],
