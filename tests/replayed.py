@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
-from bftrainer.model.saving_costs import NodePoints
+from bftrainer.model.task import NodePoints
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs import run_replay, write_run
 from bftrainer.tasksets import read_task_set, write_task_set

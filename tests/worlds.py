@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
-from bftrainer.model.saving_costs import NodePoints
+from bftrainer.model.task import NodePoints
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Recorder, Row, Settings, replay
 

@@ -1,11 +1,18 @@
 """The data model: frozen, slotted dataclasses, validated when made."""
 
 from bftrainer.model.decision import Decision, Event, EventKind, Objective, is_static, static
-from bftrainer.model.instants import NS_PER_S, StepSeries, instant_ns, instants_ns, iso, iso_column, rounding_s
+from bftrainer.model.instants import NS_PER_S, instant_ns, instants_ns, iso, iso_column, rounding_s
 from bftrainer.model.node_log import NodeLog
-from bftrainer.model.saving_costs import NodePoints
-from bftrainer.model.task import ScalingCurve, TaskSpec, TaskState, Tuner
-from bftrainer.model.tuning import Attempt, TunedRun, TuningSpec
+from bftrainer.model.task import (
+    Attempt,
+    NodePoints,
+    ScalingCurve,
+    TaskSpec,
+    TaskState,
+    TunedRun,
+    Tuner,
+    TuningSpec,
+)
 
 __all__ = [
     "NS_PER_S",
@@ -17,7 +24,6 @@ __all__ = [
     "NodePoints",
     "Objective",
     "ScalingCurve",
-    "StepSeries",
     "TaskSpec",
     "TaskState",
     "TunedRun",

@@ -1,20 +1,14 @@
-"""Instants as nanoseconds since the Unix epoch (UTC) and as ISO 8601 text; step functions of time."""
+"""Instants as nanoseconds since the Unix epoch (UTC) and as ISO 8601 text."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-from bftrainer.errors import SettingsError
-from bftrainer.model.type_checks import require
 
 NS_PER_S = 1_000_000_000
 
@@ -86,56 +80,3 @@ def instant_ns(moment: date | str) -> int:
     if abs(count) > np.iinfo(np.int64).max:
         raise OverflowError(f"Expected a time between the years 1678 and 2262, got {moment}.")
     return count
-
-
-@dataclass(frozen=True, slots=True)
-class StepSeries:
-    """Step function: each value holds from its time until the next value's time.
-
-    Parameters
-    ----------
-    times_s : tuple of float, shape (K,)
-        Seconds since the window's start, strictly increasing.
-    values : tuple of float, shape (K,)
-        Finite, or infinite where there is no limit; >= 0.
-
-    Raises
-    ------
-    SettingsError
-        If there are no values, lengths differ, times do not increase, or a value is negative or NaN.
-    """
-
-    times_s: tuple[float, ...]
-    values: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        odd = next((value for value in self.values if not value >= 0), None)
-        increases = all(a < b for a, b in itertools.pairwise(self.times_s))
-        count, values = len(self.times_s), len(self.values)
-        require(
-            SettingsError,
-            (0 < count == values, f"one value a time, got {values} for {count}"),
-            (increases, "times that increase strictly"),
-            (odd is None, f"values of 0 or more, got {odd}"),
-        )
-
-    @classmethod
-    def constant(cls, value: float) -> StepSeries:
-        """The same value at all times."""
-        return cls((-math.inf,), (value,))
-
-    def at(self, time_s: float) -> float:
-        """Value at a time; before the first time, the first value."""
-        return self.values[max(bisect_right(self.times_s, time_s) - 1, 0)]
-
-    def pieces(self, begin_s: float, end_s: float) -> list[tuple[float, float, float]]:
-        """Begin, end and value of each part of an interval in which the value is constant."""
-        inside = slice(bisect_right(self.times_s, begin_s), bisect_left(self.times_s, end_s))
-        steps = [(begin_s, self.at(begin_s)), *zip(self.times_s[inside], self.values[inside], strict=True)]
-        same = [next(group) for _, group in itertools.groupby(steps, lambda step: step[1])]
-        edges = [*(time_s for time_s, _ in same), end_s]
-        return [(a, b, value) for (a, b), (_, value) in zip(itertools.pairwise(edges), same, strict=True) if b > a]
-
-    def changes(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Times between `begin_s` and `end_s`, both excluded, at which the value changes, and the new values."""
-        return [(time_s, value) for time_s, _, value in self.pieces(begin_s, end_s)[1:]]

@@ -1,4 +1,4 @@
-"""Malleable training tasks: bounds, scalability curve, rescaling costs; and who chooses how they are tuned."""
+"""Malleable training tasks: bounds, scalability curve, what rescaling and saving cost, and how they are tuned."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model.instants import NS_PER_S
-from bftrainer.model.saving_costs import SAVING_FIELDS, SavingCosts, Seconds
-from bftrainer.model.tuning import Attempt, TunedRun, TuningSpec
 from bftrainer.model.type_checks import convert_fields, real_number, require, whole_number
 
 MOST_NODES = 10_000_000
 """Largest node count of a task: tables over counts have to fit in memory."""
 _MOST_NS = np.iinfo(np.int64).max
+SAVING_FIELDS = ("checkpoint_s", "restart_s", "checkpoint_interval_s")
+"""Fields of a task that say what saving takes."""
+LEAST_INTERVAL_S = 1.0
+"""Nothing is saved more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,212 @@ def _most_nodes(value: object) -> int:
     if most > MOST_NODES:
         raise InvalidTaskError(f"Expected max_nodes <= {MOST_NODES:,}, got {most}.")
     return most
+
+
+@dataclass(frozen=True, slots=True)
+class NodePoints:
+    """Seconds against the node count: linear between points, constant before the first and after the last.
+
+    Parameters
+    ----------
+    nodes : tuple of int, shape (K,)
+        Node counts of 1 or more, strictly increasing.
+    seconds : tuple of float, shape (K,)
+
+    Raises
+    ------
+    InvalidTaskError
+        If lengths differ, there is no point, counts are not whole or do not increase strictly, or seconds are no
+        numbers.
+    """
+
+    nodes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        convert_fields(self, InvalidTaskError)
+        increases = all(a < b for a, b in itertools.pairwise((0, *self.nodes)))
+        count, seconds = len(self.nodes), len(self.seconds)
+        require(
+            InvalidTaskError,
+            (
+                count > 0 and increases,
+                f"node counts that increase strictly from 1 or more, got {list(self.nodes)}",
+            ),
+            (seconds == count, f"{count} seconds, one per node count, got {seconds}"),
+        )
+
+
+Seconds = float | NodePoints
+"""Seconds at any node count, or by node count."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavingCosts:
+    """Seconds that saving takes at every node count; arrays of shape (max_nodes + 1,).
+
+    Parameters
+    ----------
+    checkpoint_s, restart_s : ndarray of float64
+        Time to save, and time to load and warm up.
+    interval_s : ndarray of float64, or None
+        Time between the end of a save and the begin of the next; None for the Young/Daly optimum.
+    """
+
+    checkpoint_s: NDArray[np.float64]
+    restart_s: NDArray[np.float64]
+    interval_s: NDArray[np.float64] | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Seconds | None], max_nodes: int) -> SavingCosts | None:
+        """Tables of the fields `SAVING_FIELDS`; None if none of them is given.
+
+        Raises
+        ------
+        InvalidTaskError
+            If one is negative or not finite, the interval is below `LEAST_INTERVAL_S`, or `checkpoint_s` is missing.
+        """
+        tables = {name: _table(name, value, max_nodes) for name, value in given.items() if value is not None}
+        if tables and "checkpoint_s" not in tables:
+            raise InvalidTaskError(f"Expected checkpoint_s with {next(iter(tables))}, got none.")
+        restart_s = tables.get("restart_s", np.zeros(max_nodes + 1))
+        return cls(tables["checkpoint_s"], restart_s, tables.get("checkpoint_interval_s")) if tables else None
+
+
+def _table(name: str, given: Seconds, max_nodes: int) -> NDArray[np.float64]:
+    """The seconds at 0 to `max_nodes` nodes, checked."""
+    nodes, seconds = (given.nodes, given.seconds) if isinstance(given, NodePoints) else ((1,), (given,))
+    least = LEAST_INTERVAL_S if name == "checkpoint_interval_s" else 0.0
+    for value in seconds:
+        if not (math.isfinite(value) and value >= least):
+            raise InvalidTaskError(f"Expected {name} to be finite and >= {least:g}, got {value}.")
+    return np.interp(np.arange(max_nodes + 1), nodes, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class TuningSpec:
+    """The job that a tuned task is a recurrence of, and how it is tuned.
+
+    Parameters
+    ----------
+    train_trace, power_trace : str
+        Files of measured training runs and of their power.
+    dataset, network, optimizer : str
+        Names of the job's parts in these files.
+    target_metric : float
+        Validation metric to reach.
+    max_epochs : int
+        Epochs after which a run gives up.
+    default_batch_size : int
+        Batch size to start with.
+    eta : float
+        Weight of energy against time, 0 to 1.
+    beta : float
+        A run stops before it costs this many times the cheapest run; inf for never.
+    seed : int, optional
+        Seed of the group's policy and paths; None for the replay's seed.
+    idle_power_w : float, optional
+        Power of one of its GPUs while the task holds it without training, in watts; None for the power of an idle node
+        of the pool.
+    policy, power_policy : str, optional
+        Names of the policies that choose batch sizes and power limits; None for the replay's.
+
+    Raises
+    ------
+    InvalidTaskError
+        If a field is of another type, a number out of range, or a name empty.
+    """
+
+    train_trace: str
+    power_trace: str
+    dataset: str
+    network: str
+    optimizer: str
+    target_metric: float
+    max_epochs: int
+    default_batch_size: int
+    eta: float = 0.5
+    beta: float = 2.0
+    seed: int | None = None
+    idle_power_w: float | None = None
+    policy: str | None = None
+    power_policy: str | None = None
+
+    def __post_init__(self) -> None:
+        convert_fields(self, InvalidTaskError, "zeus.{}")
+        texts = ("train_trace", "power_trace", "dataset", "network", "optimizer", "policy", "power_policy")
+        require(
+            InvalidTaskError,
+            *((getattr(self, name) != "", f"zeus.{name} to be text, got ''") for name in texts),
+            (math.isfinite(self.target_metric), f"a finite zeus.target_metric, got {self.target_metric}"),
+            (self.max_epochs >= 1, f"zeus.max_epochs >= 1, got {self.max_epochs}"),
+            (self.default_batch_size >= 1, f"zeus.default_batch_size >= 1, got {self.default_batch_size}"),
+            (0.0 <= self.eta <= 1.0, f"zeus.eta from 0 (time) to 1 (energy), got {self.eta}"),
+            (self.beta > 0.0, f"zeus.beta > 0 (inf: never stop early), got {self.beta}"),
+            ((self.seed or 0) >= 0, f"zeus.seed >= 0, got {self.seed}"),
+            (
+                0.0 <= (self.idle_power_w or 0.0) < math.inf,
+                f"zeus.idle_power_w of 0 W or more, got {self.idle_power_w}",
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TunedRun:
+    """One run of a tuned task at one power limit.
+
+    Parameters
+    ----------
+    attempt : int
+        Number of this attempt of the task, from 0.
+    batch_size, power_limit_w : int
+        Settings of the run.
+    reaches : bool
+        Whether it reaches its target; if not, it stops early and the task is tried again.
+    power_w : ndarray of float64, shape (max_nodes + 1,)
+        Power at every count while it trains, in watts.
+    profiling_work : float
+        Work at the start of the run that tries all power limits; 0 if this batch size was profiled before.
+    profiling_power_w : ndarray of float64, shape (max_nodes + 1,)
+        Power at every count during that work, in watts.
+    """
+
+    attempt: int
+    batch_size: int
+    power_limit_w: int
+    reaches: bool
+    power_w: NDArray[np.float64]
+    profiling_work: float
+    profiling_power_w: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A finished run of a tuned task, as reported to its group.
+
+    Parameters
+    ----------
+    group, task : str
+        Names of the group and of the task.
+    recurrence, attempt : int
+        Number of the task in its group, in order of admission, and of the attempt of this task; from 0.
+    batch_size, power_limit_w : int
+        Settings of the run; the limit is the one chosen for the batch size.
+    energy_j, train_s : float
+        Energy and time of its net work on one node, from which the group's policy learns.
+    reached : bool
+        Whether it reached its target.
+    """
+
+    group: str
+    task: str
+    recurrence: int
+    attempt: int
+    batch_size: int
+    power_limit_w: int
+    energy_j: float
+    train_s: float
+    reached: bool
 
 
 @dataclass(frozen=True, slots=True)

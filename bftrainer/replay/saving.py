@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bftrainer.model import TaskSpec, rounding_s
-from bftrainer.model.saving_costs import LEAST_INTERVAL_S, SavingCosts
+from bftrainer.model.task import LEAST_INTERVAL_S, SavingCosts
 from bftrainer.replay.cluster import ClusterTask
 
 PSEUDO_HITS, PSEUDO_S = 1, 3600.0

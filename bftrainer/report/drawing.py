@@ -1,4 +1,4 @@
-"""Tools that all figures share: names and forms of files, styles, legends; and figures of traces.
+"""Tools that all figures share: names and forms of files, styles, legends, step lines of counts.
 
 Drawing needs matplotlib (extra ``report``), which is imported on use; figures do not touch pyplot's state. Equal
 figures give equal bytes, whatever the user's settings of matplotlib, and fonts are embedded as TrueType.
@@ -17,12 +17,10 @@ from importlib import resources
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bftrainer.errors import OutputError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
-from bftrainer.model.availability_trace import CountTrace, Survival
+from bftrainer.model.availability_trace import CountTrace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -337,25 +335,3 @@ def plot_counts(counts: CountTrace, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
     ax.margins(x=0)
     return ax
-
-
-def plot_survival(survival: Survival, ax: Axes | None = None) -> Axes:
-    """Share of nodes that stay longer than a time (Kaplan-Meier), over a logarithmic axis."""
-    ax = axes_or_new(ax)
-    steps = survival.thinned(2000)
-    if steps.time_s.size:
-        ax.step(np.append(steps.time_s[0] / 2.0, steps.time_s), np.append(1.0, steps.share), where="post")
-    ax.set(xlabel="lifetime (s)", ylabel="share of nodes that stay longer", xscale="log", ylim=(0, 1.02))
-    return ax
-
-
-def trace_figure(counts: CountTrace | None, survival: Survival) -> Figure:
-    """Nodes over time above the survival curve."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 6.0), layout="constrained")
-    above, below = figure.subplots(2, 1)
-    if counts is not None:
-        plot_counts(counts, above)
-    plot_survival(survival, below)
-    return figure

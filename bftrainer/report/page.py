@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrainer.errors import escaped
-from bftrainer.model.availability_trace import TraceStatistics
 from bftrainer.model.records import FinishedRun
 from bftrainer.report.brief import Brief, Worth, brief_of, marked
 from bftrainer.report.chart import short, time_charts
@@ -33,14 +33,18 @@ class LogFigures:
 
     Parameters
     ----------
-    statistics : TraceStatistics or None
-        None if the log is no longer available.
+    figures : mapping or None
+        Figures of its idle spans, as `bftrainer trace stats` gives them; None if the log is no longer available.
     reason : str
-        Why not.
+        Why there are none.
+    time_s, share : ndarray of float64, shape (K,)
+        Share of idle spans that last longer than a time, where it falls.
     """
 
-    statistics: TraceStatistics | None
+    figures: Mapping[str, Any] | None
     reason: str = ""
+    time_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    share: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
 
 def brief_page(briefs: Sequence[Brief], version: str) -> str:
@@ -119,9 +123,8 @@ def _curves(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[Cur
     """Distribution of idle intervals of each log that is known."""
     curves: dict[int, Curve] = {}
     for run, log in zip(runs, logs, strict=True):
-        if log.statistics is not None and log.statistics.survival.time_s.size:
-            curve = log.statistics.survival
-            curves.setdefault(id(log), (short(run.name), curve.time_s, curve.share))
+        if log.time_s.size:
+            curves.setdefault(id(log), (short(run.name), log.time_s, log.share))
     return list(curves.values())
 
 
@@ -260,10 +263,8 @@ def _optimality(runs: Sequence[FinishedRun]) -> list[str]:
 def _fragment_facts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[str]:
     found = []
     for run, log in zip(runs, logs, strict=True):
-        if log.statistics is None:
-            continue
-        f = log.statistics.figures
-        if f["fragment_mean_s"] is None:
+        f = log.figures
+        if f is None or f["fragment_mean_s"] is None:
             continue
         lead = f"{run.name}: " if len(runs) > 1 else ""
         found.append(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from bftrainer.errors import SettingsError
 from bftrainer.model.records import Recording
-from bftrainer.model.saving_costs import SAVING_FIELDS
+from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import throughput
 from bftrainer.report.intervals import ratio
 from bftrainer.report.metrics import Intervals

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +14,50 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError, UnusedOptionsError
 from bftrainer.files.documents import number_cell, table_rows
-from bftrainer.model import NS_PER_S, Attempt, NodeLog, StepSeries, TaskSpec, Tuner, instant_ns
+from bftrainer.model import NS_PER_S, Attempt, NodeLog, TaskSpec, Tuner, instant_ns
 from bftrainer.model.records import PowerRecord, Recording, TaskRecord, TunedRecord
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.tuned_task import GroupTuner
 
 CAP_COLUMN, CARBON_COLUMN = "power_w", "gco2_per_kwh"
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeries:
+    """Step function: each value holds from its time until the next value's time.
+
+    Parameters
+    ----------
+    times_s : tuple of float, shape (K,)
+        Seconds since the window's start, strictly increasing.
+    values : tuple of float, shape (K,)
+        Finite, or infinite where there is no limit; >= 0.
+    """
+
+    times_s: tuple[float, ...]
+    values: tuple[float, ...]
+
+    @classmethod
+    def constant(cls, value: float) -> StepSeries:
+        """The same value at all times."""
+        return cls((-math.inf,), (value,))
+
+    def at(self, time_s: float) -> float:
+        """Value at a time; before the first time, the first value."""
+        return self.values[max(bisect_right(self.times_s, time_s) - 1, 0)]
+
+    def pieces(self, begin_s: float, end_s: float) -> list[tuple[float, float, float]]:
+        """Begin, end and value of each part of an interval in which the value is constant."""
+        inside = slice(bisect_right(self.times_s, begin_s), bisect_left(self.times_s, end_s))
+        steps = [(begin_s, self.at(begin_s)), *zip(self.times_s[inside], self.values[inside], strict=True)]
+        same = [next(group) for _, group in itertools.groupby(steps, lambda step: step[1])]
+        edges = [*(time_s for time_s, _ in same), end_s]
+        return [(a, b, value) for (a, b), (_, value) in zip(itertools.pairwise(edges), same, strict=True) if b > a]
+
+    def changes(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
+        """Times between `begin_s` and `end_s`, both excluded, at which the value changes, and the new values."""
+        return [(time_s, value) for time_s, _, value in self.pieces(begin_s, end_s)[1:]]
 
 
 def read_series(path: Path, column: str, start_ns: int, window_s: float) -> StepSeries:

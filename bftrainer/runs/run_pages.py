@@ -115,10 +115,9 @@ def fragment_curves(
     """
     found: dict[int, tuple[str, NDArray[np.float64], NDArray[np.float64]]] = {}
     for path, run, log in zip(paths, runs, _logs(paths, runs), strict=True):
-        if log.statistics is None:
+        if log.figures is None:
             raise RunDirectoryError(f"{path}: Cannot show how long nodes stay idle: {log.reason}")
-        curve = log.statistics.survival
-        found.setdefault(id(log), (run.name, curve.time_s, curve.share))
+        found.setdefault(id(log), (run.name, log.time_s, log.share))
     return list(found.values())
 
 
@@ -132,7 +131,7 @@ def _logs(paths: Sequence[Path], runs: Sequence[FinishedRun]) -> list[LogFigures
         part = ("skip_events", "offer_after_s", "first_node", "node_count")
         key = (str(source), *map(settings.get, part))
         # The log may be missing near the first run, but present near another one.
-        if key not in known or known[key].statistics is None:
+        if key not in known or known[key].figures is None:
             known[key] = _log_figures(path, source, settings)
         logs.append(known[key])
     return logs
@@ -148,7 +147,9 @@ def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFig
         there = [place for place in _places(given, path.resolve()) if place.is_file()]
         file = next((place for place in there if file_source(place)["sha256"] == source["sha256"]), None)
     except OSError as error:
-        return LogFigures(None, f"the node log {given} cannot be read ({error.strerror}); its fragments are not shown.")
+        return LogFigures(
+            None, reason=f"the node log {given} cannot be read ({error.strerror}); its fragments are not shown."
+        )
     if file is None:
         what = "has changed since the run" if there else "no longer exists"
         return LogFigures(None, f"the node log {given} {what}; its fragments are not shown.")
@@ -165,7 +166,8 @@ def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFig
         )
     except (BftrainerError, OSError) as error:
         return LogFigures(None, f"the node log can no longer be read: {error}")
-    return LogFigures(trace_statistics(AvailabilityTrace.of_log(log)))
+    found = trace_statistics(AvailabilityTrace.of_log(log))
+    return LogFigures(found.figures, "", found.survival.time_s, found.survival.share)
 
 
 def _places(given: Path, run: Path) -> list[Path]:

@@ -15,8 +15,8 @@ import numpy as np
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.nodelogs.node_spans import nanoseconds
+from bftrainer.tasksets.measurements import TrainingProfile
 
 Condition = Literal["training", "reconfiguring", "stalled"]
 

@@ -14,11 +14,10 @@ from bftrainer.files.opening import SAMPLE_SPOT_PROFILE, sample_path
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.availability_trace import MOST_NODES
-from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.nodelogs.availability import read_availability, read_pair
 from bftrainer.report.intervals import ratio
 from bftrainer.spot.checkpointing import CheckpointedTraining, SpotRun, simulate
-from bftrainer.tasksets.measurements import read_training_profile
+from bftrainer.tasksets.measurements import TrainingProfile, read_training_profile
 
 _ON_DEMAND = ("nodes", "iterations", "cost", "iterations_per_currency")
 COST_FIGURES = (

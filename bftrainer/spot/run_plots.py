@@ -1,4 +1,4 @@
-"""Figures of simulated training on preemptible nodes, on the given axes or on those of a new figure."""
+"""Figures of traces of preemptible nodes and of training on them, on the given axes or on those of a new figure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from bftrainer.model import NS_PER_S
 from bftrainer.model.availability_trace import CountTrace
 from bftrainer.report.drawing import axes_or_new, below_axes, line_look, palette, plot_counts
 from bftrainer.spot.checkpointing import SpotRun
+from bftrainer.spot.statistics import Survival
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,3 +88,25 @@ def plot_sweep(rows: Sequence[Mapping[str, Any]], name: str = "iterations_per_ho
     below_axes(ax, 0.5)
     ax.get_legend().set_title("addition level")
     return ax
+
+
+def plot_survival(survival: Survival, ax: Axes | None = None) -> Axes:
+    """Share of nodes that stay longer than a time (Kaplan-Meier), over a logarithmic axis."""
+    ax = axes_or_new(ax)
+    steps = survival.thinned(2000)
+    if steps.time_s.size:
+        ax.step(np.append(steps.time_s[0] / 2.0, steps.time_s), np.append(1.0, steps.share), where="post")
+    ax.set(xlabel="lifetime (s)", ylabel="share of nodes that stay longer", xscale="log", ylim=(0, 1.02))
+    return ax
+
+
+def trace_figure(counts: CountTrace | None, survival: Survival) -> Figure:
+    """Nodes over time above the survival curve."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 6.0), layout="constrained")
+    above, below = figure.subplots(2, 1)
+    if counts is not None:
+        plot_counts(counts, above)
+    plot_survival(survival, below)
+    return figure

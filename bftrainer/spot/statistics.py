@@ -15,8 +15,6 @@ from bftrainer.model.availability_trace import (
     AvailabilityTrace,
     ChangeTrace,
     CountTrace,
-    Survival,
-    TraceStatistics,
 )
 from bftrainer.model.node_rows import sorted_by_node
 from bftrainer.report.intervals import ratio
@@ -75,6 +73,70 @@ def fragments(log: NodeLog, *, come_at_start: bool = False) -> Fragments:
     seen = end > log.start_ns
     opened = time[begins] < log.start_ns + (0 if come_at_start else 1)
     return Fragments(start[seen], end[seen], opened[seen], ~ended[seen])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Survival:
+    """Share of nodes that stay longer than a given time: a step function, 1 before its first step.
+
+    Parameters
+    ----------
+    time_s : ndarray of float64, shape (K,)
+        Times at which it falls, ascending.
+    share : ndarray of float64, shape (K,)
+        Its value from each of these times on.
+    seen_s : float
+        Longest time that a node was seen to stay, whether or not it left then.
+    """
+
+    time_s: Floats
+    share: Floats
+    seen_s: float = 0.0
+
+    def quantile(self, share: float) -> float | None:
+        """Time by which `share` of the nodes are gone; None if the trace is too short to tell."""
+        # The tolerance covers rounding: 1 - 0.1 is not exactly 0.9.
+        reached = np.flatnonzero(self.share <= 1.0 - share + 1e-12)
+        return float(self.time_s[reached[0]]) if reached.size else None
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean time that nodes stay, up to the longest time seen; anything beyond it counts as 0.
+
+        None if no node left.
+        """
+        if not self.time_s.size:
+            return None
+        widths = np.diff(np.concatenate(([0.0], self.time_s, [max(self.seen_s, self.time_s[-1])])))
+        return float(widths @ np.concatenate(([1.0], self.share)))
+
+    def thinned(self, points: int) -> Survival:
+        """The curve with at most about `points` of its steps, evenly chosen, including the last one."""
+        if self.time_s.size <= points:
+            return self
+        chosen = np.unique(np.linspace(0, self.time_s.size - 1, points).round().astype(np.int64))
+        return Survival(self.time_s[chosen], self.share[chosen], self.seen_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceStatistics:
+    """Figures of a trace.
+
+    Parameters
+    ----------
+    figures : dict
+        Ready for JSON, with the same keys for every kind of trace; None where the kind does not give a figure.
+    survival : Survival
+        Survival curve of the nodes' lifetimes; without steps where the kind does not give them.
+    """
+
+    figures: dict[str, Any]
+    survival: Survival
+
+    def as_json(self, points: int = 200) -> dict[str, Any]:
+        """The figures, and the survival curve with at most `points` steps."""
+        curve = self.survival.thinned(points)
+        return {**self.figures, "survival": {"time_s": curve.time_s.tolist(), "share": curve.share.tolist()}}
 
 
 def survival(length_s: Floats, censored: NDArray[np.bool_]) -> Survival:

@@ -16,7 +16,7 @@ from bftrainer.files.documents import SCHEMA, fault_text, telling_fault, toml_ta
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec, iso
-from bftrainer.model.saving_costs import SAVING_FIELDS, NodePoints
+from bftrainer.model.task import SAVING_FIELDS, NodePoints
 from bftrainer.tasksets.task_set import Draft, ScalingModel, locating, time_fields
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix
 from bftrainer.files.writing import replacing_together
 from bftrainer.legacy.frame import Frame, label_texts, plain_cell, read_pickled_frame, shortened
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.model.saving_costs import SAVING_FIELDS
+from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.tasksets.native_tasks import toml_drafts, write_toml_tasks
 from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finished, locating, parse_scaling_model
 

@@ -14,7 +14,7 @@ from benchmarks.published import ROOT
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import Event, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
-from bftrainer.model.saving_costs import NodePoints
+from bftrainer.model.task import NodePoints
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.replay.saving import SaveClock, lost_s

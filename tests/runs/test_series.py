@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
-from bftrainer.model import StepSeries, instant_ns
-from bftrainer.runs.power import CAP_COLUMN, read_series
+from bftrainer.model import instant_ns
+from bftrainer.runs.power import CAP_COLUMN, StepSeries, read_series
 
 START_NS = instant_ns("2026-01-05")
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog
 from bftrainer.model.availability_trace import churned
-from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot import CheckpointedTraining, MinuteModel, run_figures, simulate
 from bftrainer.spot.run import TIME_ACCOUNTS
+from bftrainer.tasksets.measurements import TrainingProfile
 from tests.examples import examples
 from tests.spot.reference import Reference, run
 

@@ -6,9 +6,9 @@ import pytest
 
 from bftrainer.errors import SettingsError
 from bftrainer.model.availability_trace import churned
-from bftrainer.model.spot_training import TrainingProfile
 from bftrainer.spot import CheckpointedTraining, Prices, run_figures, simulate
 from bftrainer.spot.run import COST_FIGURES
+from bftrainer.tasksets.measurements import TrainingProfile
 
 HOUR_NS = 3600 * 10**9
 PROFILE = TrainingProfile((2, 4), (36.0, 20.0), 60.0, 30.0, samples_per_iteration=8.0)

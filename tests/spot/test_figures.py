@@ -7,11 +7,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from bftrainer.model.availability_trace import AvailabilityTrace, CountTrace, Survival, churned
-from bftrainer.model.spot_training import TrainingProfile
-from bftrainer.report.drawing import plot_counts, plot_survival, rendered, trace_figure
+from bftrainer.model.availability_trace import AvailabilityTrace, CountTrace, churned
+from bftrainer.report.drawing import plot_counts, rendered
 from bftrainer.spot import CheckpointedTraining, run_figures, simulate, trace_statistics
-from bftrainer.spot.run_plots import plot_sweep, plot_time, plot_world_size, run_figure
+from bftrainer.spot.run_plots import plot_survival, plot_sweep, plot_time, plot_world_size, run_figure, trace_figure
+from bftrainer.spot.statistics import Survival
+from bftrainer.tasksets.measurements import TrainingProfile
 
 S = 10**9
 LOG = churned((0, 7200 * S), 4, [(1800 * S, 1, 0), (3600 * S, 2, 3)])

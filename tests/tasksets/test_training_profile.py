@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import TrainingProfileError
-from bftrainer.model.spot_training import TrainingProfile
-from bftrainer.tasksets.measurements import read_training_profile
+from bftrainer.tasksets.measurements import TrainingProfile, read_training_profile
 
 TOML = """\
 schema = 1

@@ -160,7 +160,7 @@ def stats(
         at_start = write_measured(trace, additions, terminations)
         tell(f"Note: nodes at the start, for spot simulate --initial-nodes: {at_start}")
     if figure is not None:
-        from bftrainer.report.drawing import trace_figure
+        from bftrainer.spot.run_plots import trace_figure
 
         write_figure(figure, trace_figure(trace.counts, found.survival))
     click.echo(json.dumps(found.as_json(), indent=2) if as_json else render_statistics(found.figures))

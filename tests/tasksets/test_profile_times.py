@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import TrainingProfileError
-from bftrainer.model.spot_training import TrainingProfile
+from bftrainer.tasksets.measurements import TrainingProfile
 
 PROFILE = TrainingProfile((16, 32, 64), (20.0, 12.0, 8.0), 90.0, 80.0)
 
