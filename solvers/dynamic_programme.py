@@ -161,9 +161,9 @@ def _best_counts(
         programme = _Programme(problem, limits, deadline)
         return *programme.answer(), programme.decided_by
     tasks = problem.tasks
+    nodes, rows = problem.nodes, [task.row or task.dense_row(problem.nodes) for task in tasks]
     held = [task.current for task in tasks]
-    arrays = [task.counts for task in tasks], [task.values for task in tasks]
-    found = core.decision(*arrays, held, problem.nodes, limits.prune, limits.gap, deadline - perf_counter())
+    found = core.decision(rows, held, nodes, limits.prune, limits.gap, deadline - perf_counter())
     if found is None:
         raise OutOfTime
     counts, value, bound, step = found

@@ -92,6 +92,8 @@ class TaskOptions:
     ----------
     range_first, range_last : int
         Counts above 0 are all those from the one to the other; where they have gaps, or `uses`, the first is larger.
+    row : bytes or None
+        The result of `dense_row`, once asked for.
 
     Notes
     -----
@@ -107,6 +109,7 @@ class TaskOptions:
     labels: NDArray[np.int64] | None = None
     range_first: int = field(init=False, repr=False, default=1)
     range_last: int = field(init=False, repr=False, default=0)
+    row: bytes | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         for name, kind in (("counts", np.int64), ("values", np.float64)):
@@ -133,6 +136,23 @@ class TaskOptions:
             total = values.sum()
         if not math.isfinite(total):
             raise ValueError("Expected finite values, got one that is NaN or infinite.")
+
+    def dense_row(self, nodes: int) -> bytes:
+        """Values at 0, 1, 2, ... nodes (up to a pool of `nodes`, where counts have gaps), as the compiled core reads.
+
+        They are float64, and -inf where a count is not on offer.
+        """
+        counts, values, last = self.counts, self.values, self.range_last
+        if counts.size == last + 1:
+            row = values.tobytes()
+        else:
+            dense = np.full((last or min(nodes, counts.item(-1))) + 1, -math.inf)
+            inside = counts < dense.size
+            dense[counts[inside]] = values[inside]
+            row = dense.tobytes()
+        if last or counts.size == 1:
+            object.__setattr__(self, "row", row)
+        return row
 
 
 def _check_uses(counts: NDArray[np.int64], uses: NDArray[np.float64]) -> None:

@@ -121,27 +121,64 @@ static int read_held(PyObject *held, Problem *problem) {
     return 0;
 }
 
-/* Copy one task's values to their counts. */
-static void fill_row(double *row, int64_t width, const int64_t *counts, const double *values, Py_ssize_t size) {
-    for (Py_ssize_t k = 0; k < size && counts[k] < width; k++)
-        row[counts[k]] = values[k];
-}
-
-/* Make a problem of the arrays of all tasks. */
-static int read_problem(PyObject *held, long long nodes, int64_t largest, const Arrays *arrays, Problem *problem) {
+/* Make an empty problem whose counts reach to the largest on offer, or to the pool. */
+static int sized_problem(Py_ssize_t tasks, long long nodes, int64_t largest, Problem *problem) {
     if (nodes < 0) {
         PyErr_Format(PyExc_ValueError, "Expected nodes >= 0, got %lld.", nodes);
         return -1;
     }
-    /* Counts beyond 32 bits are refused below; one more than the largest of 64 bits would overflow. */
+    /* Counts beyond 32 bits are refused there; one more than the largest of 64 bits would overflow. */
     int64_t last = FIRST_MIN(FIRST_MIN(nodes, largest), (int64_t)INT32_MAX);
-    if (new_problem(problem, arrays->tasks, last + 1, nodes) < 0)
+    return new_problem(problem, tasks, last + 1, nodes);
+}
+
+/* Make a problem of the arrays of all tasks. */
+static int read_problem(long long nodes, int64_t largest, const Arrays *arrays, Problem *problem) {
+    if (sized_problem(arrays->tasks, nodes, largest, problem) < 0)
         return -1;
     for (Py_ssize_t j = 0; j < arrays->tasks; j++) {
         const Py_buffer *own = arrays->views + 2 * j;
-        fill_row(problem->values + j * problem->width, problem->width, own->buf, own[1].buf, own->shape[0]);
+        const int64_t *counts = own->buf;
+        const double *values = own[1].buf;
+        double *row = problem->values + j * problem->width;
+        for (Py_ssize_t k = 0; k < own->shape[0] && counts[k] < problem->width; k++)
+            row[counts[k]] = values[k];
     }
-    if (held == NULL || read_held(held, problem) == 0)
+    return 0;
+}
+
+/* Find the largest count of a tuple of rows: bytes of float64, a task's values at 0, 1, 2, ... nodes. */
+static int largest_count(PyObject *rows, int64_t *largest) {
+    const Py_ssize_t item = (Py_ssize_t)sizeof(double);
+    char *values;
+    *largest = 0;
+    if (PyTuple_Size(rows) == 0) {
+        PyErr_SetString(PyExc_ValueError, "Expected at least one row of values.");
+        return -1;
+    }
+    for (Py_ssize_t j = 0, size; j < PyTuple_Size(rows); j++) {
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(rows, j), &values, &size) < 0)
+            return -1;
+        if (size < item || size % item != 0) {
+            PyErr_Format(PyExc_ValueError, "task %zd: Expected a row of float64, got %zd bytes.", j, size);
+            return -1;
+        }
+        *largest = FIRST_MAX(*largest, (int64_t)(size / item) - 1);
+    }
+    return 0;
+}
+
+/* Make a problem of a tuple of rows, and of the nodes that each task holds. */
+static int copy_rows(PyObject *rows, PyObject *held, long long nodes, Problem *problem) {
+    int64_t largest;
+    if (largest_count(rows, &largest) < 0 || sized_problem(PyTuple_Size(rows), nodes, largest, problem) < 0)
+        return -1;
+    Py_ssize_t width = problem->width * (Py_ssize_t)sizeof(double);
+    for (Py_ssize_t j = 0; j < problem->tasks; j++) {
+        PyObject *row = PyTuple_GetItem(rows, j);
+        memcpy(problem->values + j * problem->width, PyBytes_AsString(row), (size_t)FIRST_MIN(PyBytes_Size(row), width));
+    }
+    if (read_held(held, problem) == 0)
         return 0;
     free_problem(problem);
     return -1;
@@ -176,30 +213,29 @@ static PyObject *answered(const Problem *problem, Effort effort) {
 }
 
 PyDoc_STRVAR(decision_doc,
-"decision(counts, values, held, nodes, prune, gap, time_s)\n--\n\n"
-"Best allocation as (counts, value, bound, decided by), as `solvers.dynamic_programme` finds it; None out of time.");
+"decision(rows, held, nodes, prune, gap, time_s)\n--\n\n"
+"Best allocation as (counts, value, bound, decided by), as `solvers.dynamic_programme` finds it; None out of time.\n"
+"A row is the bytes of a task's values at 0, 1, 2, ... nodes, as float64; -inf where a count is no option.");
 
 static PyObject *decision(PyObject *module, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"counts", "values", "held", "nodes", "prune", "gap", "time_s", NULL};
-    PyObject *counts, *values, *held, *result = NULL;
-    Arrays arrays = {0};
+    static char *names[] = {"rows", "held", "nodes", "prune", "gap", "time_s", NULL};
+    PyObject *given, *held, *rows, *result = NULL;
     Effort effort;
     Problem problem;
     double time_s;
     long long nodes;
-    int64_t largest;
     (void)module;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "OOOLpdd:decision", names, &counts, &values, &held, &nodes, &effort.prune, &effort.gap, &time_s
+            args, kwargs, "OOLpdd:decision", names, &given, &held, &nodes, &effort.prune, &effort.gap, &time_s
         ))
         return NULL;
     effort.deadline_s = clock_s() + time_s;
-    if (take_arrays(counts, values, &arrays, &largest) == 0 &&
-        read_problem(held, nodes, largest, &arrays, &problem) == 0) {
+    rows = PySequence_Tuple(given); /* which nobody changes while `held` is read */
+    if (rows != NULL && copy_rows(rows, held, nodes, &problem) == 0) {
         result = answered(&problem, effort);
         free_problem(&problem);
     }
-    release(&arrays);
+    Py_XDECREF(rows);
     return result;
 }
 
@@ -258,7 +294,7 @@ static PyObject *pruned(PyObject *module, PyObject *args, PyObject *kwargs) {
         return NULL;
     double deadline_s = clock_s() + time_s;
     if (take_arrays(counts, values, &arrays, &largest) == 0 &&
-        read_problem(NULL, nodes, largest, &arrays, &problem) == 0) {
+        read_problem(nodes, largest, &arrays, &problem) == 0) {
         Pruned left = {.kept = grown(NULL, problem.tasks * problem.width, 1)};
         left.counts = left.kept ? grown(NULL, problem.tasks, sizeof(int64_t)) : NULL;
         if (left.counts != NULL && prune(&problem, deadline_s, &left) == DONE)

@@ -43,6 +43,8 @@ class ClusterTask:
         Work of that span before costs, the costs booked at its end, and the number of nodes that left then.
     node_s, rescales, preemptions, rescale_cost, preemption_cost, saving_cost, earlier_work
         Sums over its life; the last one is work of runs that ended short of their target.
+    is_steady : bool
+        Whether nothing has changed since the last span began, in which it rescaled no more; its rate is to be compared.
     offers : dict
         Options already computed: see `bftrainer.replay.value_tables`.
     """
@@ -52,7 +54,7 @@ class ClusterTask:
         "rescaling_s",
         *("work", "held", "ran", "ran_as", "progress_before", "gross", "rescale_booked", "preemption_loss"),
         *("saving_loss", "lost", "started_s", "completed_s", "node_s", "rescales", "preemptions", "rescale_cost"),
-        *("preemption_cost", "saving_cost", "earlier_work", "stopped", "offers"),
+        *("preemption_cost", "saving_cost", "earlier_work", "stopped", "offers", "is_steady"),
     )
 
     def __init__(self, number: int, spec: TaskSpec, submitted_s: float) -> None:
@@ -69,7 +71,7 @@ class ClusterTask:
         self.completed_s: float | None = None
         self.lost = self.rescales = self.preemptions = 0
         self.node_s = self.rescale_cost = self.preemption_cost = self.saving_cost = self.earlier_work = 0.0
-        self.stopped = False
+        self.stopped = self.is_steady = False
         self.offers: dict[Any, Any] = {}
 
     @property
@@ -100,13 +102,14 @@ class ClusterTask:
             self.pending = 0.0
         else:
             self.gross = 0.0
+        self.is_steady = not pending
 
     def lose_nodes(self, gone: Collection[int], now_s: float) -> None:
         """Lose nodes to the scheduler, which costs once, whatever their number."""
         cost = self.preemption(now_s)
         left = set(gone)
         self.nodes = [node for node in self.nodes if node not in left]
-        self.lost = len(left)
+        self.lost, self.is_steady = len(left), False
         self.preemptions += 1
         self.preemption_loss = cost
         self.preemption_cost += cost
@@ -237,6 +240,7 @@ class Cluster:
         self.order = NodeOrder()
         self.change = ClusterChange(0.0, 0.0, ())
         self._began_s, self._due_s = 0.0, list[float]()
+        self._none_done_before_s = -math.inf
         self.submit(specs)
 
     def submit(self, specs: Iterable[TaskSpec]) -> None:
@@ -274,25 +278,46 @@ class Cluster:
         """The present allocation, without the nodes of tasks that hold fewer than their minimum."""
         return [len(task.nodes) if len(task.nodes) >= task.spec.min_nodes else 0 for task in self.active]
 
-    def next_completion(self) -> tuple[float, list[ClusterTask]]:
-        """When the next active task completes its work at the present rates, and which ones do; infinity if none."""
+    def next_completion(self, until_s: float = math.inf) -> tuple[float, list[ClusterTask]]:
+        """When the next active task completes at the present rates, and which ones do; infinity if none does so soon.
+
+        Completions after `until_s` may be left out.
+        """
+        if until_s < self._none_done_before_s:
+            return math.inf, []
         left_s = [(task.remaining_s(), task) for task in self.active if task.rate > 0]
         if not left_s:
             return math.inf, []
         # Rounding may leave progress slightly above the work: such a task completes now, not in the past.
         now_s = self.time_s
-        first_s = now_s + max(min([seconds for seconds, _ in left_s]), 0.0)
+        shortest_s = max(min([seconds for seconds, _ in left_s]), 0.0)
+        first_s = now_s + shortest_s
         last_s = first_s + rounding_s(first_s)
+        self._none_done_before_s = now_s + shortest_s / 2.0  # half of it, so that rounding does not matter
         return first_s, [task for seconds, task in left_s if now_s + max(seconds, 0.0) <= last_s]
+
+    def _note_rate(self, task: ClusterTask) -> None:
+        """Note that a task has another rate, or other work to do, and so another time of completion."""
+        task.is_steady = False
+        if task.rate > 0:
+            self._none_done_before_s = min(self._none_done_before_s, self.time_s + task.remaining_s() / 2.0)
 
     def advance(self, time_s: float) -> None:
         """Book the time since the last instant for each active task."""
         begin_s, tasks = self.time_s, tuple(self.active)
-        self.change = ClusterChange(time_s, time_s - begin_s, tasks)
+        elapsed_s = time_s - begin_s
+        self.change = ClusterChange(time_s, elapsed_s, tasks)
         if self.settings.completions == "noticed":
             self._began_s, self._due_s = begin_s, [task.reached_s(begin_s) for task in tasks]
         for task in tasks:
-            task.advance(begin_s, time_s)
+            if task.is_steady and task.rate == task.ran:
+                # As `ClusterTask.advance`, less what stays as it is: this loop is most of the cost of many tasks.
+                task.progress_before = before = task.progress
+                task.progress = after = before + elapsed_s * task.ran
+                task.gross = after - before
+                task.node_s += task.held * elapsed_s
+            else:
+                task.advance(begin_s, time_s)
         self.time_s = time_s
 
     def complete(self, tasks: Iterable[ClusterTask]) -> None:
@@ -315,6 +340,8 @@ class Cluster:
     def complete_due(self) -> None:
         """Let no task have done more than its work; where completions are only noticed, end those that have done it."""
         notices = self.settings.completions == "noticed"
+        if not notices and self.time_s < self._none_done_before_s:
+            return
         same_s = rounding_s(self.time_s) if notices else 0.0
         due = [task for task in self.active if task.progress >= task.work - same_s * task.ran]
         if notices:
@@ -338,7 +365,7 @@ class Cluster:
         """Free all nodes of a task."""
         self.change.freed.append((task.number, task.nodes))
         self._add_free(task.nodes)
-        task.nodes, task.rate = [], 0.0
+        task.nodes, task.rate, task.is_steady = [], 0.0, False
 
     def _add_free(self, nodes: Sequence[int]) -> None:
         for node in nodes:
@@ -361,7 +388,10 @@ class Cluster:
                 lost.setdefault(holder, []).append(node)
             owner[node] = BUSY
         for number, gone in lost.items():
-            self.tasks[number].lose_nodes(gone, self.time_s)
+            task = self.tasks[number]
+            task.lose_nodes(gone, self.time_s)
+            if task.rate > task.ran:  # else it completes later than it would have
+                self._none_done_before_s = -math.inf
         self.pool -= len(nodes)
         self.change.left = len(nodes)
 
@@ -407,14 +437,20 @@ class Cluster:
                 task.rescales += held >= task.spec.min_nodes
             self._move(changes, moves)
             for task, _ in changes:
-                task.rate = task.rate_on(len(task.nodes))
-                if task.rate > 0 and task.started_s is None:
-                    task.started_s = self.time_s
-                task.resume()
+                self._start(task)
         for number in self.change.lost:
             if self.tasks[number].ran > 0:  # it was hit
                 self.tasks[number].resume()
+                self._note_rate(self.tasks[number])
         return moves
+
+    def _start(self, task: ClusterTask) -> None:
+        """Let a task run on the nodes that it now has."""
+        task.rate = task.rate_on(len(task.nodes))
+        if task.rate > 0 and task.started_s is None:
+            task.started_s = self.time_s
+        task.resume()
+        self._note_rate(task)
 
     def _move(self, changes: Sequence[tuple[ClusterTask, int]], moves: Moves) -> None:
         """Move nodes: first shrinking tasks give some up, then growing ones take free ones."""
@@ -464,12 +500,9 @@ class Cluster:
                     self.owner[node] = task.number
                 task.nodes = sorted(nodes)
                 moves.added.append((task, nodes))
-            task.rate = task.rate_on(count)
             task.rescaling_s = float(task.spec.start_s(count))
-            task.pending = task.rate * task.rescaling_s
-            if task.rate > 0 and task.started_s is None:
-                task.started_s = self.time_s
-            task.resume()
+            task.pending = task.rate_on(count) * task.rescaling_s
+            self._start(task)
         self.free = [node for node in self.free if self.owner[node] == FREE]
         return moves
 
@@ -478,6 +511,7 @@ class Cluster:
         task.spec, task.work = spec, spec.work
         if task.rate > 0:
             task.rate = task.rate_on(len(task.nodes))
+        self._note_rate(task)
 
     def give_up(self, tasks: Sequence[ClusterTask]) -> list[ClusterTask]:
         """End waiting or active tasks as failed; return those admitted instead."""

@@ -136,7 +136,7 @@ def replay(
         # An event is an instant at which nodes come or go, a task is submitted or a task completes (section 3.1).
         instant, completing = upcoming, list[ClusterTask]()
         if exact:
-            instant, completing = _first_of(upcoming, *cluster.next_completion())
+            instant, completing = _first_of(upcoming, cluster)
         for stop in stops:
             reason = reason or stop(instant.time_s, events)
         if reason in ("interrupted", "max_events"):
@@ -166,12 +166,11 @@ def replay(
     return reason
 
 
-def _first_of(
-    upcoming: Instant, completion_s: float, completing: list[ClusterTask]
-) -> tuple[Instant, list[ClusterTask]]:
+def _first_of(upcoming: Instant, cluster: Cluster) -> tuple[Instant, list[ClusterTask]]:
     """What comes first: the next instant from outside, the next completion, or both where rounding alone parts them."""
     # Completion times are computed, all others given: times that differ by rounding only are one instant.
     same_s = rounding_s(upcoming.time_s)
+    completion_s, completing = cluster.next_completion(upcoming.time_s + same_s)
     if completion_s < upcoming.time_s - same_s:
         return Instant(completion_s), completing
     return upcoming, completing if completion_s <= upcoming.time_s + same_s else []

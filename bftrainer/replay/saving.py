@@ -152,6 +152,7 @@ class SavingTask(ClusterTask):
         self.saving_cost += saving
         self.progress -= saving
         self.settle()
+        self.is_steady = False
 
     def preemption(self, now_s: float) -> float:
         """What is unsaved, and a restart: of what it has not done yet."""
