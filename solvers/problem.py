@@ -132,9 +132,11 @@ class TaskOptions:
         elif counts[0] != 0:
             raise ValueError(f"Expected counts to increase strictly from 0, got {counts.tolist()}.")
         # A sum is finite only if every addend is; overflow of finite values is refused as well.
-        with np.errstate(over="ignore"):
-            total = values.sum()
-        if not math.isfinite(total):
+        try:
+            is_finite = math.isfinite(math.fsum(values.tolist()))
+        except (OverflowError, ValueError):
+            is_finite = False
+        if not is_finite:
             raise ValueError("Expected finite values, got one that is NaN or infinite.")
 
     def dense_row(self, nodes: int) -> bytes:

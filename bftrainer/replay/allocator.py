@@ -365,7 +365,7 @@ class Allocator:
         result: solvers.SolveResult | None,
         beliefs: dict[int, ScalingCurve] | None = None,
     ) -> Adoption:
-        after = [len(task.nodes) for task in tasks]
+        after = [len(task.nodes) for task in tasks] if moves.added or moves.removed else before
         cap_w = None if math.isinf(self.power_cap_w) else self.power_cap_w / self.settings.pue
         adopted = Adoption(self.cluster.time_s, nodes, tasks, before, after, moves, result, cap_w, None, beliefs)
         if self._tuned is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from bftrainer.replay.allocator_settings import Settings
 from bftrainer.replay.cluster import Cluster, ClusterTask
 from bftrainer.replay.power_draw import spare_w, training_power_w
 from solvers import AllocationProblem, Floor, LinearRow, TaskOptions
+
+Floats = NDArray[np.float64]
 
 
 class ValueTables:
@@ -39,24 +41,27 @@ class ValueTables:
     def problem(self, cluster: Cluster, cap_w: float) -> AllocationProblem:
         """Problem of allocating the pool to the active tasks under a cap; options with modes are labelled by them."""
         metered, now_s = math.isfinite(cap_w), cluster.time_s
-        # Nearly all options are known, as they depend on the count held alone.
-        options = [
-            task.offers.get(len(task.nodes)) or self._options(task, now_s, metered=metered) for task in cluster.active
-        ]
+        known: list[TaskOptions | None] = [None] * len(cluster.active)
+        if self._is_static and not metered:  # then nearly all options are known, as they depend on the count alone
+            known = [task.offers.get(len(task.nodes)) for task in cluster.active]
+        pairs = zip(cluster.active, known, strict=True)
+        options = [found or self._options(task, now_s, metered=metered) for task, found in pairs]
         capacities = (max(0.0, spare_w(cluster, cap_w)),) if metered else ()
         nodes = cluster.order.count_offered(cluster.pool, cluster.free, now_s)
         problem = AllocationProblem(tuple(options), nodes, capacities=capacities)
         return self._constrained(problem, cluster)
 
     def _options(self, task: ClusterTask, now_s: float, *, metered: bool) -> TaskOptions:
-        """Options of a task, which are known already if the objective is static and it was in this situation before."""
-        several = metered or len(task.modes) > 1
+        """Options of a task, computed again only if its credit has changed, or it was not in this situation before."""
+        modes = task.modes or (task.seen_as,)
+        credit = None if self._is_static else self._credits(task, modes, now_s)
+        several = metered or len(modes) > 1
         situation = self._situation(task, metered=metered) if several else len(task.nodes)
         options: TaskOptions | None = task.offers.get(situation)
         if options is None:
-            options = self._metered(task, now_s) if metered else self._best_modes(task, now_s)
-            if self._is_static:
-                task.offers[situation] = options
+            values = self._values(task, modes, credit or self._credits(task, modes, now_s))
+            options = self._metered(task, modes, values) if metered else self._best_modes(task, modes, values)
+            task.offers[situation] = options
         return options
 
     def _situation(self, task: ClusterTask, *, metered: bool) -> tuple[int, int, tuple[bool, ...]]:
@@ -67,70 +72,73 @@ class ValueTables:
         profiling = [run is not None and task.progress < run.profiling_work for run in runs]
         return len(task.nodes), running, tuple(profiling)
 
-    def _best_modes(self, task: ClusterTask, now_s: float) -> TaskOptions:
+    def _best_modes(self, task: ClusterTask, modes: Sequence[TaskSpec], values: list[Floats]) -> TaskOptions:
         """Each count at its most valuable mode, the earlier of equals."""
-        modes, held = task.modes or (task.seen_as,), len(task.nodes)
-        table, spec = self._values(task, now_s, modes), modes[0]
-        counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
-        if len(modes) == 1:
-            return TaskOptions(counts, table[0], held, spec.min_nodes, spec.max_nodes)
-        best = table.argmax(axis=0)
-        values = table[best, np.arange(counts.size)]
-        return TaskOptions(counts, values, held, spec.min_nodes, spec.max_nodes, labels=best)
+        least, most = modes[0].min_nodes, modes[0].max_nodes
+        counts, best = solvers.counts_on_offer(least, most), None
+        if len(modes) > 1:
+            table = np.stack(values)
+            best = table.argmax(axis=0)
+            values = [table[best, np.arange(counts.size)]]
+        return TaskOptions(counts, values[0], len(task.nodes), least, most, labels=best)
 
-    def _metered(self, task: ClusterTask, now_s: float) -> TaskOptions:
+    def _metered(self, task: ClusterTask, modes: Sequence[TaskSpec], values: list[Floats]) -> TaskOptions:
         """0 nodes, then each mode at each count, with the power above idle in watts."""
-        modes, held = task.modes or (task.seen_as,), len(task.nodes)
-        first = modes[0]
+        held, first, table = len(task.nodes), modes[0], np.stack(values)
         counts = solvers.counts_on_offer(first.min_nodes, first.max_nodes)
         some = counts[1:]
-        table = self._values(task, now_s, modes)
         idle_w = some * self.settings.idle_node_w
         drawn = [training_power_w(spec, task.progress)[some] - idle_w for spec in modes]
         # By count, then by mode; transposed tables read that way.
-        values = np.concatenate((table[:1, 0], table[:, 1:].T.ravel()))
+        worth = np.concatenate((table[:1, 0], table[:, 1:].T.ravel()))
         watts = np.concatenate(([0.0], np.maximum(np.stack(drawn), 0.0).T.ravel()))
         places = np.concatenate(([0], np.tile(np.arange(len(modes)), some.size)))
         every = np.concatenate((counts[:1], np.repeat(some, len(modes))))
         bounds = first.min_nodes, first.max_nodes
-        return TaskOptions(every, values, held, *bounds, uses=watts[None], labels=places)
+        return TaskOptions(every, worth, held, *bounds, uses=watts[None], labels=places)
 
-    def _values(self, task: ClusterTask, now_s: float, modes: Sequence[TaskSpec]) -> NDArray[np.float64]:
-        """Values at the task's counts, one row for each of its modes."""
+    def _values(self, task: ClusterTask, modes: Sequence[TaskSpec], credit: Mapping[int, Floats]) -> list[Floats]:
+        """Values at the task's counts, in each of its modes; `credit` is as `_credits` returns it."""
         current, held, settings = task.seen_as, len(task.nodes), self.settings
-        rows = [self._credit_as(task, spec, now_s) for spec in modes]
-        table = settings.forward_time_s * (rows[0][None] if len(rows) == 1 else np.stack(rows))
+        rows = [settings.forward_time_s * credit[id(spec)] for spec in modes]
         if held >= current.min_nodes:
-            at_stake = self._credit_as(task, current, now_s, rows, modes).item(held)
-            for spec, values in zip(modes, table, strict=True):
+            at_stake = credit[id(current)].item(held)
+            for spec, values in zip(modes, rows, strict=True):
                 grow_s, shrink_s = spec.change_s(held)
                 values[:held] -= at_stake * shrink_s
                 values[held + 1 :] -= at_stake * grow_s
         elif settings.startup_cost == "full":
-            for spec, credit, values in zip(modes, rows, table, strict=True):
-                values[held + 1 :] -= credit[held + 1 :] * spec.start_s(slice(held + 1, None))
+            for spec, values in zip(modes, rows, strict=True):
+                values[held + 1 :] -= credit[id(spec)][held + 1 :] * spec.start_s(slice(held + 1, None))
         # Minima are those of the task, whatever its mode.
-        first = modes[0]
-        return table[:, solvers.counts_on_offer(first.min_nodes, first.max_nodes)] if first.min_nodes > 1 else table
+        least, most = modes[0].min_nodes, modes[0].max_nodes
+        return [values[solvers.counts_on_offer(least, most)] for values in rows] if least > 1 else rows
 
-    def _credit_as(
-        self,
-        task: ClusterTask,
-        spec: TaskSpec,
-        now_s: float,
-        rows: Sequence[NDArray[np.float64]] = (),
-        modes: Sequence[TaskSpec] = (),
-    ) -> NDArray[np.float64]:
-        """Credit of a task if it runs as `spec`, which under a static objective depends on that alone."""
-        for mode, row in zip(modes, rows, strict=True):
-            if mode is spec:
-                return row
-        known = task.offers.get(id(spec)) if self._is_static else None
-        if known is None:
-            known = self.credit(self.state_of(task, spec), now_s)
-            if self._is_static:
-                task.offers[id(spec)] = known
-        return known
+    def _credits(self, task: ClusterTask, modes: Sequence[TaskSpec], now_s: float) -> dict[int, Floats]:
+        """Credit of a task in its modes and as it runs now, by the identity of its spec.
+
+        A static objective is asked once. If another one answers as before, what is known of the task holds.
+        """
+        current = task.seen_as
+        specs = modes if current is modes[0] or any(spec is current for spec in modes) else (*modes, current)
+        known: list[Credit | None] = [task.offers.get(id(spec)) for spec in specs]
+        if not self._is_static or None in known:
+            before, known = known, [self._credit(task, *pair, now_s) for pair in zip(specs, known, strict=True)]
+            if before != known:
+                if not self._is_static:
+                    task.offers.clear()
+                task.offers |= {id(spec): credit for spec, credit in zip(specs, known, strict=True)}
+        return {id(credit.spec): credit.values for credit in known if credit is not None}
+
+    def _credit(self, task: ClusterTask, spec: TaskSpec, known: Credit | None, now_s: float) -> Credit:
+        """Credit of a task if it runs as `spec`: what is known, if the objective answers the same or is static."""
+        if known is not None and self._is_static:
+            return known
+        answer = self._ask(self.state_of(task, spec), now_s)
+        if known is not None and known.is_answer(answer):
+            return known
+        values = self._checked(spec, answer)
+        return Credit(spec, values, values.tobytes())
 
     def state_of(self, task: ClusterTask, spec: TaskSpec) -> TaskState:
         """An active task as its objective sees it, running as `spec`."""
@@ -146,33 +154,47 @@ class ValueTables:
         with answering(where, ObjectiveError):
             return constrained(problem, constraints(problem, behind), where)
 
-    def credit(self, task: TaskState, now_s: float) -> NDArray[np.float64]:
-        """Credit of a task at 0 to its maximum of nodes, checked.
-
-        Raises
-        ------
-        ObjectiveError
-            If the objective fails, or answers with anything but finite credit.
-        """
+    def _ask(self, task: TaskState, now_s: float) -> object:
+        """Ask the objective for the credit of a task at 0 to its maximum of nodes."""
         objective, spec = self.settings.objective, task.spec
-        counts = solvers.counts_on_offer(1, spec.max_nodes)
-        where = f"objective {objective_name(objective)}, task {spec.name}"
+        try:
+            return objective(task, solvers.counts_on_offer(1, spec.max_nodes), now_s)
+        except Exception:
+            with answering(f"objective {objective_name(objective)}, task {spec.name}", ObjectiveError):
+                raise
+
+    def _checked(self, spec: TaskSpec, answer: object) -> Floats:
+        """Credit that an objective has answered with, at 0 to the maximum of nodes: finite, or `ObjectiveError`."""
+        where = f"objective {objective_name(self.settings.objective)}, task {spec.name}"
         with answering(where, ObjectiveError):
-            answer = np.asarray(objective(task, counts, now_s))
-            if answer.dtype.kind == "c":
+            array = np.asarray(answer)
+            if array.dtype.kind == "c":
                 raise ObjectiveError(f"{where}: Expected real credit, got complex numbers.")
-            credit = answer.astype(np.float64, copy=False)
-        if credit.shape != counts.shape:
-            raise ObjectiveError(f"{where}: Expected credit of shape {counts.shape}, got {credit.shape}.")
-        finite = np.isfinite(credit)
-        if not finite.all():
-            at = int(np.argmin(finite))
+            credit = array.astype(np.float64, copy=False)
+        if credit.shape != (spec.max_nodes + 1,):
+            raise ObjectiveError(f"{where}: Expected credit of shape {(spec.max_nodes + 1,)}, got {credit.shape}.")
+        largest = float(np.abs(credit).max())
+        if not math.isfinite(largest):
+            at = int(np.argmin(np.isfinite(credit)))
             raise ObjectiveError(f"{where}: Expected finite credit, got {credit[at]} for {at} nodes.")
         saves, span_s = spec.saves, self.settings.forward_time_s + spec.grow_cost_s + spec.shrink_cost_s
         span_s += 0.0 if saves is None else float((saves.checkpoint_s + saves.restart_s).max())
-        if not math.isfinite(float(np.abs(credit).max()) * span_s * credit.size):
+        if not math.isfinite(largest * span_s * credit.size):
             raise ObjectiveError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
         return credit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Credit:
+    """Credit of a task in a mode, and its bytes: an objective may change its array later."""
+
+    spec: TaskSpec
+    values: Floats
+    content: bytes
+
+    def is_answer(self, answer: object) -> bool:
+        """Whether an objective has answered the same."""
+        return isinstance(answer, np.ndarray) and answer.dtype == np.float64 and answer.tobytes() == self.content
 
 
 def objective_name(objective: Objective) -> str:
