@@ -215,7 +215,7 @@ class LiveAllocator(Allocator):
         undo()
         for task, believed in known:
             task.believed = believed
-            task.offers.clear()
+            task.offers = {}
         return sum(cluster.kept if result.counts is None else result.counts)
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:

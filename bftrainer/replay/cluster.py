@@ -335,7 +335,7 @@ class Cluster:
                 task.status, task.completed_s = Status.DONE, self.time_s
                 self.active.remove(task)
                 self.change.completed.append(task)
-            task.offers.clear()
+            task.offers = {}
 
     def complete_due(self) -> None:
         """Let no task have done more than its work; where completions are only noticed, end those that have done it."""

@@ -111,7 +111,7 @@ class LearnedCurves:
             if number not in self._believed:
                 changed[number] = learner.curve()
                 self._believed[number] = replace(spec, scaling=changed[number])
-                task.offers.clear()
+                task.offers = {}
             task.believed = self._believed[number]
         return changed
 

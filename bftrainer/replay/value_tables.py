@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +39,7 @@ class ValueTables:
     def __init__(self, settings: Settings, start_ns: int) -> None:
         self.settings, self._start_ns = settings, start_ns
         self._is_static = is_static(settings.objective)
+        self._kinds = WeakValueDictionary[tuple[Any, ...], Offers]()
 
     def problem(self, cluster: Cluster, cap_w: float) -> AllocationProblem:
         """Problem of allocating the pool to the active tasks under a cap; options with modes are labelled by them."""
@@ -54,6 +57,8 @@ class ValueTables:
     def _options(self, task: ClusterTask, now_s: float, *, metered: bool) -> TaskOptions:
         """Options of a task, computed again only if its credit has changed, or it was not in this situation before."""
         modes = task.modes or (task.seen_as,)
+        if self._is_static and not (task.offers or metered or task.modes) and _is_plain(modes[0]):
+            return self._options_of_kind(task, modes[0], now_s)
         credit = None if self._is_static else self._credits(task, modes, now_s)
         several = metered or len(modes) > 1
         situation = self._situation(task, metered=metered) if several else len(task.nodes)
@@ -63,6 +68,13 @@ class ValueTables:
             options = self._metered(task, modes, values) if metered else self._best_modes(task, modes, values)
             task.offers[situation] = options
         return options
+
+    def _options_of_kind(self, task: ClusterTask, spec: TaskSpec, now_s: float) -> TaskOptions:
+        """Options of a new task, which shares what is known with others of equal credit, bounds and costs."""
+        (credit,) = self._credits(task, (spec,), now_s).values()
+        kind = (credit.tobytes(), spec.min_nodes, spec.grow_cost_s, spec.shrink_cost_s)
+        task.offers = offers = self._kinds.setdefault(kind, Offers(task.offers))
+        return offers.get(len(task.nodes)) or self._options(task, now_s, metered=False)
 
     def _situation(self, task: ClusterTask, *, metered: bool) -> tuple[int, int, tuple[bool, ...]]:
         """Count, running mode, and modes yet to be profiled: what options depend on under a static objective."""
@@ -126,7 +138,7 @@ class ValueTables:
             before, known = known, [self._credit(task, *pair, now_s) for pair in zip(specs, known, strict=True)]
             if before != known:
                 if not self._is_static:
-                    task.offers.clear()
+                    task.offers = {}
                 task.offers |= {id(spec): credit for spec, credit in zip(specs, known, strict=True)}
         return {id(credit.spec): credit.values for credit in known if credit is not None}
 
@@ -182,6 +194,15 @@ class ValueTables:
         if not math.isfinite(largest * span_s * credit.size):
             raise ObjectiveError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
         return credit
+
+
+def _is_plain(spec: TaskSpec) -> bool:
+    """Whether credit, bounds and costs say all that decisions ask of a task."""
+    return spec.saves is None and spec.tuning is None and spec.run is None
+
+
+class Offers(dict[Any, Any]):
+    """What is known of tasks of one kind, as long as there are any."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
