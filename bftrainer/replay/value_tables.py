@@ -71,9 +71,17 @@ class ValueTables:
 
     def _options_of_kind(self, task: ClusterTask, spec: TaskSpec, now_s: float) -> TaskOptions:
         """Options of a new task, which shares what is known with others of equal credit, bounds and costs."""
-        (credit,) = self._credits(task, (spec,), now_s).values()
-        kind = (credit.tobytes(), spec.min_nodes, spec.grow_cost_s, spec.shrink_cost_s)
-        task.offers = offers = self._kinds.setdefault(kind, Offers(task.offers))
+        answer = self._ask(self.state_of(task, spec), now_s)
+        is_plain = isinstance(answer, np.ndarray) and answer.dtype == np.float64 and answer.ndim == 1
+        content = answer.tobytes() if is_plain else None  # type: ignore[attr-defined]
+        kind = (content, spec.min_nodes, spec.max_nodes, spec.grow_cost_s, spec.shrink_cost_s)
+        offers = self._kinds.get(kind)
+        if offers is None:
+            values = self._checked(spec, answer)
+            offers = Offers({id(spec): Credit(spec, values, values.tobytes())})
+            if is_plain:
+                self._kinds[kind] = offers
+        task.offers = offers
         return offers.get(len(task.nodes)) or self._options(task, now_s, metered=False)
 
     def _situation(self, task: ClusterTask, *, metered: bool) -> tuple[int, int, tuple[bool, ...]]:
