@@ -113,8 +113,8 @@ def upper_bound(problem: AllocationProblem) -> float:
 
 def _pruned_by_core(core: ModuleType, problem: AllocationProblem, deadline: float) -> Pruned:
     """Do the same as `_prune_by_bound`, compiled."""
-    counts, values = [task.counts for task in problem.tasks], [task.values for task in problem.tasks]
-    flat, sizes, known, bound, by = core.pruned(counts, values, problem.nodes, deadline - perf_counter())
+    rows = [task.row or task.dense_row(problem.nodes) for task in problem.tasks]
+    flat, sizes, known, bound, by = core.pruned(rows, problem.nodes, deadline - perf_counter())
     left = np.frombuffer(flat, dtype=np.int64)
     ends = accumulate(sizes, initial=0)
     choices = tuple([left[begin:end] for begin, end in pairwise(ends)])

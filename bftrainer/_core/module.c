@@ -10,95 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether a buffer's items are of a kind: d (float64) or q (int64). */
-static int is_kind(const Py_buffer *view, char kind) {
-    const char *format = view->format == NULL ? "B" : view->format;
-    if (format[0] == '@' || format[0] == '=')
-        format++;
-    if (format[0] == '\0' || format[1] != '\0')
-        return 0;
-    if (kind == 'q')
-        return (format[0] == 'q' || format[0] == 'l') && view->itemsize == 8;
-    return format[0] == kind;
-}
-
-/* Borrow a one-dimensional, contiguous array of a kind; of any length if `length` is negative. */
-static int take_buffer(PyObject *object, char kind, Py_ssize_t length, const char *name, Py_buffer *view) {
-    if (PyObject_GetBuffer(object, view, PyBUF_FORMAT | PyBUF_ND) < 0) {
-        PyErr_Clear();
-        PyErr_Format(PyExc_ValueError, "Expected %s to be a contiguous array.", name);
-        return -1;
-    }
-    if (view->ndim == 1 && is_kind(view, kind) && (length < 0 || view->shape[0] == length))
-        return 0;
-    const char *what = kind == 'd' ? "float64" : "int64";
-    if (length < 0)
-        PyErr_Format(PyExc_ValueError, "Expected %s to be an array of %s with one dimension.", name, what);
-    else
-        PyErr_Format(PyExc_ValueError, "Expected %s to be an array of %zd %s.", name, length, what);
-    PyBuffer_Release(view);
-    return -1;
-}
-
-/* Arrays of all tasks: counts, then values. */
-typedef struct {
-    Py_ssize_t tasks, taken;
-    Py_buffer *views;
-} Arrays;
-
-/* Release borrowed arrays. */
-static void release(Arrays *arrays) {
-    for (Py_ssize_t i = 0; i < arrays->taken; i++)
-        PyBuffer_Release(arrays->views + i);
-    free(arrays->views);
-}
-
-/* Borrow an item of a sequence as an array. */
-static int take_item(PyObject *sequence, Py_ssize_t number, char kind, Py_ssize_t length, Arrays *arrays) {
-    PyObject *item = PySequence_GetItem(sequence, number);
-    if (item == NULL)
-        return -1;
-    const char *name = kind == 'q' ? "counts of each task" : "values of each task";
-    int failed = take_buffer(item, kind, length, name, arrays->views + arrays->taken);
-    Py_DECREF(item);
-    arrays->taken += failed == 0;
-    return failed;
-}
-
-/* Borrow the arrays of all tasks, and find the largest count on offer. */
-static int take_arrays(PyObject *counts, PyObject *values, Arrays *arrays, int64_t *largest) {
-    *largest = 0;
-    arrays->taken = 0;
-    arrays->views = NULL;
-    arrays->tasks = PySequence_Size(counts);
-    if (arrays->tasks < 0 || PySequence_Size(values) != arrays->tasks || arrays->tasks == 0) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_ValueError, "Expected as many arrays of values as of counts, and at least one.");
-        return -1;
-    }
-    arrays->views = grown(NULL, 2 * arrays->tasks, sizeof(Py_buffer));
-    if (arrays->views == NULL)
-        return -1;
-    for (Py_ssize_t j = 0; j < arrays->tasks; j++) {
-        if (take_item(counts, j, 'q', -1, arrays) < 0)
-            return -1;
-        const Py_buffer *view = arrays->views + 2 * j;
-        const int64_t *own = view->buf;
-        Py_ssize_t size = view->shape[0];
-        if (take_item(values, j, 'd', size, arrays) < 0)
-            return -1;
-        int wrong = size < 1 || own[0] != 0;
-        for (Py_ssize_t k = 1; k < size; k++)
-            wrong |= own[k] <= own[k - 1];
-        if (wrong) {
-            PyErr_Format(PyExc_ValueError, "task %zd: Expected counts to increase strictly from 0.", j);
-            return -1;
-        }
-        *largest = FIRST_MAX(*largest, own[size - 1]);
-    }
-    return 0;
-}
-
 /* Read the nodes that each task holds. */
 static int read_held(PyObject *held, Problem *problem) {
     Py_ssize_t size = PySequence_Size(held);
@@ -117,32 +28,6 @@ static int read_held(PyObject *held, Problem *problem) {
             PyErr_SetString(PyExc_ValueError, "Expected counts held of 0 or more.");
             return -1;
         }
-    }
-    return 0;
-}
-
-/* Make an empty problem whose counts reach to the largest on offer, or to the pool. */
-static int sized_problem(Py_ssize_t tasks, long long nodes, int64_t largest, Problem *problem) {
-    if (nodes < 0) {
-        PyErr_Format(PyExc_ValueError, "Expected nodes >= 0, got %lld.", nodes);
-        return -1;
-    }
-    /* Counts beyond 32 bits are refused there; one more than the largest of 64 bits would overflow. */
-    int64_t last = FIRST_MIN(FIRST_MIN(nodes, largest), (int64_t)INT32_MAX);
-    return new_problem(problem, tasks, last + 1, nodes);
-}
-
-/* Make a problem of the arrays of all tasks. */
-static int read_problem(long long nodes, int64_t largest, const Arrays *arrays, Problem *problem) {
-    if (sized_problem(arrays->tasks, nodes, largest, problem) < 0)
-        return -1;
-    for (Py_ssize_t j = 0; j < arrays->tasks; j++) {
-        const Py_buffer *own = arrays->views + 2 * j;
-        const int64_t *counts = own->buf;
-        const double *values = own[1].buf;
-        double *row = problem->values + j * problem->width;
-        for (Py_ssize_t k = 0; k < own->shape[0] && counts[k] < problem->width; k++)
-            row[counts[k]] = values[k];
     }
     return 0;
 }
@@ -168,17 +53,22 @@ static int largest_count(PyObject *rows, int64_t *largest) {
     return 0;
 }
 
-/* Make a problem of a tuple of rows, and of the nodes that each task holds. */
-static int copy_rows(PyObject *rows, PyObject *held, long long nodes, Problem *problem) {
+/* Make a problem of a tuple of rows, and of the nodes that each task holds, if they are given. */
+static int read_problem(PyObject *rows, PyObject *held, long long nodes, Problem *problem) {
     int64_t largest;
-    if (largest_count(rows, &largest) < 0 || sized_problem(PyTuple_Size(rows), nodes, largest, problem) < 0)
+    if (nodes < 0) {
+        PyErr_Format(PyExc_ValueError, "Expected nodes >= 0, got %lld.", nodes);
+        return -1;
+    }
+    if (largest_count(rows, &largest) < 0 ||
+        new_problem(problem, PyTuple_Size(rows), FIRST_MIN(nodes, largest) + 1, nodes) < 0)
         return -1;
     Py_ssize_t width = problem->width * (Py_ssize_t)sizeof(double);
     for (Py_ssize_t j = 0; j < problem->tasks; j++) {
         PyObject *row = PyTuple_GetItem(rows, j);
         memcpy(problem->values + j * problem->width, PyBytes_AsString(row), (size_t)FIRST_MIN(PyBytes_Size(row), width));
     }
-    if (read_held(held, problem) == 0)
+    if (held == NULL || read_held(held, problem) == 0)
         return 0;
     free_problem(problem);
     return -1;
@@ -231,7 +121,7 @@ static PyObject *decision(PyObject *module, PyObject *args, PyObject *kwargs) {
         return NULL;
     effort.deadline_s = clock_s() + time_s;
     rows = PySequence_Tuple(given); /* which nobody changes while `held` is read */
-    if (rows != NULL && copy_rows(rows, held, nodes, &problem) == 0) {
+    if (rows != NULL && read_problem(rows, held, nodes, &problem) == 0) {
         result = answered(&problem, effort);
         free_problem(&problem);
     }
@@ -240,7 +130,7 @@ static PyObject *decision(PyObject *module, PyObject *args, PyObject *kwargs) {
 }
 
 /* Convert pruned options: the choices left one task after another, their numbers, the known choices, bound, and step. */
-static PyObject *kept_choices(const Problem *problem, const Arrays *arrays, const Pruned *pruned) {
+static PyObject *kept_choices(const Problem *problem, const Pruned *pruned) {
     Py_ssize_t total = 0, at = 0;
     for (Py_ssize_t i = 0; i < problem->tasks * problem->width; i++)
         total += pruned->kept[i];
@@ -252,14 +142,17 @@ static PyObject *kept_choices(const Problem *problem, const Arrays *arrays, cons
     }
     int64_t *left = (int64_t *)PyBytes_AsString(flat);
     for (Py_ssize_t j = 0; j < problem->tasks; j++) {
-        const int64_t *own = arrays->views[2 * j].buf;
+        const double *values = problem->values + j * problem->width;
         const uint8_t *kept = pruned->kept + j * problem->width;
-        Py_ssize_t size = arrays->views[2 * j].shape[0], begin = at, known = 0;
-        for (Py_ssize_t k = 0; k < size && own[k] < problem->width; k++) {
-            if (kept[own[k]])
-                left[at++] = k;
-            if (own[k] == pruned->counts[j])
-                known = k;
+        Py_ssize_t choice = 0, begin = at, known = 0;
+        for (Py_ssize_t count = 0; count < problem->width; count++) {
+            if (values[count] == -INFINITY)
+                continue;
+            if (kept[count])
+                left[at++] = choice;
+            if (count == pruned->counts[j])
+                known = choice;
+            choice++;
         }
         sizes[j] = at - begin;
         pruned->counts[j] = known;
@@ -277,33 +170,31 @@ static PyObject *kept_choices(const Problem *problem, const Arrays *arrays, cons
 }
 
 PyDoc_STRVAR(pruned_doc,
-"pruned(counts, values, nodes, time_s)\n--\n\n"
+"pruned(rows, nodes, time_s)\n--\n\n"
 "Choices that may belong to an optimum, as `solvers.option_pruning.prune` finds them: bytes of int64, the number of\n"
 "choices of each task, the choices of a known allocation, a bound, and the step that decided.");
 
 static PyObject *pruned(PyObject *module, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"counts", "values", "nodes", "time_s", NULL};
-    PyObject *counts, *values, *result = NULL;
-    Arrays arrays = {0};
+    static char *names[] = {"rows", "nodes", "time_s", NULL};
+    PyObject *given, *rows, *result = NULL;
     Problem problem;
     double time_s;
     long long nodes;
-    int64_t largest;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOLd:pruned", names, &counts, &values, &nodes, &time_s))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OLd:pruned", names, &given, &nodes, &time_s))
         return NULL;
     double deadline_s = clock_s() + time_s;
-    if (take_arrays(counts, values, &arrays, &largest) == 0 &&
-        read_problem(nodes, largest, &arrays, &problem) == 0) {
+    rows = PySequence_Tuple(given);
+    if (rows != NULL && read_problem(rows, NULL, nodes, &problem) == 0) {
         Pruned left = {.kept = grown(NULL, problem.tasks * problem.width, 1)};
         left.counts = left.kept ? grown(NULL, problem.tasks, sizeof(int64_t)) : NULL;
         if (left.counts != NULL && prune(&problem, deadline_s, &left) == DONE)
-            result = kept_choices(&problem, &arrays, &left);
+            result = kept_choices(&problem, &left);
         free(left.kept);
         free(left.counts);
         free_problem(&problem);
     }
-    release(&arrays);
+    Py_XDECREF(rows);
     return result;
 }
 
