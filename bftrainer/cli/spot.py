@@ -209,7 +209,7 @@ def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_
 
     def draw() -> Any:
         """The figure, imported with what draws only if it is asked for."""
-        from bftrainer.model.availability_trace import CountTrace
+        from bftrainer.nodelogs.availability_trace import CountTrace
         from bftrainer.spot.run_plots import run_figure
 
         return run_figure(result.run, CountTrace.of(log), result.figures())

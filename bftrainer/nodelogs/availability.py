@@ -16,7 +16,7 @@ from bftrainer.files.documents import csv_rows, table_rows, whole_cell, write_cs
 from bftrainer.files.opening import Form, form_of, one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
-from bftrainer.model.availability_trace import (
+from bftrainer.nodelogs.availability_trace import (
     FORM,
     MOST_NODES,
     NO_TIME,

@@ -12,7 +12,6 @@ from bftrainer.errors import InputError, NodeLogError, OutputError, UnusedOption
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.legacy.frame import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.model.availability_trace import ChangeTrace, CountTrace
 from bftrainer.nodelogs.availability import (
     CHANGE_COLUMNS,
     COUNT_COLUMNS,
@@ -23,6 +22,7 @@ from bftrainer.nodelogs.availability import (
     write_numbers,
     write_spot_trace,
 )
+from bftrainer.nodelogs.availability_trace import ChangeTrace, CountTrace
 from bftrainer.nodelogs.node_log_files import write_node_log
 from bftrainer.tasksets.task_files import read_task_set, write_task_set
 

@@ -16,7 +16,7 @@ import numpy as np
 from bftrainer.errors import HostlistError, LogError, OutputError, SettingsError
 from bftrainer.files.opening import whole_bytes
 from bftrainer.model import NodeLog, iso
-from bftrainer.model.availability_trace import FORM
+from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import expanded, folded
 from bftrainer.nodelogs.inventory import listed, partition_names
 from bftrainer.nodelogs.node_spans import (

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import OutputError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
-from bftrainer.model.availability_trace import CountTrace
+from bftrainer.nodelogs.availability_trace import CountTrace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.log_files import fingerprints, head, log_paths
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.model.availability_trace import FORM
+from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import folded
 from bftrainer.nodelogs.inventory import inventory_paths, listed
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds

@@ -12,8 +12,8 @@ import numpy as np
 
 from bftrainer.errors import SettingsError, UnusedOptionsError, at_place
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.availability_trace import MOST_NODES, AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.nodelogs.availability import CHANGE_COLUMNS, read_availability, write_changes
+from bftrainer.nodelogs.availability_trace import MOST_NODES, AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.spot.arrivals import Distribution, DrainArrivals, EvenArrivals, LogNormal, Quantiles
 from bftrainer.spot.minute_model import Drawn, MinuteModel, MinuteOptions
 from bftrainer.spot.statistics import DailyCycle, Holes, completed_lengths, trace_statistics

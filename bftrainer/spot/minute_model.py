@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.availability_trace import FORM, churned
+from bftrainer.nodelogs.availability_trace import FORM, churned
 
 BIG_SIZES = (11, 31)
 """Smallest and largest size of a big addition; sizes are uniform between them, both included."""

@@ -13,8 +13,8 @@ from bftrainer.files.documents import write_csv
 from bftrainer.files.opening import SAMPLE_SPOT_PROFILE, sample_path
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.model.availability_trace import MOST_NODES
 from bftrainer.nodelogs.availability import read_availability, read_pair
+from bftrainer.nodelogs.availability_trace import MOST_NODES
 from bftrainer.report.intervals import ratio
 from bftrainer.spot.checkpointing import CheckpointedTraining, SpotRun, simulate
 from bftrainer.tasksets.measurements import TrainingProfile, read_training_profile
@@ -268,7 +268,7 @@ def simulate_spot(
     Examples
     --------
     >>> from bftrainer.spot.run import load_profile, simulate_spot
-    >>> from bftrainer.model.availability_trace import CountTrace
+    >>> from bftrainer.nodelogs.availability_trace import CountTrace
     >>> from bftrainer.spot.checkpointing import CheckpointedTraining
     >>> import numpy as np
     >>> log = CountTrace(np.array([0, 3600 * 10**9]), np.array([16, 16])).log()

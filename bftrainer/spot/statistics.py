@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.model.availability_trace import (
+from bftrainer.model.node_rows import sorted_by_node
+from bftrainer.nodelogs.availability_trace import (
     NO_TIME,
     AvailabilityTrace,
     ChangeTrace,
     CountTrace,
 )
-from bftrainer.model.node_rows import sorted_by_node
 from bftrainer.report.intervals import ratio
 
 Floats = NDArray[np.float64]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.availability_trace import MOST_NODES
 from bftrainer.model.node_rows import BLOCK, RowParts
+from bftrainer.nodelogs.availability_trace import MOST_NODES
 from bftrainer.spot.arrivals import Arrivals, Distribution, EvenArrivals, Quantiles
 from bftrainer.spot.statistics import DailyCycle, Holes, fragments
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.published import ROOT
 from bftrainer.cli.logs.trace_models import generate, stats
 from bftrainer.cli.spot import simulate, sweep
-from bftrainer.model.availability_trace import AvailabilityTrace, churned
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, churned
 from bftrainer.spot import CheckpointedTraining, trace_statistics
 from bftrainer.spot.run import load_profile, simulate_spot
 

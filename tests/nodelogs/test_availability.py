@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import NodeLogError
-from bftrainer.model.availability_trace import ChangeTrace, churned
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.availability import (
     read_availability,
@@ -19,6 +18,7 @@ from bftrainer.nodelogs.availability import (
     write_changes,
     write_spot_trace,
 )
+from bftrainer.nodelogs.availability_trace import ChangeTrace, churned
 from bftrainer.spot import trace_statistics
 from tests.examples import examples
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import InputError, InvalidTaskError, NodeLogError, OutputError
 from bftrainer.model import NodeLog
-from bftrainer.model.availability_trace import CountTrace
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.availability import read_availability
+from bftrainer.nodelogs.availability_trace import CountTrace
 from bftrainer.nodelogs.convert import convert, kind_of
 from bftrainer.tasksets import read_task_set, write_task_set
 from tests.examples import examples

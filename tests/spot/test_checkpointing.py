@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog
-from bftrainer.model.availability_trace import churned
 from bftrainer.nodelogs.availability import read_availability
+from bftrainer.nodelogs.availability_trace import churned
 from bftrainer.spot import CheckpointedTraining, MinuteModel, run_figures, simulate
 from bftrainer.spot.run import TIME_ACCOUNTS
 from bftrainer.tasksets.measurements import TrainingProfile

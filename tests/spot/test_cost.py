@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.model.availability_trace import churned
+from bftrainer.nodelogs.availability_trace import churned
 from bftrainer.spot import CheckpointedTraining, Prices, run_figures, simulate
 from bftrainer.spot.run import COST_FIGURES
 from bftrainer.tasksets.measurements import TrainingProfile

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from bftrainer.model.availability_trace import AvailabilityTrace, CountTrace, churned
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace, churned
 from bftrainer.report.drawing import plot_counts, rendered
 from bftrainer.spot import CheckpointedTraining, run_figures, simulate, trace_statistics
 from bftrainer.spot.run_plots import plot_survival, plot_sweep, plot_time, plot_world_size, run_figure, trace_figure

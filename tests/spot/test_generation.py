@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.model.availability_trace import AvailabilityTrace, CountTrace
 from bftrainer.nodelogs import write_node_log
 from bftrainer.nodelogs.availability import read_pair, write_spot_trace
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace
 from bftrainer.runs import run_replay
 from bftrainer.spot import trace_statistics
 from bftrainer.spot.generation import (

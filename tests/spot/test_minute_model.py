@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
-from bftrainer.model.availability_trace import AvailabilityTrace, CountTrace
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace
 from bftrainer.spot import MinuteModel, SizeModel, generate_minutes, trace_statistics
 from tests.examples import examples
 

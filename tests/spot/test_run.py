@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import InputError, SettingsError
-from bftrainer.model.availability_trace import churned
 from bftrainer.nodelogs.availability import read_availability, write_spot_trace
+from bftrainer.nodelogs.availability_trace import churned
 from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices
 from bftrainer.spot.generation import (
     GenerationConfig,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.model import NodeLog
-from bftrainer.model.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churned
 from bftrainer.nodelogs.availability import read_availability
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churned
 from bftrainer.spot.statistics import fragments, survival, trace_statistics
 from tests.strategies import node_logs
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog, node_rows
-from bftrainer.model.availability_trace import AvailabilityTrace
 from bftrainer.nodelogs import read_node_log
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace
 from bftrainer.spot import SupercomputerModel, generate_holes, supercomputer, trace_statistics
 from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals, LogNormal, Quantiles, even_shares
 from bftrainer.spot.statistics import DailyCycle, Holes, observed_s_by_hour

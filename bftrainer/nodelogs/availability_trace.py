@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError
-from bftrainer.model.instants import iso
-from bftrainer.model.node_log import NodeLog
+from bftrainer.model import NodeLog, iso
 
 TraceKind = Literal["nodes", "spot", "counts", "terminations"]
 MOST_NODES = 1_000_000

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import NodeLogError
-from bftrainer.model.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churned
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churned
 from tests.strategies import node_logs
 
 S = 10**9
