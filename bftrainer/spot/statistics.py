@@ -31,13 +31,16 @@ class Fragments:
     start_ns, end_ns : ndarray of int64, shape (F,)
         Ordered by node, then time; clipped to the window.
     cut_at_start, cut_at_end : ndarray of bool, shape (F,)
-        Whether the window cuts it off at its start or end, so that it may have lasted longer.
+        Whether the window cuts it off at its start or end, so that it lasted or may have lasted longer.
+    age_s : ndarray of float64, shape (F,)
+        How long it had lasted when the window opened, as the log tells; 0 if it began later, NaN if nobody knows.
     """
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     cut_at_start: NDArray[np.bool_]
     cut_at_end: NDArray[np.bool_]
+    age_s: Floats
 
     @property
     def length_s(self) -> Floats:
@@ -60,7 +63,7 @@ def fragments(log: NodeLog, *, come_at_start: bool = False) -> Fragments:
     log : NodeLog
     come_at_start : bool
         Whether nodes that are there from the window's start on come then, as a spot event trace says; else they were
-        there before, nobody knows since when.
+        there before, and of those that are there where the log itself begins nobody knows since when.
     """
     order = np.lexsort((log.time_ns, log.node))
     time, node, idle = log.time_ns[order], log.node[order], log.idle[order]
@@ -72,7 +75,9 @@ def fragments(log: NodeLog, *, come_at_start: bool = False) -> Fragments:
     end = np.where(ended, time[following], log.end_ns)
     seen = end > log.start_ns
     opened = time[begins] < log.start_ns + (0 if come_at_start else 1)
-    return Fragments(start[seen], end[seen], opened[seen], ~ended[seen])
+    age_s = (start - time[begins]) / NS_PER_S
+    age_s[opened & (time[begins] == log.time_ns.min(initial=log.start_ns))] = np.nan
+    return Fragments(start[seen], end[seen], opened[seen], ~ended[seen], age_s[seen])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +144,7 @@ class TraceStatistics:
         return {**self.figures, "survival": {"time_s": curve.time_s.tolist(), "share": curve.share.tolist()}}
 
 
-def survival(length_s: Floats, censored: NDArray[np.bool_]) -> Survival:
+def survival(length_s: Floats, censored: NDArray[np.bool_], entered_s: Floats | None = None) -> Survival:
     """Survival curve of lifetimes, some of which are only known in part (Kaplan-Meier).
 
     Parameters
@@ -147,6 +152,8 @@ def survival(length_s: Floats, censored: NDArray[np.bool_]) -> Survival:
     length_s : ndarray of float64, shape (F,)
     censored : ndarray of bool, shape (F,)
         True where a node was still available when last seen: it counts as at risk until then.
+    entered_s : ndarray of float64, shape (F,), optional
+        Ages at which nodes were first seen, below their lifetimes: they count as at risk from then on; 0 by default.
 
     References
     ----------
@@ -156,6 +163,9 @@ def survival(length_s: Floats, censored: NDArray[np.bool_]) -> Survival:
     deaths = np.bincount(place, ~censored, minlength=times.size)
     gone = np.bincount(place, minlength=times.size)
     at_risk = length_s.size - np.concatenate(([0], np.cumsum(gone)[:-1])) if times.size else np.empty(0)
+    if entered_s is not None:
+        late = np.sort(entered_s[entered_s > 0.0])
+        at_risk = at_risk - (late.size - np.searchsorted(late, times))
     share = np.cumprod(1.0 - deaths / at_risk).astype(np.float64)
     fell = deaths > 0
     return Survival(times[fell], share[fell], float(times[-1]) if times.size else 0.0)
@@ -409,7 +419,7 @@ def _holes(log: NodeLog | None) -> dict[str, Any]:
 
 
 def _fragments(trace: AvailabilityTrace) -> tuple[dict[str, Any], Survival]:
-    """Lengths of completed fragments, and lifetimes, which include those that the window cuts off at its end."""
+    """Lengths of completed fragments, and lifetimes, also of those that the window cuts off, if their age is known."""
     keys = ("mean_s", "std_s", "median_s", "p10_s", "p90_s", "under_600_s_share", "quantiles_s")
     nothing = Survival(np.empty(0), np.empty(0))
     figures: dict[str, Any] = dict.fromkeys(("fragments", "fragments_cut_at_start", "fragments_cut_at_end"))
@@ -426,8 +436,9 @@ def _fragments(trace: AvailabilityTrace) -> tuple[dict[str, Any], Survival]:
             quantiles = dict(zip(map(str, QUANTILES), np.quantile(length_s, QUANTILES).tolist(), strict=True))
             values = (_mean(length_s), _std(length_s), median, p10, p90, float((length_s < SHORT_S).mean()), quantiles)
             figures |= {f"fragment_{key}": value for key, value in zip(keys, values, strict=True)}
-        known = ~all_of_them.cut_at_start
-        curve = survival(all_of_them.length_s[known], all_of_them.cut_at_end[known])
+        known = ~np.isnan(all_of_them.age_s)
+        age_s = all_of_them.age_s[known]
+        curve = survival(all_of_them.length_s[known] + age_s, all_of_them.cut_at_end[known], age_s)
     lifetimes = {"mean_s": curve.mean_s, "median_s": curve.quantile(0.5)}
     lifetimes |= {"p10_s": curve.quantile(0.1), "p90_s": curve.quantile(0.9)}
     return figures | {f"lifetime_{key}": value for key, value in lifetimes.items()}, curve

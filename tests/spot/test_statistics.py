@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.model import NodeLog
+from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churned
 from bftrainer.spot.statistics import fragments, survival, trace_statistics
@@ -182,6 +182,20 @@ def test_fragments_are_the_time_that_nodes_are_there(log):
 def share_after(time, curve):
     """Share that stays longer than a time."""
     return np.append(1.0, curve.share)[np.searchsorted(curve.time_s, time, side="right")]
+
+
+def test_nodes_that_are_there_at_the_start_count_from_their_age_on():
+    """The window opens at 60 s. n0 is there from 10 to 100 s, n1 from 70 to 90 s, n2 from 70 s on; n3 since ever.
+
+    At an age of 20 s n1 goes, of n1 and n2; at 90 s n0, which is seen from its 50th second on, of n0 and n2.
+    """
+    changes = [(0, 3, True), (10, 0, True), (70, 1, True), (70, 2, True), (90, 1, False), (100, 0, False)]
+    time, node, idle = (np.array(column) for column in zip(*changes, strict=True))
+    names = ("n0", "n1", "n2", "n3")
+    log = NodeLog(names, 60 * NS_PER_S, 200 * NS_PER_S, time * NS_PER_S, node.astype(np.int32), idle)
+    found = trace_statistics(AvailabilityTrace.of_log(log))
+    assert (found.survival.time_s.tolist(), found.survival.share.tolist()) == ([20.0, 90.0], [0.5, 0.25])
+    assert [found.figures[name] for name in ("fragments", "fragments_cut_at_start", "fragment_mean_s")] == [1, 2, 20.0]
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), min_size=1, max_size=30))
