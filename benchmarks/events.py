@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from functools import cache, partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.workload import Case, Plan, Sample
-from bftrainer.model import NodeLog, TaskSpec
+from bftrainer.model import NodeLog, Objective, TaskSpec, TaskState
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.spot.supercomputer import SupercomputerModel
 from bftrainer.tasksets.task_generator import generate_tasks
 
-__all__ = ["LOOP", "event_cases"]
+__all__ = ["LOOP", "OWN", "event_cases"]
 
-LOOP = "loop"
+LOOP, OWN = "loop", "own objective"
 _DAY_NS = 86_400 * 10**9
 
 
@@ -26,8 +27,9 @@ def event_cases(plan: Plan) -> Iterator[Case]:
     log = partial(_machine, plan.seed, 200 if plan.quick else 9_400)
     for tasks in (3,) if plan.quick else (10, 30, 100, 300, 1_000):
         events = 50 if plan.quick else 2_000
-        once = partial(_an_event, log, plan.seed, tasks, events)
-        yield Case(f"{tasks:,} tasks", LOOP, once, budget_s=30.0)
+        for name, objective in ((LOOP, as_given), (OWN, _rates)):
+            once = partial(_an_event, log, plan.seed, tasks, events, objective)
+            yield Case(f"{tasks:,} tasks", name, once, budget_s=30.0)
 
 
 @cache
@@ -40,10 +42,15 @@ def _tasks(seed: int, count: int) -> tuple[TaskSpec, ...]:
     return generate_tasks("nas", count, np.random.default_rng(seed), work=1e15, interval_s=0.0)
 
 
-def _an_event(machine: partial[NodeLog], seed: int, tasks: int, events: int, _: int) -> Sample:
+def _rates(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
+    """An objective that is not declared static, so that it is asked at each decision."""
+    return task.spec.rates[counts]
+
+
+def _an_event(machine: partial[NodeLog], seed: int, tasks: int, events: int, objective: Objective, _: int) -> Sample:
     """The mean over a replay, recording included."""
     log, recorder = machine(), Recorder()
-    settings = Settings(as_given, "dp", forward_time_s=120.0, max_tasks=tasks)
+    settings = Settings(objective, "dp", forward_time_s=120.0, max_tasks=tasks)
     allocator = Allocator(_tasks(seed, tasks), settings, log.nodes)
     began, spent = time.perf_counter(), time.process_time()
     replay(log.rows(), log.window_s, allocator, max_events=events, observers=[recorder])
