@@ -386,14 +386,6 @@ def test_a_failing_objective_keeps_what_was_done(here):
     assert resumed == whole
 
 
-def test_an_objective_that_never_worked_leaves_nothing(here):
-    """Where nothing was decided there is nothing to keep."""
-    (here / "failing.py").write_text(FAILING.format(time_s=0))
-    before = names(here)
-    check_refusal(spawn("bftrainer-replay", *SMALL_FILES, "--objective", "failing:credit", cwd=here))
-    assert names(here) - before <= {"__pycache__"}
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("changed", ["evt.pkl", "Jbnd.pkl"])
 def test_changed_inputs_are_not_resumed(here, changed):
