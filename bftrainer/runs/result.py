@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -106,6 +107,7 @@ class RunResult:
     learned: Mapping[str, Any] = field(default_factory=dict)
     failure: BftrainerError | None = None
     engine: Literal["replay", "live"] = "replay"
+    _summaries: list[dict[str, Any]] = field(default_factory=list, init=False)
 
     def iso(self, time_s: float) -> str:
         """Format a time of this run in ISO 8601, UTC."""
@@ -113,6 +115,11 @@ class RunResult:
 
     def summary(self) -> dict[str, Any]:
         """All figures of the run, ready for JSON, in the order of the schema."""
+        if not self._summaries:  # sums over a long replay take seconds
+            self._summaries.append(self._summarise())
+        return deepcopy(self._summaries[0])
+
+    def _summarise(self) -> dict[str, Any]:
         recording, config = self.recording, self.config
         intervals = Intervals.of(recording)
         pool = pool_metrics(intervals)

@@ -71,14 +71,9 @@ def run_replay(
     journal : DecisionJournal, optional
         Decisions of an earlier start of the same run, which come first, and where further ones are kept.
     scratch : Path, optional
-        Directory for the records of a long run, which do not stay in memory; the system's for temporary files by
-        default. What is there has no name, and goes with the result.
+        Directory for the records of a long run, which are too many for memory; the system's temporary one by default.
     **options
         Fields of `ReplayConfig`; objective and solvers may be callables and objects of your own.
-
-    Returns
-    -------
-    RunResult
 
     Raises
     ------
