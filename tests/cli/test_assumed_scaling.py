@@ -16,7 +16,7 @@ MENDS = ("-scfn", "--scaling")
 UNTOUCHED = {
     *("eq_nodes", "idle_node_s", "nodes_total", "window_s", "tasks_total", "events", "wall_s", "gap_max"),
     *("decisions", "backend_asked", "decisions_optimal", "decisions_incumbent", "decisions_kept", "decisions_fallback"),
-    *("solve_s_median", "solve_s_p95", "solve_s_max", "ledger.not_offered"),
+    *("solve_s_median", "solve_s_p95", "solve_s_max", "ledger.not_offered", "decisions_claimed"),
 }
 TOUCHED_ROWS = (
     *("occupancy", "  below large idle", "work done", "efficiency U", "ledger"),

@@ -242,7 +242,7 @@ def test_an_incumbent_is_used():
     decision = allocator(task(), solver=Scripted((2,))).on_event(Event.join(0.0, "a", "b", "c"))
     assert decision.after == (2,)
     assert (decision.result.stop_reason, decision.result.held) == (StopReason.TIME_LIMIT, Held.INCUMBENT)
-    assert decision.result.gap == pytest.approx(0.2)
+    assert decision.result.gap == pytest.approx(0.5)  # 3 nodes do half as much more, whatever it says
 
 
 def test_nothing_found_keeps_the_allocation():
