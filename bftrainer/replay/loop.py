@@ -103,7 +103,7 @@ def replay(
 ) -> EndReason:
     """Replay `rows` through `allocator` until everything is done or the window ends.
 
-    The end of the window is no decision point, but as published: a decision there would have no effect.
+    The end of the window is no decision point, as a decision there would have no effect; `--compat published` decides.
 
     Parameters
     ----------
@@ -137,13 +137,14 @@ def replay(
         instant, completing = upcoming, list[ClusterTask]()
         if exact:
             instant, completing = _first_of(upcoming, cluster)
+        # Asked before the instant happens; the first reason stays.
         for stop in stops:
             reason = reason or stop(instant.time_s, events)
         if reason in ("interrupted", "max_events"):
-            instant = Instant(instant.time_s)  # the time until there is booked, but nothing happens any more
-        elif instant is upcoming:
+            instant = Instant(instant.time_s)  # cut short: progress is booked up to here, what was due is left out
+        elif instant is upcoming:  # and no completion: look at what comes next from outside; the last one repeats
             upcoming = next(instants, upcoming)
-        # Progress is booked, tasks complete, nodes leave and join, queued tasks are admitted.
+        # Progress is booked, tasks complete, nodes leave (one cost a task) and join, queued tasks are admitted.
         if instant.power_cap_w is not None:
             allocator.power_cap_w = instant.power_cap_w
         change = allocator.apply(instant.time_s, instant.joined, instant.left, completing)

@@ -55,9 +55,8 @@ def run_replay(
 
     Parameters
     ----------
-    node_log : NodeLog or path, optional
-        The embedded one by default.
-    tasks : sequence of TaskSpec or path, optional
+    node_log, tasks : NodeLog or path, and sequence of TaskSpec or path, optional
+        The embedded ones by default.
     config : ReplayConfig, optional
         Base that the other arguments change.
     inputs : Inputs, optional
