@@ -95,7 +95,8 @@ def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Step
     end_s = math.inf if len(times) == 1 else times[-1] + (times[-1] - times[-2])
     if times[0] > 0 or end_s < window_s:
         what = f"Expected values from the window's start to its end at {window_s:g} s"
-        raise SettingsError(f"{path}: {what}, got them from {times[0]:g} s to {end_s:g} s.")
+        until = "" if end_s == math.inf else f" to {end_s:g} s"
+        raise SettingsError(f"{path}: {what}, got them from {times[0]:g} s{until}.")
     return StepSeries(tuple(times), tuple(values))
 
 
