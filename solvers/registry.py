@@ -9,8 +9,8 @@ str`` is optional.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, packages_distributions, version
 from time import perf_counter
@@ -25,6 +25,7 @@ from bftrainer.errors import (
 )
 from bftrainer.extras import EXTRAS, absent, installing, pip_install
 from bftrainer.plugins import Plugins, clash, entries_of
+from solvers import supervised
 from solvers.evaluation import timed, verified
 from solvers.option_pruning import upper_bound
 from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult
@@ -33,33 +34,39 @@ GROUP = "bftrainer.solvers"
 _SOLVERS = Plugins(GROUP, "solver", UnknownSolverError)
 PROGRAMME = "solvers.dynamic_programme"
 ALL_LIMITS = frozenset({"time", "gap", "threads", "prune", "effort"})
+MEMORY_BYTES = 4 * 2**30
+"""Most memory of a process that runs solvers of other packages."""
 
 
 @dataclass(frozen=True, slots=True)
-class SolverInfo:
-    """One row of the list of solvers.
+class Declaration:
+    """What a solver says of itself.
 
     Parameters
     ----------
     name : str
-    installed : bool
-        Whether everything that it requires can be imported.
-    licensed : str
-        What its licence covers or lacks; empty if it needs none, or is not installed.
     exact, extra_rows, capacities, floor : bool
         As `solvers.problem.Solver`.
-    version : str
-        Versions of what it requires; empty if it requires nothing or is not installed.
+    requires : tuple of str
+    heeds : frozenset of str
+        Which of `time`, `gap`, `threads`, `prune`, `effort` of the `Limits` affect it; all, if it does not say.
+    needs_licence : bool
+    is_loaded : bool
+        Of one that cannot be loaded nothing is known.
+    fault : str
+        Why it cannot be loaded or made; empty if it can.
     """
 
     name: str
-    installed: bool
-    licensed: str
-    exact: bool
-    extra_rows: bool
-    capacities: bool
-    floor: bool
-    version: str
+    exact: bool = False
+    extra_rows: bool = True
+    capacities: bool = True
+    floor: bool = True
+    requires: tuple[str, ...] = ()
+    heeds: frozenset[str] = ALL_LIMITS
+    needs_licence: bool = False
+    is_loaded: bool = True
+    fault: str = ""
 
 
 def names() -> tuple[str, ...]:
@@ -68,15 +75,20 @@ def names() -> tuple[str, ...]:
 
 
 def _entry(name: str) -> EntryPoint:
-    entries = entries_of(GROUP)
     if ":" in name:
         return EntryPoint(name, name, GROUP)
+    entries = entries_of(GROUP)
     if name not in entries:
         raise _SOLVERS.unknown(name, name, entries)
     fault = clash(entries[name])
     if fault:
         raise UnknownSolverError(f"{name}: {fault}; uninstall the other.")
     return entries[name][0]
+
+
+def is_own(module: str) -> bool:
+    """Whether a module is this package's own."""
+    return module.partition(".")[0] == __name__.partition(".")[0]
 
 
 def is_ours(name: str) -> bool:
@@ -87,7 +99,7 @@ def is_ours(name: str) -> bool:
     UnknownSolverError
         If it is not registered, or several packages register different ones.
     """
-    return _entry(name).value.partition(":")[0].partition(".")[0] == __name__.partition(".")[0]
+    return is_own(_entry(name).value.partition(":")[0])
 
 
 @cache
@@ -129,41 +141,30 @@ def get_solver(name: str) -> Solver:
 def _made(name: str, registered: type[Solver]) -> Solver:
     missing = absent(*registered.requires)
     if missing:
-        raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {_install_hint(missing[0])}")
+        extra = next((extra for extra, modules in EXTRAS.items() if missing[0] in modules), None)
+        brings = (
+            f"try: {pip_install(missing[0])}" if extra is None else f"the extra {extra} brings it, {installing(extra)}"
+        )
+        raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {brings}")
     with _loading(name):
         return registered()
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """What a solver says of itself.
-
-    Parameters
-    ----------
-    name : str
-    exact, extra_rows, capacities, floor : bool
-    requires : tuple of str
-    heeds : frozenset of str
-        Which of `time`, `gap`, `threads`, `prune`, `effort` of the `Limits` affect it; all, if it does not say.
-    needs_licence : bool
-    is_loaded : bool
-        Of one that cannot be loaded nothing is known.
-    fault : str
-        Why it cannot be loaded or made; empty if it can.
-    """
-
-    name: str
-    exact: bool
-    extra_rows: bool
-    capacities: bool
-    floor: bool
-    requires: tuple[str, ...]
-    heeds: frozenset[str]
-    needs_licence: bool
-    is_loaded: bool = True
-    fault: str = ""
+def declare(solver: Solver | type[Solver]) -> Declaration:
+    """What a solver at hand says of itself; capabilities that it does not mention it lacks."""
+    return Declaration(
+        str(solver.name),
+        exact=bool(solver.exact),
+        extra_rows=bool(solver.extra_rows),
+        capacities=_takes(solver, "capacities"),
+        floor=_takes(solver, "floor"),
+        requires=tuple(map(str, solver.requires)),
+        heeds=frozenset(getattr(solver, "heeds", ALL_LIMITS)),
+        needs_licence=hasattr(solver, "licence"),
+    )
 
 
+@cache
 def declaration(name: str) -> Declaration:
     """What a solver says of itself; one of another package is asked in a process of its own.
 
@@ -172,57 +173,48 @@ def declaration(name: str) -> Declaration:
     UnknownSolverError
         If there is none of that name, or several packages register different ones.
     """
-    entry = _entry(name)
-    return _asked(entry.name, entry.value, is_ours(name))
-
-
-@cache
-def _asked(name: str, place: str, here: bool) -> Declaration:
     try:
-        found: Declaration = _declared(name, place) if here else _apart(name, _declared, name, place)
+        found: Declaration = _ask(_declared, name)
         return found
     except UnknownSolverError:
         raise
     except BftrainerError as error:
         # Whoever asks it for an answer hears why there is none.
-        return Declaration(name, False, True, True, True, (), ALL_LIMITS, False, is_loaded=False, fault=str(error))
+        return Declaration(name, is_loaded=False, fault=str(error))
 
 
-def _declared(name: str, place: str) -> Declaration:
-    registered, fault = _loaded(EntryPoint(name, place, GROUP)), ""
+def _declared(entry: EntryPoint) -> Declaration:
+    registered, fault = _loaded(entry), ""
     try:
-        _made(name, registered)
+        _made(entry.name, registered)
     except BftrainerError as error:
         fault = str(error)
-    with _loading(name):
-        return Declaration(
-            str(registered.name),
-            exact=bool(registered.exact),
-            extra_rows=bool(registered.extra_rows),
-            capacities=_takes(registered, "capacities"),
-            floor=_takes(registered, "floor"),
-            requires=tuple(map(str, registered.requires)),
-            heeds=frozenset(getattr(registered, "heeds", ALL_LIMITS)),
-            needs_licence=hasattr(registered, "licence"),
-            fault=fault,
-        )
+    with _loading(entry.name):
+        return replace(declare(registered), fault=fault)
 
 
-def _apart(name: str, ask: Callable[..., Any], *args: str) -> Any:
-    """Ask the code of another package in a process of its own.
+def licence(name: str) -> str:
+    """Say what the licence of an installed solver covers, or why there is none; empty if it needs none."""
+    return str(_ask(_licence, name))
 
-    Raises
-    ------
-    SolverUnavailableError
-        Whatever it does instead of answering.
-    """
-    from solvers.isolation import BOUNDS
-    from solvers.supervised import run_apart
 
+def _licence(entry: EntryPoint) -> str:
+    solver = _made(entry.name, _loaded(entry))
+    with _loading(entry.name):
+        probe = getattr(solver, "licence", None)
+        return str(probe()) if probe else ""
+
+
+def _ask(ask: Callable[[EntryPoint], Any], name: str) -> Any:
+    """Ask the code of a solver, that of another package in a process of its own, whatever it does there."""
+    entry, start_s = _entry(name), supervised.START_S
+    if is_ours(name):
+        return ask(entry)
+    entry = EntryPoint(entry.name, entry.value, GROUP)  # without its package's files
     try:
-        return run_apart(name, ask, *args, deadline=perf_counter() + BOUNDS.start_s, bounds=BOUNDS)
+        return supervised.run_apart(name, ask, entry, deadline=perf_counter() + start_s, memory_bytes=MEMORY_BYTES)
     except OutOfTime:
-        fault = f"{name}: cannot be loaded within {BOUNDS.start_s:g} s; its process was ended."
+        fault = f"{name}: cannot be loaded within {start_s:g} s; its process was ended."
         raise SolverUnavailableError(fault) from None
     except SolverUnavailableError:
         raise
@@ -230,44 +222,23 @@ def _apart(name: str, ask: Callable[..., Any], *args: str) -> Any:
         raise SolverUnavailableError(f"{str(error).rstrip('.')}, while it was loaded.") from None
 
 
-def licence(name: str) -> str:
-    """Say what the licence of an installed solver covers, or why there is none; empty if it needs none."""
-    entry = _entry(name)
-    return _licence(entry.name, entry.value) if is_ours(name) else _apart(name, _licence, entry.name, entry.value)
-
-
-def _licence(name: str, place: str) -> str:
-    solver = _made(name, _loaded(EntryPoint(name, place, GROUP)))
-    with _loading(name):
-        probe = getattr(solver, "licence", None)
-        return str(probe()) if probe else ""
-
-
-def catalogue() -> Iterator[SolverInfo]:
+def catalogue() -> Iterator[dict[str, Any]]:
     """Describe every registered solver; starts a licensed one's environment, solves nothing."""
     for name in names():
         try:
-            described = _described(name)
-        except BftrainerError as error:
-            # One broken third party must not hide the others.
-            described = SolverInfo(name, False, str(error), False, False, False, False, "")
-        yield described
-
-
-def _described(name: str) -> SolverInfo:
-    says = declaration(name)
-    if not says.is_loaded:
-        return SolverInfo(name, False, says.fault, False, False, False, False, "")
-    installed, licensed = not absent(*says.requires), ""
-    if installed:
-        try:
-            licensed = says.fault or licence(name)
-        except BftrainerError as error:
-            licensed = str(error)
-    version = ", ".join(map(_version, says.requires)) if installed else ""
-    return SolverInfo(
-        name, installed, licensed, says.exact, says.extra_rows, says.capacities, says.floor, version=version
-    )
+            says = declaration(name)
+        except UnknownSolverError as error:  # one broken third party must not hide the others
+            says = Declaration(name, is_loaded=False, fault=str(error))
+        installed = says.is_loaded and not absent(*says.requires)
+        licensed = says.fault if installed or not says.is_loaded else ""
+        if installed and says.needs_licence and not licensed:
+            try:
+                licensed = licence(name)
+            except BftrainerError as error:
+                licensed = str(error)
+        row = {"name": name, "installed": installed, "licensed": licensed}
+        can = {key: says.is_loaded and getattr(says, key) for key in ("exact", "extra_rows", "capacities", "floor")}
+        yield row | can | {"version": ", ".join(map(_version, says.requires)) if installed else ""}
 
 
 def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
@@ -331,18 +302,11 @@ def _one_line(where: str, error: Exception) -> str:
     return " ".join(f"{where}: {type(error).__name__}: {error}".split())
 
 
-def _install_hint(module: str) -> str:
-    """End of a message that says how to install a module: an extra of ours, or else the package of that name."""
-    found = next((name for name, modules in EXTRAS.items() if module in modules), None)
-    return f"try: {pip_install(module)}" if found is None else f"the extra {found} brings it, {installing(found)}"
-
-
 @cache
 def _version(module: str) -> str:
-    with suppress(PackageNotFoundError):
+    """A module's distribution and its version, from their metadata."""
+    try:
         return f"{module} {version(module)}"
-    # A distribution of another name provides it; finding that reads the file lists of all installed ones.
-    for distribution in packages_distributions().get(module, ()):
-        with suppress(PackageNotFoundError):
-            return f"{distribution} {version(distribution)}"
-    return module
+    except PackageNotFoundError:  # a distribution of another name provides it, or none
+        found = packages_distributions().get(module, [module])[0]
+        return module if found == module else f"{found} {version(found)}"

@@ -25,7 +25,7 @@ from bftrainer.runs.power import PowerPlan, Tuning, power_plan, refuse_unused_po
 from bftrainer.runs.readers import LEARNED, Readers
 from bftrainer.tasksets import AssumedScaling
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
-from solvers.isolation import BOUNDS, isolated
+from solvers.isolation import isolated
 from solvers.reference_solvers import EqualShare
 from solvers.registry import declaration, get_solver, solve
 
@@ -212,9 +212,9 @@ def _settings(config: ReplayConfig) -> Settings:
         solver = EqualShare(strict_published=True)
     else:
         allowed = budget()
-        bounds = replace(BOUNDS, memory_bytes=int(allowed.solver_bytes * allowed.factor))
-        solver = isolated(solver, config.isolate, bounds)
-        fallback = config.fallback and isolated(config.fallback, config.isolate, bounds)
+        memory_bytes = int(allowed.solver_bytes * allowed.factor)
+        solver = isolated(solver, config.isolate, memory_bytes)
+        fallback = config.fallback and isolated(config.fallback, config.isolate, memory_bytes)
         config = replace(config, solver=solver, fallback=fallback)
         _check_solvers(config)
     objective = get_objective(config.objective) if isinstance(config.objective, str) else config.objective

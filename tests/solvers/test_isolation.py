@@ -8,7 +8,6 @@ import re
 import select
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +25,9 @@ from solvers import (
     registry,
     supervised,
 )
-from solvers.isolation import BOUNDS, Isolated, isolated
-from solvers.registry import solve
-from solvers.supervised import run_apart
+from solvers.isolation import Isolated, isolated
+from solvers.registry import MEMORY_BYTES, solve
+from solvers.supervised import FILE_BYTES, run_apart
 from tests.solvers.evil import WAYS
 
 SAID = {
@@ -64,7 +63,7 @@ def _installed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(place)
     monkeypatch.setenv("EVIL_CHILDREN", str(tmp_path / "children"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    caches = (plugins.entries_of, registry.solver_class)
+    caches = (plugins.entries_of, registry.solver_class, registry.declaration)
     for each in caches:
         each.cache_clear()
     supervised._end_all()  # processes that look for modules elsewhere
@@ -115,8 +114,7 @@ def test_a_run_outlives_its_solver(way, installed, tmp_path, capfd, monkeypatch)
 @pytest.fixture
 def hasty(monkeypatch):
     """Other packages have two seconds to be loaded."""
-    monkeypatch.setattr("solvers.isolation.BOUNDS", replace(BOUNDS, start_s=2.0))
-    monkeypatch.setattr("bftrainer.runs.run_inputs.BOUNDS", replace(BOUNDS, start_s=2.0))
+    monkeypatch.setattr(supervised, "START_S", 2.0)
 
 
 @pytest.mark.long
@@ -144,7 +142,7 @@ def test_a_run_outlives_a_solver_that_cannot_be_loaded(name, words, tmp_path, ca
 
 def say_much(_solver):
     """Write a quarter of what a process may write, and answer."""
-    os.write(2, b"x" * (BOUNDS.file_bytes // 4))
+    os.write(2, b"x" * (FILE_BYTES // 4))
     return True
 
 
@@ -152,7 +150,7 @@ def say_much(_solver):
 def test_what_a_solver_says_is_forgotten_with_each_answer():
     """Only what it says before it dies matters: in many answers it may say more than a file may hold."""
     for _ in range(6):
-        assert run_apart("chatty", say_much, None, deadline=time.perf_counter() + 60.0, bounds=BOUNDS)
+        assert run_apart("chatty", say_much, None, deadline=time.perf_counter() + 60.0, memory_bytes=MEMORY_BYTES)
 
 
 @pytest.mark.usefixtures("installed", "hasty")
@@ -222,9 +220,9 @@ def test_a_process_keeps_its_bounds():
     import resource
 
     def limits(which):
-        return supervised.run_apart("x", resource.getrlimit, which, deadline=np.inf, bounds=BOUNDS)
+        return supervised.run_apart("x", resource.getrlimit, which, deadline=np.inf, memory_bytes=MEMORY_BYTES)
 
-    assert limits(resource.RLIMIT_AS) == (BOUNDS.memory_bytes,) * 2
-    assert limits(resource.RLIMIT_FSIZE) == (BOUNDS.file_bytes,) * 2
+    assert limits(resource.RLIMIT_AS) == (MEMORY_BYTES,) * 2
+    assert limits(resource.RLIMIT_FSIZE) == (FILE_BYTES,) * 2
     unbounded = supervised.run_apart("x", resource.getrlimit, resource.RLIMIT_AS, deadline=np.inf)
     assert unbounded == resource.getrlimit(resource.RLIMIT_AS)

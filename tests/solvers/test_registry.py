@@ -115,9 +115,11 @@ def third_party(monkeypatch):
     monkeypatch.setattr(plugins, "entry_points", lambda group: [*original(group=group), *extra])
     plugins.entries_of.cache_clear()
     registry.solver_class.cache_clear()
+    registry.declaration.cache_clear()
     yield
     plugins.entries_of.cache_clear()
     registry.solver_class.cache_clear()
+    registry.declaration.cache_clear()
 
 
 def test_all_shipped_solvers_are_registered():
@@ -133,18 +135,20 @@ def test_two_solvers_of_one_name(monkeypatch):
     monkeypatch.setattr(plugins, "entry_points", lambda group: [*original(group=group), *extra])
     plugins.entries_of.cache_clear()
     registry.solver_class.cache_clear()
+    registry.declaration.cache_clear()
     try:
         assert registry.names() == SHIPPED
         with pytest.raises(UnknownSolverError, match=r"^dp: ") as caught:
             registry.get_solver("dp")
         assert "solvers.dynamic_programme:DynamicProgramme of bftrainer 0." in str(caught.value)
         assert f"{__name__}:Lazy of an unknown package and " in str(caught.value)
-        listed = {row.name: row for row in registry.catalogue()}
-        assert "an unknown package" in listed["dp"].licensed
-        assert listed["equal-share"].installed
+        listed = {row["name"]: row for row in registry.catalogue()}
+        assert "an unknown package" in listed["dp"]["licensed"]
+        assert listed["equal-share"]["installed"]
     finally:
         plugins.entries_of.cache_clear()
         registry.solver_class.cache_clear()
+        registry.declaration.cache_clear()
 
 
 def test_describing_imports_no_solver_library():
@@ -205,32 +209,32 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch):
     monkeypatch.setattr(registry, "absent", lambda *modules: [name for name in modules if name == "gurobipy"])
     with pytest.raises(SolverUnavailableError, match=r"gurobi: gurobipy is not installed; the extra gurobi "):
         registry.get_solver("gurobi")
-    rows = {row.name: row for row in registry.catalogue()}
-    assert (rows["gurobi"].installed, rows["gurobi"].version) == (False, "")
-    assert rows["cbc"].installed
+    rows = {row["name"]: row for row in registry.catalogue()}
+    assert (rows["gurobi"]["installed"], rows["gurobi"]["version"]) == (False, "")
+    assert rows["cbc"]["installed"]
 
 
 def test_the_catalogue_tells_capabilities_apart():
     """Every solver has a row: installed, licensed, exact, extra rows, version."""
-    rows = {row.name: row for row in registry.catalogue()}
+    rows = {row["name"]: row for row in registry.catalogue()}
     assert tuple(rows) == SHIPPED
-    assert rows["cbc"].version.startswith("mip ")
-    assert (rows["dp"].exact, rows["dp"].extra_rows, rows["dp"].version) == (True, False, "")
-    assert (rows["cbc"].capacities, rows["cbc"].floor) == (True, True)
-    assert (rows["equal-share"].capacities, rows["equal-share"].floor) == (False, False)
-    assert not rows["equal-share"].exact
-    assert rows["gurobi"].licensed
-    assert rows["dp"].licensed == ""
+    assert rows["cbc"]["version"].startswith("mip ")
+    assert (rows["dp"]["exact"], rows["dp"]["extra_rows"], rows["dp"]["version"]) == (True, False, "")
+    assert (rows["cbc"]["capacities"], rows["cbc"]["floor"]) == (True, True)
+    assert (rows["equal-share"]["capacities"], rows["equal-share"]["floor"]) == (False, False)
+    assert not rows["equal-share"]["exact"]
+    assert rows["gurobi"]["licensed"]
+    assert rows["dp"]["licensed"] == ""
 
 
 @pytest.mark.usefixtures("third_party")
 def test_third_parties_register_by_entry_point():
     """A solver of another distribution is found, listed and timed like ours; a broken one hides none."""
-    rows = {row.name: row for row in registry.catalogue()}
-    assert rows["lazy"].installed
-    assert (rows["lazy"].capacities, rows["lazy"].floor) == (False, False)
-    assert not rows["missing"].installed
-    assert "cannot be loaded" in rows["broken"].licensed
+    rows = {row["name"]: row for row in registry.catalogue()}
+    assert rows["lazy"]["installed"]
+    assert (rows["lazy"]["capacities"], rows["lazy"]["floor"]) == (False, False)
+    assert not rows["missing"]["installed"]
+    assert "cannot be loaded" in rows["broken"]["licensed"]
     result = registry.solve(registry.get_solver("lazy"), problem(linear(1.0, 2), nodes=2), Limits())
     assert result.counts == (0,)
     assert result.solve_s > 0
@@ -254,10 +258,10 @@ def test_a_third_party_that_breaks_is_unavailable(name, said):
     """Whatever its import, its attributes, its constructor or its licence raise, it says whose fault it is."""
     with pytest.raises(SolverUnavailableError, match=f"^{name}: .*{said.split(': ', 1)[1]}$"):
         registry.licence(name)
-    rows = {row.name: row for row in registry.catalogue()}
-    assert said in rows[name].licensed
-    assert rows["cbc"].installed
-    assert rows["lazy"].installed
+    rows = {row["name"]: row for row in registry.catalogue()}
+    assert said in rows[name]["licensed"]
+    assert rows["cbc"]["installed"]
+    assert rows["lazy"]["installed"]
 
 
 @pytest.mark.usefixtures("third_party")

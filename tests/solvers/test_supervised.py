@@ -61,7 +61,7 @@ def test_a_process_that_only_just_starts_is_left_to() -> None:
     with pytest.raises(OutOfTime):
         run_apart("x", os.getpid, deadline=perf_counter())
     (starting,) = supervised._idle
-    assert run_apart("x", os.getpid, deadline=later()) == starting.process.pid
+    assert run_apart("x", os.getppid, deadline=later()) == starting.process.pid
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_what_a_process_said_at_last_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_one_that_was_killed_while_idle_is_replaced() -> None:
     """Somebody may end a process that waits; nobody notices."""
-    number = run_apart("x", os.getpid, deadline=later())
+    number, supervising = run_apart("x", os.getpid, deadline=later()), run_apart("x", os.getppid, deadline=later())
     os.kill(number, signal.SIGKILL)
-    os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
+    os.waitid(os.P_PID, supervising, os.WEXITED | os.WNOWAIT)
     assert run_apart("x", os.getpid, deadline=later()) != number
 
 
@@ -96,7 +96,7 @@ def test_threads_have_a_process_each() -> None:
     found: list[int] = []
 
     def ask() -> None:
-        number = run_apart("x", os.getpid, deadline=later())
+        number = run_apart("x", os.getppid, deadline=later())
         child = next(each for each in supervised._children if each.process.pid == number)
         supervised._idle.remove(child)
         meeting.wait()
@@ -109,17 +109,18 @@ def test_threads_have_a_process_each() -> None:
     for thread in threads:
         thread.join()
     assert len(set(found)) == 2
-    assert {run_apart("x", os.getpid, deadline=later()) for _ in range(2)} <= set(found)
+    assert {run_apart("x", os.getppid, deadline=later()) for _ in range(2)} <= set(found)
 
 
 PARENT = """
 import os, re, sys, time
-from solvers.supervised import Bounds, run_apart
+from solvers.supervised import run_apart
 far = time.perf_counter() + 3600.0
-bounds = Bounds(2**32, 2**26, 60.0) if sys.argv[1] == "holding" else None
-print(run_apart("x", os.getpid, deadline=far, bounds=bounds), flush=True)
-if bounds:
-    run_apart("x", re.match, "(a+)+$", "a" * 60 + "b", deadline=far, bounds=bounds)  # never lets go of Python's lock
+bound = 2**32 if sys.argv[1] == "holding" else None
+print(run_apart("x", os.getpid, deadline=far, memory_bytes=bound), flush=True)
+if bound:
+    # It never lets go of Python's lock.
+    run_apart("x", re.match, "(a+)+$", "a" * 60 + "b", deadline=far, memory_bytes=bound)
 if sys.argv[1] == "forked" and os.fork() == 0:
     time.sleep(3600.0)  # one that lives on, and must not be taken for the parent
 run_apart("x", time.sleep, 3600.0, deadline=far)

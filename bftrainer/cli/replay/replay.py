@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -292,18 +291,11 @@ def solvers(as_json: bool) -> None:
 
     rows = list(catalogue())
     if as_json:
-        click.echo(json.dumps([asdict(row) for row in rows], indent=2))
+        click.echo(json.dumps(rows, indent=2))
         return
     from bftrainer.cli._shared.stdio import print_table
 
     headings = ("solver", "installed", "licence", "exact", "extra rows", "capacities", "floor", "version")
-    lines = []
-    for row in rows:
-        takes = [_yes_or_no(answer) for answer in (row.exact, row.extra_rows, row.capacities, row.floor)]
-        lines.append((row.name, _yes_or_no(row.installed), row.licensed or "-", *takes, row.version or "-"))
-    print_table(headings, lines, left=None)
+    words = {True: "yes", False: "no", "": "-"}
+    print_table(headings, [[words.get(cell, cell) for cell in row.values()] for row in rows], left=None)
     click.echo(f"core: {'compiled' if core else f'NumPy ({why_not})'}")
-
-
-def _yes_or_no(answer: bool) -> str:
-    return "yes" if answer else "no"
