@@ -122,7 +122,9 @@ class TaskOptions:
         if self.uses is not None:
             _check_uses(counts, self.uses)
         elif counts.size > 1:
-            is_shared = counts is counts_on_offer(self.minimum, self.maximum)  # nearly always, and known to be in order
+            span = self.maximum - self.minimum + 2
+            # Shared counts are nearly always asked for, and known to be in order.
+            is_shared = counts.size == span and counts is counts_on_offer(self.minimum, self.maximum)
             if not is_shared and (counts[0] != 0 or (counts[1:] <= counts[:-1]).any()):
                 raise ValueError(f"Expected counts to increase strictly from 0, got {counts.tolist()}.")
             first, last = counts.item(1), counts.item(-1)
@@ -167,6 +169,19 @@ def _check_uses(counts: NDArray[np.int64], uses: NDArray[np.float64]) -> None:
         raise ValueError(f"Expected finite uses >= 0, got {wrong[0]}.")
     if uses[:, counts == 0].any():
         raise ValueError(f"Expected options of 0 nodes to use nothing, got {uses[:, counts == 0].max()}.")
+
+
+class RangeOptions(TaskOptions):
+    """Options of 0 and ``minimum..maximum`` nodes that this package has made itself: nothing is checked or converted.
+
+    `counts` is ``counts_on_offer(minimum, maximum)``, `values` is contiguous and finite, and there are no `uses`.
+    """
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "range_first", self.minimum)
+        object.__setattr__(self, "range_last", self.maximum)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -199,11 +199,11 @@ def _best_work(
     exact = get_solver("dp")
 
     @cache
-    def offer(number: int) -> solvers.TaskOptions:
+    def offer(number: int) -> solvers.RangeOptions:
         """Throughput of a task at the counts it may have."""
         spec = tasks[number]
         counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
-        return solvers.TaskOptions(counts, spec.rates[counts], 0, spec.min_nodes, spec.max_nodes)
+        return solvers.RangeOptions(counts, spec.rates[counts], 0, spec.min_nodes, spec.max_nodes)
 
     @cache
     def best_rate(active: tuple[int, ...], nodes: int) -> float:

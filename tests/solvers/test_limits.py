@@ -14,8 +14,10 @@ from solvers.count_level import OUT_OF_TIME, ModelOutcome, apart, solve_count_mo
 from solvers.label_setting import search
 from solvers.option_pruning import prune, searched_on, unpruned
 from solvers.problem import OutOfTime
-from solvers.registry import get_solver
+from solvers.registry import get_solver, solve
 from solvers.segments import CountModel, formulate
+from tests.solvers.known_optima import linear, problem
+from tests.solvers.support import usable
 
 
 class Stuck:
@@ -106,3 +108,20 @@ def test_cbc_answers_small_models_in_this_process(
     result = get_solver("cbc").solve(asked, Limits(time_s=limit_s))
     assert bool(apart_runs) == apart_too
     assert result.objective == pytest.approx(get_solver("dp").solve(asked, Limits()).objective, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["cbc", "dp", "gurobi", "highs"])
+@pytest.mark.parametrize("pruned", [True, False], ids=["pruned", "whole"])
+def test_a_limit_too_short_for_anything_is_no_error(name: str, pruned: bool) -> None:
+    """Within 0.1 ms what the search knows is held, with its gap; without pruning, nothing: never "no allocation"."""
+    for asked in problems(7, 10, 130, 3):
+        result = solve(usable(name), asked, Limits(time_s=0.0001, prune=pruned))
+        assert result.held is not Held.NOTHING or (not pruned and result.stop_reason is StopReason.TIME_LIMIT)
+        assert result.held is Held.NOTHING or 0.0 <= result.gap < math.inf
+
+
+@pytest.mark.parametrize("name", ["cbc", "dp", "gurobi", "highs", "exhaustive", "equal-share"])
+def test_pools_of_more_nodes_than_32_bits(name: str) -> None:
+    """All tasks get what they can use."""
+    asked = problem(linear(1.0, 3), linear(2.0, 3), nodes=2**33)
+    assert solve(usable(name), asked, Limits()).counts == (3, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from solvers import (
     Floor,
     Held,
     LinearRow,
+    RangeOptions,
     SolveResult,
     StopReason,
     TaskOptions,
@@ -29,6 +31,8 @@ from tests.solvers.known_optima import TWO_LIMITS, linear, options, problem, tas
     [
         ([1, 2], [0.0, 1.0], "increase strictly from 0"),
         ([0, 2, 2], [0.0, 1.0, 1.0], "increase strictly from 0"),
+        ([0, -1], [0.0, 1.0], "increase strictly from 0"),
+        ([0, 2**40, 2**40], [0.0, 1.0, 1.0], "increase strictly from 0"),
         ([0, 1], [0.0], "one shape"),
         ([], [], "one shape"),
         ([0, 1], [0.0, math.nan], "finite values"),
@@ -116,6 +120,22 @@ def test_counts_on_offer(minimum: int, maximum: int, counts: list[int]) -> None:
     assert offered.tolist() == counts
     with pytest.raises(ValueError, match="read-only"):
         offered[0] = 1
+
+
+@pytest.mark.parametrize(("minimum", "maximum"), [(1, 3), (2, 4), (5, 5), (1, 1)])
+def test_options_of_ranges_are_as_if_checked(minimum: int, maximum: int) -> None:
+    """What skips the checks has the fields that they would have found."""
+    counts = counts_on_offer(minimum, maximum)
+    given = counts, np.arange(float(counts.size)), minimum, minimum, maximum
+    checked, unchecked = TaskOptions(*given), RangeOptions(*given)
+    assert all(getattr(unchecked, each.name) == getattr(checked, each.name) for each in fields(TaskOptions)[2:])
+    assert unchecked.counts is checked.counts
+    assert unchecked.values is checked.values
+
+
+def test_options_of_few_counts_may_have_many_nodes() -> None:
+    """No table of all counts up to the largest is made for them."""
+    assert TaskOptions(np.array([0, 2**40]), np.zeros(2), 0, 1, 2**40).range_first == 2**40
 
 
 def test_objective_is_the_correctly_rounded_sum() -> None:
