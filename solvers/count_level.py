@@ -74,8 +74,6 @@ class CountModelSolver:
     capacities = True
     floor = True
     heeds = frozenset({"time", "gap", "threads", "prune", "effort"})
-    # What the compiled core does of a solve: it prunes, and where that decides, the backend is not asked.
-    core_step = "pruning"
 
 
 def solve_count_model(

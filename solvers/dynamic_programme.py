@@ -67,7 +67,6 @@ class DynamicProgramme:
     capacities = True
     requires: tuple[str, ...] = ()
     heeds = frozenset({"time", "gap", "prune", "effort"})
-    core_step = "programme"
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem`; without an answer in `limits.time_s`, hold nothing."""

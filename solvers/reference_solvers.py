@@ -45,7 +45,6 @@ class NodeLevelSolver(CountModelSolver):
     capacities = False
     requires = ("mip",)
     heeds = frozenset({"time", "gap"})
-    core_step = ""
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`.

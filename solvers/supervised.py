@@ -208,7 +208,6 @@ def _take_idle(memory_bytes: int | None) -> _Child:
     return _Child(memory_bytes)
 
 
-@atexit.register
 def _end_all() -> None:
     _idle.clear()
     for child in list(_children):
@@ -225,6 +224,7 @@ def _forget_all() -> None:
         child.forget()
 
 
+atexit.register(_end_all)
 os.register_at_fork(after_in_child=_forget_all)
 
 
