@@ -113,13 +113,10 @@ def solver_class(name: str) -> type[Solver]:
     SolverUnavailableError
         If its module cannot be imported.
     """
-    return _loaded(_entry(name))
-
-
-def _loaded(entry: EntryPoint) -> type[Solver]:
-    named = entry.name == entry.value  # as module:Class
-    with _loading(f"{entry.value if named else f'{entry.name}: {entry.value}'} cannot be loaded"):
-        registered: type[Solver] = _SOLVERS.imported(entry.name, names()) if named else entry.load()
+    entry = _entry(name)
+    named = name == entry.value  # as module:Class
+    with _loading(f"{name if named else f'{name}: {entry.value}'} cannot be loaded"):
+        registered: type[Solver] = _SOLVERS.imported(name, names()) if named else entry.load()
         # Each attribute is read once here, so that a missing or failing one is found.
         _ = registered.name, registered.exact, registered.extra_rows, tuple(registered.requires)
     return registered
@@ -135,10 +132,7 @@ def get_solver(name: str) -> Solver:
     SolverUnavailableError
         If something it requires is not installed, or it cannot be made.
     """
-    return _made(name, solver_class(name))
-
-
-def _made(name: str, registered: type[Solver]) -> Solver:
+    registered = solver_class(name)
     missing = absent(*registered.requires)
     if missing:
         extra = next((extra for extra, modules in EXTRAS.items() if missing[0] in modules), None)
@@ -183,13 +177,14 @@ def declaration(name: str) -> Declaration:
         return Declaration(name, is_loaded=False, fault=str(error))
 
 
-def _declared(entry: EntryPoint) -> Declaration:
-    registered, fault = _loaded(entry), ""
+def _declared(name: str) -> Declaration:
+    fault = ""
     try:
-        _made(entry.name, registered)
+        get_solver(name)
     except BftrainerError as error:
         fault = str(error)
-    with _loading(entry.name):
+    registered = solver_class(name)
+    with _loading(name):
         return replace(declare(registered), fault=fault)
 
 
@@ -198,21 +193,19 @@ def licence(name: str) -> str:
     return str(_ask(_licence, name))
 
 
-def _licence(entry: EntryPoint) -> str:
-    solver = _made(entry.name, _loaded(entry))
-    with _loading(entry.name):
-        probe = getattr(solver, "licence", None)
-        return str(probe()) if probe else ""
+def _licence(name: str) -> str:
+    probe = getattr(get_solver(name), "licence", str)
+    with _loading(name):
+        return str(probe())
 
 
-def _ask(ask: Callable[[EntryPoint], Any], name: str) -> Any:
+def _ask(ask: Callable[[str], Any], name: str) -> Any:
     """Ask the code of a solver, that of another package in a process of its own, whatever it does there."""
-    entry, start_s = _entry(name), supervised.START_S
     if is_ours(name):
-        return ask(entry)
-    entry = EntryPoint(entry.name, entry.value, GROUP)  # without its package's files
+        return ask(name)
+    start_s = supervised.START_S
     try:
-        return supervised.run_apart(name, ask, entry, deadline=perf_counter() + start_s, memory_bytes=MEMORY_BYTES)
+        return supervised.run_apart(name, ask, name, deadline=perf_counter() + start_s, memory_bytes=MEMORY_BYTES)
     except OutOfTime:
         fault = f"{name}: cannot be loaded within {start_s:g} s; its process was ended."
         raise SolverUnavailableError(fault) from None

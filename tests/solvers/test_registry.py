@@ -13,7 +13,7 @@ from bftrainer import Allocator, Settings, plugins
 from bftrainer.errors import SolverError, SolverUnavailableError, UnknownSolverError, UnsupportedProblemError
 from bftrainer.model import Event, ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
-from solvers import Held, Limits, SolveResult, StopReason, registry
+from solvers import Held, Limits, SolveResult, StopReason, registry, supervised
 from tests.solvers.known_optima import TWO_LIMITS, linear, problem, task
 
 SHIPPED = ("cbc", "dp", "equal-share", "exhaustive", "gurobi", "highs", "node-level")
@@ -102,24 +102,28 @@ class Answering(Lazy):
 
 
 @pytest.fixture
-def third_party(monkeypatch):
-    """Entry points of others beside our own."""
-    extra = [
-        EntryPoint("lazy", f"{__name__}:Lazy", registry.GROUP),
-        EntryPoint("missing", f"{__name__}:Missing", registry.GROUP),
-        EntryPoint("broken", "no_such_module:Solver", registry.GROUP),
-        *[EntryPoint(name.lower(), f"{__name__}:{name}", registry.GROUP) for name in BREAKING],
-    ]
-    original = plugins.entry_points
+def third_party(tmp_path, monkeypatch):
+    """A package of others beside our own, which other processes find too."""
+    info = tmp_path / "others-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+    places = {"lazy": "Lazy", "missing": "Missing", **{name.lower(): name for name in BREAKING}}
+    lines = [f"{name} = {__name__}:{place}" for name, place in places.items()]
+    lines.append("broken = no_such_module:Solver")
+    (info / "entry_points.txt").write_text("\n".join([f"[{registry.GROUP}]", *lines]))
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [*original(group=group), *extra])
-    plugins.entries_of.cache_clear()
-    registry.solver_class.cache_clear()
-    registry.declaration.cache_clear()
+    forget_entries()
+    supervised._end_all()  # processes that look for packages elsewhere
     yield
-    plugins.entries_of.cache_clear()
-    registry.solver_class.cache_clear()
-    registry.declaration.cache_clear()
+    forget_entries()
+    supervised._end_all()
+
+
+def forget_entries():
+    """Have entry points looked up once more."""
+    for each in (plugins.entries_of, registry.solver_class, registry.declaration):
+        each.cache_clear()
 
 
 def test_all_shipped_solvers_are_registered():
@@ -133,9 +137,7 @@ def test_two_solvers_of_one_name(monkeypatch):
     extra = [EntryPoint("dp", f"{__name__}:Lazy", registry.GROUP)]
     original = plugins.entry_points
     monkeypatch.setattr(plugins, "entry_points", lambda group: [*original(group=group), *extra])
-    plugins.entries_of.cache_clear()
-    registry.solver_class.cache_clear()
-    registry.declaration.cache_clear()
+    forget_entries()
     try:
         assert registry.names() == SHIPPED
         with pytest.raises(UnknownSolverError, match=r"^dp: ") as caught:
@@ -146,9 +148,7 @@ def test_two_solvers_of_one_name(monkeypatch):
         assert "an unknown package" in listed["dp"]["licensed"]
         assert listed["equal-share"]["installed"]
     finally:
-        plugins.entries_of.cache_clear()
-        registry.solver_class.cache_clear()
-        registry.declaration.cache_clear()
+        forget_entries()
 
 
 def test_describing_imports_no_solver_library():
