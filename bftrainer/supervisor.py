@@ -8,7 +8,7 @@ its holder ends, by ``kill -9`` too. As the descendants' "subreaper" it also fin
 group. The pipe STATUS gets lines: ``refused ERROR``, or ``started PID``, then ``alone`` if the command ended by
 itself, and at last ``exited N`` (negative: by signal -N).
 
-Linux only: it needs ``prctl``, ``pidfd_open`` and ``/proc``.
+Linux only: it needs ``prctl`` and ``/proc``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -69,12 +70,20 @@ class Supervisor:
         bool
             Whether the command has ended.
         """
-        ended = os.pidfd_open(self._child.pid)
+        ended, until_ended = os.pipe()
+
+        def follow() -> None:
+            """Close the pipe when the command has ended, which is reaped elsewhere."""
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT)
+            os.close(until_ended)
+
+        # Before Linux 5.3, which clusters still run, no file descriptor says so.
+        threading.Thread(target=follow, daemon=True).start()
         poll = select.poll()
         for each in (ended, *until):
             poll.register(each, select.POLLIN | select.POLLHUP)
         ready = [descriptor for descriptor, _ in poll.poll()]
-        os.close(ended)
         return ended in ready
 
     def end(self) -> None:
