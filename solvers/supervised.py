@@ -41,8 +41,8 @@ _READY = b"\0ready\n"
 # Sockets wait no longer than some 24 days at a time.
 _LONGEST_WAIT_S = 1e6
 _TO_END_S = 5.0
-# The supervisor's lines around the output of the process.
-_OUTPUT = re.compile(r"(?:started \d+\n)?(?P<text>.*?)(?:alone \n)?(?:exited (?P<status>-?\d+)\n)?", re.DOTALL)
+# Lines of the supervisor among the output of the process.
+_STATES = re.compile(r"started \d+\n|alone \n|exited (?P<status>-?\d+)\n")
 
 
 def run_apart(
@@ -161,12 +161,12 @@ class _Child:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_TO_END_S)
         said = os.pread(self._output, os.fstat(self._output).st_size, 0).decode(errors="replace")
-        output = _OUTPUT.fullmatch(said)
-        assert output is not None
-        status = self.process.returncode if output["status"] is None else int(output["status"])
+        ends = [state["status"] for state in _STATES.finditer(said) if state["status"]]
+        # Without one the supervisor itself was killed.
+        status = int(ends[-1]) if ends else self.process.returncode
         self.end()
         how = f"with status {status}" if status is None or status >= 0 else f"by {signal.Signals(-status).name}"
-        last = next((line.strip() for line in reversed(output["text"].split("\n")) if line.strip()), "")
+        last = next((line.strip() for line in reversed(_STATES.sub("", said).split("\n")) if line.strip()), "")
         return f"its process ended {how}" + (f": {last.rstrip('.')}" if last else "")
 
     def end(self) -> None:

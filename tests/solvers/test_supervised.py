@@ -185,3 +185,31 @@ def test_one_that_cannot_be_started_leaves_nothing_open(monkeypatch: pytest.Monk
             run_apart("x", abs, -1, deadline=later())
     assert len(os.listdir("/proc/self/fd")) == len(before)
     assert not supervised._children
+
+
+def end_supervisor() -> None:
+    """Kill whoever supervises this process, which is then ended, too."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    sleep(60.0)
+
+
+def test_a_supervisor_that_is_killed_takes_its_process_along() -> None:
+    """That is an error that names the solver, and the next call is answered."""
+    number = run_apart("x", os.getpid, deadline=later())
+    with pytest.raises(SolverError, match=r"^x: its process ended by SIGKILL\.$"):
+        run_apart("x", end_supervisor, deadline=later())
+    assert ended(number)
+    assert run_apart("x", os.getpid, deadline=later()) != number
+
+
+def print_and_leave() -> None:
+    """Write to standard output, and end without a line's end on standard error."""
+    print("not an answer", flush=True)
+    os.write(2, b"one\nthe last words")
+    os._exit(3)
+
+
+def test_what_is_printed_is_no_answer() -> None:
+    """Standard output is lost; the last line of standard error is told, wherever it ends."""
+    with pytest.raises(SolverError, match=r"^x: its process ended with status 3: the last words\.$"):
+        run_apart("x", print_and_leave, deadline=later())
