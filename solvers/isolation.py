@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 
 from bftrainer.errors import SolverError, SolverUnavailableError
-from solvers.evaluation import verified
 from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult, TaskOptions
 from solvers.registry import MEMORY_BYTES, declaration, declare, get_solver, is_ours, is_own, solve, solver_class
 from solvers.supervised import START_S, run_apart
@@ -54,12 +53,11 @@ class Isolated:
         """
         if self.fault:
             raise SolverUnavailableError(self.fault)
-        name, began = self.name, perf_counter()
-        latest = began + limits.time_s + max(0.1 * limits.time_s, 0.2)
-        asked = _answer, self._solver, problem, limits
+        name, latest = self.name, perf_counter() + limits.time_s + max(0.1 * limits.time_s, 0.2)
+        asked, most = (_answer, self._solver, problem, limits), self._memory_bytes
         try:
-            answer = run_apart(name, *asked, deadline=latest, memory_bytes=self._memory_bytes, prepare=_get_ready)
-            return verified(name, problem, answer, perf_counter() - began)
+            answer: SolveResult = run_apart(name, *asked, deadline=latest, memory_bytes=most, prepare=_get_ready)
+            return answer
         except OutOfTime:
             fault = f"{name}: no answer within its time limit of {limits.time_s:g} s; its process was ended."
         except MemoryError:
