@@ -35,7 +35,7 @@ class CbcSolver(CountModelSolver):
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`."""
         run = apart(self.name, self._run, self._stays_here)
-        return solve_count_model(self.name, run, problem, limits, order_equals=True)
+        return solve_count_model(self.name, run, problem, limits, order_equals=True, memory=self.memory)
 
     def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         # These models are so small and tight that preprocessing, heuristics and cuts cost more than they save.

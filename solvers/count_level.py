@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from solvers.evaluation import PROVEN_GAP, assess, check, objective, overdrawn, 
 from solvers.option_pruning import CLASS_EFFORT, EFFORT, KEPT_SHARE, Pruned, prune, searched_on, unpruned
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
 from solvers.relaxation import Relaxation
+from solvers.remembered import Memory, Part, Question
 from solvers.segments import CountModel, formulate
 from solvers.supervised import run_apart
 
@@ -55,8 +57,6 @@ class ModelOutcome:
 NO_SOLUTION = ModelOutcome(StopReason.OPTIMAL, None, -math.inf)
 OUT_OF_TIME = ModelOutcome(StopReason.TIME_LIMIT, None, math.inf)
 
-Part = Sequence[NDArray[np.int64]]
-
 
 class BackendRun(Protocol):
     """Signature of a backend's function that solves a model."""
@@ -74,6 +74,19 @@ class CountModelSolver:
     capacities = True
     floor = True
     heeds = frozenset({"time", "gap", "threads", "prune", "effort"})
+    memory: Memory | None = None
+
+    def remembering(self) -> Self:
+        """The same solver, with a memory of its own: it asks each question once."""
+        twin = copy(self)
+        twin.memory = Memory()
+        return twin
+
+    def remember(self, problem: AllocationProblem, limits: Limits, result: SolveResult) -> None:
+        """Take over an answer of its own from before, as if it had just been given."""
+        asked = result.decided_by in (DecidedBy.BACKEND, DecidedBy.SEARCH)
+        if self.memory is not None and asked and result.choices is not None and _is_plain(problem, limits):
+            _keep(self.memory, Question.of(problem, prune(problem).choices), limits, result)
 
 
 def solve_count_model(
@@ -85,6 +98,7 @@ def solve_count_model(
     order_equals: bool = False,
     by_class: bool = False,
     options: Pruned | None = None,
+    memory: Memory | None = None,
 ) -> SolveResult:
     """Solve `problem` by the backend `run`; pruning and formulating count towards the time limit.
 
@@ -92,7 +106,8 @@ def solve_count_model(
     model would be large, this package's own search follows, and the backend runs again if that proves nothing either.
     `order_equals` helps a backend that would try all permutations of equal tasks. With `by_class`, problems with
     capacities, unless they have rows or a floor, get a model over classes of tasks (see `solvers.class_model`).
-    `options` are what is left of the problem, if it was pruned already.
+    `options` are what is left of the problem, if it was pruned already. What is left of a plain problem is looked up in
+    the `memory`, and kept there once it is proven.
 
     Raises
     ------
@@ -109,6 +124,51 @@ def solve_count_model(
         options = prune(problem, backend.deadline, effort=effort) if limits.prune else unpruned(problem)
     if options.relaxed is not None and by_class:
         return _in_classes(backend, options, options.relaxed)
+    if options.decided or not _is_plain(problem, limits):
+        return _in_turn(backend, options)
+    question = Question.of(problem, options.choices)
+    places = None if memory is None else memory.get(question.key)
+    if places is not None:
+        choices = question.lifted(places)
+        known = judge(name, problem, choices, StopReason.OPTIMAL, backend.value(choices))
+        return replace(known, decided_by=DecidedBy.REMEMBERED)
+    alone = replace(backend, problem=question.problem)
+    answer = _lifted(backend, options, question, _in_turn(alone, Pruned(tuple(question.whole), searchable=True)))
+    if memory is not None:
+        _keep(memory, question, limits, answer)
+    return answer
+
+
+def _is_plain(problem: AllocationProblem, limits: Limits) -> bool:
+    """Whether tasks share nothing but nodes, and pruning goes by their values."""
+    return limits.prune and not problem.rows and not problem.capacities and problem.floor is None
+
+
+def _keep(memory: Memory, question: Question, limits: Limits, answer: SolveResult) -> None:
+    """Remember an answer that was proven; within a wider gap of one problem it need not be within that of others."""
+    is_proven = answer.held is Held.OPTIMAL and answer.stop_reason is StopReason.OPTIMAL and limits.gap <= PROVEN_GAP
+    if is_proven and answer.choices is not None:
+        memory.keep(question.key, question.lowered(answer.choices))
+
+
+def _lifted(backend: _Backend, options: Pruned, question: Question, answer: SolveResult) -> SolveResult:
+    """An answer to the question as one to the problem; what was known before, if that is better."""
+    problem = backend.problem
+    ends = zip(problem.tasks, question.least, strict=True)
+    bound = min(options.bound, answer.bound + math.fsum([task.values.item(choice) for task, choice in ends]))
+    choices, by = None if answer.choices is None else question.lifted(answer.choices), answer.decided_by
+    known = options.incumbent
+    is_open = answer.stop_reason is not StopReason.OPTIMAL
+    if known is not None and (choices is None or (is_open and backend.value(known) > backend.value(choices))):
+        choices, by = known, DecidedBy.SEARCH
+    held = judge(backend.name, problem, choices, answer.stop_reason, bound)
+    size = {"model_rows": answer.model_rows, "model_columns": answer.model_columns, "backend_s": answer.backend_s}
+    return replace(held, decided_by=by, **size)
+
+
+def _in_turn(backend: _Backend, options: Pruned) -> SolveResult:
+    """Ask for a small tree, search where that proves nothing, and ask for as long as it takes."""
+    problem = backend.problem
     if options.searchable and not options.decided:
         if options.size <= LARGE:
             reason, bound = backend.ask(options.choices, backend.at_most(FIRST_BRANCHES))

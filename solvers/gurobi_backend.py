@@ -50,7 +50,7 @@ class GurobiSolver(CountModelSolver):
         SolverUnavailableError
             If there is no licence, or it does not cover a model of this size.
         """
-        return solve_count_model(self.name, self._run, problem, limits)
+        return solve_count_model(self.name, self._run, problem, limits, memory=self.memory)
 
     @staticmethod
     def licence() -> str:

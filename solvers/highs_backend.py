@@ -62,7 +62,7 @@ class HighsSolver(CountModelSolver):
     ) -> SolveResult:
         """Answer a `problem` for the solver `name`; `options` are what is left of it, if it was pruned already."""
         run = apart(name, self._run, _is_small)
-        return solve_count_model(name, run, problem, limits, by_class=True, options=options)
+        return solve_count_model(name, run, problem, limits, by_class=True, options=options, memory=self.memory)
 
     def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
         import highspy

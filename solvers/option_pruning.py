@@ -125,8 +125,8 @@ def _prune_by_bound(problem: AllocationProblem, deadline: float) -> Pruned:
     table, relaxed = _relaxed(problem)
     choices = _improve(table, relaxed, deadline)
     value = float(table.values[np.arange(choices.size), choices].sum())
-    by = DecidedBy.DOMINANCE if any(relaxed.multipliers) else DecidedBy.TRIVIAL
-    return _pruned(problem, relaxed, choices, relaxed.bound - value, relaxed.bound, by)
+    by = DecidedBy.PRUNING if any(relaxed.multipliers) else DecidedBy.TRIVIAL
+    return _pruned(problem, table, relaxed, choices, relaxed.bound - value, relaxed.bound, by)
 
 
 def _relaxed(problem: AllocationProblem) -> tuple[OptionTable, Relaxation]:
@@ -138,6 +138,7 @@ def _relaxed(problem: AllocationProblem) -> tuple[OptionTable, Relaxation]:
 
 def _pruned(
     problem: AllocationProblem,
+    table: OptionTable,
     relaxed: Relaxation,
     counts: NDArray[np.int64],
     shortfall: float,
@@ -145,10 +146,13 @@ def _pruned(
     by: DecidedBy,
 ) -> Pruned:
     """Keep options that may beat the allocation of these counts, given its shortfall from the relaxation."""
-    left = _within(relaxed, shortfall, relaxed.bound - shortfall)
-    kept = [task.counts.searchsorted(each) for task, each in zip(problem.tasks, left, strict=True)]
+    kept = _within(relaxed, shortfall, relaxed.bound - shortfall)
+    # What is known stays even where rounding says otherwise, so that the least of all tasks fits.
+    kept[np.arange(counts.size), counts] = True
+    left = [inside.nonzero()[0] for inside in _narrowed(table.values, kept, problem.nodes)]
+    choices = [task.counts.searchsorted(each) for task, each in zip(problem.tasks, left, strict=True)]
     known = choices_of(problem, counts.tolist())
-    return Pruned(tuple(kept), known, bound, by, searchable=by is not DecidedBy.SEARCH)
+    return Pruned(tuple(choices), known, bound, by, searchable=by is not DecidedBy.SEARCH)
 
 
 def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> Pruned:
@@ -159,7 +163,7 @@ def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> 
     found = search(table, improved(table, relaxed, deadline), deadline, effort=EFFORT)
     bound = relaxed.bound - found.least
     if not found.proven:
-        return _pruned(problem, relaxed, found.choices, found.shortfall, bound, DecidedBy.SEARCH)
+        return _pruned(problem, table, relaxed, found.choices, found.shortfall, bound, DecidedBy.SEARCH)
     best = choices_of(problem, found.choices.tolist())
     return Pruned(tuple([np.array([choice]) for choice in best]), best, bound, DecidedBy.SEARCH)
 
@@ -177,7 +181,7 @@ def _prune_under_capacities(problem: AllocationProblem, deadline: float, effort:
 
 def pruned_by(problem: AllocationProblem, relaxed: Relaxation, found: Found) -> Pruned:
     """Keep options that may beat what a search under capacities ended with, unless others dominate them."""
-    kept = _within(relaxed, found.shortfall, relaxed.bound - found.shortfall)
+    kept = [row.nonzero()[0] for row in _within(relaxed, found.shortfall, relaxed.bound - found.shortfall)]
     bound = relaxed.bound - found.least
     return _undominated(problem, Pruned(tuple(kept), tuple(found.choices.tolist()), bound, relaxed=relaxed))
 
@@ -188,10 +192,26 @@ def improved(table: OptionTable, relaxed: Relaxation, deadline: float) -> Relaxa
     return replace(relaxed, choices=choices, value=math.fsum(table.values[np.arange(choices.size), choices]))
 
 
-def _within(relaxed: Relaxation, loss: float, value: float) -> list[NDArray[np.int64]]:
+def _within(relaxed: Relaxation, loss: float, value: float) -> NDArray[np.bool_]:
     """Mark options that lose no more, up to rounding, than an allocation of this value."""
-    most = loss + KEPT_SHARE * max(abs(value), abs(relaxed.bound))
-    return [inside.nonzero()[0] for inside in relaxed.losses <= most]
+    return relaxed.losses <= loss + KEPT_SHARE * max(abs(value), abs(relaxed.bound))
+
+
+def _narrowed(values: NDArray[np.float64], kept: NDArray[np.bool_], nodes: int) -> NDArray[np.bool_]:
+    """Drop counts that do not fit beside the least of all others, are worth less than fewer nodes, or cannot be best.
+
+    Where the most of all tasks fit together, only the best of each is.
+    """
+    counts = np.arange(values.shape[1])
+    while True:
+        least = kept.argmax(axis=1)
+        most = counts[-1] - kept[:, ::-1].argmax(axis=1)
+        left = kept & (counts <= (least + nodes - least.sum())[:, None])
+        best = np.maximum.accumulate(np.where(left, values, -np.inf), axis=1)
+        left &= values >= (best[:, -1:] if most.sum() <= nodes else best)
+        if (left == kept).all():
+            return kept
+        kept = left
 
 
 def unpruned(problem: AllocationProblem) -> Pruned:
@@ -220,7 +240,7 @@ def _undominated(problem: AllocationProblem, options: Pruned) -> Pruned:
         uses: Sequence[NDArray[np.float64]] = [] if task.uses is None else list(task.uses[:, left])
         good, bad = (task.values[left], *wanted, *earned), (task.counts[left], *uses)
         kept.append(left[~dominated(np.array(good), np.array(bad))])
-    by = options.decided_by if options.decided else DecidedBy.DOMINANCE
+    by = options.decided_by if options.decided else DecidedBy.PRUNING
     return replace(options, choices=tuple(kept), decided_by=by)
 
 

@@ -48,15 +48,17 @@ class DecidedBy(StrEnum):
     """The step that found the allocation: the backend, or one of the steps before it.
 
     ``TRIVIAL``: there was no choice, as each task had one option, or no conflict, as there was enough for the best of
-    each. ``DOMINANCE``: exact pruning left one allocation. ``SEARCH``: this package's own search (greedy, exchanges,
-    labels) proved it, or had one as good when the backend ran out of time. ``BACKEND``: the solver itself. ``KEPT``:
-    nothing was found, so the present allocation stays.
+    each. ``PRUNING``: exact pruning left one allocation. ``SEARCH``: this package's own search (greedy, exchanges,
+    labels) proved it, or had one as good when the backend ran out of time. ``BACKEND``: the solver itself.
+    ``REMEMBERED``: what pruning left was asked before, and answered with a proof. ``KEPT``: nothing was found, so the
+    present allocation stays.
     """
 
     TRIVIAL = "trivial"
-    DOMINANCE = "dominance"
+    PRUNING = "pruning"
     SEARCH = "search"
     BACKEND = "backend"
+    REMEMBERED = "remembered"
     KEPT = "kept"
 
 

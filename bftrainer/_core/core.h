@@ -21,7 +21,7 @@ Every float is computed in the order in which the NumPy reference computes it (`
 typedef enum { DONE = 0, OUT_OF_TIME = 1, FAILED = -1 } Outcome;
 
 /* What found an allocation: `solvers.problem.DecidedBy`, in its order. */
-typedef enum { BY_TRIVIAL, BY_DOMINANCE, BY_SEARCH, BY_BACKEND, BY_KEPT } DecidedBy;
+typedef enum { BY_TRIVIAL, BY_PRUNING, BY_SEARCH, BY_BACKEND, BY_REMEMBERED, BY_KEPT } DecidedBy;
 
 /* Values at 0, 1, 2, ... nodes, one row per task; -inf where a count is no option or exceeds the pool. */
 typedef struct {

@@ -137,6 +137,54 @@ static Outcome improve(Search *s, double deadline_s) {
     return DONE;
 }
 
+/* The least and the most count of a task that are left. */
+static void find_ends(const uint8_t *own, Py_ssize_t width, Py_ssize_t *least, Py_ssize_t *most) {
+    *least = 0;
+    *most = width - 1;
+    while (!own[*least])
+        ++*least;
+    while (!own[*most])
+        --*most;
+}
+
+/* Drop a task's counts of more than `last`, and those worth less than fewer nodes; keep only the best if `all_fit`. */
+static int drop_counts(uint8_t *own, const double *values, Py_ssize_t width, int64_t last, int all_fit) {
+    double best = -INFINITY;
+    int dropped = 0;
+    for (Py_ssize_t c = 0; c < width; c++)
+        if (own[c] && (c > last || values[c] < best)) {
+            own[c] = 0;
+            dropped = 1;
+        } else if (own[c])
+            best = values[c];
+    for (Py_ssize_t c = 0; all_fit && c < width; c++)
+        if (own[c] && values[c] < best) {
+            own[c] = 0;
+            dropped = 1;
+        }
+    return dropped;
+}
+
+/* Drop what does not fit beside the least of all others, is worth less than fewer nodes, or is not best if all fit. */
+static void narrow(const Problem *problem, uint8_t *kept) {
+    for (int dropped = 1; dropped;) {
+        Py_ssize_t width = problem->width, least, most;
+        int64_t least_sum = 0, most_sum = 0;
+        dropped = 0;
+        for (Py_ssize_t j = 0; j < problem->tasks; j++) {
+            find_ends(kept + j * width, width, &least, &most);
+            least_sum += least;
+            most_sum += most;
+        }
+        for (Py_ssize_t j = 0; j < problem->tasks; j++) {
+            uint8_t *own = kept + j * width;
+            find_ends(own, width, &least, &most);
+            int64_t last = least + problem->nodes - least_sum;
+            dropped |= drop_counts(own, problem->values + j * width, width, last, most_sum <= problem->nodes);
+        }
+    }
+}
+
 /* Mark what may beat the allocation found. */
 static Outcome mark_kept(Search *s, double deadline_s, Pruned *pruned) {
     double bound = s->relaxed->bound;
@@ -146,8 +194,12 @@ static Outcome mark_kept(Search *s, double deadline_s, Pruned *pruned) {
     double size = FIRST_MAX(fabs(bound - s->gap), fabs(bound)), most = s->gap + KEPT_SHARE * size;
     for (Py_ssize_t i = 0; i < s->problem->tasks * s->problem->width; i++)
         pruned->kept[i] = s->relaxed->losses[i] <= most;
+    /* What is known stays even where rounding says otherwise, so that the least of all tasks fits. */
+    for (Py_ssize_t j = 0; j < s->problem->tasks; j++)
+        pruned->kept[j * s->problem->width + s->chosen[j]] = 1;
+    narrow(s->problem, pruned->kept);
     pruned->bound = bound;
-    pruned->by = s->relaxed->price != 0.0 ? BY_DOMINANCE : BY_TRIVIAL;
+    pruned->by = s->relaxed->price != 0.0 ? BY_PRUNING : BY_TRIVIAL;
     return DONE;
 }
 

@@ -66,8 +66,9 @@ class Journal(Protocol):
         self,
         problem: solvers.AllocationProblem,
         ask: Callable[[solvers.AllocationProblem], solvers.SolveResult],
+        remember: Callable[[solvers.AllocationProblem, solvers.SolveResult], None],
     ) -> solvers.SolveResult:
-        """The next result: one that was kept, or else that of `ask`, which is kept."""
+        """The next result: one that was kept, of which `remember` is told, or else that of `ask`, which is kept."""
         ...
 
 
@@ -141,6 +142,8 @@ class Allocator:
         self.start_ns = whole_number("start_ns", start_ns, SettingsError)
         self._fallback = get_solver(settings.fallback) if isinstance(settings.fallback, str) else settings.fallback
         self.solver = self._first_usable()
+        if hasattr(self.solver, "remembering"):
+            self.solver = self.solver.remembering()  # what one run has asked changes nothing in another
         self.power_cap_w = settings.power_cap_w
         self.learning, self._tuned = learning, None if tuner is None else TunedTasks(tuner)
         self._parts = [part for part in (learning, self._tuned) if part is not None]
@@ -312,7 +315,12 @@ class Allocator:
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         """Ask the journal, if there is one, for what was decided before; else the solver, or a fallback if it fails."""
-        return self._ask(problem) if self.journal is None else self.journal.answer(problem, self._ask)
+        return self._ask(problem) if self.journal is None else self.journal.answer(problem, self._ask, self._remember)
+
+    def _remember(self, problem: solvers.AllocationProblem, result: solvers.SolveResult) -> None:
+        """Let the solver know what it answered before the run was cut off."""
+        if hasattr(self.solver, "remember") and result.solver == self.solver.name:
+            self.solver.remember(problem, self.settings.limits, result)
 
     def _ask(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         try:

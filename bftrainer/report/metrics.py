@@ -19,8 +19,9 @@ from solvers.problem import DecidedBy, Held
 
 Floats = NDArray[np.float64]
 _SETTLED = {
-    DecidedBy.DOMINANCE: "exact pruning settled",
+    DecidedBy.PRUNING: "exact pruning settled",
     DecidedBy.SEARCH: "search settled",
+    DecidedBy.REMEMBERED: "answers remembered in",
     DecidedBy.TRIVIAL: "nothing to choose in",
 }
 
@@ -209,9 +210,9 @@ def settled_before(summary: Mapping[str, Any]) -> str | None:
 
     Examples
     --------
-    >>> by = {"trivial": 5, "dominance": 50, "search": 2, "backend": 42, "kept": 1}
+    >>> by = {"trivial": 5, "pruning": 40, "search": 2, "backend": 42, "remembered": 10, "kept": 1}
     >>> settled_before({"decisions": 100, "decided_by": by, "backend_asked": 44, "solvers": {"cbc": {}}})
-    'cbc was asked in 44.00 % of decisions; exact pruning settled 50, search settled 2, nothing to choose in 5'
+    'cbc was asked in 44.00 % of decisions; exact pruning settled 40, search settled 2, answers remembered in 10, nothing to choose in 5'
     """
     by, asked, total = summary.get("decided_by"), summary.get("backend_asked"), summary["decisions"]
     if not by or asked is None or not total or by.get(DecidedBy.BACKEND) == total:

@@ -90,12 +90,18 @@ class DecisionJournal:
             self.begun = now
             self._waiting.append(json.dumps(asdict(now)))
 
-    def answer(self, problem: AllocationProblem, ask: Callable[[AllocationProblem], SolveResult]) -> SolveResult:
+    def answer(
+        self,
+        problem: AllocationProblem,
+        ask: Callable[[AllocationProblem], SolveResult],
+        remember: Callable[[AllocationProblem, SolveResult], None],
+    ) -> SolveResult:
         """The next result that was kept (`ResumeError` if it does not fit), or else that of `ask`, which is kept."""
         if self.known:
             result: SolveResult = self._parse(_to_result)
             if result.counts is not None and len(result.counts) != len(problem.tasks):
                 raise ResumeError(f"{self.path}: Expected decisions of this run, found those of another one.")
+            remember(problem, result)
         else:
             result = ask(problem)
             self._waiting.append(json.dumps([getattr(result, name) for name in _FIELDS]))

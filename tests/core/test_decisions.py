@@ -100,7 +100,7 @@ def test_deadlines_are_kept() -> None:
     problem = instance(np.random.default_rng(1), 30, 391, equal=True)
     out_of_time = DynamicProgramme().solve(problem, Limits(time_s=1e-9, prune=False))
     assert out_of_time.held is Held.NOTHING
-    assert prune(problem, deadline=-math.inf).decided_by is DecidedBy.DOMINANCE
+    assert prune(problem, deadline=-math.inf).decided_by is DecidedBy.PRUNING
 
 
 ROW = np.array([0.0, 1.0]).tobytes()

@@ -171,20 +171,28 @@ def test_who_decided_is_counted():
     """Decisions are counted by what found them, those that the backend was asked about besides, and its time summed."""
     found = {
         DecidedBy.TRIVIAL: (None, 1),
-        DecidedBy.DOMINANCE: (None, 2),
+        DecidedBy.PRUNING: (None, 2),
         DecidedBy.SEARCH: (0.5, 1),
         DecidedBy.BACKEND: (0.25, 3),
+        DecidedBy.REMEMBERED: (None, 1),
     }
     records = []
     for by, (spent_s, times) in found.items():
         record = decided(Held.OPTIMAL, StopReason.OPTIMAL, "cbc", 1.0)
         records += [replace(record, decided_by=by, backend_s=spent_s)] * times
     metrics = decision_metrics(Table.of(DecisionRecord, records))
-    assert metrics["decided_by"] == {"trivial": 1, "dominance": 2, "search": 1, "backend": 3, "kept": 0}
+    assert metrics["decided_by"] == {
+        "trivial": 1,
+        "pruning": 2,
+        "search": 1,
+        "backend": 3,
+        "remembered": 1,
+        "kept": 0,
+    }
     assert (metrics["backend_asked"], metrics["backend_s"]) == (4, 1.25)
     text = settled_before(metrics)
-    assert text.startswith("cbc was asked in 57.14 % of decisions; ")
-    assert all(part in text for part in ("pruning settled 2", "search settled 1", "choose in 1"))
+    assert text.startswith("cbc was asked in 50.00 % of decisions; ")
+    assert all(part in text for part in ("pruning settled 2", "search settled 1", "remembered in 1", "choose in 1"))
 
 
 @pytest.mark.parametrize("lacking", [("decided_by", "backend_asked", "backend_s"), ()], ids=["older run", "dp"])

@@ -14,6 +14,7 @@ from solvers.count_level import FIRST_BRANCHES, OUT_OF_TIME, ModelOutcome, solve
 from solvers.option_pruning import prune, unpruned
 from solvers.reference_solvers import with_nodes
 from solvers.registry import get_solver, solve
+from solvers.remembered import Question
 from solvers.segments import CountModel, formulate
 from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.support import usable
@@ -24,6 +25,12 @@ BACKENDS = ("cbc", "highs", "gurobi")
 def undecided() -> AllocationProblem:
     """A problem of which pruning leaves a choice."""
     return next(asked for asked in problems(7, 10, 130, 8) if not prune(asked).decided)
+
+
+def model_of(asked: AllocationProblem) -> CountModel:
+    """The model of what pruning leaves of a plain problem."""
+    question = Question.of(asked, prune(asked).choices)
+    return formulate(question.whole, question.problem)
 
 
 def jagged(tasks: int, most: int, nodes: int) -> AllocationProblem:
@@ -56,7 +63,7 @@ def solved(backend: Backend, asked: AllocationProblem, **limits: object):
         (problem(nodes=3), DecidedBy.TRIVIAL),
         (problem(task({0: 0.0, 4: 1.0}), nodes=3), DecidedBy.TRIVIAL),
         (problem(linear(2.0, 3), task({0: 0.0, 2: 1.0}), nodes=9), DecidedBy.TRIVIAL),
-        (next(each for each in problems(7, 10, 130, 8) if prune(each).decided), DecidedBy.DOMINANCE),
+        (next(each for each in problems(7, 10, 130, 8) if prune(each).decided), DecidedBy.PRUNING),
     ],
     ids=["no task", "one option each", "enough for all", "pruned"],
 )
@@ -83,7 +90,7 @@ def test_a_tree_that_grows_is_left_to_the_search() -> None:
     assert backend.asked == [FIRST_BRANCHES]
     assert (result.held, result.decided_by) == (Held.OPTIMAL, DecidedBy.SEARCH)
     assert result.objective == pytest.approx(solve(get_solver("dp"), asked, Limits()).objective, rel=1e-9)
-    model = formulate(prune(asked).choices, asked)
+    model = model_of(asked)
     assert (result.model_rows, result.model_columns) == (model.row_lower.size, model.objective.size)
     assert result.backend_s >= 0.0
 
@@ -103,13 +110,12 @@ def test_of_two_incumbents_the_better_is_held(monkeypatch: pytest.MonkeyPatch) -
     """At the time limit the backend's solution is held if it is worth more than the search's, and else that."""
     monkeypatch.setattr("solvers.count_level.searched_on", lambda _, pruned, deadline: pruned)  # noqa: ARG005
     asked = jagged(6, 20, 40)
-    left = prune(asked)
-    model = formulate(left.choices, asked)
+    left, model = prune(asked), model_of(asked)
     optimum = CbcSolver()._run(model, Limits(), None)
     for x, by in ((optimum.x, DecidedBy.BACKEND), (np.zeros(model.upper.size), DecidedBy.SEARCH)):
         result = solved(Backend(ModelOutcome(StopReason.TIME_LIMIT, x, math.inf), OUT_OF_TIME), asked)
         assert (result.decided_by, result.held) == (by, Held.INCUMBENT)
-        known, best = objective(asked, choices=left.incumbent), model.worth(optimum.bound)
+        known, best = objective(asked, choices=left.incumbent), solve(get_solver("dp"), asked, Limits()).objective
         assert known < best
         assert result.objective == pytest.approx(best if by is DecidedBy.BACKEND else known, rel=1e-9)
 
