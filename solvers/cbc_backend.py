@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.count_level import NO_SOLUTION, CountModelSolver, ModelOutcome, apart, solve_count_model
-from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
-from solvers.segments import CountModel
+from solvers.count_model import CountModel
+from solvers.milp import MOST_BRANCHES, NO_SOLUTION, MilpSolver, ModelOutcome
+from solvers.problem import Limits, StopReason
 
 # CBC took 0.25 s at most for hundreds of models of fewer columns with a limited tree; this limit leaves time for that.
 SMALL, LEAST_S = 100, 1.0
@@ -24,7 +24,7 @@ CONTINUOUS, INTEGER = b"\0", b"\1"
 AT_LEAST, AT_MOST = b"G", b"L"
 
 
-class CbcSolver(CountModelSolver):
+class CbcSolver(MilpSolver):
     """Count-level model through python-mip's CBC, on one thread whatever the limits say."""
 
     name = "cbc"
@@ -32,24 +32,16 @@ class CbcSolver(CountModelSolver):
     # About one tiny model in 4,000 waits in CBC's threaded search for a signal that it missed until its time is over.
     heeds = frozenset({"time", "gap", "prune", "effort"})
 
-    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
-        """Answer `problem` within `limits`."""
-        run = apart(self.name, self._run, self._stays_here)
-        return solve_count_model(self.name, run, problem, limits, order_equals=True, memory=self.memory)
-
-    def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
+    def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
         # These models are so small and tight that preprocessing, heuristics and cuts cost more than they save.
-        return solve_by_cbc(model, self.name, limits, branches, off=(b"preprocess", b"heur", b"cuts"))
+        return solve_by_cbc(model, self.name, limits, off=(b"preprocess", b"heur", b"cuts"))
 
-    def _stays_here(self, model: CountModel, limits: Limits, branches: int | None) -> bool:
-        """Whether CBC keeps its limits on such a model, and may run in this process."""
-        return branches is not None and model.objective.size < SMALL and limits.time_s >= LEAST_S
+    def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:
+        return limits.effort < MOST_BRANCHES and model.objective.size < SMALL and limits.time_s >= LEAST_S
 
 
-def solve_by_cbc(
-    model: CountModel, name: str, limits: Limits, branches: int | None, *, off: tuple[bytes, ...] = ()
-) -> ModelOutcome:
-    """Have CBC solve a model within `limits` and, unless None, so many nodes of the tree, without the features `off`.
+def solve_by_cbc(model: CountModel, name: str, limits: Limits, *, off: tuple[bytes, ...] = ()) -> ModelOutcome:
+    """Have CBC solve a model within `limits`, without the features `off`.
 
     Raises
     ------
@@ -63,7 +55,7 @@ def solve_by_cbc(
         cbclib.Cbc_setLogLevel(target, 0)
         cbclib.Cbc_setObjSense(target, -1.0)
         _write(target, model)
-        _set_limits(target, limits, branches)
+        _set_limits(target, limits)
         for feature in off:
             cbclib.Cbc_setParameter(target, feature, b"off")
         cbclib.Cbc_solve(target)
@@ -97,15 +89,15 @@ def _write(target: Any, model: CountModel) -> None:
                 cbclib.Cbc_addRow(target, b"%d%b" % (number, sense), *entries, sense, side)
 
 
-def _set_limits(target: Any, limits: Limits, branches: int | None) -> None:
+def _set_limits(target: Any, limits: Limits) -> None:
     from mip.cbc import DBL_PARAM_INT_TOL, cbclib
 
     # By default CBC counts CPU time, which passes more slowly than the clock on a busy machine.
     cbclib.Cbc_setParameter(target, b"timeMode", b"elapsed")
     if math.isfinite(limits.time_s):
         cbclib.Cbc_setMaximumSeconds(target, limits.time_s)
-    if branches is not None:
-        cbclib.Cbc_setMaximumNodes(target, branches)
+    if limits.effort < MOST_BRANCHES:
+        cbclib.Cbc_setMaximumNodes(target, int(limits.effort))
     cbclib.Cbc_setAllowableFractionGap(target, limits.gap)
     cbclib.Cbc_setAllowableGap(target, 0.0)
     cbclib.Cbc_setDblParam(target, DBL_PARAM_INT_TOL, TOLERANCE)

@@ -126,8 +126,10 @@ def _searched(name: str, problem: AllocationProblem, limits: Limits, deadline: f
     if limits.prune and left_s > 0.0:
         from solvers.highs_backend import HighsSolver
 
+        solver = HighsSolver()
+        solver.name = name
         left = replace(limits, time_s=left_s)
-        return HighsSolver().solve_pruned(name, problem, left, pruned_by(problem, *ended))
+        return solver.solve_pruned(problem, left, deadline, pruned_by(problem, *ended))
     reason = StopReason.HEURISTIC if math.isinf(limits.effort) else StopReason.EFFORT_LIMIT
     reason = StopReason.TIME_LIMIT if left_s <= 0.0 else reason
     return SolveResult(counts, value, bound, reason, Held.INCUMBENT, name, choices=choices)

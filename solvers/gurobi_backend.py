@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bftrainer.errors import SolverError, SolverUnavailableError
-from solvers.count_level import NO_SOLUTION, CountModelSolver, ModelOutcome, solve_count_model
-from solvers.problem import AllocationProblem, Limits, OutOfTime, SolveResult, StopReason
-from solvers.segments import CountModel
+from solvers.count_model import CountModel
+from solvers.milp import MOST_BRANCHES, NO_SOLUTION, MilpSolver, ModelOutcome
+from solvers.problem import Limits, OutOfTime, StopReason
 
 if TYPE_CHECKING:
     import gurobipy
@@ -28,7 +28,7 @@ TIGHTEST = 1e-9
 _started = threading.local()
 
 
-class GurobiSolver(CountModelSolver):
+class GurobiSolver(MilpSolver):
     """Count-level model through gurobipy."""
 
     name = "gurobi"
@@ -41,16 +41,6 @@ class GurobiSolver(CountModelSolver):
         "TIME_LIMIT": StopReason.TIME_LIMIT,
         "NODE_LIMIT": StopReason.TIME_LIMIT,
     }
-
-    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
-        """Answer `problem` within `limits`.
-
-        Raises
-        ------
-        SolverUnavailableError
-            If there is no licence, or it does not cover a model of this size.
-        """
-        return solve_count_model(self.name, self._run, problem, limits, memory=self.memory)
 
     @staticmethod
     def licence() -> str:
@@ -65,7 +55,7 @@ class GurobiSolver(CountModelSolver):
             return str(error)
         return f"valid until {expires // 10000}-{expires // 100 % 100:02}-{expires % 100:02}" if expires else "valid"
 
-    def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
+    def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
         import gurobipy
 
         deadline = perf_counter() + limits.time_s
@@ -73,8 +63,8 @@ class GurobiSolver(CountModelSolver):
             with gurobipy.Model(env=environment(self.name)) as target:
                 self._write(target, model, deadline)
                 target.Params.TimeLimit = max(0.0, deadline - perf_counter())
-                if branches is not None:
-                    target.Params.NodeLimit = branches
+                if limits.effort < MOST_BRANCHES:
+                    target.Params.NodeLimit = limits.effort
                 target.Params.MIPGap = limits.gap
                 target.Params.MIPGapAbs = 0.0
                 target.Params.Threads = limits.threads

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.count_level import NO_SOLUTION, CountModelSolver, ModelOutcome, apart, solve_count_model
-from solvers.option_pruning import Pruned
-from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason
-from solvers.segments import CountModel
+from solvers.count_model import CountModel
+from solvers.milp import MOST_BRANCHES, NO_SOLUTION, MilpSolver, ModelOutcome
+from solvers.problem import Limits, StopReason
 
 COLUMN_WISE, ROW_WISE, MAXIMISE = 1, 2, -1
 # For models with totals: presolving would take these out, what HiGHS does to find a first solution takes longer than
@@ -32,13 +31,7 @@ SMALL = 1_000
 _scheduled: list[int] = []
 
 
-def _is_small(model: CountModel, limits: Limits, branches: int | None) -> bool:
-    """Whether HiGHS keeps its time limit: with models of classes of tasks, whose whole numbers exceed 1, it may not."""
-    del limits, branches
-    return model.objective.size < SMALL and not bool((model.upper[model.integral] > 1.0).any())
-
-
-class HighsSolver(CountModelSolver):
+class HighsSolver(MilpSolver):
     """Count-level model through highspy and HiGHS."""
 
     name = "highs"
@@ -53,18 +46,11 @@ class HighsSolver(CountModelSolver):
         "kSolutionLimit": StopReason.TIME_LIMIT,
     }
 
-    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
-        """Answer `problem` within `limits`."""
-        return self.solve_pruned(self.name, problem, limits)
+    def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:  # noqa: ARG002 - whatever they are
+        # With whole numbers beyond 1, as of alike tasks and along segments, it may not.
+        return model.objective.size < SMALL and not bool((model.upper[model.integral] > 1.0).any())
 
-    def solve_pruned(
-        self, name: str, problem: AllocationProblem, limits: Limits, options: Pruned | None = None
-    ) -> SolveResult:
-        """Answer a `problem` for the solver `name`; `options` are what is left of it, if it was pruned already."""
-        run = apart(name, self._run, _is_small)
-        return solve_count_model(name, run, problem, limits, by_class=True, options=options, memory=self.memory)
-
-    def _run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
+    def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
         import highspy
 
         claim_threads(limits.threads)
@@ -77,8 +63,8 @@ class HighsSolver(CountModelSolver):
             "threads": limits.threads,
             **(WITH_TOTALS if model.totals else {}),
         }
-        if branches is not None:
-            options["mip_max_nodes"] = branches
+        if limits.effort < MOST_BRANCHES:
+            options["mip_max_nodes"] = int(limits.effort)
         for option, value in options.items():
             highs.setOptionValue(option, value)
         columns, rows = model.objective.size, model.row_lower.size

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -28,16 +28,16 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError, UnsupportedProblemError
 from solvers.cbc_backend import solve_by_cbc
-from solvers.count_level import CountModelSolver, ModelOutcome, apart, solve_count_model
+from solvers.count_model import CountModel
 from solvers.evaluation import CAPACITY_TOLERANCE, FEASIBILITY_TOLERANCE, counts_of, objective
+from solvers.milp import MilpSolver, ModelOutcome
 from solvers.option_pruning import unpruned
 from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, TaskOptions
-from solvers.segments import CountModel
 
 Row = tuple[NDArray[np.int64], NDArray[np.float64], float, float]
 
 
-class NodeLevelSolver(CountModelSolver):
+class NodeLevelSolver(MilpSolver):
     """Published node-level model through python-mip and CBC; never pruned, as it serves for comparison."""
 
     name = "node-level"
@@ -45,6 +45,9 @@ class NodeLevelSolver(CountModelSolver):
     capacities = False
     requires = ("mip",)
     heeds = frozenset({"time", "gap"})
+    alike = False
+    held: Sequence[int] = ()
+    nodes = 0
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`.
@@ -59,8 +62,9 @@ class NodeLevelSolver(CountModelSolver):
             raise UnsupportedProblemError(
                 f"{self.name}: Expected tasks to hold at most the {problem.nodes} nodes of the pool, got {sum(held)}."
             )
-        run = apart(self.name, partial(_solve_by_nodes, self.name, held, problem.nodes))
-        found = solve_count_model(self.name, run, problem, replace(limits, prune=False), order_equals=True)
+        asked = copy(self)
+        asked.held, asked.nodes = held, problem.nodes
+        found = super(NodeLevelSolver, asked).solve(problem, replace(limits, prune=False))
         if found.model_rows is None or found.model_columns is None:
             return found
         # What `with_nodes` adds.
@@ -68,14 +72,14 @@ class NodeLevelSolver(CountModelSolver):
         rows, columns = found.model_rows + nodes + 3 * tasks, found.model_columns + tasks * nodes + tasks
         return replace(found, model_rows=rows, model_columns=columns)
 
+    def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:  # noqa: ARG002 - whatever they are
+        return False
 
-def _solve_by_nodes(
-    name: str, held: Sequence[int], nodes: int, model: CountModel, limits: Limits, branches: int | None
-) -> ModelOutcome:
-    """Solve `model` with the nodes written out, in the solving process."""
-    deadline = perf_counter() + limits.time_s
-    whole = with_nodes(model, held, nodes)
-    return solve_by_cbc(whole, name, replace(limits, time_s=max(0.0, deadline - perf_counter())), branches)
+    def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
+        """Solve `model` with the nodes written out."""
+        deadline = perf_counter() + limits.time_s
+        whole = with_nodes(model, self.held, self.nodes)
+        return solve_by_cbc(whole, self.name, replace(limits, time_s=max(0.0, deadline - perf_counter())))
 
 
 def with_nodes(model: CountModel, held: Sequence[int], nodes: int) -> CountModel:
@@ -110,8 +114,7 @@ def _count_row(model: CountModel, uses: NDArray[np.int64], task: int) -> Row:
     columns = np.flatnonzero((model.owners == task) & (model.weights != 0))
     entries = np.concatenate((uses, columns))
     coefficients = np.concatenate((np.ones(uses.size), -model.weights[columns].astype(np.float64)))
-    base = float(model.base[task])
-    return entries, coefficients, base, base
+    return entries, coefficients, 0.0, 0.0
 
 
 def _migration_rows(uses: NDArray[np.int64], own: NDArray[np.bool_], shrinks: int, nodes: int) -> list[Row]:

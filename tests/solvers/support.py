@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -9,12 +10,36 @@ import pytest
 
 from bftrainer.errors import SolverUnavailableError
 from solvers import AllocationProblem, Limits, Solver, TaskOptions
+from solvers.count_model import CountModel
+from solvers.milp import MilpSolver, ModelOutcome
 from solvers.registry import get_solver, names, solve, solver_class
 
 EXACT = tuple(name for name in names() if solver_class(name).exact)
 TAKES_ROWS = tuple(name for name in names() if solver_class(name).extra_rows)
 TAKES_CAPACITIES = tuple(name for name in names() if getattr(solver_class(name), "capacities", False))
 TAKES_FLOOR = tuple(name for name in names() if getattr(solver_class(name), "floor", False))
+
+
+class Scripted(MilpSolver):
+    """A backend that answers in this process as it is told to, and notes how large a tree it was allowed."""
+
+    def __init__(self, *answers: ModelOutcome | Callable[[CountModel], ModelOutcome], name: str = "scripted") -> None:
+        self.name, self.answers, self.asked = name, list(answers), []
+
+    def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
+        """Answer next."""
+        self.asked.append(limits.effort)
+        answer = self.answers.pop(0)
+        return answer(model) if callable(answer) else answer
+
+
+def dense(model: CountModel) -> np.ndarray:
+    """The rows of a model as a matrix."""
+    matrix = np.zeros((model.row_lower.size, model.objective.size))
+    for row in range(len(matrix)):
+        entries = slice(model.starts[row], model.starts[row + 1])
+        matrix[row, model.indices[entries]] = model.coefficients[entries]
+    return matrix
 
 
 def usable(name: str) -> Solver:

@@ -17,14 +17,14 @@ from benchmarks.instances import instance, power_instance, problems
 from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers import AllocationProblem, Held, Limits, LinearRow, StopReason, TaskOptions
 from solvers.cbc_backend import CbcSolver
-from solvers.count_level import ModelOutcome, judge, solve_count_model
+from solvers.count_model import formulate
 from solvers.gurobi_backend import GurobiSolver, environment, unavailable
 from solvers.highs_backend import HighsSolver
+from solvers.milp import ModelOutcome, judge
 from solvers.option_pruning import unpruned
 from solvers.registry import get_solver, solve
-from solvers.segments import formulate
 from tests.solvers.known_optima import linear, problem, task
-from tests.solvers.support import usable
+from tests.solvers.support import Scripted, usable
 
 
 def rough(tasks: int, nodes: int, capacities: tuple[float, ...] = ()) -> AllocationProblem:
@@ -129,18 +129,15 @@ def test_failures_of_cbc_are_errors(monkeypatch: pytest.MonkeyPatch, status: str
     monkeypatch.setattr("mip.cbc.cbclib", Failing())
     asked = rough(10, 100)
     with pytest.raises(SolverError, match=f"cbc: {words}"):
-        CbcSolver()._run(formulate(unpruned(asked).choices, asked), Limits(), 10)
+        CbcSolver()._run(formulate(unpruned(asked).choices, asked), Limits())
 
 
 def test_a_backend_that_answers_nonsense_is_found_out() -> None:
     """An allocation that breaks the pool's limit is an error, not a decision."""
     asked = problem(linear(2.0, 3), linear(1.0, 3), nodes=3)
     with pytest.raises(SolverError, match="odd: answered with an allocation that is not feasible"):
-        solve_count_model(
-            "odd",
-            lambda model, *_: ModelOutcome(StopReason.OPTIMAL, model.upper, 1e4),
-            asked,
-            Limits(prune=False),
+        Scripted(lambda model: ModelOutcome(StopReason.OPTIMAL, model.upper, 1e4), name="odd").solve(
+            asked, Limits(prune=False)
         )
 
 
@@ -156,12 +153,10 @@ def test_a_decided_problem_needs_no_backend() -> None:
     """Where pruning leaves one option each, the answer is there; without pruning the backend is asked."""
     asked = problem(linear(2.0, 3), task({0: 0.0, 2: 1.0}), nodes=9)
 
-    def never(*_: object) -> ModelOutcome:
-        raise AssertionError("asked")
-
-    assert solve_count_model("odd", never, asked, Limits()).counts == (3, 2)
-    with pytest.raises(AssertionError, match="asked"):
-        solve_count_model("odd", never, asked, Limits(prune=False))
+    never = Scripted()
+    assert never.solve(asked, Limits()).counts == (3, 2)
+    with pytest.raises(IndexError):
+        never.solve(asked, Limits(prune=False))
 
 
 @pytest.mark.parametrize("name", ["highs", "gurobi", "cbc"])

@@ -10,14 +10,14 @@ import pytest
 from benchmarks.instances import problems
 from solvers import AllocationProblem, DecidedBy, Held, Limits, StopReason, TaskOptions, check, objective
 from solvers.cbc_backend import CbcSolver
-from solvers.count_level import FIRST_BRANCHES, OUT_OF_TIME, ModelOutcome, solve_count_model
+from solvers.count_model import CountModel, formulate
+from solvers.milp import FIRST_BRANCHES, MOST_BRANCHES, OUT_OF_TIME, ModelOutcome
 from solvers.option_pruning import prune, unpruned
 from solvers.reference_solvers import with_nodes
 from solvers.registry import get_solver, solve
 from solvers.remembered import Question
-from solvers.segments import CountModel, formulate
 from tests.solvers.known_optima import linear, problem, task
-from tests.solvers.support import usable
+from tests.solvers.support import Scripted, usable
 
 BACKENDS = ("cbc", "highs", "gurobi")
 
@@ -40,23 +40,6 @@ def jagged(tasks: int, most: int, nodes: int) -> AllocationProblem:
     return AllocationProblem(tuple(TaskOptions(np.arange(most + 1), each, 0, 1, most) for each in values), nodes)
 
 
-class Backend:
-    """One that answers as it is told to, and notes how large a tree it was allowed."""
-
-    def __init__(self, *answers: ModelOutcome) -> None:
-        self.answers, self.asked = list(answers), []
-
-    def __call__(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:  # noqa: ARG002
-        """Answer next."""
-        self.asked.append(branches)
-        return self.answers.pop(0)
-
-
-def solved(backend: Backend, asked: AllocationProblem, **limits: object):
-    """By that backend."""
-    return solve_count_model("scripted", backend, asked, Limits(**limits))
-
-
 @pytest.mark.parametrize(
     ("asked", "by"),
     [
@@ -69,7 +52,7 @@ def solved(backend: Backend, asked: AllocationProblem, **limits: object):
 )
 def test_what_needs_no_backend(asked: AllocationProblem, by: DecidedBy) -> None:
     """Where one allocation is left the backend is not asked, and there is no model."""
-    result = solved(Backend(), asked)
+    result = Scripted().solve(asked, Limits())
     assert (result.held, result.decided_by) == (Held.OPTIMAL, by)
     assert (result.model_rows, result.model_columns, result.backend_s) == (None, None, None)
 
@@ -85,8 +68,8 @@ def test_a_model_that_would_be_large_is_searched_instead(name: str) -> None:
 
 def test_a_tree_that_grows_is_left_to_the_search() -> None:
     """A backend that proves nothing in its first small tree was asked, but the search decided."""
-    asked, backend = undecided(), Backend(OUT_OF_TIME)
-    result = solved(backend, asked)
+    asked, backend = undecided(), Scripted(OUT_OF_TIME)
+    result = backend.solve(asked, Limits())
     assert backend.asked == [FIRST_BRANCHES]
     assert (result.held, result.decided_by) == (Held.OPTIMAL, DecidedBy.SEARCH)
     assert result.objective == pytest.approx(solve(get_solver("dp"), asked, Limits()).objective, rel=1e-9)
@@ -97,10 +80,10 @@ def test_a_tree_that_grows_is_left_to_the_search() -> None:
 
 def test_what_the_search_gives_up_goes_back_to_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second time the backend may take a tree of any size; if it ends without a solution, the search's is held."""
-    monkeypatch.setattr("solvers.count_level.searched_on", lambda _, pruned, deadline: pruned)  # noqa: ARG005
-    asked, backend = jagged(6, 20, 40), Backend(OUT_OF_TIME, OUT_OF_TIME)
-    result = solved(backend, asked)
-    assert backend.asked == [FIRST_BRANCHES, None]
+    monkeypatch.setattr("solvers.milp.searched_on", lambda _, pruned, deadline: pruned)  # noqa: ARG005
+    asked, backend = jagged(6, 20, 40), Scripted(OUT_OF_TIME, OUT_OF_TIME)
+    result = backend.solve(asked, Limits())
+    assert backend.asked == [FIRST_BRANCHES, MOST_BRANCHES]
     assert (result.stop_reason, result.held) == (StopReason.TIME_LIMIT, Held.INCUMBENT)
     assert result.decided_by is DecidedBy.SEARCH
     check(asked, result.counts)
@@ -108,12 +91,13 @@ def test_what_the_search_gives_up_goes_back_to_the_backend(monkeypatch: pytest.M
 
 def test_of_two_incumbents_the_better_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the time limit the backend's solution is held if it is worth more than the search's, and else that."""
-    monkeypatch.setattr("solvers.count_level.searched_on", lambda _, pruned, deadline: pruned)  # noqa: ARG005
+    monkeypatch.setattr("solvers.milp.searched_on", lambda _, pruned, deadline: pruned)  # noqa: ARG005
     asked = jagged(6, 20, 40)
     left, model = prune(asked), model_of(asked)
-    optimum = CbcSolver()._run(model, Limits(), None)
+    optimum = CbcSolver()._run(model, Limits())
     for x, by in ((optimum.x, DecidedBy.BACKEND), (np.zeros(model.upper.size), DecidedBy.SEARCH)):
-        result = solved(Backend(ModelOutcome(StopReason.TIME_LIMIT, x, math.inf), OUT_OF_TIME), asked)
+        backend = Scripted(ModelOutcome(StopReason.TIME_LIMIT, x, math.inf), OUT_OF_TIME)
+        result = backend.solve(asked, Limits())
         assert (result.decided_by, result.held) == (by, Held.INCUMBENT)
         known, best = objective(asked, choices=left.incumbent), solve(get_solver("dp"), asked, Limits()).objective
         assert known < best
@@ -123,24 +107,11 @@ def test_of_two_incumbents_the_better_is_held(monkeypatch: pytest.MonkeyPatch) -
 def test_without_pruning_the_backend_is_always_asked() -> None:
     """There is then nothing to fall back on: out of time, nothing is held."""
     asked = problem(linear(2.0, 3), linear(1.0, 3), nodes=3)
-    backend = Backend(OUT_OF_TIME)
-    result = solve(_Named(backend), asked, Limits(prune=False))
-    assert backend.asked == [None]
+    backend = Scripted(OUT_OF_TIME)
+    result = solve(backend, asked, Limits(prune=False))
+    assert backend.asked == [MOST_BRANCHES]
     assert (result.held, result.decided_by, result.counts) == (Held.NOTHING, DecidedBy.KEPT, None)
     assert result.model_columns == 2
-
-
-class _Named:
-    """A solver of a backend."""
-
-    name, exact, extra_rows, requires = "scripted", True, True, ()
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-
-    def solve(self, asked: AllocationProblem, limits: Limits):
-        """By the backend."""
-        return solve_count_model(self.name, self.backend, asked, limits)
 
 
 @pytest.mark.parametrize("name", [*BACKENDS, "node-level"])
@@ -148,7 +119,7 @@ def test_the_size_is_that_of_the_model_that_was_solved(name: str) -> None:
     """Rows and columns are the backend's: of the node-level model with all its nodes."""
     asked = problems(1, 4, 12, 1)[0]
     result = solve(usable(name), asked, Limits(prune=False))
-    model = formulate(unpruned(asked).choices, asked, order_equals=name in ("cbc", "node-level"))
+    model = formulate(unpruned(asked).choices, asked, alike=name != "node-level")
     if name == "node-level":
         model = with_nodes(model, [each.current for each in asked.tasks], asked.nodes)
     assert (result.decided_by, result.held) == (DecidedBy.BACKEND, Held.OPTIMAL)

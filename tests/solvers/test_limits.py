@@ -9,21 +9,26 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.instances import problems
-from solvers import DecidedBy, Held, Limits, StopReason, count_level, objective
-from solvers.count_level import OUT_OF_TIME, ModelOutcome, apart, solve_count_model
+from solvers import DecidedBy, Held, Limits, StopReason, milp, objective
+from solvers.count_model import CountModel, formulate
 from solvers.label_setting import search
+from solvers.milp import OUT_OF_TIME, MilpSolver, ModelOutcome
 from solvers.option_pruning import prune, searched_on, unpruned
 from solvers.problem import OutOfTime
 from solvers.registry import get_solver, solve
-from solvers.segments import CountModel, formulate
 from tests.solvers.known_optima import linear, problem
 from tests.solvers.support import usable
 
 
-class Stuck:
+class Stuck(MilpSolver):
     """A backend whose code returns when it likes."""
 
-    def run(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:  # noqa: ARG002
+    name = "stuck"
+
+    def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:  # noqa: ARG002 - whatever they are
+        return False
+
+    def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:  # noqa: ARG002 - whatever they are
         """Not before an hour has passed."""
         time.sleep(3600.0)
         return OUT_OF_TIME
@@ -33,7 +38,7 @@ class Stuck:
 def test_a_backend_that_does_not_return_is_ended(pruned: bool) -> None:
     """What the search knows is then held, and said to be the search's; without pruning nothing is."""
     asked = next(each for each in problems(7, 10, 130, 8) if not prune(each).decided)
-    result = solve_count_model("stuck", apart("stuck", Stuck().run), asked, Limits(time_s=0.2, prune=pruned))
+    result = Stuck().solve(asked, Limits(time_s=0.2, prune=pruned))
     assert result.stop_reason is StopReason.TIME_LIMIT
     assert result.model_columns > 0
     if pruned:
@@ -55,7 +60,7 @@ def test_none_is_waited_for_longer_than_its_limit_allows(
         waits.append(deadline - args[-1])
         return OUT_OF_TIME
 
-    monkeypatch.setattr(count_level, "run_apart", run_apart)
+    monkeypatch.setattr(milp, "run_apart", run_apart)
     monkeypatch.setattr("solvers.highs_backend.SMALL", 0)
     get_solver(name).solve(problems(1, 4, 20, 1)[0], Limits(time_s=limit_s, prune=False))
     (waited_s,) = waits
@@ -97,13 +102,13 @@ def test_cbc_answers_small_models_in_this_process(
     """Only while its tree is limited, and with a limit that leaves time to end by itself; the answer is the same."""
     asked = next(each for each in problems(7, 10, 130, 8) if not prune(each).decided)
     apart_runs = []
-    run_apart = count_level.run_apart
+    run_apart = milp.run_apart
 
     def counted(*args: object, deadline: float) -> ModelOutcome:
         apart_runs.append(args[0])
         return run_apart(*args, deadline=deadline)
 
-    monkeypatch.setattr(count_level, "run_apart", counted)
+    monkeypatch.setattr(milp, "run_apart", counted)
     monkeypatch.setattr("solvers.cbc_backend.SMALL", columns)
     result = get_solver("cbc").solve(asked, Limits(time_s=limit_s))
     assert bool(apart_runs) == apart_too

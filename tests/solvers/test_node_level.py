@@ -8,12 +8,12 @@ import pytest
 from benchmarks.instances import instance
 from bftrainer.errors import UnsupportedProblemError
 from solvers import Held, Limits, check
+from solvers.count_model import formulate
 from solvers.dynamic_programme import DynamicProgramme
 from solvers.option_pruning import unpruned
 from solvers.reference_solvers import NodeLevelSolver, with_nodes
-from solvers.segments import formulate
 from tests.solvers.known_optima import linear, problem, task
-from tests.solvers.test_segments import dense
+from tests.solvers.support import dense
 
 
 def agree(seed: int, count: int) -> int:
@@ -55,7 +55,7 @@ def test_a_task_may_change_by_more_than_half_the_pool() -> None:
 def test_migration_is_forbidden() -> None:
     """Swapping an own node for a free one breaks a row; growing, shrinking and keeping break none."""
     asked = problem(linear(1.0, 4, current=2), nodes=4)
-    count_model = formulate(unpruned(asked).choices, asked)
+    count_model = formulate(unpruned(asked).choices, asked, alike=False)
     model = with_nodes(count_model, [2], 4)
     rows = dense(model)
 

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from solvers import AllocationProblem, DecidedBy, Held, Limits, TaskOptions, remembered
+from solvers.option_pruning import prune
 from solvers.registry import get_solver, solve
+from solvers.remembered import Question
 from tests.solvers.test_decided_by import undecided
 
 
 def extended(asked: AllocationProblem) -> AllocationProblem:
-    """The same question: a further task has no choice, as three nodes are worth most to it."""
-    most = max(task.values.max() for task in asked.tasks)
-    return AllocationProblem((TaskOptions(np.array([0, 3]), np.array([0.0, most])), *asked.tasks), asked.nodes + 3)
+    """With a further task and three further nodes."""
+    return AllocationProblem((TaskOptions(np.array([0, 3]), np.array([0.0, 1e9])), *asked.tasks), asked.nodes + 3)
 
 
 def test_a_question_is_asked_once() -> None:
-    """Also as part of another problem; without a memory it is asked again."""
+    """The second answer is the first, without a model; a solver without that memory asks again."""
     solver, asked = get_solver("cbc").remembering(), undecided()
-    first = solve(solver, asked, Limits())
-    again = [solve(solver, each, Limits()) for each in (asked, extended(asked))]
-    assert first.decided_by is DecidedBy.BACKEND
-    assert {(each.decided_by, each.held, each.model_rows) for each in again} == {
-        (DecidedBy.REMEMBERED, Held.OPTIMAL, None)
-    }
-    assert (again[0].counts, again[1].counts) == (first.counts, (3, *first.counts))
-    assert solve(solver.remembering(), asked, Limits()).decided_by is DecidedBy.BACKEND
-    assert solve(get_solver("cbc"), asked, Limits()).decided_by is DecidedBy.BACKEND
+    first, again = [solve(solver, asked, Limits()) for _ in range(2)]
+    assert (first.decided_by, again.decided_by) == (DecidedBy.BACKEND, DecidedBy.REMEMBERED)
+    assert (again.counts, again.held, again.model_rows, again.backend_s) == (first.counts, Held.OPTIMAL, None, None)
+    for other in (solver.remembering(), get_solver("cbc")):
+        assert solve(other, asked, Limits()).decided_by is DecidedBy.BACKEND
+
+
+def test_what_tasks_without_a_choice_hold_makes_no_other_question() -> None:
+    """Only what the others may have beside them does."""
+    asked = undecided()
+    part = prune(asked).choices
+    question, other = Question.of(asked, part), Question.of(extended(asked), [np.array([1]), *part])
+    assert other.key == question.key
+    assert Question.of(replace(asked, nodes=asked.nodes + 1), part).key != question.key
+    places = [left.size - 1 for left in question.left]
+    assert other.lifted(places) == (1, *question.lifted(places))
+    assert other.lowered(other.lifted(places)) == tuple(places)
 
 
 def test_an_answer_is_taken_over_as_if_just_given() -> None:

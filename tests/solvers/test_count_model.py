@@ -1,4 +1,4 @@
-"""The model over classes of alike tasks: as good as every other way to decide under a cap."""
+"""The count-level model: what it says by hand, and that it is as good as every other way to decide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.instances import power_instance
+from benchmarks.instances import power_instance, problems
 from solvers import (
     AllocationProblem,
     Held,
@@ -21,26 +21,25 @@ from solvers import (
     SolveResult,
     StopReason,
     TaskOptions,
-    class_model,
-    count_level,
+    count_model,
     dynamic_programme,
     label_setting,
+    milp,
     objective,
     option_pruning,
-    segments,
 )
-from solvers.class_model import ClassModel, formulate_classes
-from solvers.count_level import solve_count_model
+from solvers.cbc_backend import CbcSolver
+from solvers.count_model import CountModel, formulate
 from solvers.highs_backend import HighsSolver
 from solvers.label_setting import Found, search
 from solvers.option_pruning import Pruned, improved, pruned_by, unpruned
 from solvers.registry import get_solver, solve
 from solvers.relaxation import option_table, relax_all
 from tests.examples import examples
-from tests.solvers.known_optima import TWO_LIMITS, problem
-from tests.solvers.support import optimum, small
+from tests.solvers.known_optima import TWO_LIMITS, linear, problem, task
+from tests.solvers.support import dense, optimum, small
 
-TIMED = (class_model, count_level, dynamic_programme, label_setting, option_pruning, segments)
+TIMED = (count_model, milp, dynamic_programme, label_setting, option_pruning)
 
 
 def unsearched(asked: AllocationProblem) -> Pruned:
@@ -51,9 +50,9 @@ def unsearched(asked: AllocationProblem) -> Pruned:
 
 
 def by_classes(asked: AllocationProblem, limits: Limits | None = None) -> SolveResult:
-    """The answer of the model over classes alone."""
-    run, options = HighsSolver()._run, unsearched(asked)
-    return solve_count_model("highs", run, asked, limits or Limits(), by_class=True, options=options)
+    """The answer of the model alone."""
+    solver, limits = HighsSolver(), limits or Limits()
+    return solver.solve_pruned(asked, limits, perf_counter() + limits.time_s, unsearched(asked))
 
 
 def alike(seed: int, tasks: int = 10, nodes: int = 130) -> AllocationProblem:
@@ -69,9 +68,9 @@ def best_by_labels(asked: AllocationProblem) -> float:
     return objective(asked, choices=found.choices.tolist())
 
 
-def written(asked: AllocationProblem) -> ClassModel:
-    """The model of all options."""
-    return formulate_classes(unpruned(asked).choices, asked)
+def written(asked: AllocationProblem, **options: bool) -> CountModel:
+    """The model of all options that fit."""
+    return formulate(unpruned(asked).choices, asked, **options)
 
 
 @st.composite
@@ -91,19 +90,85 @@ def alike_problems(draw: st.DrawFn) -> AllocationProblem:
     return AllocationProblem(tasks, draw(st.integers(0, 14)), capacities=(float(draw(st.integers(0, 50))),))
 
 
+def test_a_run_from_zero_needs_no_column_of_its_own() -> None:
+    """A task whose options are a single run enters by its slopes alone; two alike tasks have as many columns as one."""
+    for tasks in (1, 2):
+        model = written(problem(*[linear(2.0, 5)] * tasks, nodes=3))
+        assert (model.upper.tolist(), model.row_upper.tolist()) == ([3.0 * tasks], [3.0])
+
+
+def test_coefficients_are_scaled() -> None:
+    """Whatever the unit of values, the largest coefficient lies in [2**23, 2**24), and worth() undoes the scale."""
+    for size in (1e-310, 1e-6, 1.0, 1e9, 1e300):
+        model = written(problem(linear(3.0 * size, 4), task({0: size, 2: 9 * size}), nodes=4))
+        assert 2**23 <= np.abs(model.objective).max() < 2**24
+        assert model.worth(model.objective @ model.lower) == pytest.approx(size, abs=0)
+
+
+def test_gains_next_to_what_is_had_anyway() -> None:
+    """Gains far too small to matter beside what x = 0 is worth keep that in the range of floats."""
+    model = written(problem(task({0: 1e300, 1: 1e300 + 1e285}), task({0: 0.0, 1: 1e-300}), nodes=2))
+    assert np.isfinite(model.objective).all()
+    assert model.worth(model.objective @ model.lower) == 1e300
+
+
+def test_a_task_without_the_option_0_must_choose() -> None:
+    """Once pruning has dropped 0, one of the runs is chosen; the model's lone task cannot stay idle."""
+    model = formulate([np.array([1, 2])], problem(task({0: 0.0, 2: 4.0, 5: 6.0}), nodes=9))
+    assert [1.0, 1.0] in dense(model)[:, model.lower < 1].tolist()
+    assert (model.row_lower.max(), model.row_upper.min()) == (1.0, 1.0)
+    with pytest.raises(ValueError, match="Expected each of 1 tasks to have an option"):
+        model.decode(np.zeros(model.upper.size))
+
+
+def test_every_option_is_a_point_of_the_model() -> None:
+    """With a task held to any option of its own, alone, the model finds just that, worth exactly its value."""
+    for asked in problems(3, 2, 40, 6):
+        for number, given_task in enumerate(asked.tasks):
+            for choice in range(1, int((given_task.counts <= asked.nodes).sum()), 5):
+                left = [np.array([choice]) if each == number else np.array([0]) for each in range(2)]
+                model = formulate(left, asked)
+                x = CbcSolver()._run(model, Limits()).x
+                assert model.decode(x)[number] == choice
+                value = objective(asked, choices=model.decode(x))
+                assert model.worth(float(model.objective @ np.rint(x))) == pytest.approx(value, rel=1e-12)
+
+
+def test_the_first_of_alike_tasks_gets_the_most() -> None:
+    """Whatever the order of their runs; an extra row that tells tasks apart makes classes of their own."""
+    same = [task({0: 0.0, 3: 5.0}), linear(1.0, 2), task({0: 0.0, 3: 5.0})]
+    model = written(problem(*same, nodes=5))
+    assert [one.members for one in model.classes] == [(0, 2), (1,)]
+    x = CbcSolver()._run(model, Limits()).x
+    assert model.decode(x) == (1, 2, 0)
+    for coefficients, classes in (([1.0, 1.0, 1.0], 2), ([1.0, 1.0, 0.5], 3)):
+        row = LinearRow(np.array(coefficients), upper=4.0)
+        assert len(written(problem(*same, nodes=5, rows=(row,))).classes) == classes
+
+
+def test_extra_rows_count_nodes() -> None:
+    """An extra row bears on counts: weights of columns times coefficients of tasks."""
+    row = LinearRow(np.array([1.0, 2.0]), lower=1.0, upper=7.0)
+    model = written(problem(linear(2.0, 5), task({0: 0.0, 4: 8.0}), nodes=9, rows=(row,)))
+    assert sorted(dense(model)[-1].tolist()) == [1.0, 8.0]
+    assert (model.row_lower[-1], model.row_upper[-1]) == (1.0, 7.0)
+
+
 def test_alike_tasks_are_one_class() -> None:
-    """Tasks of the same options that hold as many nodes share their columns; a task that holds others has its own."""
-    other = replace(TWO_LIMITS, current=1)
+    """Tasks of the same options share their columns; however many there are, the model is as large."""
+    other = replace(TWO_LIMITS, values=TWO_LIMITS.values + 1.0)
     model = written(problem(TWO_LIMITS, other, TWO_LIMITS, TWO_LIMITS, nodes=9, capacities=(500.0,)))
     assert [one.members for one in model.classes] == [(0, 2, 3), (1,)]
     more = written(problem(*[TWO_LIMITS] * 50, other, nodes=9, capacities=(500.0,)))
-    assert more.model.objective.size == model.model.objective.size
+    assert more.objective.size == model.objective.size
 
 
 def test_segments_of_all_classes_share_their_slopes() -> None:
-    """A node more brings the same to a task that holds one and to a task that holds none: one column counts both."""
+    """A node more brings the same to tasks that differ in what they have already: one column counts both."""
     one = written(problem(TWO_LIMITS, nodes=9, capacities=(500.0,)))
-    both = written(problem(TWO_LIMITS, replace(TWO_LIMITS, current=1), nodes=9, capacities=(500.0,)))
+    other = replace(TWO_LIMITS, values=TWO_LIMITS.values + 8.0)
+    both = written(problem(TWO_LIMITS, other, nodes=9, capacities=(500.0,)))
+    assert len(both.classes) == 2
     assert both.slopes.keys() == one.slopes.keys()
 
 
@@ -145,31 +210,28 @@ def test_runs_of_several_power_limits_are_no_even_use() -> None:
     assert (found.held, found.objective) == (Held.OPTIMAL, pytest.approx(best_by_labels(asked), rel=1e-9))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["dp", "highs"])
-def test_models_are_made_after_pruning_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pruning, with extra rows, and where labels prove the optimum, no classes are made; else they are."""
+@pytest.mark.parametrize("name", ["cbc", "highs"])
+def test_totals_are_written_after_pruning_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pruning, with extra rows, and where labels prove the optimum, there are none; else there are."""
     made = []
 
-    def counted(*args: object, **how: float) -> ClassModel:
-        made.append(args)
-        return formulate_classes(*args, **how)
+    def counted(*args: object, **how: object) -> CountModel:
+        made.append(how["totals"])
+        return formulate(*args, **how)
 
-    monkeypatch.setattr(count_level, "formulate_classes", counted)
-    asked = alike(0)
-    solver = get_solver(name)
-    solver.solve(asked, Limits(prune=False))
+    monkeypatch.setattr(milp, "formulate", counted)
+    asked, solver = alike(0), get_solver(name)
+    solver.solve(asked, Limits(time_s=0.5, prune=False))
     solver.solve(asked, Limits())
-    if solver.extra_rows:
-        solver.solve(replace(asked, rows=(LinearRow(np.ones(10), upper=50.0),)), Limits())
-    assert not made
+    solver.solve(replace(asked, rows=(LinearRow(np.ones(10), upper=50.0),)), Limits(time_s=0.5))
+    assert not any(made)
     _without_labels(monkeypatch)
     solver.solve(asked, Limits())
-    assert made
+    assert made[-1]
 
 
 def _without_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, most in ((dynamic_programme, "CLASS_EFFORT"), (count_level, "CLASS_EFFORT"), (count_level, "EFFORT")):
+    for module, most in ((dynamic_programme, "CLASS_EFFORT"), (milp, "CLASS_EFFORT"), (milp, "EFFORT")):
         monkeypatch.setattr(module, most, 1)
 
 
@@ -225,10 +287,10 @@ def test_solving_twice_gives_the_same() -> None:
 def test_solutions_that_are_none_are_refused() -> None:
     """More tasks on a run than a class has, or nodes along a slope without a task to hold them, are no allocation."""
     model = written(problem(TWO_LIMITS, TWO_LIMITS, nodes=9, capacities=(500.0,)))
-    nothing = np.zeros(model.model.objective.size)
+    nothing = np.zeros(model.objective.size)
     assert model.decode(nothing) == (0, 0)
     with pytest.raises(ValueError, match="Expected"):
         model.decode(nothing + 3.0)
-    (slope, *_) = [each for each in model.slopes.values() if each.column is not None]
+    slope, *_ = [each for each in model.slopes.values() if each.column >= 0]
     with pytest.raises(ValueError, match="Expected all nodes to find a place, got 1 left"):
         model.decode(np.where(np.arange(nothing.size) == slope.column, 1.0, 0.0))

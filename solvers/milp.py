@@ -1,25 +1,23 @@
-"""Steps that all backends of the count-level model share: prune, formulate, run the backend, check its answer."""
+"""Solvers of the count-level model: prune, ask what is left once, formulate, run the backend, check its answer."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError
-from solvers.class_model import ClassModel, formulate_classes
+from solvers.count_model import CountModel, formulate
 from solvers.evaluation import PROVEN_GAP, assess, check, objective, overdrawn, proves
 from solvers.option_pruning import CLASS_EFFORT, EFFORT, KEPT_SHARE, Pruned, prune, searched_on, unpruned
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
 from solvers.relaxation import Relaxation
 from solvers.remembered import Memory, Part, Question
-from solvers.segments import CountModel, formulate
 from solvers.supervised import run_apart
 
 # Nearly all models are solved within this many nodes of the tree, in some 50 ms by CBC; the others may take forever.
@@ -58,23 +56,37 @@ NO_SOLUTION = ModelOutcome(StopReason.OPTIMAL, None, -math.inf)
 OUT_OF_TIME = ModelOutcome(StopReason.TIME_LIMIT, None, math.inf)
 
 
-class BackendRun(Protocol):
-    """Signature of a backend's function that solves a model."""
+class MilpSolver:
+    """A solver of the count-level model; a backend is a class with a name, what it requires, and `_run`.
 
-    def __call__(self, model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
-        """Solve `model` within `limits` and, unless None, so many nodes of the branch-and-bound tree."""
-        ...
+    Attributes
+    ----------
+    memory : Memory or None
+        Proven answers to what pruning left of plain problems; None asks each time.
+    """
 
-
-class CountModelSolver:
-    """Defaults of what a solver of the count-level model supports."""
-
+    name = ""
+    requires: tuple[str, ...] = ()
     exact = True
     extra_rows = True
     capacities = True
     floor = True
     heeds = frozenset({"time", "gap", "threads", "prune", "effort"})
+    # Whether alike tasks are counted together.
+    alike = True
     memory: Memory | None = None
+
+    def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
+        """Solve `model` within `limits`, whose effort is the number of nodes of the branch-and-bound tree."""
+        raise NotImplementedError
+
+    def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:  # noqa: ARG002 - for backends
+        """Whether the backend keeps its limits on this model; if not, it runs in a process that can be ended."""
+        return True
+
+    def __getstate__(self) -> dict[str, object]:
+        """What a process that runs the backend needs to know."""
+        return {name: value for name, value in vars(self).items() if name != "memory"}
 
     def remembering(self) -> Self:
         """The same solver, with a memory of its own: it asks each question once."""
@@ -88,55 +100,46 @@ class CountModelSolver:
         if self.memory is not None and asked and result.choices is not None and _is_plain(problem, limits):
             _keep(self.memory, Question.of(problem, prune(problem).choices), limits, result)
 
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
+        """Answer `problem`; pruning and formulating count towards the time limit.
 
-def solve_count_model(
-    name: str,
-    run: BackendRun,
-    problem: AllocationProblem,
-    limits: Limits,
-    *,
-    order_equals: bool = False,
-    by_class: bool = False,
-    options: Pruned | None = None,
-    memory: Memory | None = None,
-) -> SolveResult:
-    """Solve `problem` by the backend `run`; pruning and formulating count towards the time limit.
+        Where pruning leaves a choice, the backend runs, at first with a small tree only. If that proves nothing, or the
+        model would be large, this package's own search follows, and the backend runs again if that proves nothing
+        either. What is left of a plain problem is looked up in the memory, and kept there once it is proven.
 
-    Where pruning leaves a choice, the backend runs, at first with a small tree only. If that proves nothing, or the
-    model would be large, this package's own search follows, and the backend runs again if that proves nothing either.
-    `order_equals` helps a backend that would try all permutations of equal tasks. With `by_class`, problems with
-    capacities, unless they have rows or a floor, get a model over classes of tasks (see `solvers.class_model`).
-    `options` are what is left of the problem, if it was pruned already. What is left of a plain problem is looked up in
-    the `memory`, and kept there once it is proven.
+        Raises
+        ------
+        SolverError
+            If there is no allocation, or the backend returns one that breaks the problem's limits.
+        """
+        return self.solve_pruned(problem, limits, perf_counter() + limits.time_s)
 
-    Raises
-    ------
-    SolverError
-        If there is no allocation, or the backend returns one that breaks the problem's limits.
-    """
-    # Without pruning, HiGHS has been seen to work on such a model for minutes, whatever its time limit.
-    by_class = by_class and limits.prune and bool(problem.capacities) and not problem.rows and problem.floor is None
-    backend = _Backend(name, run, problem, limits, perf_counter() + limits.time_s, order_equals, by_class)
-    if not problem.tasks:
-        return SolveResult((), 0.0, 0.0, StopReason.OPTIMAL, Held.OPTIMAL, name, decided_by=DecidedBy.TRIVIAL)
-    if options is None:
-        effort = CLASS_EFFORT if by_class else EFFORT
-        options = prune(problem, backend.deadline, effort=effort) if limits.prune else unpruned(problem)
-    if options.relaxed is not None and by_class:
-        return _in_classes(backend, options, options.relaxed)
-    if options.decided or not _is_plain(problem, limits):
-        return _in_turn(backend, options)
-    question = Question.of(problem, options.choices)
-    places = None if memory is None else memory.get(question.key)
-    if places is not None:
-        choices = question.lifted(places)
-        known = judge(name, problem, choices, StopReason.OPTIMAL, backend.value(choices))
-        return replace(known, decided_by=DecidedBy.REMEMBERED)
-    alone = replace(backend, problem=question.problem)
-    answer = _lifted(backend, options, question, _in_turn(alone, Pruned(tuple(question.whole), searchable=True)))
-    if memory is not None:
-        _keep(memory, question, limits, answer)
-    return answer
+    def solve_pruned(
+        self, problem: AllocationProblem, limits: Limits, deadline: float, options: Pruned | None = None
+    ) -> SolveResult:
+        """Answer `problem` by a `deadline`; `options` are what is left of it, if it was pruned already."""
+        if not problem.tasks:
+            done = StopReason.OPTIMAL, Held.OPTIMAL
+            return SolveResult((), 0.0, 0.0, *done, self.name, decided_by=DecidedBy.TRIVIAL)
+        if options is None:
+            effort = CLASS_EFFORT if problem.capacities else EFFORT
+            options = prune(problem, deadline, effort=effort) if limits.prune else unpruned(problem)
+        backend = _Backend(self, problem, limits, deadline)
+        if options.relaxed is not None:
+            return _ask_near(backend, options, options.relaxed)
+        if options.decided or not _is_plain(problem, limits):
+            return _ask_in_turn(backend, options)
+        question, memory = Question.of(problem, options.choices), self.memory
+        places = None if memory is None else memory.get(question.key)
+        if places is not None:
+            choices = question.lifted(places)
+            known = judge(self.name, problem, choices, StopReason.OPTIMAL, backend.value(choices))
+            return replace(known, decided_by=DecidedBy.REMEMBERED)
+        alone = _ask_in_turn(replace(backend, problem=question.problem), Pruned(tuple(question.whole), searchable=True))
+        answer = _lifted(backend, options, question, alone)
+        if memory is not None:
+            _keep(memory, question, limits, answer)
+        return answer
 
 
 def _is_plain(problem: AllocationProblem, limits: Limits) -> bool:
@@ -161,24 +164,24 @@ def _lifted(backend: _Backend, options: Pruned, question: Question, answer: Solv
     is_open = answer.stop_reason is not StopReason.OPTIMAL
     if known is not None and (choices is None or (is_open and backend.value(known) > backend.value(choices))):
         choices, by = known, DecidedBy.SEARCH
-    held = judge(backend.name, problem, choices, answer.stop_reason, bound)
-    size = {"model_rows": answer.model_rows, "model_columns": answer.model_columns, "backend_s": answer.backend_s}
-    return replace(held, decided_by=by, **size)
+    held = judge(backend.solver.name, problem, choices, answer.stop_reason, bound)
+    rows, columns = answer.model_rows, answer.model_columns
+    return replace(held, decided_by=by, model_rows=rows, model_columns=columns, backend_s=answer.backend_s)
 
 
-def _in_turn(backend: _Backend, options: Pruned) -> SolveResult:
+def _ask_in_turn(backend: _Backend, options: Pruned) -> SolveResult:
     """Ask for a small tree, search where that proves nothing, and ask for as long as it takes."""
     problem = backend.problem
     if options.searchable and not options.decided:
         if options.size <= LARGE:
-            reason, bound = backend.ask(options.choices, backend.at_most(FIRST_BRANCHES))
+            reason, bound = backend.ask(options.choices, FIRST_BRANCHES)
             if reason is StopReason.OPTIMAL:
                 return backend.result(options, reason, bound)
         options = searched_on(problem, options, backend.deadline)
-    return backend.result(options, *backend.ask(options.choices, backend.branches))
+    return backend.result(options, *backend.ask(options.choices, math.inf))
 
 
-def _in_classes(backend: _Backend, options: Pruned, relaxed: Relaxation) -> SolveResult:
+def _ask_near(backend: _Backend, options: Pruned, relaxed: Relaxation) -> SolveResult:
     """Ask for the best of the options of least loss, then of more, until no better allocation can have others.
 
     Allocations that use an option of a larger loss than a budget are worth less than the Lagrangian bound less the
@@ -194,7 +197,7 @@ def _in_classes(backend: _Backend, options: Pruned, relaxed: Relaxation) -> Solv
             budget = min(ordered.item(size), shortfall)
         enough = budget >= shortfall
         part = options.within(relaxed.losses, budget + rounding)
-        reason, bound = backend.ask(part, backend.branches if enough else backend.at_most(NEAR_BRANCHES), whole=enough)
+        reason, bound = backend.ask(part, math.inf if enough else NEAR_BRANCHES, whole=enough)
         known = max([known, *map(backend.value, backend.found)])
         bound = max(bound, relaxed.bound - budget)
         if bound - known <= max(PROVEN_GAP, backend.limits.gap) * abs(known):
@@ -206,30 +209,18 @@ def _in_classes(backend: _Backend, options: Pruned, relaxed: Relaxation) -> Solv
 
 @dataclass(slots=True, eq=False)
 class _Backend:
-    """State of solving one problem with a backend: its settings, the best found so far, and the time used."""
+    """State of solving one problem with a backend: the best found so far, and the time used."""
 
-    name: str
-    run: BackendRun
+    solver: MilpSolver
     problem: AllocationProblem
     limits: Limits
     deadline: float
-    order_equals: bool
-    by_class: bool
     found: list[tuple[int, ...]] = field(default_factory=list)
     rows: int | None = None
     columns: int | None = None
     spent_s: float | None = None
 
-    @property
-    def branches(self) -> int | None:
-        """Nodes of a tree that the effort allows; None for any number."""
-        return None if math.isinf(self.limits.effort) else int(min(self.limits.effort, MOST_BRANCHES))
-
-    def at_most(self, branches: int) -> int:
-        """So many nodes of a tree, or what the effort allows."""
-        return branches if self.branches is None else min(branches, self.branches)
-
-    def ask(self, choices: Part, branches: int | None, *, whole: bool = True) -> tuple[StopReason, float]:
+    def ask(self, choices: Part, branches: float, *, whole: bool = True) -> tuple[StopReason, float]:
         """Find the best of these options; return why the backend stopped, and a bound on their value.
 
         Unless this is the `whole` of what may be best, there need not be any, and one that hardly fits is dropped.
@@ -252,25 +243,27 @@ class _Backend:
             reason = reason if why is StopReason.OPTIMAL else why
             bound = max(bound, worth)
         if whole and bound == -math.inf:
-            raise SolverError(f"{self.name}: no allocation satisfies the extra rows.")
+            raise SolverError(f"{self.solver.name}: no allocation satisfies the extra rows.")
         return reason, bound
 
-    def _answer(self, part: Part, branches: int | None) -> tuple[tuple[int, ...] | None, StopReason, float]:
-        written: CountModel | ClassModel
+    def _answer(self, part: Part, branches: float) -> tuple[tuple[int, ...] | None, StopReason, float]:
+        solver, problem = self.solver, self.problem
+        # Without pruning, HiGHS has been seen to work on a model with totals for minutes, whatever its time limit.
+        totals = self.limits.prune and bool(problem.capacities) and not problem.rows and problem.floor is None
         try:
-            if self.by_class:
-                written = formulate_classes(part, self.problem, deadline=self.deadline)
-                model = written.model
-            else:
-                written = formulate(part, self.problem, order_equals=self.order_equals, deadline=self.deadline)
-                model = written
+            model = formulate(part, problem, alike=solver.alike, totals=totals, deadline=self.deadline)
             outcome = self._run(model, branches)
         except OutOfTime:
             return None, StopReason.TIME_LIMIT, math.inf
-        return _decoded(self.name, written, outcome), outcome.stop_reason, _worth(model, outcome)
+        try:
+            found = None if outcome.x is None else model.decode(outcome.x)
+        except ValueError as error:
+            raise _not_feasible(solver.name, error) from error
+        return found, outcome.stop_reason, _worth(model, outcome)
 
-    def _run(self, model: CountModel, branches: int | None) -> ModelOutcome:
-        began = perf_counter()
+    def _run(self, model: CountModel, branches: float) -> ModelOutcome:
+        """Run the backend; in a process of its own, which is ended if it exceeds its limit, unless it keeps that."""
+        began, solver = perf_counter(), self.solver
         left_s = self.deadline - began
         if left_s <= 0:
             raise OutOfTime
@@ -279,8 +272,18 @@ class _Backend:
         # Some backends divide by the bound, not the objective, and all of them see solutions that are not yet rounded.
         asked = self.limits.gap
         gap = asked / 10 if asked <= PROVEN_GAP else 0.99 * asked / (1.0 + asked)
+        limits = replace(self.limits, time_s=left_s, gap=gap, effort=min(branches, self.limits.effort, MOST_BRANCHES))
         try:
-            return self.run(model, replace(self.limits, time_s=left_s, gap=gap), branches)
+            if solver._keeps_limits(model, limits):
+                return solver._run(model, limits)
+            # The process does not need to know how solutions are read.
+            bare = replace(model, classes=(), slopes={})
+            # Backends mostly end near their own limit with a result; half of the allowed overrun is for other work.
+            latest = self.deadline + max(0.1 * left_s, 0.2) / 2
+            outcome: ModelOutcome = run_apart(
+                solver.name, _in_time, solver, bare, limits, self.deadline, deadline=latest
+            )
+            return outcome
         finally:
             self.spent_s = (self.spent_s or 0.0) + perf_counter() - began
 
@@ -293,12 +296,12 @@ class _Backend:
         best = max(found, key=self.value, default=None)
         known = options.incumbent
         # A backend's optimum is worth as much, but for rounding, if all that may be best were its options.
-        partly = reason is not StopReason.OPTIMAL or self.by_class
+        partly = reason is not StopReason.OPTIMAL or options.relaxed is not None
         if known is not None and (best is None or (partly and self.value(known) > self.value(best))):
             best, by = known, DecidedBy.SEARCH
-        if reason is StopReason.TIME_LIMIT and self.branches is not None and perf_counter() < self.deadline:
+        if reason is StopReason.TIME_LIMIT and not math.isinf(self.limits.effort) and perf_counter() < self.deadline:
             reason = StopReason.EFFORT_LIMIT
-        held = judge(self.name, self.problem, best, reason, min(bound, options.bound))
+        held = judge(self.solver.name, self.problem, best, reason, min(bound, options.bound))
         return replace(held, decided_by=by, model_rows=self.rows, model_columns=self.columns, backend_s=self.spent_s)
 
     def value(self, choices: tuple[int, ...]) -> float:
@@ -306,33 +309,10 @@ class _Backend:
         return objective(self.problem, choices=choices)
 
 
-def apart(
-    name: str, run: BackendRun, stays_here: Callable[[CountModel, Limits, int | None], bool] = lambda *_: False
-) -> BackendRun:
-    """Wrap `run` to run in a process of its own, which is ended if the backend exceeds its time limit.
-
-    Models with which the backend keeps its limit may stay in this process, by `stays_here`: that saves a message each
-    way.
-    """
-
-    def asked(model: CountModel, limits: Limits, branches: int | None) -> ModelOutcome:
-        if stays_here(model, limits, branches):
-            return run(model, limits, branches)
-        deadline = perf_counter() + limits.time_s
-        # Backends mostly end near their own limit with a result; half of the allowed overrun is left for other work.
-        latest = deadline + max(0.1 * limits.time_s, 0.2) / 2
-        # The other process does not need to know which options the columns stand for.
-        bare = replace(model, order=())
-        outcome: ModelOutcome = run_apart(name, _in_time, run, bare, limits, branches, deadline, deadline=latest)
-        return outcome
-
-    return asked
-
-
-def _in_time(run: BackendRun, model: CountModel, limits: Limits, branches: int | None, deadline: float) -> ModelOutcome:
-    """Call `run` with the time left until the deadline: starting the process may have taken some."""
+def _in_time(solver: MilpSolver, model: CountModel, limits: Limits, deadline: float) -> ModelOutcome:
+    """Run a backend with the time left until the deadline: starting the process may have taken some."""
     left_s = deadline - perf_counter()
-    return OUT_OF_TIME if left_s <= 0 else run(model, replace(limits, time_s=left_s), branches)
+    return OUT_OF_TIME if left_s <= 0 else solver._run(model, replace(limits, time_s=left_s))
 
 
 def _worth(model: CountModel, outcome: ModelOutcome) -> float:
@@ -358,13 +338,6 @@ def _without(part: Part, choices: tuple[int, ...]) -> list[Part]:
             alike = [np.array([chosen]) for chosen in choices[:number]]
             divided.append((*alike, others, *part[number + 1 :]))
     return divided
-
-
-def _decoded(name: str, model: CountModel | ClassModel, outcome: ModelOutcome) -> tuple[int, ...] | None:
-    try:
-        return None if outcome.x is None else model.decode(outcome.x)
-    except ValueError as error:
-        raise _not_feasible(name, error) from error
 
 
 def _not_feasible(name: str, error: ValueError) -> SolverError:
