@@ -1,4 +1,4 @@
-"""Workloads *decision*, *watts*, *alike*, *pruning* and *growth*: single solves on fresh instances."""
+"""Workloads *decision*, *watts*, *alike*, *kinds*, *pruning* and *growth*: single solves on fresh instances."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.children import within
-from benchmarks.instances import SIZES, instance, power_instance
+from benchmarks.instances import SIZES, instance, kinds_instance, power_instance
 from benchmarks.reference import compiled_optimum, compiled_reference, reference_optimum
 from benchmarks.workload import Case, Plan, Sample, Unmeasured
 from bftrainer.errors import SolverUnavailableError, UnsupportedProblemError
@@ -29,6 +29,7 @@ __all__ = [
     "alike_cases",
     "decision_cases",
     "growth_cases",
+    "kinds_cases",
     "pruning_cases",
     "watts_cases",
 ]
@@ -46,6 +47,7 @@ SMALL_SIZES = ((2, 10), (5, 25))
 QUICK_SIZES = ((3, 20), (10, 130))
 WATTS_SIZES = ((4, 30), (10, 130), (30, 391))
 ALIKE_SIZE, ALIKE_BUDGET_S = (100, 4608), 200.0
+KINDS = (2, 3)
 
 Draw = Callable[[int], AllocationProblem]
 
@@ -95,6 +97,14 @@ def alike_cases(plan: Plan) -> Iterator[Case]:
         yield Case(f"{tasks} alike x {nodes}", name, once, draw, prepare, budget_s=ALIKE_BUDGET_S)
 
 
+def kinds_cases(plan: Plan) -> Iterator[Case]:
+    """Nodes of two and of three kinds, each a capacity."""
+    for kinds in KINDS[:1] if plan.quick else KINDS:
+        draw = partial(_draw_kinds, plan.seed, kinds)
+        for name in ("dp", "cbc", "highs"):
+            yield Case(f"10 x 130, {kinds} kinds", name, partial(_solve, name), draw, partial(_prepare, name))
+
+
 def growth_cases(plan: Plan) -> Iterator[Case]:
     """`dp` and `cbc` along each axis, the other two held: 30 tasks, 391 nodes, 64 nodes a task at most."""
     axes = (
@@ -121,6 +131,10 @@ def _draw(seed: int, tasks: int, nodes: int, max_nodes: int, run: int) -> Alloca
 def _draw_capped(seed: int, tasks: int, nodes: int, run: int, *, alike: bool = False) -> AllocationProblem:
     rng = np.random.default_rng([seed, tasks, nodes, run])
     return power_instance(rng, tasks, nodes, equal=alike or run % 4 == 3)
+
+
+def _draw_kinds(seed: int, kinds: int, run: int) -> AllocationProblem:
+    return kinds_instance(np.random.default_rng([seed, kinds, run]), 10, 130, kinds)
 
 
 def _reference(problem: AllocationProblem) -> Sample:

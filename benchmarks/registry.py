@@ -11,6 +11,7 @@ from benchmarks.decision import (
     alike_cases,
     decision_cases,
     growth_cases,
+    kinds_cases,
     pruning_cases,
     watts_cases,
 )
@@ -47,6 +48,13 @@ WORKLOADS = {
             "One decision of alike tasks under a power cap, in processor time; a fresh instance each run.",
             alike_cases,
             runs=40,
+            baselines=("dp",),
+        ),
+        Workload(
+            "kinds",
+            "One decision on nodes of several kinds, each a capacity; a fresh instance each run.",
+            kinds_cases,
+            runs=60,
             baselines=("dp",),
         ),
         Workload(

@@ -19,8 +19,8 @@ As a run is concave in all that the model adds up, the nodes that a task has alo
 use the least, if they fill the segments from the first on, as the option of that count does. So the allocation takes as
 many nodes as the point says, uses no more, and is worth no less.
 
-Rounding. Slopes that differ by rounding alone are one, with the best gain and the least use of any of them. So a point
-is worth no less than its allocations, and bounds hold; allocations are evaluated by their options.
+Rounding. With `totals`, slopes that differ by rounding alone are one, with the best gain and the least use of any of
+them. So a point is worth no less than its allocations, and bounds hold; allocations are evaluated by their options.
 
 Totals. Capacities are filled by whole nodes that use a few different amounts each: those of the power limits.
 Branching on how many nodes use each amount settles that; branching on z does not, as other classes step in. So with
@@ -245,7 +245,7 @@ def formulate(
         If the model is not written by the `deadline`, a time of `time.perf_counter`.
     """
     builder = _Builder(deadline)
-    classes = tuple(_classes(kept, problem, builder, alike))
+    classes = tuple(_classes(kept, problem, builder, alike, totals))
     idle = [(builder.owner[one.members[0]], _add_class(builder, one)) for one in classes]
     if totals:
         _add_totals(builder, classes)
@@ -372,9 +372,10 @@ class _Builder:
 
 
 def _classes(
-    kept: Sequence[NDArray[np.int64]], problem: AllocationProblem, builder: _Builder, alike: bool
+    kept: Sequence[NDArray[np.int64]], problem: AllocationProblem, builder: _Builder, alike: bool, rounded: bool
 ) -> Iterator[_Class]:
     """Group alike tasks and cut their options into runs; list the segments of each slope."""
+    key_of = _rounded if rounded else tuple
     groups = () if problem.floor is None else problem.floor.groups
     owners: dict[tuple[object, ...], int] = {}
     found: dict[tuple[object, ...], list[int]] = {}
@@ -390,7 +391,7 @@ def _classes(
         one = _Class(tuple(members), left[places], problem.tasks[number].counts[left[places]].tolist(), [])
         place = 0
         for run in pieces:
-            keys = tuple([(builder.owner[number], _rounded(gains)) for _, gains in run.segments])
+            keys = tuple([(builder.owner[number], key_of(gains)) for _, gains in run.segments])
             line = _Line(run, place, keys, len(members))
             for key, (length, gains) in zip(keys, run.segments, strict=True):
                 slope = builder.slopes.setdefault(key, _Slope(gains))

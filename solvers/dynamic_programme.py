@@ -7,7 +7,7 @@ A Lagrangian bound first narrows each task to a window of counts; the answer pro
 
 With capacities, the programme first ignores them and takes each count's best option. If the result keeps them, it is
 the answer; if not, states would need nodes and watts together, and `solvers.label_setting` takes over. What labels do
-not prove soon is left to HiGHS, as a model over classes of tasks (see `solvers.class_model`).
+not prove soon is left to HiGHS (see `solvers.count_model`).
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from solvers.supervised import run_apart
 
 # Nearly all models are solved within this many nodes of the tree, in some 50 ms by CBC; the others may take forever.
 FIRST_BRANCHES = 100
-# A model over classes first has this many options per task, those of least loss, then so many times more each time. All
-# but the last are there to find good allocations, which takes no more nodes of the tree than this.
+# Under capacities a model first has this many options per task, those of least loss, then so many times more. All but
+# the last are there to find good allocations, which takes no more nodes of the tree than this.
 NEAR, MORE, NEAR_BRANCHES = 5, 3, 50
 # Writing a model of this many options takes longer than searching them.
 LARGE = 4_000

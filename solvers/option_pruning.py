@@ -28,7 +28,7 @@ from solvers.relaxation import OptionTable, Relaxation, option_table, relax, rel
 KEPT_SHARE = 1e-9
 # A pass of the search gives up after this many candidates, with capacities all passes do: some tenth of a second.
 EFFORT = 2**21
-# So many before a model over classes of tasks, which then takes less time than more candidates.
+# So many before a model that counts alike tasks, which then takes less time than more candidates.
 CLASS_EFFORT = 2**20
 # Exchanges of two tasks at a time look at this many options, of the least loss, and are made this often.
 EXCHANGE_OPTIONS = 200

@@ -210,9 +210,9 @@ def settled_before(summary: Mapping[str, Any]) -> str | None:
 
     Examples
     --------
-    >>> by = {"trivial": 5, "pruning": 40, "search": 2, "backend": 42, "remembered": 10, "kept": 1}
+    >>> by = {"trivial": 5, "pruning": 40, "search": 0, "backend": 44, "remembered": 10, "kept": 1}
     >>> settled_before({"decisions": 100, "decided_by": by, "backend_asked": 44, "solvers": {"cbc": {}}})
-    'cbc was asked in 44.00 % of decisions; exact pruning settled 40, search settled 2, answers remembered in 10, nothing to choose in 5'
+    'cbc was asked in 44.00 % of decisions; exact pruning settled 40, answers remembered in 10, nothing to choose in 5'
     """
     by, asked, total = summary.get("decided_by"), summary.get("backend_asked"), summary["decisions"]
     if not by or asked is None or not total or by.get(DecidedBy.BACKEND) == total:
