@@ -24,10 +24,8 @@ them. So a point is worth no less than its allocations, and bounds hold; allocat
 
 Totals. Capacities are filled by whole nodes that use a few different amounts each: those of the power limits.
 Branching on how many nodes use each amount settles that; branching on z does not, as other classes step in. So with
-`totals` the column of the longest slope of each amount is not the nodes along it but the *total* of nodes that use the
-amount, those of first options included if each of their nodes does:
-``sum first * z <= total <= sum (first + length) * z``. Likewise the tasks on alike runs, and those on any run that has
-segments, are counted by a column each. Presolving would take such columns out.
+`totals` further columns are sums of others: the nodes that use each amount, the tasks on runs that begin alike, and
+those on any run that has segments. Presolving would take them out.
 """
 
 from __future__ import annotations
@@ -53,8 +51,6 @@ OFFSET_EXPONENT = -20
 CREDIT_EXPONENT = 20
 # Slopes and uses per node that agree to so many digits are one.
 DIGITS = 11
-# A first option may use another amount than its total says by this share of its use, which is rounding.
-NOTHING = 1e-10
 
 Gains = tuple[float, ...]
 # A task that stands for those that rows and groups treat alike, and what a node brings.
@@ -84,19 +80,6 @@ class _Line:
     size: int
     column: int = -1
 
-    @property
-    def amount(self) -> Gains:
-        """What a node brings but value on it: along its first segment, or else in its first option."""
-        if self.slopes:
-            return self.slopes[0][1][1:]
-        return _rounded([gain / self.run.start for gain in self.run.gains[1:]])
-
-    @property
-    def is_even(self) -> bool:
-        """Whether each node of its first option brings that as well: runs of several power limits may not."""
-        pairs = zip(self.run.gains[1:], self.amount, strict=True)
-        return all(math.isclose(gain, self.run.start * each, rel_tol=NOTHING) for gain, each in pairs)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Class:
@@ -121,16 +104,13 @@ class _Slope:
     size : int
         Nodes along all of them.
     column : int
-        Nodes along it; of a total, with those of `firsts`.
-    firsts : list of _Line
-        Lines whose first options are in the column, too.
+        Nodes along it.
     """
 
     gains: Gains
     segments: list[tuple[_Line, int]] = field(default_factory=list)
     size: int = 0
     column: int = -1
-    firsts: list[_Line] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,9 +171,7 @@ class CountModel:
             If its entries lead to no allocation.
         """
         entries = np.rint(x).astype(np.int64).tolist()
-        left = {}
-        for key, slope in self.slopes.items():
-            left[key] = entries[slope.column] - sum([entries[line.column] * line.run.start for line in slope.firsts])
+        left = {key: entries[slope.column] for key, slope in self.slopes.items()}
         choices = [0] * sum([len(one.members) for one in self.classes])
         for one in self.classes:
             places = sorted(_places(one, entries, left), key=one.counts.__getitem__, reverse=True)
@@ -247,14 +225,11 @@ def formulate(
     builder = _Builder(deadline)
     classes = tuple(_classes(kept, problem, builder, alike, totals))
     idle = [(builder.owner[one.members[0]], _add_class(builder, one)) for one in classes]
+    for (owner, _), slope in builder.slopes.items():
+        slope.column = builder.column(owner, 1, slope.gains, slope.size)
+        builder.limit(slope.column, slope.segments)
     if totals:
         _add_totals(builder, classes)
-    for (owner, _), slope in builder.slopes.items():
-        if slope.column < 0:
-            slope.column = builder.column(owner, 1, slope.gains, slope.size)
-            builder.limit(slope.column, slope.segments, upper=0.0)
-    if totals:
-        _add_counts(builder, classes)
     for row in (LinearRow(np.ones(len(kept)), upper=problem.nodes), *problem.rows):
         builder.linear(row)
     for resource, capacity in enumerate(problem.capacities, 1):
@@ -304,18 +279,16 @@ class _Builder:
         self.row_lower.append(lower)
         self.row_upper.append(upper)
 
-    def limit(
-        self, total: int, parts: Iterable[tuple[_Line, int]], lower: float = -math.inf, upper: float = math.inf
-    ) -> None:
-        """Write ``lower <= total - sum of nodes x tasks on the run <= upper``, unless bounds say so."""
-        entries, fixed = {total: 1.0}, 0
-        for line, each in parts:
+    def limit(self, along: int, segments: Iterable[tuple[_Line, int]]) -> None:
+        """Write ``along <= sum of length x tasks on the run``, unless the column's bound says so."""
+        entries, fixed = {along: 1.0}, 0
+        for line, length in segments:
             if line.column < 0:
-                fixed += each * line.size
+                fixed += length * line.size
             else:
-                entries[line.column] = entries.get(line.column, 0.0) - each
+                entries[line.column] = entries.get(line.column, 0.0) - length
         if len(entries) > 1:
-            self.row(entries, lower + fixed, upper + fixed)
+            self.row(entries, -math.inf, fixed)
 
     def linear(self, row: LinearRow) -> None:
         """Write ``lower <= coefficients @ n <= upper`` on the columns of n."""
@@ -441,61 +414,25 @@ def _add_class(builder: _Builder, one: _Class) -> Gains:
     return tuple([size * gain for gain in nothing])
 
 
-def _amounts(builder: _Builder, classes: Iterable[_Class]) -> dict[SlopeKey, list[_Line]]:
-    """Group the runs of all classes, but those of nothing, by what a node uses on them."""
-    found: dict[SlopeKey, list[_Line]] = {}
-    for one in classes:
-        for line in one.lines:
-            if line.slopes or line.run.start:
-                found.setdefault((builder.owner[one.members[0]], line.amount), []).append(line)
-    return found
-
-
 def _add_totals(builder: _Builder, classes: Sequence[_Class]) -> None:
-    """Write the total of each amount, which also counts the nodes along its longest slope."""
-    for (owner, amount), lines in _amounts(builder, classes).items():
-        fits = [slope for key, slope in builder.slopes.items() if (key[0], key[1][1:]) == (owner, amount)]
-        slope = max(fits, key=lambda slope: slope.size, default=None)
-        firsts = [line for line in lines if line.run.start and line.is_even]
-        if slope is not None or (len(lines) > 1 and firsts):
-            _add_total(builder, owner, firsts, slope)
-
-
-def _add_total(builder: _Builder, owner: int, firsts: list[_Line], slope: _Slope | None) -> None:
-    """Write a total, and express these first options by it."""
-    ratios = [tuple([gain / line.run.start for gain in line.run.gains[1:]]) for line in firsts]
-    along = slope or _Slope((0.0, *ratios[0]))
-    along.gains = (along.gains[0], *[max(column) for column in zip(along.gains[1:], *ratios, strict=True)])
-    along.firsts = firsts
-    most = along.size + sum([line.run.start * builder.upper[line.column] for line in firsts])
-    along.column = builder.column(owner, 1, along.gains, most)
-    for line in firsts:
-        number, start = line.column, line.run.start
-        value, *uses = [gain - start * each for gain, each in zip(builder.gains[number], along.gains, strict=True)]
-        whole = builder.gains[number][1:]
-        kept = [use if abs(use) > NOTHING * abs(all_of_it) else 0.0 for use, all_of_it in zip(uses, whole, strict=True)]
-        builder.gains[number], builder.weights[number] = (value, *kept), 0
-    starts = [(line, line.run.start) for line in firsts]
-    if slope is None:
-        builder.limit(along.column, starts, lower=0.0, upper=0.0)
-    else:
-        builder.limit(along.column, starts, lower=0.0)
-        builder.limit(along.column, [*starts, *slope.segments], upper=0.0)
-
-
-def _add_counts(builder: _Builder, classes: Sequence[_Class]) -> None:
-    """Write columns that count the tasks on points of one amount, on runs of one first slope, on all longer runs."""
-    kinds: dict[object, list[_Line]] = {}
-    for key, lines in _amounts(builder, classes).items():
-        for line in lines:
-            if line.column >= 0:
-                kinds.setdefault((key, line.slopes[:1]), []).append(line)
-    longer = [line for lines in kinds.values() for line in lines if line.slopes]
-    for kind in (*kinds.values(), longer):
-        if len(kind) > 1:
-            most = sum([builder.upper[line.column] for line in kind])
+    """Write columns that total the nodes that use each amount, and the tasks whose first nodes do."""
+    nodes: dict[SlopeKey, dict[int, float]] = {}
+    tasks: dict[object, dict[int, float]] = {}
+    for one in classes:
+        owner = builder.owner[one.members[0]]
+        for line in one.lines:
+            if line.column >= 0 and line.run.start:
+                amount = _rounded([gain / line.run.start for gain in line.run.gains[1:]])
+                nodes.setdefault((owner, amount), {})[line.column] = float(line.run.start)
+                tasks.setdefault((owner, amount, line.slopes[:1]), {})[line.column] = 1.0
+                tasks.setdefault(bool(line.slopes), {})[line.column] = 1.0
+    for (owner, gains), slope in builder.slopes.items():
+        nodes.setdefault((owner, gains[1:]), {})[slope.column] = 1.0
+    for parts in (*nodes.values(), *tasks.values()):
+        if len(parts) > 1:
+            most = sum([builder.upper[column] * each for column, each in parts.items()])
             total = builder.column(0, 0, (0.0,) * len(builder.gains[0]), most)
-            builder.limit(total, [(line, 1) for line in kind], lower=0.0, upper=0.0)
+            builder.row({total: -1.0, **parts}, 0.0, 0.0)
 
 
 def _add_floor(builder: _Builder, floor: Floor, idle: list[tuple[int, Gains]]) -> None:

@@ -246,15 +246,15 @@ def _slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["dp", "highs", "cbc"])
 def test_a_limited_effort_decides_alike_whatever_the_clock(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same choices and bound where each step takes a second; the record says that effort ended it."""
-    best = best_by_labels(alike(0))
+    best = best_by_labels(alike(4))
     _without_labels(monkeypatch)
     limits = Limits(time_s=1e6, effort=1)
-    found = get_solver(name).solve(alike(0), limits)
+    found = get_solver(name).solve(alike(4), limits)
     assert (found.stop_reason, found.held) == (StopReason.EFFORT_LIMIT, Held.INCUMBENT)
     assert found.objective <= best * (1 + 1e-9)
     assert found.bound >= best * (1 - 1e-9)
     _slow_clock(monkeypatch)
-    again = get_solver(name).solve(alike(0), limits)
+    again = get_solver(name).solve(alike(4), limits)
     assert (again.choices, again.bound, again.stop_reason) == (found.choices, found.bound, found.stop_reason)
 
 
@@ -270,7 +270,7 @@ def test_the_clock_runs_beside_the_effort(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_more_effort_finds_is_no_worse(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to a proof; then the reason is not the effort any more."""
     _without_labels(monkeypatch)
-    asked = alike(0)
+    asked = alike(4)
     found = [get_solver(name).solve(asked, Limits(effort=effort)) for effort in (1, 30, math.inf)]
     assert [one.objective for one in found] == sorted(one.objective for one in found)
     assert (found[-1].stop_reason, found[-1].held) == (StopReason.OPTIMAL, Held.OPTIMAL)
