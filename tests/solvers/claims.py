@@ -17,7 +17,7 @@ class Nothing:
         counts = (0,) * len(problem.tasks)
         value = objective(problem, counts)
         ended = StopReason.OPTIMAL, Held.OPTIMAL, self.name
-        return SolveResult(counts, value, value, *ended, decided_by=DecidedBy.DOMINANCE)
+        return SolveResult(counts, value, value, *ended, decided_by=DecidedBy.PRUNING)
 
 
 class Exact:
