@@ -134,7 +134,7 @@ def audit(directory: Path, objective: Objective | None = None) -> Findings:
 def read_record(directory: Path, findings: Findings) -> RecordedRun:
     """Read a result directory, and compare its files with the checksums beside them."""
     names = {path.name for path in directory.glob("*.parquet")} | {DECISIONS.file, TASKS.file, ALLOCATION.file}
-    path, types = directory / "summary.json", {column.name: column.kind.type for column in STEPS.columns}
+    path, types = directory / "summary.json", {column.name: column.kind for column in STEPS.columns}
     gone = [name for name in (path.name, STEPS.file, *sorted(names)) if not (directory / name).is_file()]
     if gone:  # a pipe would have no end
         raise RunDirectoryError(f"{directory / gone[0]}: Expected this file of a run, found none.")

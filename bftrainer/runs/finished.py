@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyarrow import csv
 
 from bftrainer.errors import RunDirectoryError, escaped, suggestion
 from bftrainer.files.arrow import parquet_file
@@ -23,13 +27,11 @@ from bftrainer.report.comparison import shortest_tails
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.report.ledger import PARTS
 from bftrainer.runs.config import OPTIONS
-from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, DECISIONS, POWER, STEPS, TASKS, Holds, RunTable
+from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, DECISIONS, POWER, REAL, STEPS, TASKS, TIME, RunTable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pydantic import BaseModel
 
-_SUMMARY = "summary.json"
 # Figures that every run has, and those that pages use besides those of the glossary.
 _ALWAYS = ["window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions"]
 _ALWAYS += [f"decisions_{held}" for held in HELD]
@@ -48,39 +50,23 @@ def read_summary(path: Path) -> dict[str, Any]:
     RunDirectoryError
         If it is not one, its summary cannot be read, or it was written by a newer version.
     """
-    file = path / _SUMMARY
+    file = path / "summary.json"
     with translated(path, RunDirectoryError):
-        if not path.is_dir():
-            found = "a file" if path.exists() else "nothing"
-            raise RunDirectoryError(f"{path}: Expected a result directory, found {found}.")
         if not file.is_file():
-            raise RunDirectoryError(f"{path}: Expected a result directory with a {_SUMMARY}, found none in it.")
+            found = "none in it" if path.is_dir() else "a file" if path.exists() else "nothing"
+            raise RunDirectoryError(f"{path}: Expected a result directory with a {file.name}, found {found}.")
     with translated(file, RunDirectoryError):
         check_intact(file)
         text = whole_bytes(file)
-    summary = parsed_json(file, text, RunDirectoryError, "the summary of a run in JSON", _number, _whole)
+    summary = parsed_json(file, text, RunDirectoryError, "the summary of a run in JSON")
     schema = summary.get("schema") if isinstance(summary, dict) else None
-    if not isinstance(schema, int) or isinstance(schema, bool):
+    if type(schema) is not int:
         raise RunDirectoryError(f"{file}: Expected the schema number in the summary, found none.")
     if schema > RUN_SCHEMA:
         what = f"Expected schema {RUN_SCHEMA} or older, got {schema}; it takes a newer version of bftrainer."
         raise RunDirectoryError(f"{file}: {what}")
     _check_summary(file, summary)
     return dict(summary)
-
-
-def _number(text: str) -> float:
-    value = float(text)
-    if not abs(value) < _MOST:
-        raise ValueError(f"Expected a finite number, got {text}")
-    return value
-
-
-def _whole(text: str) -> int:
-    value = int(text)
-    if not -(2**63) <= value < 2**63:
-        raise ValueError(f"Expected a number of 64 bits, got {text[:20]}...")
-    return value
 
 
 def _check_summary(file: Path, summary: dict[str, Any]) -> None:
@@ -93,10 +79,8 @@ def _check_summary(file: Path, summary: dict[str, Any]) -> None:
     except ValidationError as faults:
         fault = faults.errors()[0]
         key = ".".join(map(str, fault["loc"]))
-        if fault["type"] == "missing":
-            what = f"Expected the summary of a replay, found no {key!r} in it."
-            raise RunDirectoryError(f"{file}: {what}{suggestion(key, summary)}") from None
-        raise RunDirectoryError(f"{file}: {key}: {fault['msg']}, got {str(fault['input'])[:80]!r}.") from None
+        hint = suggestion(key, summary) if fault["type"] == "missing" else f" It is {str(fault['input'])[:80]!r}."
+        raise RunDirectoryError(f"{file}: {key}: {fault['msg']}.{hint}") from None
     except (ValueError, OverflowError) as error:
         raise RunDirectoryError(f"{file}: window_start, window_end: Expected times ({error}).") from None
     length_s = (end_ns - start_ns) / NS_PER_S
@@ -108,41 +92,42 @@ def _check_summary(file: Path, summary: dict[str, Any]) -> None:
 @cache
 def _model() -> type[BaseModel]:
     """Pydantic model of a summary; further keys are allowed."""
-    from pydantic import BaseModel, ConfigDict, create_model
+    from pydantic import ConfigDict, Field, create_model
 
-    class Part(BaseModel):
-        """Base of the models: no conversion of text to numbers, or of numbers to booleans."""
+    # No conversion of text to numbers, or of numbers to booleans.
+    config, number = (
+        ConfigDict(extra="allow", strict=True),
+        Annotated[float, Field(gt=-_MOST, lt=_MOST, allow_inf_nan=False)],
+    )
 
-        model_config = ConfigDict(extra="allow", strict=True)
+    def part(name: str, required: Mapping[str, Any], optional: Mapping[str, Any]) -> type[BaseModel]:
+        """Model of a part, by the types of its keys."""
+        fields: dict[str, Any] = {key: (kind, ...) for key, kind in required.items()}
+        fields |= {key: (kind | None, None) for key, kind in optional.items() if key not in required}
+        return create_model(name, __config__=config, **fields)
 
-    def part(name: str, /, *optional: str, **types: Any) -> type[Part]:
-        """Model of a part: names of optional numbers, and types by name, optional ones as pairs with None."""
-        fields: dict[str, Any] = dict.fromkeys(optional, (float | None, None))
-        fields |= {key: kind if isinstance(kind, tuple) else (kind, ...) for key, kind in types.items()}
-        return create_model(name, __base__=Part, **fields)
-
-    options: dict[str, Any] = {name: option.type for name, option in OPTIONS.items() if option.is_setting}
-    options |= {"since": str, "until_s": float}
-    settings: dict[str, Any] = {name: (kind | None, None) for name, kind in options.items()} | {"decide_on": str}
-    source = part("Source", path=str, sha256=str)
-    bound = part("Bound", "horizon_s", name=str, against_blind=float | None)
-    fields: dict[str, Any] = dict.fromkeys(_ALWAYS, float)
-    fields |= {name: settings[name] for name in ("seed", "solver", "objective", "forward_time_s", "max_tasks")}
-    optional: dict[str, Any] = {
+    settings = {name: option.type for name, option in OPTIONS.items() if option.is_setting}
+    settings |= {"since": str, "until_s": number}
+    source: Any = part("Source", {"path": str, "sha256": str}, {})
+    bound: Any = part("Bound", {"name": str, "against_blind": number | None}, {"horizon_s": number})
+    texts = ("window_start", "window_end")
+    required = dict.fromkeys(_ALWAYS, number) | dict.fromkeys(texts, str) | {"partial": bool, "solvers": dict[str, Any]}
+    required |= {"settings": part("Settings", {"decide_on": str}, settings)}
+    optional = dict.fromkeys(_FIGURES, number) | {
+        **{name: settings[name] for name in ("seed", "solver", "objective", "forward_time_s", "max_tasks")},
+        "command": str,
         "limited_by": str,
         "node_log_zone": str,
         "node_log_notes": list[str],
-        "inputs": dict[str, source | list[source] | None],  # type: ignore[valid-type]
+        "inputs": dict[str, source | list[source] | None],
         "versions": dict[str, str],
         "decided_by": dict[str, int],
-        "ledger": part("Ledger", **dict.fromkeys(("idle_node_s", *PARTS), float | None)),
-        "below_large_idle": part("Below", *_BELOW, large_idle=float),
-        "assumed_scaling": part("Assumed", note=str, figures=list[str]),
-        "bounds": part("Bounds", bounds=list[bound], time_s=float, notes=list[str]),  # type: ignore[valid-type]
+        "ledger": part("Ledger", dict.fromkeys(("idle_node_s", *PARTS), number | None), {}),
+        "below_large_idle": part("Below", {"large_idle": number}, dict.fromkeys(_BELOW, number)),
+        "assumed_scaling": part("Assumed", {"note": str, "figures": list[str]}, {}),
+        "bounds": part("Bounds", {"bounds": list[bound], "time_s": number, "notes": list[str]}, {}),
     }
-    fields |= {name: (kind | None, None) for name, kind in optional.items()}
-    fields |= {"window_start": str, "window_end": str, "partial": bool, "command": (str, ""), "solvers": dict[str, Any]}
-    return part("Summary", *_FIGURES, **fields, settings=part("Settings", **settings))
+    return part("Summary", required, optional)
 
 
 def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
@@ -208,8 +193,8 @@ def tuning_groups(path: Path) -> dict[str, str]:
     if "attempts" not in read_summary(path):
         return {}
     file = path / ATTEMPTS.file
-    columns = _arrays(file, _read_table(file, ATTEMPTS), ATTEMPTS, 0)
-    return dict(zip(*(map(escaped, columns[name]) for name in ("task", "group")), strict=True))
+    columns = _checked(file, _read_table(file, ATTEMPTS), ATTEMPTS)
+    return dict(zip(*(map(escaped, columns[name].to_pylist()) for name in ("task", "group")), strict=True))
 
 
 def finished_run(
@@ -268,85 +253,62 @@ def _with_start(steps: dict[str, NDArray[Any]], summary: Mapping[str, Any]) -> d
     return {name: np.append(np.array([whole[name]], dtype=steps[name].dtype), steps[name]) for name in steps}
 
 
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    """Turn what pyarrow says of a table that is damaged, or no table of a run, into one line that names the file."""
+    try:
+        yield
+    except (LookupError, ValueError, NotImplementedError, pa.ArrowException) as fault:
+        reason = escaped(str(fault).split("\n", 1)[0].strip("'\"").removesuffix("."))
+        raise RunDirectoryError(f"{path}: Expected this table of a run ({reason}).") from None
+
+
 def _read_table(path: Path, schema: RunTable) -> pa.Table:
     """Read the needed columns of a file."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    with translated(path, RunDirectoryError):
+    with _damage_named(path), translated(path, RunDirectoryError):
         check_intact(path)
-    if schema is not STEPS:
+        if schema is STEPS:
+            options = csv.ConvertOptions(column_types={column.name: column.kind for column in schema.columns})
+            with open_file(path) as stream:
+                return csv.read_csv(stream, convert_options=options)
         with parquet_file(path, RunDirectoryError) as file:
-            names = _needed(path, schema, file.schema_arrow.names)
-            table = file.read(names)
+            table = file.read(list(schema.read))
             table.validate(full=True)
             return table
-    types = {column.name: column.kind.type for column in STEPS.read}
-    try:
-        with translated(path, RunDirectoryError), open_file(path) as stream:
-            table = csv.read_csv(stream, convert_options=csv.ConvertOptions(column_types=types))
-        return table.select(_needed(path, STEPS, table.column_names))
-    except (UnicodeDecodeError, pa.ArrowException) as error:  # names need not be valid text
-        reason = str(error).split("\n", 1)[0].removesuffix(".")
-        raise RunDirectoryError(f"{path}: Cannot read the step log: {reason}.") from error
 
 
-def _needed(path: Path, schema: RunTable, there: Sequence[str]) -> list[str]:
-    """Names of the columns to read."""
-    for column in schema.read:
-        count = there.count(column.name)
-        if count > 1 or (count == 0 and column.only is None):
-            found = f"found {count} of it among {', '.join(sorted(there))}"
-            raise RunDirectoryError(f"{path}: Expected one column {column.name!r}, {found}.")
-    return [column.name for column in schema.read if column.name in there]
-
-
-def _checked(path: Path, table: pa.Table, schema: RunTable) -> dict[str, pa.ChunkedArray]:
-    """The columns to read by name, each of its type."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    columns = {}
-    for column in schema.read:
-        if column.name not in table.column_names:
-            continue
-        expected = f"{path}: Expected each {column.name} to be a {column.kind.value}"
-        try:
-            values = columns[column.name] = table[column.name].cast(column.kind.type)
-        except pa.ArrowException:
-            raise RunDirectoryError(f"{expected}, got {table[column.name].type}.") from None
-        if values.null_count and not column.null:
-            raise RunDirectoryError(f"{expected}, got a row without.")
-        if column.kind is Holds.REAL and pc.all(pc.less(pc.abs(values), _MOST)).as_py() is False:  # also for NaN
-            raise RunDirectoryError(f"{expected}, got one that is not finite.")
-    return columns
+def _checked(path: Path, table: pa.Table, schema: RunTable) -> pa.Table:
+    """The columns that pages show, each of its type, with values where there must be some, and finite numbers."""
+    there = [column for column in schema.read.values() if column.only is None or column.name in table.column_names]
+    with _damage_named(path):
+        fields = [pa.field(column.name, column.kind, column.null) for column in there]
+        found = table.select([column.name for column in there]).cast(pa.schema(fields))
+        for column in there:
+            if column.kind == REAL and pc.all(pc.less(pc.abs(found[column.name]), _MOST)).as_py() is False:  # also NaN
+                raise ValueError(f"Column {column.name} has numbers that are not finite")
+    return found
 
 
 def _arrays(path: Path, table: pa.Table, schema: RunTable, start_ns: int) -> dict[str, NDArray[Any]]:
     """Columns as in `FinishedRun`; NaN for null, and for all values of a missing column that only some runs have."""
-    arrays = {column.key: np.full(table.num_rows, np.nan) for column in schema.read}
-    kinds = {column.name: column for column in schema.read}
-    for name, values in _checked(path, table, schema).items():
-        is_time = kinds[name].kind is Holds.TIME
-        arrays[kinds[name].key] = _seconds(values, start_ns) if is_time else values.to_numpy()
+    found, arrays = _checked(path, table, schema), {}
+    for name, column in schema.read.items():
+        if name not in found.column_names:
+            arrays[column.key] = np.full(table.num_rows, np.nan)
+        else:
+            arrays[column.key] = _seconds(found[name], start_ns) if column.kind == TIME else found[name].to_numpy()
     return arrays
 
 
 def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:
     """Timestamps as seconds after `start_ns`; null becomes NaN."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     stamps = column.cast(pa.int64())
     offsets = np.asarray(pc.fill_null(stamps, 0).to_numpy(), dtype=np.int64) - start_ns
     return np.where(stamps.is_null().to_numpy(), np.nan, offsets / NS_PER_S)
 
 
-def _moves(columns: Mapping[str, pa.ChunkedArray], start_ns: int, tasks: NDArray[Any]) -> NodeMoves:
+def _moves(columns: pa.Table, start_ns: int, tasks: NDArray[Any]) -> NodeMoves:
     """Moves of single nodes to tasks of these names."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     unsorted = pc.unique(columns["node"])
     names = unsorted.take(pc.array_sort_indices(unsorted))
     node = pc.index_in(columns["node"], value_set=names).to_numpy().astype(np.int64)

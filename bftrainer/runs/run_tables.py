@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from operator import attrgetter
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bftrainer.files.arrow import booleans, instants, integers, lists, reals, texts
 from bftrainer.files.cache import release_mapped
@@ -20,48 +21,11 @@ from bftrainer.model.records import DecisionRecord, PowerSample, TaskRecord
 from solvers.problem import Held
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from bftrainer.runs.result import RunResult
 
-
-class Holds(Enum):
-    """Type of a column's values, as named in messages."""
-
-    TIME = "time"
-    REAL = "number"
-    COUNT = "whole number"
-    TEXT = "text"
-    FLAG = "truth"
-    COUNTS = "list of whole numbers"
-    TEXTS = "list of texts"
-
-    @property
-    def type(self) -> pa.DataType:
-        """Its type in Arrow."""
-        import pyarrow as pa
-
-        if self is Holds.TIME:
-            return pa.timestamp("ns", tz="UTC")
-        if self in (Holds.COUNTS, Holds.TEXTS):
-            return pa.list_(pa.int64() if self is Holds.COUNTS else pa.string())
-        return {Holds.REAL: pa.float64, Holds.COUNT: pa.int64, Holds.TEXT: pa.string, Holds.FLAG: pa.bool_}[self]()
-
-    def array(self, values: Any, result: RunResult) -> pa.Array:
-        """Make a column of values: a sequence with None for null, or a column of a `bftrainer.model.columns.Table`.
-
-        Times are in seconds since the run's start, and lists of texts are of the names of tasks, by number.
-        """
-        if self is Holds.TIME:
-            return instants(result.start_ns, values)
-        if isinstance(values, Coded):
-            return texts(values.names, values.codes)
-        if isinstance(values, Lists):
-            names = self is Holds.TEXTS
-            return lists(values.offsets, texts(_names(result), values.values) if names else integers(values.values))
-        make: dict[Holds, Callable[[Any], pa.Array]]
-        make = {Holds.REAL: reals, Holds.COUNT: integers, Holds.TEXT: texts, Holds.FLAG: booleans}
-        return make[self](values)
+TIME, REAL, COUNT, TEXT, FLAG = pa.timestamp("ns", tz="UTC"), pa.float64(), pa.int64(), pa.string(), pa.bool_()
+COUNTS, TEXTS = pa.list_(COUNT), pa.list_(TEXT)
+_MAKE: dict[pa.DataType, Callable[[Any], pa.Array]] = {REAL: reals, COUNT: integers, TEXT: texts, FLAG: booleans}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +36,9 @@ class Column:
     ----------
     name : str
         Name in the file; docs/files.md describes it.
-    kind : Holds
+    kind : DataType
     of : str or callable
-        Name of the field or attribute; or function of a record that returns the value, of a `Table` that returns all.
+        Name of the field or attribute, or function of a `Table` that returns the values.
     read : bool
         Whether pages and figures of finished runs show it.
     null : bool
@@ -84,7 +48,7 @@ class Column:
     """
 
     name: str
-    kind: Holds
+    kind: pa.DataType
     of: str | Callable[[Any], Any]
     read: bool = False
     null: bool = False
@@ -96,16 +60,32 @@ class Column:
         return self.of.rpartition(".")[2] if isinstance(self.of, str) else self.name
 
     def values(self, rows: Sequence[Any] | Mapping[str, Any]) -> Any:
-        """Values of the rows."""
+        """Values of the rows; None where a part of a record is None."""
+        if callable(self.of):
+            return self.of(rows)
         if isinstance(rows, Table | Mapping):
-            return rows[self.of] if isinstance(self.of, str) else self.of(rows)
-        return list(map(attrgetter(self.of) if isinstance(self.of, str) else self.of, rows))
+            return rows[self.of]
+        return [reduce(lambda part, name: getattr(part, name, None), self.of.split("."), row) for row in rows]
+
+    def array(self, rows: Sequence[Any] | Mapping[str, Any], result: RunResult) -> pa.Array:
+        """Make the column: times are seconds since the run's start, and lists of texts the numbers of tasks."""
+        values = self.values(rows)
+        if self.kind == TIME:
+            return instants(result.start_ns, values)
+        if isinstance(values, Coded):
+            return texts(values.names, values.codes)
+        if isinstance(values, Lists):
+            flat = integers(values.values) if self.kind == COUNTS else texts(_names(result), values.values)
+            return lists(values.offsets, flat)
+        return _MAKE[self.kind](values)
 
 
-def _columns(kind: Holds, names: str | Mapping[str, str | Callable[[Any], Any]], **more: Any) -> tuple[Column, ...]:
-    """Columns of one kind, by names, or by functions for the values under their names."""
-    named = {name: name for name in names.split()} if isinstance(names, str) else names
-    return tuple(Column(name, kind, of, **more) for name, of in named.items())
+def _columns(
+    kind: pa.DataType, names: str | Mapping[str, str | Callable[[Any], Any]], part: str = "", **more: Any
+) -> list[Column]:
+    """Columns of one kind, by names of fields of a part, or by functions for the values under their names."""
+    named = {name: part + name for name in names.split()} if isinstance(names, str) else names
+    return [Column(name, kind, of, **more) for name, of in named.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,33 +106,27 @@ class RunTable:
     columns: tuple[Column, ...]
 
     @property
-    def read(self) -> tuple[Column, ...]:
-        """Columns that `FinishedRun` includes."""
-        return tuple(column for column in self.columns if column.read)
+    def read(self) -> dict[str, Column]:
+        """Columns that `FinishedRun` includes, by name."""
+        return {column.name: column for column in self.columns if column.read}
 
     def of(self, result: RunResult) -> pa.Table:
         """Make the table of a result."""
-        import pyarrow as pa
-
         return pa.concat_tables(self.groups(result))
-
-    def schema(self, result: RunResult) -> pa.Schema:
-        """Names and types of the columns that the result has."""
-        import pyarrow as pa
-
-        return pa.schema([(column.name, column.kind.type) for column in self.of_run(result)])
 
     def of_run(self, result: RunResult) -> list[Column]:
         """Columns that the result has."""
         return [column for column in self.columns if column.only is None or column.only(result)]
 
+    def schema(self, result: RunResult) -> pa.Schema:
+        """Names and types of the columns that the result has."""
+        return pa.schema([(column.name, column.kind) for column in self.of_run(result)])
+
     def groups(self, result: RunResult) -> Iterator[pa.Table]:
         """Make the table of a result in parts of bounded size, at least one."""
-        import pyarrow as pa
-
         schema, columns = self.schema(result), self.of_run(result)
         for rows in self.source(result):
-            yield pa.table([each.kind.array(each.values(rows), result) for each in columns], schema)
+            yield pa.table([column.array(rows, result) for column in columns], schema)
 
 
 def _with_task(has: Callable[[TaskRecord], bool]) -> Callable[[RunResult], bool]:
@@ -195,97 +169,86 @@ def _held(decisions: Table[DecisionRecord]) -> Coded:
     return Coded(held.codes, ["kept" if each is Held.NOTHING else each.value for each in held.names])
 
 
-def _of_tuned(*names: str) -> dict[str, Callable[[TaskRecord], Any]]:
-    """A figure of a task's tuning; None if it is not tuned."""
-
-    def value(name: str) -> Callable[[TaskRecord], Any]:
-        return lambda task: None if task.tuned is None else getattr(task.tuned, name)
-
-    return {name: value(name) for name in names}
-
-
 STEPS = RunTable(
     "step-logs.csv",
     lambda result: result.recording.events.parts(),
     (
-        *_columns(Holds.TIME, {"evtTime": "time_s"}, read=True),
-        *_columns(Holds.REAL, {"Thr": "work"}, read=True),
-        *_columns(Holds.REAL, {"Rate": "rate"}),
-        *_columns(Holds.REAL, {"ReScost": "rescale_cost"}, read=True),
-        *_columns(Holds.COUNT, {"evt": "number", "Nleft": "left", "Npre": "preempted", "Njoin": "joined"}),
-        *_columns(Holds.COUNT, {"nJob": lambda events: events["tasks"].sizes, "nNd": "idle"}, read=True),
-        *_columns(Holds.COUNT, {"nJrun": "running"}),
-        *_columns(Holds.COUNT, {"nNrun": "used"}, read=True),
-        *_columns(Holds.REAL, {"PreCost": "preemption_cost"}, read=True),
-        *_columns(Holds.REAL, {"SaveCost": "saving_cost"}, only=_saves),
+        *_columns(TIME, {"evtTime": "time_s"}, read=True),
+        *_columns(REAL, {"Thr": "work"}, read=True),
+        *_columns(REAL, {"Rate": "rate"}),
+        *_columns(REAL, {"ReScost": "rescale_cost"}, read=True),
+        *_columns(COUNT, {"evt": "number", "Nleft": "left", "Npre": "preempted", "Njoin": "joined"}),
+        *_columns(COUNT, {"nJob": lambda events: events["tasks"].sizes, "nNd": "idle"}, read=True),
+        *_columns(COUNT, {"nJrun": "running"}),
+        *_columns(COUNT, {"nNrun": "used"}, read=True),
+        *_columns(REAL, {"PreCost": "preemption_cost"}, read=True),
+        *_columns(REAL, {"SaveCost": "saving_cost"}, only=_saves),
     ),
 )
 DECISIONS = RunTable(
     "decisions.parquet",
     lambda result: result.recording.decisions.parts(),
     (
-        *_columns(Holds.COUNT, "event"),
-        *_columns(Holds.TIME, {"time": "time_s"}, read=True),
-        *_columns(Holds.COUNT, "nodes"),
-        *_columns(Holds.TEXTS, "tasks"),
-        *_columns(Holds.COUNTS, "before after"),
-        *_columns(Holds.REAL, "objective bound", null=True),
-        *_columns(Holds.REAL, "gap", null=True, read=True),
-        *_columns(Holds.TEXT, "stop_reason"),
-        *_columns(Holds.TEXT, {"held": _held}, read=True),
-        *_columns(Holds.TEXT, "solver"),
-        *_columns(Holds.REAL, "solve_s", read=True),
-        *_columns(Holds.TEXT, "decided_by"),
-        *_columns(Holds.COUNT, "model_rows model_columns", null=True),
-        *_columns(Holds.REAL, "backend_s", null=True),
-        *_columns(Holds.COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, only=_is_tuned),
-        *_columns(Holds.REAL, "drawn_w cap_w", null=True, only=_is_tuned),
+        *_columns(COUNT, "event"),
+        *_columns(TIME, {"time": "time_s"}, read=True),
+        *_columns(COUNT, "nodes"),
+        *_columns(TEXTS, "tasks"),
+        *_columns(COUNTS, "before after"),
+        *_columns(REAL, "objective bound", null=True),
+        *_columns(REAL, "gap", null=True, read=True),
+        *_columns(TEXT, "stop_reason"),
+        *_columns(TEXT, {"held": _held}, read=True),
+        *_columns(TEXT, "solver"),
+        *_columns(REAL, "solve_s", read=True),
+        *_columns(TEXT, "decided_by"),
+        *_columns(COUNT, "model_rows model_columns", null=True),
+        *_columns(REAL, "backend_s", null=True),
+        *_columns(COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, only=_is_tuned),
+        *_columns(REAL, "drawn_w cap_w", null=True, only=_is_tuned),
     ),
 )
 TASKS = RunTable(
     "tasks.parquet",
     lambda result: [result.recording.tasks],
     (
-        *_columns(Holds.TEXT, {"task": "spec.name"}, read=True),
-        *_columns(Holds.TEXT, {"group": "spec.group"}, read=True, null=True, only=_is_grouped),
-        *_columns(
-            Holds.TIME, {name: f"{name}_s" for name in ("submitted", "started", "completed")}, read=True, null=True
-        ),
-        *_columns(Holds.REAL, "work_done work_total node_s", read=True),
-        *_columns(Holds.COUNT, "rescales preemptions", read=True),
-        *_columns(Holds.REAL, "rescale_cost preemption_cost", read=True),
-        *_columns(Holds.REAL, "saving_cost", only=_saves),
-        *_columns(Holds.REAL, _of_tuned("energy_j", "train_s"), read=True, null=True, only=_is_tuned),
-        *_columns(Holds.COUNT, _of_tuned("attempts", "batch_size", "power_limit_w"), null=True, only=_is_tuned),
-        *_columns(Holds.FLAG, _of_tuned("reached"), null=True, only=_is_tuned),
+        *_columns(TEXT, {"task": "spec.name"}, read=True),
+        *_columns(TEXT, {"group": "spec.group"}, read=True, null=True, only=_is_grouped),
+        *_columns(TIME, {name: f"{name}_s" for name in ("submitted", "started", "completed")}, read=True, null=True),
+        *_columns(REAL, "work_done work_total node_s", read=True),
+        *_columns(COUNT, "rescales preemptions", read=True),
+        *_columns(REAL, "rescale_cost preemption_cost", read=True),
+        *_columns(REAL, "saving_cost", only=_saves),
+        *_columns(REAL, "energy_j train_s", "tuned.", read=True, null=True, only=_is_tuned),
+        *_columns(COUNT, "attempts batch_size power_limit_w", "tuned.", null=True, only=_is_tuned),
+        *_columns(FLAG, "reached", "tuned.", null=True, only=_is_tuned),
     ),
 )
 ALLOCATION = RunTable(
     "allocation.parquet",
     _moves,
     (
-        *_columns(Holds.TIME, {"time": "time_s"}, read=True),
-        *_columns(Holds.TEXT, "node", read=True),
-        *_columns(Holds.TEXT, "task", read=True, null=True),
+        *_columns(TIME, {"time": "time_s"}, read=True),
+        *_columns(TEXT, "node", read=True),
+        *_columns(TEXT, "task", read=True, null=True),
     ),
 )
 POWER = RunTable(
     "power.parquet",
     _pieces,
     (
-        *_columns(Holds.TIME, {"begin": "begin_s", "end": "end_s"}),
-        *_columns(Holds.REAL, "begin_s end_s tasks_w idle_w", read=True),
-        *_columns(Holds.REAL, "cap_w", read=True, null=True),
+        *_columns(TIME, {"begin": "begin_s", "end": "end_s"}),
+        *_columns(REAL, "begin_s end_s tasks_w idle_w", read=True),
+        *_columns(REAL, "cap_w", read=True, null=True),
     ),
 )
 ATTEMPTS = RunTable(
     "attempts.parquet",
     lambda result: [result.metered.attempts if result.metered else ()],
     (
-        *_columns(Holds.TEXT, "group task", read=True),
-        *_columns(Holds.COUNT, "recurrence attempt batch_size power_limit_w"),
-        *_columns(Holds.REAL, "energy_j train_s"),
-        *_columns(Holds.FLAG, "reached"),
+        *_columns(TEXT, "group task", read=True),
+        *_columns(COUNT, "recurrence attempt batch_size power_limit_w"),
+        *_columns(REAL, "energy_j train_s"),
+        *_columns(FLAG, "reached"),
     ),
 )
 
@@ -294,10 +257,10 @@ BELIEFS = RunTable(
     "beliefs.parquet",
     lambda result: [result.recording.beliefs or ()],
     (
-        *_columns(Holds.COUNT, "event"),
-        *_columns(Holds.TEXT, "task"),
-        *_columns(Holds.COUNT, "nodes"),
-        *_columns(Holds.REAL, "throughput"),
+        *_columns(COUNT, "event"),
+        *_columns(TEXT, "task"),
+        *_columns(COUNT, "nodes"),
+        *_columns(REAL, "throughput"),
     ),
 )
 
@@ -319,8 +282,6 @@ def write_run(result: RunResult, directory: Path) -> None:
     OSError
         If the disk is full or the directory cannot be written to.
     """
-    import pyarrow.parquet as pq
-
     steps, *tables = run_tables(result)
     _write_steps(result, directory / steps.file)
     for table in tables:
