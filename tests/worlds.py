@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from bftrainer.model.records import Recording
 from bftrainer.model.task import NodePoints
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Recorder, Row, Settings, replay
+from bftrainer.runs import Inputs, ReplayConfig
 
 NS = 1_000_000_000
 
@@ -134,3 +136,10 @@ def worlds(draw: st.DrawFn) -> World:
         max_tasks=draw(st.integers(1, 4)),
         decide_on=draw(st.sampled_from(["all", "nodes"])),
     )
+
+
+def inputs_of(tasks: Sequence[TaskSpec], settings: Settings, make_tuner: Callable[[], Any] | None = None) -> Inputs:
+    """Inputs of a replay of rows that no log holds."""
+    nothing = np.zeros(0, dtype=np.int64)
+    log = NodeLog(("n0",), 0, 1, nothing, nothing.astype(np.int32), nothing.astype(np.bool_))
+    return Inputs(ReplayConfig(), log, tuple(tasks), settings, make_tuner=make_tuner)

@@ -21,7 +21,7 @@ from bftrainer.files.claims import writer_of
 from bftrainer.files.documents import json_file
 from bftrainer.files.manifest import list_written
 from bftrainer.files.signed_journal import SignedJournal
-from bftrainer.files.writing import file_source, replacing, versions
+from bftrainer.files.writing import file_source, replacing
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_events import (
     Asked,
@@ -38,7 +38,7 @@ from bftrainer.harvest.live_allocator import result_of, result_table
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
 from bftrainer.replay.allocator_settings import Status
-from bftrainer.runs import ReplayConfig, RunResult, write_run
+from bftrainer.runs import Inputs, ReplayConfig, RunResult, write_run
 from bftrainer.runs.result import Timings
 from bftrainer.tasksets import write_task_set
 
@@ -253,17 +253,15 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
         learned["return_on_investment"] = None  # of promises by curves of which nobody knew anything
     paths: dict[str, Any] = {"node_log": directory / NODE_LOG, "tasks": directory / TASKS}
     return RunResult(
-        config=replace(config, **paths),
+        inputs=Inputs(
+            config=replace(config, **paths),
+            log=log,
+            tasks=tuple(task.spec for task in tasks),
+            settings=allocator.settings,
+            sources={name: file_source(path) for name, path in paths.items()} | {"scalability": None},
+        ),
         command=command,
-        sources={name: file_source(path) for name, path in paths.items()} | {"scalability": None},
-        assumed_scaling=None,
-        notes=(),
-        versions=versions(),
         engine="live",
-        nodes=log.nodes,
-        log_notes=log.notes,
-        log_zone=None,
-        start_ns=controller.start_ns,
         recording=recording,
         efficiency=None,
         timings=Timings(0.0, recording.end_s, 0.0, recording.end_s),

@@ -124,7 +124,7 @@ def audit(directory: Path, objective: Objective | None = None) -> Findings:
             compare_tables(table.file, run.tables[table.file], plain_times(table.of(again)), findings)
     compare_summaries(run.summary, json.loads(json.dumps(again.summary())), code, findings)
     for place, row in enumerate(run.tables[POWER.file].to_pylist() if POWER.file in run.tables else ()):
-        drawn_w, most_w = inputs.power.pue * (row["tasks_w"] + row["idle_w"]), row["cap_w"]
+        drawn_w, most_w = inputs.config.pue * (row["tasks_w"] + row["idle_w"]), row["cap_w"]
         findings.expect(
             most_w is None or drawn_w <= most_w * (1 + 1e-9), f"power.parquet row {place} tasks_w: above cap_w"
         )
@@ -329,7 +329,7 @@ class DecisionJudge(Observer):
 
     def _problem(self, states: list[TaskState], tables: list[Floats], nodes: int, now_s: float) -> AllocationProblem:
         """The decision as the specification has it."""
-        options, cap, idle_w = [], self.inputs.power.power_cap_w, self.settings.idle_node_w
+        options, cap, idle_w = [], self.inputs.config.power_cap, self.settings.idle_node_w
         for state, table in zip(states, tables, strict=True):
             own = state.nodes, state.spec.min_nodes, state.spec.max_nodes
             counts = solvers.counts_on_offer(*own[1:])
@@ -340,7 +340,9 @@ class DecisionJudge(Observer):
                 values = np.append(table[0, 0], table[:, some].T.ravel())
                 counts = np.append(0, np.repeat(some, len(above_w)))
             options.append(TaskOptions(counts, values, *own, uses))
-        spare_w = () if cap is None else (cap.at(now_s + 1e-9) / self.settings.pue - nodes * idle_w,)
+        spare_w = (
+            () if cap is None else (self.inputs.power_cap_w.at(now_s + 1e-9) / self.settings.pue - nodes * idle_w,)
+        )
         problem = AllocationProblem(tuple(options), nodes, capacities=tuple(max(0.0, watts) for watts in spare_w))
         extra = self.constraints(problem, states)
         floors = [each for each in extra if isinstance(each, solvers.Floor)]
@@ -366,7 +368,7 @@ def solve_exactly(problem: AllocationProblem) -> SolveResult:
 
 def replay_again(run: RecordedRun, inputs: Inputs, judge: DecisionJudge) -> RunResult:
     """The result of the same run, by its recorded decisions; what only the run knows is copied from its records."""
-    summary, config, log = run.summary, inputs.config, inputs.log
+    summary, config = run.summary, inputs.config
     is_cut, has_failed = (summary["end_reason"] == reason for reason in ("interrupted", "failed"))
     settings = replace(inputs.settings, objective=judge, solver=judge, fallback=None)
     limited = replace(config, baseline=False, max_events=max(1, summary["events"]) if is_cut else config.max_events)
@@ -383,13 +385,11 @@ def replay_again(run: RecordedRun, inputs: Inputs, judge: DecisionJudge) -> RunR
         records.append(replace(record, **copied | kinds) if number >= 0 else record)
     reason = summary["end_reason"] if is_cut or has_failed else again.recording.reason
     recording = replace(again.recording, decisions=Table.of(DecisionRecord, records), reason=reason)
-    tuner, caps_w = inputs.tuning.tuner if inputs.tuning else lambda: None, inputs.power.power_caps_w(log.window_s)
     is_compared = config.baseline and not judge.code and not summary["partial"]
-    own = recording, inputs.tasks, inputs.settings, log.start_ns
     parts: dict[str, Any] = {"timings": Timings(*(summary[name] for name in _CLOCKS))}
-    parts["efficiency"] = efficiency(*own, tuner=tuner, power_caps_w=caps_w) if is_compared else None
+    parts["efficiency"] = efficiency(inputs, recording) if is_compared else None
     parts["is_partial"] = is_cut or has_failed or (config.baseline and summary["efficiency_horizon_s"] is None)
-    return replace(again, config=config, recording=recording, **parts)
+    return replace(again, inputs=inputs, recording=recording, **parts)
 
 
 def compare_tables(file: str, recorded: pa.Table, again: pa.Table, findings: Findings) -> None:

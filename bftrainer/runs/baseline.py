@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -12,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.model import TaskSpec, Tuner
+from bftrainer.model import TaskSpec
 from bftrainer.model.columns import Table
 from bftrainer.model.records import EventRecord, Recording
-from bftrainer.replay import Allocator, Recorder, Settings, replay
+from bftrainer.replay import Allocator, Recorder, replay
 from bftrainer.replay.allocator import Journal
 from bftrainer.report.metrics import Intervals
+from bftrainer.runs.run_inputs import Inputs, work_adds_up
 from solvers.registry import get_solver
 
 
@@ -50,106 +52,64 @@ class Efficiency:
     value: float | None
     horizon_s: float
     eq_nodes: float
-    ideal_work: float | None
-    loss_variability_share: float | None
-    loss_horizon_share: float | None
+    ideal_work: float | None = None
+    loss_variability_share: float | None = None
+    loss_horizon_share: float | None = None
 
 
 def efficiency(
+    inputs: Inputs,
     recording: Recording,
-    tasks: Sequence[TaskSpec],
-    settings: Settings,
-    start_ns: int,
     interrupted: Callable[[], bool] = lambda: False,
-    tuner: Callable[[], Tuner | None] = lambda: None,
-    power_caps_w: Sequence[tuple[float, float]] = (),
     journal: Journal | None = None,
 ) -> Efficiency | None:
-    """Compare a harvested run with the same tasks, solver and settings on constant pools.
+    """Compare a harvested run with the same tasks, solver and settings on constant pools; None if interrupted.
 
     Constant pools have no log rows at which a completion could be noticed, so these runs always decide at completions
     and submissions, even if the harvested run does not.
 
     Parameters
     ----------
+    inputs : Inputs
+        Those of the harvested run.
     recording : Recording
         The harvested run.
-    tasks : sequence of TaskSpec
-    settings : Settings
-        Those of the harvested run.
-    start_ns : int
-        Window start, nanoseconds since the epoch.
     interrupted : callable
         Called repeatedly; True ends the comparison.
-    tuner : callable
-        Makes a new tuner for each run, or returns None.
-    power_caps_w : sequence of (float, float)
-        As for `bftrainer.replay.replay`.
     journal : Journal, optional
         Decisions of this run, after those of the harvested replay.
-
-    Returns
-    -------
-    Efficiency or None
-        None if interrupted.
 
     References
     ----------
     Liu et al., arXiv:2106.12091, section 4.1.
     """
-    end_s = recording.end_s
+    tasks, start_ns, harvested, end_s = inputs.tasks, inputs.log.start_ns, Intervals.of(recording), recording.end_s
     begin_s = min((max(0.0, task.submitted_after_s(start_ns)) for task in tasks), default=0.0)
     if end_s <= begin_s:
-        return Efficiency(None, end_s, 0.0, None, None, None)
-    eq_nodes = _whole(_idle_between(Intervals.of(recording), begin_s, end_s) / (end_s - begin_s))
+        return Efficiency(None, end_s, 0.0)
+    eq_nodes = _whole(_idle_between(harvested, begin_s, end_s) / (end_s - begin_s))
     if not work_adds_up(tasks):
-        return Efficiency(None, end_s, eq_nodes, None, None, None)
-    dedicated = replace(settings, completions="reported", compat="none")
-    pools = {}
-    for size in sorted({math.floor(eq_nodes), math.ceil(eq_nodes)}):
-        names = tuple(f"n{number}" for number in range(size))
-        allocator = Allocator(tasks, dedicated, names, start_ns, tuner())
-        pools[size] = _static_run(size, begin_s, end_s, allocator, power_caps_w, interrupted, journal)
+        return Efficiency(None, end_s, eq_nodes)
+    runs: dict[int, Recording | None] = {0: None}  # where nothing happens
+    for size in sorted({math.floor(eq_nodes), math.ceil(eq_nodes)} - {0}):
+        runs[size] = _static_run(inputs, size, begin_s, end_s, interrupted, journal)
         if interrupted():
             return None
-    return _compared(recording, tasks, eq_nodes, pools, interrupted)
-
-
-def work_adds_up(tasks: Iterable[TaskSpec]) -> bool:
-    """Whether tasks count work in one unit; epochs of tuned tasks over different datasets are different units."""
-    return len({None if task.tuning is None else task.tuning.dataset for task in tasks}) <= 1
-
-
-def _compared(
-    recording: Recording,
-    tasks: Sequence[TaskSpec],
-    eq_nodes: float,
-    pools: Mapping[int, Recording | None],
-    interrupted: Callable[[], bool],
-) -> Efficiency | None:
-    """Compare the harvested run with those on the constant pools next to `eq_nodes`, by size; None if interrupted."""
-    harvested = Intervals.of(recording)
-    finished = [run.end_s for run in (recording, *pools.values()) if run is not None and run.reason == "finished"]
-    horizon_s = min([*finished, recording.end_s])
-    work = {size: Intervals.of(run).work_at(horizon_s) if run else 0.0 for size, run in pools.items()}
+    finished = [run.end_s for run in (recording, *runs.values()) if run is not None and run.reason == "finished"]
+    horizon_s = min([*finished, end_s])
+    work = {size: Intervals.of(run).work_at(horizon_s) if run else 0.0 for size, run in runs.items()}
     static = _interpolated(eq_nodes, work.__getitem__)
     if not static > 0:
-        return Efficiency(None, horizon_s, eq_nodes, None, None, None)
-    if any(task.tuning is not None for task in tasks):
-        # The rate of a tuned task depends on what its group has learnt, so there is no ideal to compare with.
-        return Efficiency(harvested.work_at(horizon_s) / static, horizon_s, eq_nodes, None, None, None)
+        return Efficiency(None, horizon_s, eq_nodes)
+    found = Efficiency(harvested.work_at(horizon_s) / static, horizon_s, eq_nodes)
+    if inputs.make_tuner is not None:
+        return found  # the rate of a tuned task depends on what its group has learnt, so nothing is ideal
     works = _best_work(recording, tasks, eq_nodes, interrupted)
     if works is None:
         return None
     ideal, best = works
-    return Efficiency(
-        value=harvested.work_at(horizon_s) / static,
-        horizon_s=horizon_s,
-        eq_nodes=eq_nodes,
-        ideal_work=ideal,
-        loss_variability_share=(ideal - best) / ideal if ideal else None,
-        loss_horizon_share=(best - math.fsum(harvested.gross)) / ideal if ideal else None,
-    )
+    losses = ((ideal - best) / ideal, (best - math.fsum(harvested.gross)) / ideal) if ideal else (None, None)
+    return replace(found, ideal_work=ideal, loss_variability_share=losses[0], loss_horizon_share=losses[1])
 
 
 def _whole(nodes: float) -> float:
@@ -166,19 +126,15 @@ def _interpolated(eq_nodes: float, value: Callable[[int], float]) -> float:
 
 
 def _static_run(
-    size: int,
-    begin_s: float,
-    end_s: float,
-    allocator: Allocator,
-    power_caps_w: Sequence[tuple[float, float]],
-    interrupted: Callable[[], bool],
-    journal: Journal | None,
-) -> Recording | None:
-    """Replay an allocator's tasks on `size` dedicated nodes; None for 0 nodes, where nothing happens."""
-    if size == 0:
-        return None
-    allocator.journal, recorder, rows = journal, Recorder(), [(begin_s, range(size), ())]
-    replay(rows, end_s, allocator, power_caps_w=power_caps_w, observers=[recorder], interrupted=interrupted)
+    inputs: Inputs, size: int, begin_s: float, end_s: float, interrupted: Callable[[], bool], journal: Journal | None
+) -> Recording:
+    """Replay a run's tasks on so many dedicated nodes."""
+    dedicated = replace(inputs.settings, completions="reported", compat="none")
+    names, tuner = [f"n{number}" for number in range(size)], inputs.make_tuner and inputs.make_tuner()
+    allocator, recorder = Allocator(inputs.tasks, dedicated, names, inputs.log.start_ns, tuner), Recorder()
+    allocator.journal, caps_w = journal, inputs.power_caps_w
+    rows = [(begin_s, range(size), ())]
+    replay(rows, end_s, allocator, power_caps_w=caps_w, observers=[recorder], interrupted=interrupted)
     return recorder.recording
 
 
@@ -231,30 +187,24 @@ def _with_work(
     Also the pair of each span, and its length in seconds.
     """
     begun, booked = timeline.rows(0, len(timeline) - 1), timeline.rows(1, len(timeline))
-    is_cut = booked["overruns"].sizes > 0
+    lengths_s, is_cut = booked["elapsed_s"], booked["overruns"].sizes > 0
     pairs: dict[tuple[bytes, int], int] = {}
-    which, place = list[NDArray[np.int64]](), 0
+    which, spans_s, row = array("q"), array("d"), 0
     for part in begun.parts():
-        tasks, rows = part["tasks"], np.flatnonzero(~is_cut[place : place + len(part)])
-        place += len(part)
-        columns = (tasks.offsets[rows].tolist(), tasks.offsets[rows + 1].tolist(), part["idle"][rows].tolist())
-        numbers = [
-            pairs.setdefault((tasks.values[begin:end].tobytes(), nodes), len(pairs))
-            for begin, end, nodes in zip(*columns, strict=True)
-        ]
-        which.append(np.array(numbers, dtype=np.int64))
-    spans_s = [booked["elapsed_s"][~is_cut]]
-    for row in np.flatnonzero(is_cut).tolist():
-        for elapsed_s, active in _cut(begun[row], booked[row]):
-            pair = np.array(active, dtype=np.int32).tobytes(), begun[row].idle
-            which.append(np.array([pairs.setdefault(pair, len(pairs))]))
-            spans_s.append(np.array([elapsed_s]))
+        tasks, offsets = part["tasks"].values, part["tasks"].offsets.tolist()
+        for nodes, (begin, end) in zip(part["idle"].tolist(), itertools.pairwise(offsets), strict=True):
+            spans = _cut(begun[row], booked[row]) if is_cut[row] else [(lengths_s[row], tasks[begin:end])]
+            for span_s, active in spans:
+                which.append(pairs.setdefault((active.tobytes(), nodes), len(pairs)))
+                spans_s.append(span_s)
+            row += 1
     groups = [(tuple(np.frombuffer(active, np.int32).tolist()), nodes) for active, nodes in pairs]
-    return groups, np.concatenate(which), np.concatenate(spans_s)
+    return groups, np.array(which), np.array(spans_s)
 
 
-def _cut(event: EventRecord, after: EventRecord) -> Iterator[tuple[float, tuple[int, ...]]]:
+def _cut(event: EventRecord, after: EventRecord) -> Iterator[tuple[float, NDArray[np.int32]]]:
     """Seconds between events, and the active tasks that still had work to do."""
     idle_from_s = {over.task: over.idle_from_s for over in after.overruns}
     for begin_s, end_s in itertools.pairwise(sorted({event.time_s, *idle_from_s.values(), after.time_s})):
-        yield end_s - begin_s, tuple(task for task in event.tasks if idle_from_s.get(task, end_s) >= end_s)
+        busy = [task for task in event.tasks if idle_from_s.get(task, end_s) >= end_s]
+        yield end_s - begin_s, np.array(busy, dtype=np.int32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from bftrainer.errors import SettingsError
 from bftrainer.model.records import Recording
@@ -84,7 +84,7 @@ class WorkBounds:
 
 
 def bounds(
-    given: Inputs,
+    inputs: Inputs,
     replayed: Callable[[Inputs], Recording],
     blind: Recording | None = None,
     horizons_s: Sequence[float] = HORIZONS_S,
@@ -98,11 +98,11 @@ def bounds(
 
     Parameters
     ----------
-    given : Inputs
+    inputs : Inputs
     replayed : callable
         Replays inputs.
     blind : Recording, optional
-        What the replay of `given` did, if that is known.
+        What the replay of `inputs` did, if that is known.
     horizons_s : sequence of float
     count : callable
         Told how many replays are done.
@@ -116,52 +116,35 @@ def bounds(
     """
     if not horizons_s:
         raise SettingsError("Expected at least one horizon, got none.")
-    ways = _ways(horizons_s)
+    pools = [("clairvoyant pool", horizon_s) for horizon_s in horizons_s]
+    ways = [("cost-free", None), *pools, ("clairvoyant order", 0.0), ("blind", None)]
     records = []
-    for done, way in enumerate(ways):
-        known = blind if way.name == "blind" else None
-        records.append(replayed(_inputs(given, way)) if known is None else known)
-        count(done + 1)
+    for done, (name, horizon_s) in enumerate(ways, start=1):
+        if name != "blind" or blind is None:
+            changed = replace(inputs, config=replace(inputs.config, bounds=False), departure_horizon_s=horizon_s)
+            records.append(replayed(_without_costs(changed) if name == "cost-free" else changed))
+        else:
+            records.append(blind)
+        count(done)
     runs = [Intervals.of(record) for record in records]
     time_s = min(record.end_s for record in records)
     works = [run.work_at(time_s) for run in runs]
     best = max(range(1, 1 + len(horizons_s)), key=works.__getitem__)
-    half_s = min(given.log.window_s, given.config.until_s(given.log.start_ns)) / 2
-    left = 1.0 - runs[-1].work_at(half_s) / math.fsum(task.work for task in given.tasks)
-    found = tuple(
-        WorkBound(
-            way.name,
-            way.horizon_s or None,
-            works[place],
-            works[place] / works[-1] - 1.0 if works[-1] > 0.0 else None,
-            ratio(math.fsum(run.preemption), math.fsum(run.gross)) or 0.0,
-            ratio(math.fsum(run.rescale), math.fsum(run.gross)) or 0.0,
-        )
-        for place, (way, run) in enumerate(zip(ways, runs, strict=True))
-        if way.name != "clairvoyant pool" or place == best
-    )
-    return WorkBounds(found, time_s, left)
+    half_s = min(inputs.log.window_s, inputs.config.until_s(inputs.log.start_ns)) / 2
+    left = 1.0 - runs[-1].work_at(half_s) / math.fsum(task.work for task in inputs.tasks)
+    found = []
+    for place, ((name, horizon_s), run) in enumerate(zip(ways, runs, strict=True)):
+        if name == "clairvoyant pool" and place != best:
+            continue
+        gain = works[place] / works[-1] - 1.0 if works[-1] > 0.0 else None
+        losses = (ratio(math.fsum(lost), math.fsum(run.gross)) or 0.0 for lost in (run.preemption, run.rescale))
+        found.append(WorkBound(name, horizon_s or None, works[place], gain, *losses))
+    return WorkBounds(tuple(found), time_s, left)
 
 
-class _Way(NamedTuple):
-    """A way to decide, and how long before they leave nodes are left alone; None if departures are unknown."""
-
-    name: str
-    horizon_s: float | None = None
-
-
-def _ways(horizons_s: Sequence[float]) -> list[_Way]:
-    """All ways to decide; blind comes last."""
-    pools = [_Way("clairvoyant pool", horizon_s) for horizon_s in horizons_s]
-    return [_Way("cost-free"), *pools, _Way("clairvoyant order", 0.0), _Way("blind")]
-
-
-def _inputs(given: Inputs, way: _Way) -> Inputs:
-    """The same inputs, to be decided in another way."""
-    inputs = replace(given, config=replace(given.config, bounds=False), departure_horizon_s=way.horizon_s)
-    if way.name != "cost-free":
-        return inputs
+def _without_costs(inputs: Inputs) -> Inputs:
+    """The same inputs, whose tasks rescale for nothing, by curves that decisions know, for the most throughput."""
     nothing: dict[str, Any] = {"grow_cost_s": 0.0, "shrink_cost_s": 0.0} | dict.fromkeys(SAVING_FIELDS)
-    free = tuple(replace(task, **nothing) for task in given.tasks)
-    config, settings = replace(inputs.config, objective="throughput"), replace(given.settings, objective=throughput)
+    free = tuple(replace(task, **nothing) for task in inputs.tasks)
+    config, settings = replace(inputs.config, objective="throughput"), replace(inputs.settings, objective=throughput)
     return replace(inputs, config=config, tasks=free, learned=(), settings=settings)

@@ -5,22 +5,25 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError, UnusedOptionsError
+from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError
 from bftrainer.files.documents import number_cell, table_rows
 from bftrainer.model import NS_PER_S, Attempt, NodeLog, TaskSpec, Tuner, instant_ns
 from bftrainer.model.records import PowerRecord, Recording, TaskRecord, TunedRecord
-from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.config import ReplayConfig
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.tuned_task import GroupTuner
 
 CAP_COLUMN, CARBON_COLUMN = "power_w", "gco2_per_kwh"
+J_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,110 +117,52 @@ def _time(where: str, cell: str, start_ns: int) -> float:
         raise SettingsError(f"{where}, column time: Expected an ISO time or seconds, got {cell!r}.") from None
 
 
-J_PER_KWH = 3.6e6
-
-
-@dataclass(frozen=True, slots=True)
-class PowerPlan:
-    """Power cap and carbon intensity over the window.
-
-    Parameters
-    ----------
-    power_cap_w : StepSeries or None
-        Cap on the draw of harvested nodes, in watts at the site's meter.
-    carbon : StepSeries or None
-        Carbon intensity in gCO2/kWh.
-    pue : float
-        Watts at the meter for each watt of the nodes.
-    """
-
-    power_cap_w: StepSeries | None
-    carbon: StepSeries | None
-    pue: float
-
-    def first_power_cap_w(self) -> float:
-        """Cap at the window's start; infinite without one."""
-        return math.inf if self.power_cap_w is None else self.power_cap_w.at(0.0)
-
-    def power_caps_w(self, window_s: float) -> list[tuple[float, float]]:
-        """Times at which the cap changes within the window, and the new caps."""
-        return [] if self.power_cap_w is None else self.power_cap_w.changes(0.0, window_s)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Metered:
-    """Power of a run, and the tries of its tuned tasks.
-
-    Parameters
-    ----------
-    record : PowerRecord
-    plan : PowerPlan
-    attempts : tuple of Attempt
-        Tries of tuned tasks, in the order in which they ended.
-    """
+    """Power of a run, and the tries of its tuned tasks, in the order in which they ended."""
 
     record: PowerRecord
-    plan: PowerPlan
     attempts: tuple[Attempt, ...]
 
 
-def power_plan(config: ReplayConfig, log: NodeLog, tasks: tuple[TaskSpec, ...]) -> PowerPlan:
-    """Read cap and carbon intensity, and check that the cap can be kept.
+def option_series(value: float | Path | None, column: str, log: NodeLog) -> StepSeries | None:
+    """Series of an option that is a number or a file with such a column; see `read_series`."""
+    if isinstance(value, Path):
+        return read_series(value, column, log.start_ns, log.window_s)
+    return None if value is None else StepSeries.constant(value)
+
+
+def read_cap(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> StepSeries:
+    """Read the cap on what harvested nodes draw at the meter, infinite without one; check that it can be kept.
 
     Raises
     ------
     SettingsError
-        If a series does not cover the window, or the cap is below the pool's idle draw.
+        If the series does not cover the window, or the cap is at any time below what idle nodes draw in any case.
     InvalidTaskError
-        If there is a cap, and a task whose power is unknown.
+        If there is a task whose power is unknown.
     """
-    power_cap_w = _series(config.power_cap, CAP_COLUMN, log)
-    carbon = _series(config.carbon, CARBON_COLUMN, log)
-    if power_cap_w is not None:
-        _check_cap(power_cap_w, config, log)
-        for task in tasks:
-            if task.tuning is None:
-                raise InvalidTaskError(f"No zeus section, which a power cap requires (task {task.name}).")
-    return PowerPlan(power_cap_w, carbon, config.pue)
-
-
-def refuse_unused_power(config: ReplayConfig) -> None:
-    """Refuse options that have no effect without tuned tasks."""
-    vain = {
-        OPTIONS[name].flag: why
-        for name, why in config.without_effect(tuned=False).items()
-        if OPTIONS[name].section == "power" and getattr(config, name) != OPTIONS[name].default
-    }
-    if vain:
-        raise UnusedOptionsError(vain)
-
-
-def _series(given: float | Path | None, column: str, log: NodeLog) -> StepSeries | None:
-    if isinstance(given, Path):
-        return read_series(given, column, log.start_ns, log.window_s)
-    return None if given is None else StepSeries.constant(given)
-
-
-def _check_cap(power_cap_w: StepSeries, config: ReplayConfig, log: NodeLog) -> None:
-    """Refuse a cap that is below the pool's idle power at any time, as the pool draws that in any case."""
-    if not config.idle_power_w:
-        return
-    rows = [(time_s, len(joined) - len(left)) for time_s, joined, left in log.rows()]
-    pool = 0
-    for index, (time_s, change) in enumerate(rows):
-        pool += change
-        end_s = rows[index + 1][0] if index + 1 < len(rows) else log.window_s
+    cap_w = option_series(config.power_cap, CAP_COLUMN, log)
+    if cap_w is None:
+        return StepSeries.constant(math.inf)
+    pool, rows = 0, list(log.rows()) if config.idle_power_w else []
+    for (time_s, joined, left), end_s in zip(rows, [*(row[0] for row in rows[1:]), log.window_s], strict=False):
+        pool += len(joined) - len(left)
         idle_w = pool * config.idle_power_w * config.pue
-        least = min((value for _, _, value in power_cap_w.pieces(time_s, end_s)), default=math.inf)
+        least = min((value for _, _, value in cap_w.pieces(time_s, end_s)), default=math.inf)
         if least < idle_w:
             raise SettingsError(
                 f"Expected a power cap that covers the idle draw, got {least:g} W for {pool} idle nodes that draw "
                 f"{idle_w:g} W, {time_s:g} s after the window's start."
             )
+    unknown = next((task.name for task in tasks if task.tuning is None), None)
+    if unknown is not None:
+        raise InvalidTaskError(f"No zeus section, which a power cap requires (task {unknown}).")
+    return cap_w
 
 
-def power_summary(record: PowerRecord, plan: PowerPlan, window_s: float) -> dict[str, Any]:
-    """Energy, average power and emissions of a run; emissions are None without a carbon intensity.
+def power_summary(record: PowerRecord, carbon: StepSeries | None, pue: float, window_s: float) -> dict[str, Any]:
+    """Energy, average power and emissions of a run; emissions are None without a carbon intensity (gCO2/kWh).
 
     Energies and powers are those of the nodes; those with site in their name are multiplied by the PUE.
     """
@@ -225,103 +170,66 @@ def power_summary(record: PowerRecord, plan: PowerPlan, window_s: float) -> dict
     tasks_w, idle_w, length_s = samples["tasks_w"], samples["idle_w"], samples["end_s"] - samples["begin_s"]
     tasks_j, idle_j = math.fsum(tasks_w * length_s), math.fsum(idle_w * length_s)
     grams = None
-    if plan.carbon is not None:
+    if carbon is not None:
         grams = math.fsum(
-            plan.pue * (piece.tasks_w + piece.idle_w) * (end - begin) / J_PER_KWH * intensity
+            pue * (piece.tasks_w + piece.idle_w) * (end - begin) / J_PER_KWH * intensity
             for piece in samples
-            for begin, end, intensity in plan.carbon.pieces(piece.begin_s, piece.end_s)
+            for begin, end, intensity in carbon.pieces(piece.begin_s, piece.end_s)
         )
     return {
         "energy_j": tasks_j,
         "idle_energy_j": idle_j,
-        "site_energy_j": plan.pue * (tasks_j + idle_j),
+        "site_energy_j": pue * (tasks_j + idle_j),
         "average_power_w": (tasks_j + idle_j) / window_s if window_s else None,
         "peak_power_w": float(np.max(tasks_w + idle_w, initial=0.0)),
-        "pue": plan.pue,
+        "pue": pue,
         "idle_node_w": record.idle_node_w,
         "emissions_gco2": grams,
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tuning:
-    """Inputs of the tuning of a run's tuned tasks.
+def read_tuning(tasks: Sequence[TaskSpec], config: ReplayConfig) -> Callable[[], GroupTuner] | None:
+    """Read the traces that the tasks' zeus sections name; return what makes a new tuner, None if no task has one.
 
-    Parameters
-    ----------
-    tasks : tuple of TaskSpec
-        The roster.
-    traces : dict
-        Training traces by their two files.
-    config : ReplayConfig
-        Says what groups are tuned by whose tasks do not say it.
-    warnings : tuple of str
-        Warnings about what will go wrong, one line each.
+    Raises
+    ------
+    InvalidTaskError
+        If a trace cannot be read.
     """
-
-    tasks: tuple[TaskSpec, ...]
-    traces: dict[tuple[str, str], TrainingTrace]
-    config: ReplayConfig
-    warnings: tuple[str, ...]
-
-    @classmethod
-    def of(cls, tasks: Sequence[TaskSpec], config: ReplayConfig) -> Tuning | None:
-        """Read the traces that the tasks' zeus sections name; None if no task has one.
-
-        Raises
-        ------
-        InvalidTaskError
-            If a trace cannot be read, a section does not fit its traces, or there is no policy of a name.
-        """
-        traces: dict[tuple[str, str], TrainingTrace] = {}
-        for task in tasks:
-            if task.tuning is None:
-                continue
-            files = (task.tuning.train_trace, task.tuning.power_trace)
-            if files not in traces:
-                try:
-                    traces[files] = TrainingTrace(*files)
-                except TrainingTraceError as error:
-                    raise InvalidTaskError(f"{str(error).removesuffix('.')} (task {task.name}).") from None
-        if not traces:
-            return None
-        # Also made here, so that mismatches are found now.
-        unwarned = cls(tuple(tasks), traces, config, ())
-        return replace(unwarned, warnings=tuple(unwarned.tuner().warnings()))
-
-    def tuner(self) -> GroupTuner:
-        """Make a new tuner."""
-        config = self.config
-        policies = config.policy, config.power_policy
-        return GroupTuner(self.tasks, self.traces, config.seed, config.power_options, policies)
+    traces: dict[tuple[str, str], TrainingTrace] = {}
+    for task in tasks:
+        if task.tuning is None or (files := (task.tuning.train_trace, task.tuning.power_trace)) in traces:
+            continue
+        try:
+            traces[files] = TrainingTrace(*files)
+        except TrainingTraceError as error:
+            raise InvalidTaskError(f"{str(error).removesuffix('.')} (task {task.name}).") from None
+    policies = config.policy, config.power_policy
+    return partial(GroupTuner, tuple(tasks), traces, config.seed, config.power_options, policies) if traces else None
 
 
 def with_tuning(recording: Recording, metered: PowerRecord, tuner: Tuner) -> Recording:
     """Add the outcome of tuning to the recording of each tuned task."""
-    ended: dict[str, list[int]] = {}
+    ended = defaultdict[str, list[int]](list)
     for attempt in tuner.attempts:
-        ended.setdefault(attempt.task, []).append(attempt.attempt)
+        ended[attempt.task].append(attempt.attempt)
 
     def tuned(number: int, task: TaskRecord) -> TaskRecord:
         """Record of a task, with its tuning if it has any."""
-        spec, run = task.spec, task.spec.run
+        spec, run, reached = task.spec, task.spec.run, task.completed_s is not None
         if spec.tuning is None:
             return task
-        reached = task.completed_s is not None
-        tries = ended.get(spec.name, [])
         # The last try may have been cut short, by the replay's end or because the group was given up.
-        under_way = run is not None and run.attempt not in tries
-        return replace(
-            task,
-            tuned=TunedRecord(
-                energy_j=metered.energy_j.get(number, 0.0),
-                train_s=metered.train_s.get(number, 0.0),
-                attempts=len(tries) + under_way,
-                batch_size=None if run is None else run.batch_size,
-                power_limit_w=None if run is None else run.power_limit_w,
-                reached=reached,
-                failure=None if reached else tuner.failures.get(spec.tuning_group),
-            ),
+        under_way = run is not None and run.attempt not in ended[spec.name]
+        outcome = TunedRecord(
+            energy_j=metered.energy_j.get(number, 0.0),
+            train_s=metered.train_s.get(number, 0.0),
+            attempts=len(ended[spec.name]) + under_way,
+            batch_size=None if run is None else run.batch_size,
+            power_limit_w=None if run is None else run.power_limit_w,
+            reached=reached,
+            failure=None if reached else tuner.failures.get(spec.tuning_group),
         )
+        return replace(task, tuned=outcome)
 
     return replace(recording, tasks=tuple(tuned(number, task) for number, task in enumerate(recording.tasks)))

@@ -7,14 +7,15 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bftrainer.errors import BftrainerError, SettingsError, escaped, suggestion
-from bftrainer.files.writing import refuse_existing
+from bftrainer.files.writing import refuse_existing, versions
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Recording
+from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import full_name
 from bftrainer.report.brief import headline
@@ -27,7 +28,7 @@ from bftrainer.runs.bounds import WorkBounds
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import Metered, power_summary
 from bftrainer.runs.readers import LEARNED
-from bftrainer.tasksets import AssumedScaling
+from bftrainer.runs.run_inputs import Inputs
 from solvers import Solver
 from solvers.registry import declaration
 
@@ -51,23 +52,9 @@ class RunResult:
 
     Parameters
     ----------
-    config : ReplayConfig
+    inputs : Inputs
+        What was replayed, and how.
     command : str
-    sources : dict
-        Inputs: paths as given, SHA-256.
-    assumed_scaling : AssumedScaling or None
-        Scaling given to tasks that came without a curve.
-    notes : tuple of str
-        Notes to the user about the inputs.
-    versions : dict
-    nodes : tuple of str
-        Node names.
-    log_notes : tuple of str
-        What was trimmed, assumed or not checked when the node log was made.
-    log_zone : str or None
-        Time zone of the site, where the node log tells.
-    start_ns : int
-        Start of the window, nanoseconds since the Unix epoch.
     recording : Recording
     efficiency : Efficiency or None
     timings : Timings
@@ -77,37 +64,39 @@ class RunResult:
         Power and tuning; None if power is unknown.
     bounds : WorkBounds or None
         How much more could be done, if that was asked for.
-    idle_node_s : float or None
-        Idle node-seconds of which the pool was offered a part; None if it was offered all.
     learned : dict
         Figures of learnt curves; empty if decisions knew all.
     failure : BftrainerError or None
         What ended the run before its time.
     engine : {"replay", "live"}
         What decided: a replay, or a harvest.
+    versions : dict
+        Those of the software that computed it.
     """
 
-    config: ReplayConfig
+    inputs: Inputs
     command: str
-    sources: Mapping[str, Any]
-    assumed_scaling: AssumedScaling | None
-    notes: tuple[str, ...]
-    versions: Mapping[str, str]
-    nodes: tuple[str, ...]
-    log_notes: tuple[str, ...]
-    log_zone: str | None
-    start_ns: int
     recording: Recording
     efficiency: Efficiency | None
     timings: Timings
     is_partial: bool = False
     metered: Metered | None = None
     bounds: WorkBounds | None = None
-    idle_node_s: float | None = None
     learned: Mapping[str, Any] = field(default_factory=dict)
     failure: BftrainerError | None = None
     engine: Literal["replay", "live"] = "replay"
+    versions: Mapping[str, str] = field(default_factory=versions)
     _summaries: list[dict[str, Any]] = field(default_factory=list, init=False)
+
+    @property
+    def config(self) -> ReplayConfig:
+        """Options of the run."""
+        return self.inputs.config
+
+    @property
+    def start_ns(self) -> int:
+        """Start of the window, nanoseconds since the Unix epoch."""
+        return self.inputs.log.start_ns
 
     def iso(self, time_s: float) -> str:
         """Format a time of this run in ISO 8601, UTC."""
@@ -120,14 +109,14 @@ class RunResult:
         return deepcopy(self._summaries[0])
 
     def _summarise(self) -> dict[str, Any]:
-        recording, config = self.recording, self.config
+        recording, inputs, config = self.recording, self.inputs, self.config
         intervals = Intervals.of(recording)
         pool = pool_metrics(intervals)
         returned = pool.pop("return_on_investment")
         decisions = decision_metrics(recording.decisions, _fallback_name(config.fallback))
         solve_s = math.fsum(recording.decisions["solve_s"])
-        withheld_s = 0.0 if self.idle_node_s is None else max(0.0, self.idle_node_s - pool["idle_node_s"])
-        ledger = ledger_of(recording, withheld_s)
+        whole_s = 0.0 if inputs.idle_log is None else idle_node_s(inputs.idle_log, recording.end_s)
+        ledger = ledger_of(recording, max(0.0, whole_s - pool["idle_node_s"]))
         summary = {
             "schema": RUN_SCHEMA,
             "partial": self.is_partial,
@@ -135,7 +124,7 @@ class RunResult:
             "command": self.command,
             "versions": dict(self.versions),
             "engine": self.engine,
-            "inputs": dict(self.sources),
+            "inputs": dict(inputs.sources),
             "settings": self._settings(),
             "seed": config.seed,
             "solver": full_name(config.solver),
@@ -145,9 +134,9 @@ class RunResult:
             "window_start": self.iso(0.0),
             "window_end": self.iso(recording.end_s),
             "window_s": recording.end_s,
-            "nodes_total": len(self.nodes),
-            "node_log_notes": list(self.log_notes),
-            "node_log_zone": self.log_zone,
+            "nodes_total": len(inputs.log.nodes),
+            "node_log_notes": list(inputs.log.notes),
+            "node_log_zone": inputs.log.zone,
             "events": len(recording.events),
             "decisions": decisions.pop("decisions"),
             **pool,
@@ -224,16 +213,16 @@ class RunResult:
         return finished_run(name, summary, lambda table: table.of(self), place)
 
     def _efficiency(self) -> dict[str, Any]:
-        known = {} if self.efficiency is None else asdict(self.efficiency)
-        names = {"efficiency": "value", "efficiency_horizon_s": "horizon_s", "efficiency_eq_nodes": "eq_nodes"}
-        names |= {name: name for name in ("ideal_work", "loss_variability_share", "loss_horizon_share")}
-        return {key: known.get(name) for key, name in names.items()}
+        names = ("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes", "ideal_work")
+        values = [None] * 6 if self.efficiency is None else astuple(self.efficiency)
+        return dict(zip((*names, "loss_variability_share", "loss_horizon_share"), values, strict=True))
 
     def _power(self) -> dict[str, Any]:
         """Energy figures and final settings of tuned tasks; empty if power is unknown."""
         if self.metered is None:
             return {}
-        figures = power_summary(self.metered.record, self.metered.plan, self.recording.end_s)
+        carbon, pue = self.inputs.carbon, self.config.pue
+        figures = power_summary(self.metered.record, carbon, pue, self.recording.end_s)
         tuned = [task.tuned for task in self.recording.tasks if task.tuned is not None]
         if not tuned:
             return figures
@@ -251,7 +240,7 @@ class RunResult:
 
     def _assumed_scaling(self, summary: Mapping[str, Any]) -> dict[str, Any] | None:
         """Assumption about how tasks scale, and the figures of the summary that rest on it."""
-        found = self.assumed_scaling
+        found = self.inputs.assumed_scaling
         if found is None:
             return None
         return {
@@ -265,7 +254,7 @@ class RunResult:
 
     def _settings(self) -> dict[str, Any]:
         """Settings that affect the result, besides the inputs; those of power and learning only where they matter."""
-        config, assumed = self.config, self.assumed_scaling
+        config, assumed = self.config, self.inputs.assumed_scaling
         until_s = config.until_s(self.start_ns)
         found = {
             "since": None if config.since is None else self.iso(0.0),
@@ -284,7 +273,7 @@ class RunResult:
 
     @property
     def _large_idle(self) -> int:
-        return self.config.large_idle if self.config.large_idle is not None else max(1, len(self.nodes) // 4)
+        return self.config.large_idle if self.config.large_idle is not None else max(1, len(self.inputs.log.nodes) // 4)
 
     def _below_large_idle(self, intervals: Intervals) -> dict[str, Any]:
         """The same shares over the intervals with fewer idle nodes than the limit."""

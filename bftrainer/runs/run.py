@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import BftrainerError, ObjectiveError, RunFailedError, SettingsError
 from bftrainer.files.cache import refuse_changed
-from bftrainer.files.writing import versions
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
-from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.plugins import answering
 from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, replay
 from bftrainer.replay.allocator import Adoption
 from bftrainer.replay.cluster import Cluster, ClusterChange
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.node_order import DepartureOrder
-from bftrainer.runs.baseline import Efficiency, efficiency
-from bftrainer.runs.bounds import WorkBounds, bounds
+from bftrainer.runs.baseline import efficiency
+from bftrainer.runs.bounds import bounds
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.power import Metered, with_tuning
 from bftrainer.runs.result import RunResult, Timings
@@ -31,11 +29,12 @@ from bftrainer.runs.run_inputs import Inputs, load_inputs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replayed:
-    """What a replay has recorded; power only if tasks are tuned or idle nodes draw power."""
+    """What a replay has recorded, and what ended it early; power only if tasks are tuned or idle nodes draw power."""
 
     recording: Recording
-    metered: Metered | None = None
-    learned: dict[str, Any] = field(default_factory=dict)
+    metered: Metered | None
+    learned: dict[str, Any]
+    failure: BftrainerError | None
 
 
 def run_replay(
@@ -88,11 +87,15 @@ def run_replay(
     >>> result.summary()["events"]
     50
     """
-    given = resolve_inputs(config, inputs, {"node_log": node_log, "tasks": tasks} | options)
+    options |= {name: each for name, each in (("node_log", node_log), ("tasks", tasks)) if each is not None}
+    if inputs is None:
+        inputs = load_inputs(ReplayConfig(**options) if config is None else replace(config, **options))
+    elif config not in (None, inputs.config) or options:
+        raise SettingsError("Give either inputs or a configuration, not both.")
     try:
-        result = _run(given, command, list(map(_NamedObserver, observers)), interrupted, journal, scratch)
+        result = _run(inputs, command, list(map(_NamedObserver, observers)), interrupted, journal, scratch)
     finally:  # a node log that was changed meanwhile explains any fault
-        refuse_changed(given.log.node)
+        refuse_changed(inputs.log.node)
     if result.failure is not None:
         raise RunFailedError(str(result.failure), result) from result.failure
     return result
@@ -118,7 +121,7 @@ class _NamedObserver(Observer):
 
 
 def _run(
-    given: Inputs,
+    inputs: Inputs,
     command: str,
     observers: Sequence[Observer],
     interrupted: Callable[[], bool],
@@ -126,56 +129,40 @@ def _run(
     scratch: Path | None,
 ) -> RunResult:
     """Replay, compare and bound; a failure after the first decisions leaves the result partial."""
-    failure: BftrainerError | None = None
-    began_s = time.perf_counter()
-    try:
-        replayed = replay_and_record(given, observers, interrupted, journal, scratch)
-    except RunFailedError as error:
-        if error.result is None:
-            raise
-        replayed, failure = error.result, error
+    config, began_s = inputs.config, time.perf_counter()
+    replayed = replay_and_record(inputs, observers, interrupted, journal, scratch)
+    recording, failure, compared, bounded = replayed.recording, replayed.failure, None, None
     replay_s = time.perf_counter() - began_s
-    compared, bounded, config, log, recording = None, None, given.config, given.log, replayed.recording
+
+    def replay_bound(changed: Inputs) -> Recording:
+        """The recording of a replay that bounds this one."""
+        other = replay_and_record(changed, (), interrupted, journal)
+        if other.failure is not None:
+            raise other.failure
+        return other.recording
+
     if failure is None and recording.reason != "interrupted":
         try:
-            compared = compute_efficiency(given, recording, interrupted, journal)
-            bounded = compute_bounds(given, recording, interrupted, journal)
+            compared = efficiency(inputs, recording, interrupted, journal) if config.baseline else None
+            bounded = bounds(inputs, replay_bound, blind=recording) if config.bounds else None
+            bounded = None if interrupted() else bounded
         except (ObjectiveError, RunFailedError) as error:
             failure = error
     baseline_s = time.perf_counter() - began_s - replay_s
     return RunResult(
-        config=config,
+        inputs=inputs,
         command=command,
-        sources=given.sources,
-        assumed_scaling=given.assumed_scaling,
-        notes=given.notes,
-        versions=versions(),
-        nodes=log.nodes,
-        log_notes=log.notes,
-        log_zone=log.zone,
-        start_ns=log.start_ns,
         recording=recording,
         efficiency=compared,
-        timings=Timings(given.load_s, replay_s, baseline_s, given.load_s + replay_s + baseline_s),
+        timings=Timings(inputs.load_s, replay_s, baseline_s, inputs.load_s + replay_s + baseline_s),
         bounds=bounded,
         is_partial=recording.reason in ("interrupted", "failed")
         or (config.baseline and compared is None)
         or (config.bounds and bounded is None),
         metered=replayed.metered,
-        idle_node_s=None if given.idle_log is None else idle_node_s(given.idle_log, recording.end_s),
         learned=replayed.learned,
         failure=failure,
     )
-
-
-def resolve_inputs(config: ReplayConfig | None, inputs: Inputs | None, options: dict[str, Any]) -> Inputs:
-    """Inputs of a run, loaded unless they were given."""
-    options = {name: value for name, value in options.items() if value is not None or name not in ("node_log", "tasks")}
-    if inputs is None:
-        return load_inputs(ReplayConfig(**options) if config is None else replace(config, **options))
-    if config not in (None, inputs.config) or options:
-        raise SettingsError("Give either inputs or a configuration, not both.")
-    return inputs
 
 
 def replay_and_record(
@@ -185,9 +172,9 @@ def replay_and_record(
     journal: DecisionJournal | None = None,
     scratch: Path | None = None,
 ) -> Replayed:
-    """Replay the inputs and record everything."""
+    """Replay the inputs and record everything; raise what fails before the first decision."""
     config, log = inputs.config, inputs.log
-    tuner = inputs.tuning.tuner() if inputs.tuning else None
+    tuner = inputs.make_tuner() if inputs.make_tuner else None
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
     horizon_s = inputs.departure_horizon_s
     departures = None if horizon_s is None else DepartureOrder(log.rows(), horizon_s)
@@ -195,7 +182,8 @@ def replay_and_record(
     allocator.journal = journal
     recorder = Recorder(scratch)
     meter = PowerMeter(config.idle_power_w, scratch) if tuner is not None or config.idle_power_w > 0 else None
-    recorders, failure = [recorder, *([] if meter is None else [meter])], None
+    recorders: list[Recorder | PowerMeter] = [recorder, *([] if meter is None else [meter])]
+    failure = None
     try:
         replay(
             log.rows(),
@@ -204,7 +192,7 @@ def replay_and_record(
             decide_on=config.decide_on,
             until_s=config.until_s(log.start_ns),
             max_events=config.max_events,
-            power_caps_w=inputs.power.power_caps_w(log.window_s),
+            power_caps_w=inputs.power_caps_w,
             observers=[*recorders, *observers],
             interrupted=interrupted,
         )
@@ -214,40 +202,9 @@ def replay_and_record(
             each.on_end(allocator.cluster, "failed")
         if not len(recorder.recording.decisions):
             raise
-    replayed = Replayed(recorder.recording, learned={} if learning is None else learning.figures(inputs.tasks))
+    recording, metered = recorder.recording, None
     if meter is not None:
-        record, attempts = meter.record(), tuple(tuner.attempts) if tuner else ()
-        recording = replayed.recording if tuner is None else with_tuning(replayed.recording, record, tuner)
-        replayed = replace(replayed, recording=recording, metered=Metered(record, inputs.power, attempts))
-    if failure is not None:
-        raise RunFailedError(str(failure), replayed) from failure
-    return replayed
-
-
-def compute_efficiency(
-    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], journal: DecisionJournal | None
-) -> Efficiency | None:
-    """Compute the efficiency, if it is wanted."""
-    if not inputs.config.baseline:
-        return None
-    tuning, log = inputs.tuning, inputs.log
-    return efficiency(
-        recording,
-        inputs.tasks,
-        inputs.settings,
-        log.start_ns,
-        interrupted,
-        tuner=tuning.tuner if tuning else lambda: None,
-        power_caps_w=inputs.power.power_caps_w(log.window_s),
-        journal=journal,
-    )
-
-
-def compute_bounds(
-    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], journal: DecisionJournal | None
-) -> WorkBounds | None:
-    """Bound what the replay could do, if that is wanted and nothing was interrupted."""
-    if not inputs.config.bounds:
-        return None
-    found = bounds(inputs, lambda given: replay_and_record(given, (), interrupted, journal).recording, blind=recording)
-    return None if interrupted() else found
+        record = meter.record()
+        metered = Metered(record, tuple(tuner.attempts) if tuner else ())
+        recording = recording if tuner is None else with_tuning(recording, record, tuner)
+    return Replayed(recording, metered, {} if learning is None else learning.figures(inputs.tasks), failure)

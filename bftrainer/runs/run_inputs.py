@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,12 @@ from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.nodelogs.offers import note_unknown_ages, offered_log, read_departures
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Settings
-from bftrainer.runs.baseline import work_adds_up
 from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.power import PowerPlan, Tuning, power_plan, refuse_unused_power
+from bftrainer.runs.power import CARBON_COLUMN, StepSeries, option_series, read_cap, read_tuning
 from bftrainer.runs.readers import LEARNED, Readers
-from bftrainer.tasksets import AssumedScaling
+from bftrainer.tasksets import AssumedScaling, TaskSet
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
+from bftrainer.zeus.tuned_task import GroupTuner
 from solvers.isolation import isolated
 from solvers.reference_solvers import EqualShare
 from solvers.registry import declaration, get_solver, solve
@@ -54,24 +56,26 @@ class Inputs:
     log : NodeLog
         Selection and skipped rows already applied.
     tasks : tuple of TaskSpec
+    settings : Settings
     notes : tuple of str
         Notes to the user about how they were read.
     sources : dict
         Per input its path as given and its SHA-256; None for objects.
-    assumed_scaling : AssumedScaling or None
+    assumed_scaling : AssumedScaling, optional
         What tasks were given that came without a curve.
-    settings : Settings
-    power : PowerPlan
-        Cap and carbon intensity over the window.
-    tuning : Tuning or None
-        Inputs of tuned tasks' tuning; None if there are none.
-    load_s : float
-        Wall-clock seconds that loading took.
-    idle_log : NodeLog or None
-        The log before some of its idle time was withheld; None if all of it is offered.
     learned : tuple of str
         Names of the tasks whose curves decisions do not know.
-    departure_horizon_s : float or None
+    power_cap_w : StepSeries
+        Cap on the draw of harvested nodes at the site's meter.
+    carbon : StepSeries, optional
+        Carbon intensity in gCO2/kWh.
+    make_tuner : callable, optional
+        Makes a new tuner; None if no task is tuned.
+    load_s : float
+        Wall-clock seconds that loading took.
+    idle_log : NodeLog, optional
+        The log before some of its idle time was withheld; None if all of it is offered.
+    departure_horizon_s : float, optional
         Given only by `bounds`: decisions know when nodes leave, and leave free ones alone so long before; 0 for all on
         offer.
     """
@@ -79,16 +83,22 @@ class Inputs:
     config: ReplayConfig
     log: NodeLog
     tasks: tuple[TaskSpec, ...]
-    notes: tuple[str, ...]
-    sources: dict[str, Any]
-    assumed_scaling: AssumedScaling | None
     settings: Settings
-    power: PowerPlan
-    tuning: Tuning | None
-    load_s: float
-    idle_log: NodeLog | None = None
+    notes: tuple[str, ...] = ()
+    sources: dict[str, Any] = field(default_factory=dict)
+    assumed_scaling: AssumedScaling | None = None
     learned: tuple[str, ...] = ()
+    power_cap_w: StepSeries = StepSeries.constant(math.inf)  # noqa: RUF009 - it is frozen
+    carbon: StepSeries | None = None
+    make_tuner: Callable[[], GroupTuner] | None = None
+    load_s: float = 0.0
+    idle_log: NodeLog | None = None
     departure_horizon_s: float | None = None
+
+    @property
+    def power_caps_w(self) -> list[tuple[float, float]]:
+        """Times at which the cap changes within the window, and the new caps."""
+        return self.power_cap_w.changes(0.0, self.log.window_s)
 
 
 def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
@@ -103,50 +113,50 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     """
     began = time.perf_counter()
     readers = Readers() if readers is None else readers
-    settings = _settings(config)
-    node_log = sample_path(SAMPLE_NODE_LOG) if config.node_log is None else config.node_log
-    tasks = sample_path(SAMPLE_TASKS) if config.tasks is None else config.tasks
-    sources: dict[str, Any] = {"node_log": None, "tasks": None, "scalability": None}
-    assumed_scaling = None
-    notes: list[str] = []
+    settings, task_set = _settings(config), _read_tasks(config, readers)
+    tasks, notes = task_set.tasks, list(task_set.warnings)
     if config.tasks is None and config.node_log is not None:
-        notes.append(SAMPLE_TASKS_USED)
-    if isinstance(tasks, Path):
-        task_set = readers.task_set(tasks, config.scalability, config.scaling)
-        notes += task_set.warnings
-        sources |= {
-            name: readers.source(path) for name, path in zip(("tasks", "scalability"), task_set.sources, strict=False)
-        }
-        assumed_scaling = task_set.assumed_scaling
-        tasks, learned = task_set.tasks, task_set.learned
-    else:
-        learned = tuple(task.name for task in tasks) if config.scaling == LEARNED else ()
-        given = {"--scalability": config.scalability, "--scaling": None if learned else config.scaling}
-        vain = {option: "tasks that are no file have a scaling" for option, value in given.items() if value is not None}
-        if vain:
-            raise UnusedOptionsError(vain)
+        notes.insert(0, SAMPLE_TASKS_USED)
+    node_log = sample_path(SAMPLE_NODE_LOG) if config.node_log is None else config.node_log
     log, idle_log = _read_log(node_log, config, readers, notes)
-    if isinstance(node_log, Path):
-        sources["node_log"] = readers.source(node_log)
-    config.until_s(log.start_ns)
+    config.until_s(log.start_ns)  # which refuses what is not within the log
     check = getattr(settings.objective, "check", None)
     if check is not None:
         check(tasks)
     notes += _warnings(config, log, tasks)
-    tasks = tuple(tasks)
-    tuning = Tuning.of(tasks, config)
-    if tuning is None:
-        refuse_unused_power(config)
-    else:
-        notes += tuning.warnings
-    power = power_plan(config, log, tasks)
-    sources |= _further_sources(config, tuning, readers)
-    settings = replace(settings, power_cap_w=power.first_power_cap_w())
-    _refuse_unfit(config, tasks, learned)
-    load_s = time.perf_counter() - began
-    said = tuple(map(legible, notes))
-    of_tasks = tasks, said, sources, assumed_scaling, settings, power, tuning
-    return Inputs(config, log, *of_tasks, load_s, idle_log, learned)
+    make_tuner = read_tuning(tasks, config)
+    if make_tuner is not None:
+        notes += make_tuner().warnings()  # made here, so that sections that do not fit their traces are found now
+    _refuse_unfit(config, tasks, task_set.learned)
+    power_cap_w = read_cap(config, log, tasks)
+    return Inputs(
+        config=config,
+        log=log,
+        tasks=tasks,
+        settings=replace(settings, power_cap_w=power_cap_w.at(0.0)),
+        notes=tuple(map(legible, notes)),
+        sources=_sources(config, node_log, task_set, readers),
+        assumed_scaling=task_set.assumed_scaling,
+        learned=task_set.learned,
+        power_cap_w=power_cap_w,
+        carbon=option_series(config.carbon, CARBON_COLUMN, log),
+        make_tuner=make_tuner,
+        load_s=time.perf_counter() - began,
+        idle_log=idle_log,
+    )
+
+
+def _read_tasks(config: ReplayConfig, readers: Readers) -> TaskSet:
+    """Tasks of the file that is named, or those that were handed over."""
+    tasks = sample_path(SAMPLE_TASKS) if config.tasks is None else config.tasks
+    if isinstance(tasks, Path):
+        return readers.task_set(tasks, config.scalability, config.scaling)
+    learned = tuple(task.name for task in tasks) if config.scaling == LEARNED else ()
+    given = {"--scalability": config.scalability, "--scaling": None if learned else config.scaling}
+    vain = {option: "tasks that are no file have a scaling" for option, value in given.items() if value is not None}
+    if vain:
+        raise UnusedOptionsError(vain)
+    return TaskSet(tuple(tasks), learned=learned)
 
 
 def _read_log(
@@ -176,17 +186,25 @@ def log_start_ns(config: ReplayConfig, readers: Readers) -> int:
     return load_inputs(replace(config, since=None, until=None, baseline=False), readers).log.start_ns
 
 
-def _further_sources(config: ReplayConfig, tuning: Tuning | None, readers: Readers) -> dict[str, Any]:
-    """Sources that only some runs have: series, and training traces."""
-    found: dict[str, Any] = {}
+def _sources(
+    config: ReplayConfig, node_log: Path | NodeLog, task_set: TaskSet, readers: Readers
+) -> dict[str, dict[str, str] | list[dict[str, str]] | None]:
+    """Paths and checksums of all files that were read; None for objects."""
+    files: dict[str, Path | None] = {"node_log": node_log if isinstance(node_log, Path) else None}
+    files |= dict(zip_longest(("tasks", "scalability"), task_set.sources[:2]))
     for name, option in OPTIONS.items():
-        given = getattr(config, name)
-        if (option.units or name == "planned_departures") and isinstance(given, Path):
-            found[name] = readers.source(given)
-    if tuning is not None:
-        files = dict.fromkeys(file for pair in tuning.traces for file in pair)
-        found["traces"] = [readers.source(Path(file)) for file in files]
-    return found
+        if option.units or name == "planned_departures":
+            value = getattr(config, name)
+            files |= {name: value} if isinstance(value, Path) else {}
+    found: dict[str, Any] = {name: None if path is None else readers.source(path) for name, path in files.items()}
+    sections = [task.tuning for task in task_set.tasks if task.tuning is not None]
+    traces = dict.fromkeys(file for section in sections for file in (section.train_trace, section.power_trace))
+    return found | ({"traces": [readers.source(Path(file)) for file in traces]} if traces else {})
+
+
+def work_adds_up(tasks: Iterable[TaskSpec]) -> bool:
+    """Whether tasks count work in one unit; epochs of tuned tasks over different datasets are different units."""
+    return len({None if task.tuning is None else task.tuning.dataset for task in tasks}) <= 1
 
 
 def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> list[str]:
@@ -242,10 +260,15 @@ def _check_licence(solver: solvers.Solver) -> None:
 
 
 def _refuse_unfit(config: ReplayConfig, tasks: Sequence[TaskSpec], learned: Collection[str]) -> None:
-    """Refuse tuned tasks whose curves are learned, and noise where none is."""
-    tuned = next((task.name for task in tasks if task.name in learned and task.tuning is not None), None)
-    if tuned is not None:
+    """Refuse tuned tasks whose curves are learned; noise where none is, and options of power where nothing is tuned."""
+    tuned = [task.name for task in tasks if task.tuning is not None]
+    both = next((name for name in tuned if name in learned), None)
+    if both is not None:
         why = "its batch size and power limit scale a curve that decisions know"
-        raise SettingsError(f"Expected no tuned task among those whose curves are learned, got {tuned}: {why}.")
-    if not learned and config.profile_noise != OPTIONS["profile_noise"].default:
-        raise UnusedOptionsError({"--profile-noise": "no curve is learned"})
+        raise SettingsError(f"Expected no tuned task among those whose curves are learned, got {both}: {why}.")
+    reasons = {} if tuned else config.without_effect(tuned=False)
+    vain = {name: why for name, why in reasons.items() if OPTIONS[name].section == "power"}
+    vain |= {} if learned else {"profile_noise": "no curve is learned"}
+    given = {OPTIONS[name].flag: why for name, why in vain.items() if getattr(config, name) != OPTIONS[name].default}
+    if given:
+        raise UnusedOptionsError(given)

@@ -142,9 +142,9 @@ _saves = _with_task(lambda task: task.spec.saves is not None)
 def _pieces(result: RunResult) -> Iterator[Mapping[str, Any]]:
     """Spans of constant power, with the cap at their beginning."""
     if result.metered is not None:
-        cap = result.metered.plan.power_cap_w
+        cap_at = result.inputs.power_cap_w.at
         for part in result.metered.record.samples.parts():
-            cap_w = [cap.at(begin_s) if cap else None for begin_s in part["begin_s"].tolist()]
+            cap_w = list(map(cap_at, part["begin_s"].tolist()))  # null where it is infinite
             yield {**{name: part[name] for name in PowerSample.__slots__}, "cap_w": cap_w}
 
 
@@ -154,7 +154,7 @@ def _moves(result: RunResult) -> Iterator[Mapping[str, Any]]:
         nodes = changes["nodes"]
         yield {
             "time_s": np.repeat(changes["time_s"], nodes.sizes),
-            "node": Coded(nodes.values, result.nodes),
+            "node": Coded(nodes.values, result.inputs.log.nodes),
             "task": Coded(np.repeat(changes["task"], nodes.sizes), _names(result)),
         }
 

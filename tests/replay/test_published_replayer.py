@@ -246,7 +246,7 @@ def test_the_audit_follows(tmp_path_factory, world, solver, initial):
     write_run(result, folder)
     assert audit(folder).wrong == []
     if len(result.recording.events):
-        write_run(replace(result, config=replace(result.config, compat="none")), folder)
+        write_run(replace(result, inputs=replace(result.inputs, config=replace(result.config, compat="none"))), folder)
         assert audit(folder).wrong
 
 

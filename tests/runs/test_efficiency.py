@@ -18,7 +18,7 @@ from bftrainer.report.metrics import Intervals
 from bftrainer.runs.baseline import Efficiency, efficiency
 from solvers.dynamic_programme import DynamicProgramme
 from tests.examples import examples
-from tests.worlds import World, worlds
+from tests.worlds import World, inputs_of, worlds
 
 NS = 1_000_000_000
 
@@ -210,7 +210,7 @@ def test_shares_add_up_in_any_world(world: World):
     settings_ = Settings(
         objective=as_given, solver="dp", forward_time_s=60.0, max_tasks=world.max_tasks, completions=completions
     )
-    found = efficiency(recording, world.tasks, settings_, 0)
+    found = efficiency(inputs_of(world.tasks, settings_), recording)
     assert found is not None
     if found.loss_variability_share is not None:
         assert_shares_add_up(found, recording)

@@ -22,7 +22,7 @@ from bftrainer.replay import Allocator, Recorder, replay
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.baseline import Efficiency, efficiency
 from tests.examples import examples
-from tests.worlds import World, worlds
+from tests.worlds import World, inputs_of, worlds
 
 many = examples(60)
 Rows = Mapping[int, tuple[Sequence[str], Sequence[str]]]
@@ -163,7 +163,7 @@ def walked(world: World, recording: Recording) -> Reference:
 
 
 def found_by(world: World, recording: Recording) -> Efficiency:
-    found = efficiency(recording, world.tasks, world.allocator().settings, 0)
+    found = efficiency(inputs_of(world.tasks, world.allocator().settings), recording)
     assert found is not None
     return found
 

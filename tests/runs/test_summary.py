@@ -98,11 +98,11 @@ def test_the_facade_takes_objects(result):
     from bftrainer.nodelogs import read_node_log
     from bftrainer.tasksets import read_task_set
 
-    paths = [result.sources[name]["path"] for name in ("node_log", "tasks")]
+    paths = [result.inputs.sources[name]["path"] for name in ("node_log", "tasks")]
     assert run_replay(node_log=paths[0], tasks=paths[1], solver="dp").recording.events == result.recording.events
     again = run_replay(node_log=read_node_log(paths[0]), tasks=read_task_set(paths[1]).tasks, solver="dp", max_tasks=2)
     assert again.recording.events == result.recording.events
-    assert again.sources["node_log"] is None
+    assert again.inputs.sources["node_log"] is None
 
 
 def test_the_facade_raises_what_the_house_raises(tmp_path):

@@ -21,6 +21,7 @@ from bftrainer.zeus import HistoryEntry, JITPowerLimitOptimizer, PruningGTSBatch
 from bftrainer.zeus.tuned_task import GroupTuner
 from tests import tuned
 from tests.examples import examples
+from tests.worlds import inputs_of
 
 ONE_NODE = [(0.0, ("n0",), ())]
 
@@ -174,7 +175,7 @@ def test_efficiency_adds_up_epochs_of_one_dataset_only():
     asked = Settings(as_given, "dp", forward_time_s=60.0)
     for tasks, value in ((tuned.recurrences(4), 1.0), ((*tuned.recurrences(4), plain), None)):
         recording, _, _ = tuned.run(tasks, [(0.0, nodes, ())], 5000.0)
-        found = efficiency(recording, tasks, asked, 0, tuner=lambda tasks=tasks: tuned.tuner(tasks))
+        found = efficiency(inputs_of(tasks, asked, lambda tasks=tasks: tuned.tuner(tasks)), recording)
         assert found.value == value
         assert found.eq_nodes == 2.0
 

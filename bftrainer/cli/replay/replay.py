@@ -70,7 +70,7 @@ def replay(
     inputs = load_inputs(config)
     for note in inputs.notes:
         tell(f"Note: {note}")
-    refuse_unused(config.without_effect(tuned=inputs.tuning is not None, learned=bool(inputs.learned)))
+    refuse_unused(config.without_effect(tuned=inputs.make_tuner is not None, learned=bool(inputs.learned)))
     if dry_run:
         _print_inputs(inputs, as_json)
         return
