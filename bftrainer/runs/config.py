@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Literal
 
 from bftrainer.errors import SettingsError
-from bftrainer.runs.option import Option, check_solver_option, input_value, option_field, option_time_ns, python_value
+from bftrainer.runs.option import Option, check_value, option_field, option_time_ns
 
 if TYPE_CHECKING:  # reading the declarations, as help does, must not import more
     from bftrainer.model import NodeLog, Objective, TaskSpec
@@ -24,6 +24,7 @@ Initial = Literal["solve", "empty", "random"]
 StartupCost = Literal["none", "full"]
 Compat = Literal["none", "published"]
 Isolate = Literal["auto", "always", "never"]
+SOLVER = "a name or an object with name and solve"
 PowerOptions = Literal["chosen", "pareto", "all"]
 
 
@@ -47,9 +48,15 @@ class ReplayConfig:
         "inputs: -ndmap --node-log",
         "Idle nodes over time (Parquet, CSV, legacy pickle or its .tar.gz).",
         unset="embedded sample",
+        expected="a path or a NodeLog",
     )
     tasks: Path | Sequence[TaskSpec] | None = option_field(
-        None, Path, "inputs: -bdfn --tasks", "Task set (TOML or legacy bounds).", unset="embedded sample"
+        None,
+        Path,
+        "inputs: -bdfn --tasks",
+        "Task set (TOML or legacy bounds).",
+        unset="embedded sample",
+        expected="a path or TaskSpecs",
     )
     scalability: Path | None = option_field(
         None,
@@ -71,6 +78,7 @@ class ReplayConfig:
         float,
         "learning: --profile-noise",
         "Relative standard deviation of a task's throughput measured in a minute, where curves are learnt.",
+        least=0,
     )
     first_node: int = option_field(0, int, "inputs: -nis --first-node", "Index of the first node used.", least=0)
     node_count: int | None = option_field(
@@ -84,7 +92,7 @@ class ReplayConfig:
         None, datetime, "inputs: --until", "Stop there: ISO time, or seconds since the window's start."
     )
     offer_after_s: float = option_field(
-        0.0, float, "inputs: --offer-after", "Offer a node only once it has been idle for so many seconds."
+        0.0, float, "inputs: --offer-after", "Offer a node only once it has been idle for so many seconds.", least=0
     )
     planned_departures: Path | None = option_field(
         None,
@@ -120,12 +128,18 @@ class ReplayConfig:
         "objective: --objective",
         "Registered name or module:callable, perhaps after priority:, fair-share: or quota:LIMITS:",
         metavar="NAME",
+        expected="the name of an objective or a callable",
     )
     solver: str | Solver = option_field(
-        "cbc", str, "solver: --solver", "See `bftrainer solvers`; or module:callable.", metavar="NAME"
+        "cbc",
+        str,
+        "solver: --solver",
+        "See `bftrainer solvers`; or module:callable.",
+        metavar="NAME",
+        expected=SOLVER,
     )
     fallback: str | Solver | None = option_field(
-        None, str, "solver: --fallback", "Solver to ask when that one fails.", metavar="NAME"
+        None, str, "solver: --fallback", "Solver to ask when that one fails.", metavar="NAME", expected=SOLVER
     )
     forward_time_s: float = option_field(
         10.0, float, "horizon: -Tfwd --forward-time", "Forward-looking time in seconds."
@@ -207,6 +221,7 @@ class ReplayConfig:
         "What harvested nodes may draw at the meter: 250kW, or a CSV of time,power_w. All tasks must be tuned.",
         units={"": 1.0, "W": 1.0, "kW": 1000.0, "MW": 1000000.0},
         expected="watts (250000, 250kW, 0.25MW)",
+        least=0,
     )
     carbon: float | Path | None = option_field(
         None,
@@ -215,40 +230,16 @@ class ReplayConfig:
         "gCO2/kWh: a number, or a CSV of time,gco2_per_kwh.",
         units={"": 1.0},
         expected="grams of CO2 per kWh",
+        least=0,
     )
 
     def __post_init__(self) -> None:
         if self.decide_on is None:
             object.__setattr__(self, "decide_on", "nodes" if self.compat == "published" else "all")
         for name, option in OPTIONS.items():
-            value = getattr(self, name)
-            if option.is_file and isinstance(value, str):
-                object.__setattr__(self, name, Path(value))
-            if (value is not None and option.kind in (Path, datetime)) or option.is_file or name == "scaling":
-                object.__setattr__(self, name, value := input_value(name, option, getattr(self, name)))
-            if option.kind in (int, float, bool) and not (value is None is option.default or option.is_file):
-                object.__setattr__(self, name, value := python_value(name, option.kind, value))
-            if option.least is not None and value is not None and value < option.least:
-                raise SettingsError(f"Expected {name} >= {option.least}, got {value}.")
-            if (
-                (option.units or name in ("offer_after_s", "profile_noise"))
-                and isinstance(value, int | float)
-                and not 0 <= value < math.inf
-            ):
-                raise SettingsError(f"Expected {name} of 0 or more, got {value}.")
-            if get_origin(option.kind) is Literal and not (isinstance(value, str) and value in get_args(option.kind)):
-                *others, last = get_args(option.kind)
-                raise SettingsError(f"Expected {name} to be {', '.join(others)} or {last}, got {value!r}.")
-        if not callable(self.objective) and not isinstance(self.objective, str):
-            raise SettingsError(f"Expected the name of an objective or a callable, got {self.objective!r}.")
-        for name in ("policy", "power_policy"):
-            if not isinstance(getattr(self, name), str):
-                raise SettingsError(f"Expected {name} to be text, got {getattr(self, name)!r}.")
+            object.__setattr__(self, name, check_value(name, option, getattr(self, name)))
         if self.compat == "published" and self.decide_on != "nodes":
             raise SettingsError(f"Expected decide_on nodes with compat published, got {self.decide_on}.")
-        check_solver_option("solver", self.solver)
-        if self.fallback is not None:
-            check_solver_option("fallback", self.fallback)
         if self.strict_published and self.solver != "equal-share":
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
 

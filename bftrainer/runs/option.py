@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 from bftrainer.errors import SettingsError
 
@@ -44,13 +44,13 @@ class Option:
         Description of the default, if it is None.
     metavar : str, optional
     least : int, optional
-        Smallest allowed value.
+        Smallest allowed value, of those that are finite.
     sized : {"", "tasks", "processes"}
         What the number counts, if unusually large ones need `--large`.
     units : mapping of str to float
         Units of a number that may have one on the command line, or be a file with its values over time.
     expected : str
-        Description of such a number in messages.
+        Description of its values in messages, if its type does not say it.
     limit : str
         Name in `heeds` of a `solvers.registry.Declaration` of a limit that a solver may ignore.
     changes_result : bool
@@ -105,68 +105,52 @@ def option_field(default: Any, kind: Any, place: str, text: str, **more: Any) ->
     )
 
 
-def python_value(name: str, kind: type, value: Any) -> Any:
-    """A number or a truth value, of Python or NumPy, as one of Python.
+_TYPES: dict[Any, tuple[type, ...]] = {float: (int, float), datetime: (datetime, int, float)}
+_WORDS = {int: "whole", float: "a number", bool: "true or false", str: "text", Path: "a path", datetime: "a time"}
+
+
+def check_value(name: str, option: Option, value: Any) -> Any:
+    """Check type and range of a value; numbers of NumPy become those of Python, and names of files paths.
 
     Raises
     ------
     SettingsError
-        If it is neither.
+        If it is no value of the option, nor an object that may be handed over in its place.
     """
-    from bftrainer.model.type_checks import real_number, whole_number
+    import numpy as np
 
-    if kind is int:
-        found = whole_number(name, value, SettingsError)
-        if not abs(found) < 2**63:
-            raise SettingsError(f"Expected {name} to be a number of 64 bits, got {found}.")  # as summaries hold
-        return found
-    if kind is float:
-        return value if type(value) is int else real_number(name, value, SettingsError)
-    if type(value).__name__ not in ("bool", "bool_"):
-        raise SettingsError(f"Expected {name} to be true or false, got {value!r}.")
-    return bool(value)
+    if isinstance(value, np.number | np.bool_):
+        value = value.item()
+    if option.is_file and isinstance(value, str):
+        value = Path(value)
+    if value is None is option.default or _is_object(name, value):
+        return value
+    if get_origin(option.kind) is Literal:
+        fits, expected = isinstance(value, str) and value in get_args(option.kind), " or ".join(get_args(option.kind))
+    else:
+        types = _TYPES.get(option.kind, (option.kind,)) + ((Path,) if option.units else ())
+        fits = isinstance(value, types) and isinstance(value, bool) == (option.kind is bool)
+        expected = option.expected or _WORDS[option.kind]
+    if not fits:
+        shown = f"the class {value.__name__}: make one of it" if isinstance(value, type) else repr(value)
+        raise SettingsError(f"Expected {name} to be {expected}, got {shown}.")
+    if isinstance(value, int) and not abs(value) < 2**63:
+        raise SettingsError(f"Expected {name} to be a number of 64 bits, got {value}.")  # as summaries hold
+    if option.least is not None and isinstance(value, int | float) and not option.least <= value < math.inf:
+        raise SettingsError(f"Expected {name} >= {option.least}, got {value}.")
+    return value
 
 
-def input_value(name: str, option: Option, value: Any) -> Any:
-    """A file, a time, or what may be handed over in the place of either.
-
-    Raises
-    ------
-    SettingsError
-        If it is none of them.
-    """
+def _is_object(name: str, value: Any) -> bool:
+    """Whether code may hand this over instead of the name of a file, of a solver or of an objective."""
     from bftrainer.model import NodeLog, TaskSpec
-    from bftrainer.model.type_checks import real_number
 
-    if value is None or isinstance(value, Path if option.is_file else str if name == "scaling" else datetime):
-        return value
-    if name == "node_log" and isinstance(value, NodeLog):
-        return value
-    if name == "tasks" and isinstance(value, Sequence) and all(isinstance(each, TaskSpec) for each in value):
-        return value
-    if option.kind is datetime or option.units:
-        number = real_number(name, value, SettingsError)
-        return value if type(value) is int and math.isfinite(number) else number
-    named = {"node_log": "a path or a NodeLog", "tasks": "a path or TaskSpecs", "scaling": "a text"}
-    raise SettingsError(f"Expected {name} to be {named.get(name, 'a path')}, got {value!r}.")
-
-
-def check_solver_option(option: str, solver: object) -> None:
-    """Refuse a value that is neither a name nor a solver.
-
-    Raises
-    ------
-    SettingsError
-        If it is so.
-    """
-    if isinstance(solver, str):
-        return
-    if isinstance(solver, type):
-        raise SettingsError(
-            f"Expected {option} to be a name or a solver, got the class {solver.__name__}: make one of it."
-        )
-    if not callable(getattr(solver, "solve", None)) or not isinstance(getattr(solver, "name", None), str):
-        raise SettingsError(f"Expected {option} to be a name or an object with name and solve, got {solver!r}.")
+    if name in ("solver", "fallback"):
+        has_solve = not isinstance(value, type) and callable(getattr(value, "solve", None))
+        return has_solve and isinstance(getattr(value, "name", None), str)
+    if name == "tasks":
+        return isinstance(value, Sequence) and all(isinstance(each, TaskSpec) for each in value)
+    return isinstance(value, NodeLog) if name == "node_log" else name == "objective" and callable(value)
 
 
 def option_time_ns(start_ns: int, moment: datetime | float, option: str) -> int:

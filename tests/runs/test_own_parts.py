@@ -171,7 +171,7 @@ def test_advice_takes_own_objectives(replay, tmp_path):
         ({"objective": 3}, "name of an objective or a callable, got 3"),
         ({"solver": 3}, "solver to be a name or an object with name and solve, got 3"),
         ({"solver": Counting}, "got the class Counting: make one of it"),
-        ({"fallback": object}, "fallback to be a name or a solver, got the class object"),
+        ({"fallback": object}, "fallback to be a name or an object with name and solve, got the class object"),
         ({"solver": lambda: None}, "object with name and solve"),
     ],
 )

@@ -282,12 +282,12 @@ def test_a_cap_below_the_idle_draw_is_refused():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"power_cap": -1.0}, "Expected power_cap of 0 or more, got -1.0."),
-        ({"power_cap": math.nan}, "Expected power_cap of 0 or more, got nan."),
-        ({"carbon": -3.0}, "Expected carbon of 0 or more, got -3.0."),
+        ({"power_cap": -1.0}, "Expected power_cap >= 0, got -1.0."),
+        ({"power_cap": math.nan}, "Expected power_cap >= 0, got nan."),
+        ({"carbon": -3.0}, "Expected carbon >= 0, got -3.0."),
         ({"idle_power_w": -1.0}, "Expected idle power of 0 W or more, got -1.0."),
         ({"pue": 0.9}, "Expected a PUE of 1 or more, got 0.9."),
-        ({"power_options": "some"}, "Expected power_options to be chosen, pareto or all, got 'some'."),
+        ({"power_options": "some"}, "Expected power_options to be chosen or pareto or all, got 'some'."),
     ],
 )
 def test_bad_settings(changes, said):
