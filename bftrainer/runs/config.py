@@ -1,23 +1,115 @@
-"""Configuration of a run: the one place where each option of a replay is declared."""
+"""Configuration of a run: the one place where each option of a replay is declared, and what values it takes."""
 
 # ruff: noqa: RUF009 - `option_field` gives what `field` gives
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from bftrainer.errors import SettingsError
-from bftrainer.runs.option import Option, check_value, option_field, option_time_ns
 
 if TYPE_CHECKING:  # reading the declarations, as help does, must not import more
     from bftrainer.model import NodeLog, Objective, TaskSpec
     from bftrainer.replay.allocator_settings import Settings
     from solvers import Solver
+
+SECTIONS = {
+    "inputs": "What is read, and which part of it is used?",
+    "horizon": "How far do decisions look, how long may they take, and for how many tasks?",
+    "solver": "Which solver decides?",
+    "objective": "What is maximised?",
+    "learning": "What do decisions not know of scaling?",
+    "start": "When are decisions made, and how do runs start?",
+    "limits": "How accurate are decisions?",
+    "power": "How much power is drawn?",
+    "figures": "What else is reported?",
+}
+"""Sections of options in the order of help and documentation, and the question that each answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Declaration of an option of a replay.
+
+    Parameters
+    ----------
+    section : str
+        One of `SECTIONS`.
+    flags : tuple of str
+        On the command line; those with one dash are also keys of sweep files. If the default is True, they make it
+        False.
+    kind : type
+        ``int``, ``float``, ``bool``, ``str``, `Path`, `datetime` (or seconds), or a ``Literal`` of all it may be.
+    default : object
+    text : str
+    unset : str
+        Description of the default, if it is None.
+    metavar : str, optional
+    least : int, optional
+        Smallest allowed value, of those that are finite.
+    sized : {"", "tasks", "processes"}
+        What the number counts, if unusually large ones need `--large`.
+    units : mapping of str to float
+        Units of a number that may have one on the command line, or be a file with its values over time.
+    expected : str
+        Description of its values in messages, if its type does not say it.
+    limit : str
+        Name in `heeds` of a `solvers.registry.Declaration` of a limit that a solver may ignore.
+    changes_result : bool
+        False if it only says how the result is obtained; summaries and keys of sweeps leave it out then.
+    default_told : bool
+        False if summaries leave it out where it has its default.
+    """
+
+    section: str
+    flags: tuple[str, ...]
+    kind: Any
+    default: Any
+    text: str
+    unset: str = ""
+    metavar: str | None = None
+    least: int | None = None
+    sized: Literal["", "tasks", "processes"] = ""
+    units: Mapping[str, float] = field(default_factory=dict)
+    expected: str = ""
+    limit: str = ""
+    changes_result: bool = True
+    default_told: bool = True
+
+    @property
+    def flag(self) -> str:
+        """The flag that messages name."""
+        return max(self.flags, key=len)
+
+    @property
+    def is_setting(self) -> bool:
+        """Whether summaries keep it among the settings; inputs and times are kept in other forms."""
+        return self.changes_result and self.kind not in (Path, datetime)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it names, or may name, a file."""
+        return self.kind is Path or bool(self.units)
+
+    @property
+    def type(self) -> Any:
+        """Type of its values in files, except None."""
+        if self.kind is datetime:
+            return datetime | float
+        return (float | str if self.units else str) if self.is_file else self.kind
+
+
+def option_field(default: Any, place: str, text: str, kind: Any = None, **more: Any) -> Any:
+    """Declare a field that is an option; `place` holds its section and flags; its kind is that of the default."""
+    section, flags = place.split(": ")
+    option = Option(section, tuple(flags.split()), kind or type(default), default, text, **more)
+    return field(default=default, metadata={"option": option})
+
 
 DecideOn = Literal["all", "nodes"]
 Initial = Literal["solve", "empty", "random"]
@@ -44,163 +136,154 @@ class ReplayConfig:
 
     node_log: Path | NodeLog | None = option_field(
         None,
-        Path,
         "inputs: -ndmap --node-log",
         "Idle nodes over time (Parquet, CSV, legacy pickle or its .tar.gz).",
+        kind=Path,
         unset="embedded sample",
         expected="a path or a NodeLog",
     )
     tasks: Path | Sequence[TaskSpec] | None = option_field(
         None,
-        Path,
         "inputs: -bdfn --tasks",
         "Task set (TOML or legacy bounds).",
+        kind=Path,
         unset="embedded sample",
         expected="a path or TaskSpecs",
     )
     scalability: Path | None = option_field(
         None,
-        Path,
         "inputs: -scfn --scalability",
         "Legacy scalability of the tasks.",
+        kind=Path,
         unset="the sibling with JNPs for Jbnd",
     )
     scaling: str | None = option_field(
         None,
-        str,
         "inputs: --scaling",
         "Scaling of legacy tasks that come without; or decisions know none and learn it.",
+        kind=str,
         unset="linear, 1 work/s and node",
         metavar="linear|amdahl:F|learned",
     )
     profile_noise: float = option_field(
         0.02,
-        float,
         "learning: --profile-noise",
         "Relative standard deviation of a task's throughput measured in a minute, where curves are learnt.",
         least=0,
     )
-    first_node: int = option_field(0, int, "inputs: -nis --first-node", "Index of the first node used.", least=0)
+    first_node: int = option_field(0, "inputs: -nis --first-node", "Index of the first node used.", least=0)
     node_count: int | None = option_field(
-        None, int, "inputs: -nN --node-count", "Number of nodes used.", unset="all", least=1
+        None, "inputs: -nN --node-count", "Number of nodes used.", kind=int, unset="all", least=1
     )
-    skip_events: int = option_field(0, int, "inputs: --skip-events", "Drop this many rows of the log first.", least=0)
+    skip_events: int = option_field(0, "inputs: --skip-events", "Drop this many rows of the log first.", least=0)
     since: datetime | float | None = option_field(
-        None, datetime, "inputs: --since", "Begin there: ISO time, or seconds since the log's start."
+        None, "inputs: --since", "Begin there: ISO time, or seconds since the log's start.", kind=datetime
     )
     until: datetime | float | None = option_field(
-        None, datetime, "inputs: --until", "Stop there: ISO time, or seconds since the window's start."
+        None, "inputs: --until", "Stop there: ISO time, or seconds since the window's start.", kind=datetime
     )
     offer_after_s: float = option_field(
-        0.0, float, "inputs: --offer-after", "Offer a node only once it has been idle for so many seconds.", least=0
+        0.0, "inputs: --offer-after", "Offer a node only once it has been idle for so many seconds.", least=0
     )
     planned_departures: Path | None = option_field(
         None,
-        Path,
         "inputs: --planned-departures",
         "CSV of node,time: when nodes leave for maintenance or reservations, known the forward time before.",
+        kind=Path,
     )
     cache: bool = option_field(
-        True, bool, "inputs: --no-cache", "Parse the node log anew, and keep it nowhere.", changes_result=False
+        True, "inputs: --no-cache", "Parse the node log anew, and keep it nowhere.", changes_result=False
     )
-    max_events: int | None = option_field(None, int, "inputs: --max-events", "Stop after this many events.", least=1)
+    max_events: int | None = option_field(
+        None, "inputs: --max-events", "Stop after this many events.", kind=int, least=1
+    )
     decide_on: DecideOn = option_field(
         None,
-        DecideOn,
         "start: --decide-on",
         "Events: also submissions and completions, or rows of the log only.",
+        kind=DecideOn,
         unset="all; nodes with --compat published",
     )
     compat: Compat = option_field(
         "none",
-        Compat,
         "start: --compat",
         "published: differ in nothing from the published replayer, with --decide-on nodes and its strict heuristic.",
+        kind=Compat,
         default_told=False,
     )
-    initial: Initial = option_field("solve", Initial, "start: --initial", "First allocation.")
+    initial: Initial = option_field("solve", "start: --initial", "First allocation.", kind=Initial)
     startup_cost: StartupCost = option_field(
-        "none", StartupCost, "start: --startup-cost", "Cost of a start from nothing."
+        "none", "start: --startup-cost", "Cost of a start from nothing.", kind=StartupCost
     )
     objective: str | Objective = option_field(
         "as-given",
-        str,
         "objective: --objective",
         "Registered name or module:callable, perhaps after priority:, fair-share: or quota:LIMITS:",
         metavar="NAME",
         expected="the name of an objective or a callable",
     )
     solver: str | Solver = option_field(
-        "cbc",
-        str,
-        "solver: --solver",
-        "See `bftrainer solvers`; or module:callable.",
-        metavar="NAME",
-        expected=SOLVER,
+        "cbc", "solver: --solver", "See `bftrainer solvers`; or module:callable.", metavar="NAME", expected=SOLVER
     )
     fallback: str | Solver | None = option_field(
-        None, str, "solver: --fallback", "Solver to ask when that one fails.", metavar="NAME", expected=SOLVER
+        None, "solver: --fallback", "Solver to ask when that one fails.", kind=str, metavar="NAME", expected=SOLVER
     )
-    forward_time_s: float = option_field(
-        10.0, float, "horizon: -Tfwd --forward-time", "Forward-looking time in seconds."
-    )
+    forward_time_s: float = option_field(10.0, "horizon: -Tfwd --forward-time", "Forward-looking time in seconds.")
     time_limit_s: float = option_field(
-        10.0, float, "horizon: -optTL --time-limit", "Seconds that one decision may take.", limit="time"
+        10.0, "horizon: -optTL --time-limit", "Seconds that one decision may take.", limit="time"
     )
     effort: int | None = option_field(
         None,
-        int,
         "limits: --effort",
         "Nodes of each branch-and-bound tree, and thousands of labels of dp: the same on any machine, however busy.",
+        kind=int,
         unset="no limit",
         metavar="N",
         least=1,
         limit="effort",
     )
     mip_gap: float = option_field(
-        1e-09, float, "limits: --mip-gap", "Relative gap at which a decision is good enough.", limit="gap"
+        1e-09, "limits: --mip-gap", "Relative gap at which a decision is good enough.", limit="gap"
     )
-    threads: int = option_field(1, int, "limits: --threads", "Threads of a solver.", sized="processes", limit="threads")
-    max_tasks: int = option_field(10, int, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
-    seed: int = option_field(0, int, "limits: --seed", "For --initial random, tuned tasks and learned curves.", least=0)
+    threads: int = option_field(1, "limits: --threads", "Threads of a solver.", sized="processes", limit="threads")
+    max_tasks: int = option_field(10, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
+    seed: int = option_field(0, "limits: --seed", "For --initial random, tuned tasks and learned curves.", least=0)
     prune: bool = option_field(
-        True, bool, "limits: --no-prune", "Give solvers all options, also those that no optimum uses.", limit="prune"
+        True, "limits: --no-prune", "Give solvers all options, also those that no optimum uses.", limit="prune"
     )
     isolate: Isolate = option_field(
         "auto",
-        Isolate,
         "solver: --isolate",
         "Solvers that answer in a process of their own: other packages', all that call a library, or none.",
+        kind=Isolate,
         changes_result=False,
     )
     strict_published: bool = option_field(
-        False, bool, "solver: --strict-published", "Let equal-share give 0 where the share is just the minimum."
+        False, "solver: --strict-published", "Let equal-share give 0 where the share is just the minimum."
     )
-    baseline: bool = option_field(True, bool, "figures: --no-baseline", "Skip the efficiency against constant pools.")
+    baseline: bool = option_field(True, "figures: --no-baseline", "Skip the efficiency against constant pools.")
     bounds: bool = option_field(
         False,
-        bool,
         "figures: --bounds",
         "Also replay with knowledge of when nodes leave, and with free changes: how much more could be done?",
         changes_result=False,
     )
     large_idle: int | None = option_field(
         None,
-        int,
         "figures: --large-idle",
         "Shares are also given for intervals with fewer idle nodes.",
+        kind=int,
         unset="a quarter",
         metavar="N",
         least=1,
     )
-    idle_power_w: float = option_field(0.0, float, "power: --idle-power", "Watts of a node that does not train.")
-    pue: float = option_field(1.0, float, "power: --pue", "Watts at the meter for each watt of the nodes.")
+    idle_power_w: float = option_field(0.0, "power: --idle-power", "Watts of a node that does not train.")
+    pue: float = option_field(1.0, "power: --pue", "Watts at the meter for each watt of the nodes.")
     power_options: PowerOptions = option_field(
-        "chosen", PowerOptions, "power: --power-options", "Power limits of tuned tasks that decisions choose from."
+        "chosen", "power: --power-options", "Power limits of tuned tasks that decisions choose from.", kind=PowerOptions
     )
     policy: str = option_field(
         "zeus",
-        str,
         "power: --policy",
         "Chooses batch sizes of tuned tasks: zeus, gts, default, grid, ucb, oracle or module:callable.",
         metavar="NAME",
@@ -208,7 +291,6 @@ class ReplayConfig:
     )
     power_policy: str = option_field(
         "jit",
-        str,
         "power: --power-policy",
         "Chooses their power limits: jit, max-power, oracle or module:callable.",
         metavar="NAME",
@@ -216,18 +298,18 @@ class ReplayConfig:
     )
     power_cap: float | Path | None = option_field(
         None,
-        float,
         "power: --power-cap",
         "What harvested nodes may draw at the meter: 250kW, or a CSV of time,power_w. All tasks must be tuned.",
+        kind=float,
         units={"": 1.0, "W": 1.0, "kW": 1000.0, "MW": 1000000.0},
         expected="watts (250000, 250kW, 0.25MW)",
         least=0,
     )
     carbon: float | Path | None = option_field(
         None,
-        float,
         "power: --carbon",
         "gCO2/kWh: a number, or a CSV of time,gco2_per_kwh.",
+        kind=float,
         units={"": 1.0},
         expected="grams of CO2 per kWh",
         least=0,
@@ -333,3 +415,71 @@ class ReplayConfig:
 
 OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(ReplayConfig)}
 """All options by their field names, which are keys of sweep files and of the summary."""
+
+_TYPES: dict[Any, tuple[type, ...]] = {float: (int, float), datetime: (datetime, int, float)}
+_WORDS = {int: "whole", float: "a number", bool: "true or false", str: "text", Path: "a path", datetime: "a time"}
+
+
+def check_value(name: str, option: Option, value: Any) -> Any:
+    """Check type and range of a value; numbers of NumPy become those of Python, and names of files paths.
+
+    Raises
+    ------
+    SettingsError
+        If it is no value of the option, nor an object that may be handed over in its place.
+    """
+    import numpy as np
+
+    if isinstance(value, np.number | np.bool_):
+        value = value.item()
+    if option.is_file and isinstance(value, str):
+        value = Path(value)
+    if value is None is option.default or _is_object(name, value):
+        return value
+    if get_origin(option.kind) is Literal:
+        fits, expected = isinstance(value, str) and value in get_args(option.kind), " or ".join(get_args(option.kind))
+    else:
+        types = _TYPES.get(option.kind, (option.kind,)) + ((Path,) if option.units else ())
+        fits = isinstance(value, types) and isinstance(value, bool) == (option.kind is bool)
+        expected = option.expected or _WORDS[option.kind]
+    if not fits:
+        shown = f"the class {value.__name__}: make one of it" if isinstance(value, type) else repr(value)
+        raise SettingsError(f"Expected {name} to be {expected}, got {shown}.")
+    if isinstance(value, int) and not abs(value) < 2**63:
+        raise SettingsError(f"Expected {name} to be a number of 64 bits, got {value}.")  # as summaries hold
+    if option.least is not None and isinstance(value, int | float) and not option.least <= value < math.inf:
+        raise SettingsError(f"Expected {name} >= {option.least}, got {value}.")
+    return value
+
+
+def _is_object(name: str, value: Any) -> bool:
+    """Whether code may hand this over instead of the name of a file, of a solver or of an objective."""
+    from bftrainer.model import NodeLog, TaskSpec
+
+    if name in ("solver", "fallback"):
+        has_solve = not isinstance(value, type) and callable(getattr(value, "solve", None))
+        return has_solve and isinstance(getattr(value, "name", None), str)
+    if name == "tasks":
+        return isinstance(value, Sequence) and all(isinstance(each, TaskSpec) for each in value)
+    return isinstance(value, NodeLog) if name == "node_log" else name == "objective" and callable(value)
+
+
+def option_time_ns(start_ns: int, moment: datetime | float, option: str) -> int:
+    """Nanoseconds since the Unix epoch of a time; a number is in seconds after the start.
+
+    Raises
+    ------
+    SettingsError
+        If it is no time, or beyond what logs can hold.
+    """
+    from bftrainer.model import NS_PER_S, instant_ns
+
+    if not isinstance(moment, datetime) and not math.isfinite(moment):
+        raise SettingsError(f"Expected --{option} to be a time, got {moment}.")
+    try:
+        found = instant_ns(moment) if isinstance(moment, datetime) else start_ns + round(float(moment) * NS_PER_S)
+    except OverflowError as error:
+        raise SettingsError(f"--{option}: {error}") from None
+    if abs(found) >= 2**63:
+        raise SettingsError(f"--{option}: Expected a time between the years 1678 and 2262, got {moment} s.")
+    return found

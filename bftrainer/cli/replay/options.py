@@ -22,8 +22,7 @@ from bftrainer.cli._shared.usage import (
     size_option,
 )
 from bftrainer.cli.zeus.zeus_options import FILE, policy_names, with_options
-from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.option import SECTIONS, Option
+from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)", re.ASCII)
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
