@@ -263,7 +263,6 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
         command=command,
         engine="live",
         recording=recording,
-        efficiency=None,
         timings=Timings(0.0, recording.end_s, 0.0, recording.end_s),
         is_partial=recording.reason == "interrupted",
         learned=learned | {"learned_error_used": None} if curves.learners else {},

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,8 +56,8 @@ class RunResult:
         What was replayed, and how.
     command : str
     recording : Recording
-    efficiency : Efficiency or None
     timings : Timings
+    efficiency : Efficiency or None
     is_partial : bool
         Whether the run was interrupted, in the replay or in the comparison with constant pools.
     metered : Metered or None
@@ -77,8 +77,8 @@ class RunResult:
     inputs: Inputs
     command: str
     recording: Recording
-    efficiency: Efficiency | None
     timings: Timings
+    efficiency: Efficiency | None = None
     is_partial: bool = False
     metered: Metered | None = None
     bounds: WorkBounds | None = None
@@ -149,10 +149,7 @@ class RunResult:
             **({"bounds": self.bounds and self.bounds.to_dict()} if config.bounds else {}),
             **self.learned,
             **decisions,
-            "load_s": self.timings.load_s,
-            "replay_s": self.timings.replay_s,
-            "baseline_s": self.timings.baseline_s,
-            "wall_s": self.timings.wall_s,
+            **asdict(self.timings),
             "solve_wall_share": solve_s / self.timings.wall_s if self.timings.wall_s else None,
             "below_large_idle": self._below_large_idle(intervals),
         }

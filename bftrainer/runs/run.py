@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from bftrainer.errors import BftrainerError, ObjectiveError, RunFailedError, SettingsError
+from bftrainer.errors import ObjectiveError, RunFailedError, SettingsError
 from bftrainer.files.cache import refuse_changed
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.plugins import answering
 from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, replay
-from bftrainer.replay.allocator import Adoption
-from bftrainer.replay.cluster import Cluster, ClusterChange
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.node_order import DepartureOrder
 from bftrainer.runs.baseline import efficiency
@@ -25,16 +24,6 @@ from bftrainer.runs.power import Metered, with_tuning
 from bftrainer.runs.result import RunResult, Timings
 from bftrainer.runs.resumable import DecisionJournal
 from bftrainer.runs.run_inputs import Inputs, load_inputs
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Replayed:
-    """What a replay has recorded, and what ended it early; power only if tasks are tuned or idle nodes draw power."""
-
-    recording: Recording
-    metered: Metered | None
-    learned: dict[str, Any]
-    failure: BftrainerError | None
 
 
 def run_replay(
@@ -93,31 +82,16 @@ def run_replay(
     elif config not in (None, inputs.config) or options:
         raise SettingsError("Give either inputs or a configuration, not both.")
     try:
-        result = _run(inputs, command, list(map(_NamedObserver, observers)), interrupted, journal, scratch)
+        return _run(inputs, command, list(map(_named_observer, observers)), interrupted, journal, scratch)
     finally:  # a node log that was changed meanwhile explains any fault
         refuse_changed(inputs.log.node)
-    if result.failure is not None:
-        raise RunFailedError(str(result.failure), result) from result.failure
-    return result
 
 
-class _NamedObserver(Observer):
+def _named_observer(observer: Observer) -> Observer:
     """An observer of the caller's, named by the error that ends the run if it fails."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer, self._where = observer, f"observer {type(observer).__name__}"
-
-    def on_event(self, cluster: Cluster, change: ClusterChange) -> None:
-        with answering(self._where, RunFailedError):
-            self._observer.on_event(cluster, change)
-
-    def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:
-        with answering(self._where, RunFailedError):
-            self._observer.on_decision(cluster, adopted)
-
-    def on_end(self, cluster: Cluster, reason: str) -> None:
-        with answering(self._where, RunFailedError):
-            self._observer.on_end(cluster, reason)
+    named = answering(f"observer {type(observer).__name__}", RunFailedError)
+    methods = {name: named(getattr(observer, name)) for name in ("on_event", "on_decision", "on_end")}
+    return cast(Observer, SimpleNamespace(**methods))
 
 
 def _run(
@@ -129,14 +103,13 @@ def _run(
     scratch: Path | None,
 ) -> RunResult:
     """Replay, compare and bound; a failure after the first decisions leaves the result partial."""
-    config, began_s = inputs.config, time.perf_counter()
-    replayed = replay_and_record(inputs, observers, interrupted, journal, scratch)
-    recording, failure, compared, bounded = replayed.recording, replayed.failure, None, None
-    replay_s = time.perf_counter() - began_s
+    began_s, config = time.perf_counter(), inputs.config
+    result = replay_and_record(inputs, command, observers, interrupted, journal, scratch)
+    recording, failure, compared, bounded = result.recording, result.failure, None, None
 
     def replay_bound(changed: Inputs) -> Recording:
         """The recording of a replay that bounds this one."""
-        other = replay_and_record(changed, (), interrupted, journal)
+        other = replay_and_record(changed, interrupted=interrupted, journal=journal)
         if other.failure is not None:
             raise other.failure
         return other.recording
@@ -148,32 +121,28 @@ def _run(
             bounded = None if interrupted() else bounded
         except (ObjectiveError, RunFailedError) as error:
             failure = error
-    baseline_s = time.perf_counter() - began_s - replay_s
-    return RunResult(
-        inputs=inputs,
-        command=command,
-        recording=recording,
-        efficiency=compared,
-        timings=Timings(inputs.load_s, replay_s, baseline_s, inputs.load_s + replay_s + baseline_s),
-        bounds=bounded,
-        is_partial=recording.reason in ("interrupted", "failed")
-        or (config.baseline and compared is None)
-        or (config.bounds and bounded is None),
-        metered=replayed.metered,
-        learned=replayed.learned,
-        failure=failure,
+    is_whole = recording.reason not in ("interrupted", "failed")
+    is_whole &= (compared is not None or not config.baseline) and (bounded is not None or not config.bounds)
+    total_s = time.perf_counter() - began_s
+    timings = replace(result.timings, baseline_s=total_s - result.timings.replay_s, wall_s=inputs.load_s + total_s)
+    result = replace(
+        result, efficiency=compared, bounds=bounded, failure=failure, is_partial=not is_whole, timings=timings
     )
+    if failure is not None:
+        raise RunFailedError(str(failure), result) from failure
+    return result
 
 
 def replay_and_record(
     inputs: Inputs,
+    command: str = "",
     observers: Sequence[Observer] = (),
     interrupted: Callable[[], bool] = lambda: False,
     journal: DecisionJournal | None = None,
     scratch: Path | None = None,
-) -> Replayed:
+) -> RunResult:
     """Replay the inputs and record everything; raise what fails before the first decision."""
-    config, log = inputs.config, inputs.log
+    began_s, config, log = time.perf_counter(), inputs.config, inputs.log
     tuner = inputs.make_tuner() if inputs.make_tuner else None
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
     horizon_s = inputs.departure_horizon_s
@@ -207,4 +176,13 @@ def replay_and_record(
         record = meter.record()
         metered = Metered(record, tuple(tuner.attempts) if tuner else ())
         recording = recording if tuner is None else with_tuning(recording, record, tuner)
-    return Replayed(recording, metered, {} if learning is None else learning.figures(inputs.tasks), failure)
+    replay_s = time.perf_counter() - began_s
+    return RunResult(
+        inputs=inputs,
+        command=command,
+        recording=recording,
+        timings=Timings(inputs.load_s, replay_s, 0.0, inputs.load_s + replay_s),
+        metered=metered,
+        learned={} if learning is None else learning.figures(inputs.tasks),
+        failure=failure,
+    )
