@@ -13,9 +13,10 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,7 @@ from bftrainer.files.manifest import written_files
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instant_ns, is_static
 from bftrainer.model.columns import Table
-from bftrainer.model.records import HELD, RUN_SCHEMA, DecisionRecord
+from bftrainer.model.records import HELD, RUN_SCHEMA, DecisionRecord, Floats
 from bftrainer.replay import Cluster, ClusterChange, Observer
 from bftrainer.replay.power_draw import training_power_w
 from bftrainer.runs.baseline import efficiency
@@ -43,7 +44,6 @@ from bftrainer.runs.run_tables import ALLOCATION, BELIEFS, DECISIONS, POWER, STE
 from solvers import AllocationProblem, DecidedBy, Held, Limits, SolveResult, StopReason, TaskOptions, registry
 from solvers.reference_solvers import EqualShare
 
-Floats = NDArray[np.float64]
 Row = dict[str, Any]
 SHOWN = 3  # rows of a column that are told one by one
 PROVEN = 1e-7  # share of an optimum by which MIP solvers may miss what they call proven
@@ -83,8 +83,7 @@ def is_close(recorded: Any, computed: Any, slack: float = 0.0) -> bool:
     return bool(recorded == computed) and isinstance(recorded, bool) == isinstance(computed, bool)
 
 
-@dataclass(frozen=True, eq=False)
-class RecordedRun:
+class RecordedRun(NamedTuple):
     """A run's directory as read: its summary, tables by file, with times in nanoseconds, and rows of decisions."""
 
     directory: Path
@@ -125,29 +124,26 @@ def audit(directory: Path, objective: Objective | None = None) -> Findings:
     compare_summaries(run.summary, json.loads(json.dumps(again.summary())), code, findings)
     for place, row in enumerate(run.tables[POWER.file].to_pylist() if POWER.file in run.tables else ()):
         drawn_w, most_w = inputs.config.pue * (row["tasks_w"] + row["idle_w"]), row["cap_w"]
-        findings.expect(
-            most_w is None or drawn_w <= most_w * (1 + 1e-9), f"power.parquet row {place} tasks_w: above cap_w"
-        )
+        is_kept = most_w is None or drawn_w <= most_w * (1 + 1e-9)
+        findings.expect(is_kept, f"power.parquet row {place} tasks_w: above cap_w")
     return findings
 
 
 def read_record(directory: Path, findings: Findings) -> RecordedRun:
     """Read a result directory, and compare its files with the checksums beside them."""
     names = {path.name for path in directory.glob("*.parquet")} | {DECISIONS.file, TASKS.file, ALLOCATION.file}
-    path, types = directory / "summary.json", {column.name: column.kind for column in STEPS.columns}
-    gone = [name for name in (path.name, STEPS.file, *sorted(names)) if not (directory / name).is_file()]
+    path, files, tables = directory / "summary.json", [STEPS.file, *sorted(names)], dict[str, pa.Table]()
+    gone = [name for name in (path.name, *files) if not (directory / name).is_file()]
     if gone:  # a pipe would have no end
         raise RunDirectoryError(f"{directory / gone[0]}: Expected this file of a run, found none.")
+    types = csv.ConvertOptions(column_types={column.name: column.kind for column in STEPS.columns})
+    read = {".csv": partial(csv.read_csv, convert_options=types), ".parquet": pq.read_table}
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
         if summary["schema"] != RUN_SCHEMA or not isinstance(summary["settings"], dict):
             raise RunDirectoryError(f"{path}: Expected a summary of schema {RUN_SCHEMA}.")
-        path = directory / STEPS.file
-        steps = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=types))
-        tables = {STEPS.file: plain_times(steps)}
-        for name in sorted(names):
-            path = directory / name
-            tables[name] = plain_times(pq.read_table(path))
+        for path in (directory / name for name in files):
+            tables[path.name] = plain_times(read[path.suffix](path))
     except (OSError, ValueError, LookupError, TypeError, RecursionError, pa.ArrowException) as fault:
         raise RunDirectoryError(f"{path}: Expected this file of a run: {type(fault).__name__}: {fault}.") from fault
     sealed = written_files(directory)
@@ -179,9 +175,8 @@ def load_recorded(run: RecordedRun, objective: Objective | None, findings: Findi
     if not {"node_log", "tasks"} <= paths.keys() or settings.get("foresight", "none") != "none":
         raise RunDirectoryError(f"{run.directory}: Inputs that are no files, and foresight, cannot be audited.")
     task_set = Readers().task_set(paths["tasks"], paths.get("scalability"), settings.get("scaling"))
-    sections = [task.tuning for task in task_set.tasks if task.tuning is not None]
-    policies = [settings.get("policy"), *(section.policy for section in sections)]
-    policies += [settings.get("power_policy"), *(section.power_policy for section in sections)]
+    policies = [settings.get("policy"), settings.get("power_policy")]
+    policies += [getattr(task.tuning, kind, None) for task in task_set.tasks for kind in ("policy", "power_policy")]
     code = {name for name in ("solver", "fallback") if settings.get(name) not in (None, *registry.names())}
     code |= {"objective"} if objective is None and ":" in _MODIFIERS.sub("", settings["objective"]) else set()
     code |= {"policy"} if any(":" in (name or "") for name in policies) else set()
@@ -385,11 +380,12 @@ def replay_again(run: RecordedRun, inputs: Inputs, judge: DecisionJudge) -> RunR
         records.append(replace(record, **copied | kinds) if number >= 0 else record)
     reason = summary["end_reason"] if is_cut or has_failed else again.recording.reason
     recording = replace(again.recording, decisions=Table.of(DecisionRecord, records), reason=reason)
-    is_compared = config.baseline and not judge.code and not summary["partial"]
-    parts: dict[str, Any] = {"timings": Timings(*(summary[name] for name in _CLOCKS))}
-    parts["efficiency"] = efficiency(inputs, recording) if is_compared else None
-    parts["is_partial"] = is_cut or has_failed or (config.baseline and summary["efficiency_horizon_s"] is None)
-    return replace(again, inputs=inputs, recording=recording, **parts)
+    compared = efficiency(inputs, recording) if config.baseline and not judge.code and not summary["partial"] else None
+    is_partial = is_cut or has_failed or (config.baseline and summary["efficiency_horizon_s"] is None)
+    clocks = Timings(*(summary[name] for name in _CLOCKS))
+    return replace(
+        again, inputs=inputs, recording=recording, timings=clocks, efficiency=compared, is_partial=is_partial
+    )
 
 
 def compare_tables(file: str, recorded: pa.Table, again: pa.Table, findings: Findings) -> None:

@@ -210,14 +210,19 @@ def finished_run(
     start_ns = instant_ns(summary["window_start"])
 
     def arrays(schema: RunTable, rows: str = "") -> dict[str, NDArray[Any]]:
-        """Columns of a table, which has as many rows as a figure of the summary says."""
+        """Columns of a table, which has as many rows as the summary says; NaN for null, and in columns it lacks."""
         found, file = table(schema), directory / schema.file
         # With --compat published the start may be a row, and is no event.
         more = rows == "events" and summary["settings"].get("compat") == "published"
         if not 0 <= found.num_rows - summary.get(rows, found.num_rows) <= more:
             what = f"Expected {summary[rows]:,} rows as in the summary's {rows}, found {found.num_rows:,}"
             raise RunDirectoryError(f"{file}: {what}: is the file another run's?")
-        return _arrays(file, found, schema, start_ns)
+        known = _checked(file, found, schema)
+        columns = {column.key: np.full(found.num_rows, np.nan) for column in schema.read.values()}
+        for name in known.column_names:
+            key, is_time = schema.read[name].key, schema.read[name].kind == TIME
+            columns[key] = _seconds(known[name], start_ns) if is_time else known[name].to_numpy()
+        return columns
 
     tasks = arrays(TASKS, "tasks_total")
     # Control characters in names would take effect on pages; a name is empty where there is none.
@@ -287,17 +292,6 @@ def _checked(path: Path, table: pa.Table, schema: RunTable) -> pa.Table:
             if column.kind == REAL and pc.all(pc.less(pc.abs(found[column.name]), _MOST)).as_py() is False:  # also NaN
                 raise ValueError(f"Column {column.name} has numbers that are not finite")
     return found
-
-
-def _arrays(path: Path, table: pa.Table, schema: RunTable, start_ns: int) -> dict[str, NDArray[Any]]:
-    """Columns as in `FinishedRun`; NaN for null, and for all values of a missing column that only some runs have."""
-    found, arrays = _checked(path, table, schema), {}
-    for name, column in schema.read.items():
-        if name not in found.column_names:
-            arrays[column.key] = np.full(table.num_rows, np.nan)
-        else:
-            arrays[column.key] = _seconds(found[name], start_ns) if column.kind == TIME else found[name].to_numpy()
-    return arrays
 
 
 def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from bftrainer.tasksets import TaskSet, read_task_set
 T = TypeVar("T")
 LEARNED = "learned"
 """The scaling under which decisions know no curve."""
-_Stamps = dict[Path, tuple[int, int, int] | None]
+_Kept = dict[tuple[Any, ...], tuple[Any, dict[Path, tuple[int, int, int] | None]]]
 
 
 class Readers:
@@ -33,19 +33,12 @@ class Readers:
     """
 
     def __init__(self, *, keep: bool = False) -> None:
-        self._keep = keep
-        self._kept: dict[tuple[Any, ...], tuple[Any, _Stamps]] = {}
+        self._keep, self.kept = keep, _Kept()
 
     def __reduce__(self) -> tuple[Callable[..., Readers], tuple[Any, ...]]:
         """Elsewhere these are the shared readers, with all that was read but logs that are found in the cache."""
-        kept = {
-            key: found for key, found in self._kept.items() if key[0] != "node log" or not is_mapped(found[0][0].node)
-        }
-        return _shared_with, (kept,)
-
-    def keep(self, kept: dict[tuple[Any, ...], tuple[Any, _Stamps]]) -> None:
-        """Take over what another process has read."""
-        self._kept |= kept
+        kept = self.kept.items()
+        return _shared_with, ({key: one for key, one in kept if key[0] != "node log" or not is_mapped(one[0][0].node)},)
 
     def node_log(self, path: Path, skip_events: int, warn: Callable[[str], None], *, cache: bool) -> NodeLog:
         """See `read_node_log`; includes its notes. With `cache` it is also kept for other processes."""
@@ -87,19 +80,15 @@ class Readers:
 
     def _read(self, key: tuple[Any, ...], read: Callable[[], tuple[T, Iterable[Path]]], *, keep: bool = False) -> T:
         """Result of `read`, from the cache if its files are unchanged."""
-        if key in self._kept:
+        if key in self.kept:
             value: T
-            value, stamps = self._kept[key]
-            if stamps == _stamps(stamps):
+            value, stamps = self.kept[key]
+            if stamps == {path: file_stamp(path) for path in stamps}:
                 return value
         value, files = read()
         if keep or self._keep:
-            self._kept[key] = value, _stamps(files)
+            self.kept[key] = value, {path: file_stamp(path) for path in files}
         return value
-
-
-def _stamps(files: Iterable[Path]) -> _Stamps:
-    return {path: file_stamp(path) for path in files}
 
 
 @cache
@@ -108,7 +97,8 @@ def shared_readers() -> Readers:
     return Readers(keep=True)
 
 
-def _shared_with(kept: dict[tuple[Any, ...], tuple[Any, _Stamps]]) -> Readers:
+def _shared_with(kept: _Kept) -> Readers:
+    """The shared readers of this process, with what another one has read."""
     readers = shared_readers()
-    readers.keep(kept)
+    readers.kept |= kept
     return readers
