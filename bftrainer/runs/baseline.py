@@ -187,24 +187,22 @@ def _with_work(
     Also the pair of each span, and its length in seconds.
     """
     begun, booked = timeline.rows(0, len(timeline) - 1), timeline.rows(1, len(timeline))
-    lengths_s, is_cut = booked["elapsed_s"], booked["overruns"].sizes > 0
-    pairs: dict[tuple[bytes, int], int] = {}
+    lengths_s, is_cut = booked["elapsed_s"].tolist(), booked["overruns"].sizes > 0
+    pairs: dict[tuple[tuple[int, ...], int], int] = {}
     which, spans_s, row = array("q"), array("d"), 0
     for part in begun.parts():
-        tasks, offsets = part["tasks"].values, part["tasks"].offsets.tolist()
+        tasks, offsets = part["tasks"].values.tolist(), part["tasks"].offsets.tolist()
         for nodes, (begin, end) in zip(part["idle"].tolist(), itertools.pairwise(offsets), strict=True):
-            spans = _cut(begun[row], booked[row]) if is_cut[row] else [(lengths_s[row], tasks[begin:end])]
+            spans = _cut(begun[row], booked[row]) if is_cut[row] else [(lengths_s[row], tuple(tasks[begin:end]))]
             for span_s, active in spans:
-                which.append(pairs.setdefault((active.tobytes(), nodes), len(pairs)))
+                which.append(pairs.setdefault((active, nodes), len(pairs)))
                 spans_s.append(span_s)
             row += 1
-    groups = [(tuple(np.frombuffer(active, np.int32).tolist()), nodes) for active, nodes in pairs]
-    return groups, np.array(which), np.array(spans_s)
+    return list(pairs), np.array(which), np.array(spans_s)
 
 
-def _cut(event: EventRecord, after: EventRecord) -> Iterator[tuple[float, NDArray[np.int32]]]:
+def _cut(event: EventRecord, after: EventRecord) -> Iterator[tuple[float, tuple[int, ...]]]:
     """Seconds between events, and the active tasks that still had work to do."""
     idle_from_s = {over.task: over.idle_from_s for over in after.overruns}
     for begin_s, end_s in itertools.pairwise(sorted({event.time_s, *idle_from_s.values(), after.time_s})):
-        busy = [task for task in event.tasks if idle_from_s.get(task, end_s) >= end_s]
-        yield end_s - begin_s, np.array(busy, dtype=np.int32)
+        yield end_s - begin_s, tuple(task for task in event.tasks if idle_from_s.get(task, end_s) >= end_s)

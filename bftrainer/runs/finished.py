@@ -218,9 +218,9 @@ def finished_run(
             what = f"Expected {summary[rows]:,} rows as in the summary's {rows}, found {found.num_rows:,}"
             raise RunDirectoryError(f"{file}: {what}: is the file another run's?")
         known = _checked(file, found, schema)
-        columns = {column.key: np.full(found.num_rows, np.nan) for column in schema.read.values()}
+        columns = {column.key: np.full(found.num_rows, np.nan) for column in schema.shown.values()}
         for name in known.column_names:
-            key, is_time = schema.read[name].key, schema.read[name].kind == TIME
+            key, is_time = schema.shown[name].key, schema.shown[name].kind == TIME
             columns[key] = _seconds(known[name], start_ns) if is_time else known[name].to_numpy()
         return columns
 
@@ -277,16 +277,16 @@ def _read_table(path: Path, schema: RunTable) -> pa.Table:
             with open_file(path) as stream:
                 return csv.read_csv(stream, convert_options=options)
         with parquet_file(path, RunDirectoryError) as file:
-            table = file.read(list(schema.read))
+            table = file.read(list(schema.shown))
             table.validate(full=True)
             return table
 
 
 def _checked(path: Path, table: pa.Table, schema: RunTable) -> pa.Table:
     """The columns that pages show, each of its type, with values where there must be some, and finite numbers."""
-    there = [column for column in schema.read.values() if column.only is None or column.name in table.column_names]
+    there = [column for column in schema.shown.values() if column.only is None or column.name in table.column_names]
     with _damage_named(path):
-        fields = [pa.field(column.name, column.kind, column.null) for column in there]
+        fields = [pa.field(each.name, each.kind, f"{each.name}?" in schema.read.split()) for each in there]
         found = table.select([column.name for column in there]).cast(pa.schema(fields))
         for column in there:
             if column.kind == REAL and pc.all(pc.less(pc.abs(found[column.name]), _MOST)).as_py() is False:  # also NaN

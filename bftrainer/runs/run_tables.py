@@ -39,10 +39,6 @@ class Column:
     kind : DataType
     of : str or callable
         Name of the field or attribute, or function of a `Table` that returns the values.
-    read : bool
-        Whether pages and figures of finished runs show it.
-    null : bool
-        Whether it may be null.
     only : callable, optional
         Which runs have it; by default all.
     """
@@ -50,8 +46,6 @@ class Column:
     name: str
     kind: pa.DataType
     of: str | Callable[[Any], Any]
-    read: bool = False
-    null: bool = False
     only: Callable[[RunResult], bool] | None = None
 
     @property
@@ -99,16 +93,20 @@ class RunTable:
         Function of a result that returns the rows in parts that fit in memory, at least one: records, a `Table`, or
         columns by name.
     columns : tuple of Column
+    read : str
+        Names of those that pages and figures of finished runs show; with ? of those that may be null.
     """
 
     file: str
     source: Callable[[RunResult], Iterable[Sequence[Any] | Mapping[str, Any]]]
     columns: tuple[Column, ...]
+    read: str = ""
 
     @property
-    def read(self) -> dict[str, Column]:
+    def shown(self) -> dict[str, Column]:
         """Columns that `FinishedRun` includes, by name."""
-        return {column.name: column for column in self.columns if column.read}
+        names = self.read.replace("?", "").split()
+        return {column.name: column for column in self.columns if column.name in names}
 
     def of(self, result: RunResult) -> pa.Table:
         """Make the table of a result."""
@@ -173,95 +171,81 @@ STEPS = RunTable(
     "step-logs.csv",
     lambda result: result.recording.events.parts(),
     (
-        *_columns(TIME, {"evtTime": "time_s"}, read=True),
-        *_columns(REAL, {"Thr": "work"}, read=True),
-        *_columns(REAL, {"Rate": "rate"}),
-        *_columns(REAL, {"ReScost": "rescale_cost"}, read=True),
+        *_columns(TIME, {"evtTime": "time_s"}),
+        *_columns(REAL, {"Thr": "work", "Rate": "rate", "ReScost": "rescale_cost"}),
         *_columns(COUNT, {"evt": "number", "Nleft": "left", "Npre": "preempted", "Njoin": "joined"}),
-        *_columns(COUNT, {"nJob": lambda events: events["tasks"].sizes, "nNd": "idle"}, read=True),
-        *_columns(COUNT, {"nJrun": "running"}),
-        *_columns(COUNT, {"nNrun": "used"}, read=True),
-        *_columns(REAL, {"PreCost": "preemption_cost"}, read=True),
+        *_columns(COUNT, {"nJob": lambda events: events["tasks"].sizes, "nNd": "idle", "nJrun": "running"}),
+        *_columns(COUNT, {"nNrun": "used"}),
+        *_columns(REAL, {"PreCost": "preemption_cost"}),
         *_columns(REAL, {"SaveCost": "saving_cost"}, only=_saves),
     ),
+    read="evtTime Thr ReScost nJob nNd nNrun PreCost",
 )
 DECISIONS = RunTable(
     "decisions.parquet",
     lambda result: result.recording.decisions.parts(),
     (
         *_columns(COUNT, "event"),
-        *_columns(TIME, {"time": "time_s"}, read=True),
+        *_columns(TIME, {"time": "time_s"}),
         *_columns(COUNT, "nodes"),
         *_columns(TEXTS, "tasks"),
         *_columns(COUNTS, "before after"),
-        *_columns(REAL, "objective bound", null=True),
-        *_columns(REAL, "gap", null=True, read=True),
-        *_columns(TEXT, "stop_reason"),
-        *_columns(TEXT, {"held": _held}, read=True),
-        *_columns(TEXT, "solver"),
-        *_columns(REAL, "solve_s", read=True),
+        *_columns(REAL, "objective bound gap"),
+        *_columns(TEXT, {"stop_reason": "stop_reason", "held": _held, "solver": "solver"}),
+        *_columns(REAL, "solve_s"),
         *_columns(TEXT, "decided_by"),
-        *_columns(COUNT, "model_rows model_columns", null=True),
-        *_columns(REAL, "backend_s", null=True),
+        *_columns(COUNT, "model_rows model_columns"),
+        *_columns(REAL, "backend_s"),
         *_columns(COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, only=_is_tuned),
-        *_columns(REAL, "drawn_w cap_w", null=True, only=_is_tuned),
+        *_columns(REAL, "drawn_w cap_w", only=_is_tuned),
     ),
+    read="time gap? held solve_s",
 )
 TASKS = RunTable(
     "tasks.parquet",
     lambda result: [result.recording.tasks],
     (
-        *_columns(TEXT, {"task": "spec.name"}, read=True),
-        *_columns(TEXT, {"group": "spec.group"}, read=True, null=True, only=_is_grouped),
-        *_columns(TIME, {name: f"{name}_s" for name in ("submitted", "started", "completed")}, read=True, null=True),
-        *_columns(REAL, "work_done work_total node_s", read=True),
-        *_columns(COUNT, "rescales preemptions", read=True),
-        *_columns(REAL, "rescale_cost preemption_cost", read=True),
+        *_columns(TEXT, {"task": "spec.name"}),
+        *_columns(TEXT, {"group": "spec.group"}, only=_is_grouped),
+        *_columns(TIME, {name: f"{name}_s" for name in ("submitted", "started", "completed")}),
+        *_columns(REAL, "work_done work_total node_s"),
+        *_columns(COUNT, "rescales preemptions"),
+        *_columns(REAL, "rescale_cost preemption_cost"),
         *_columns(REAL, "saving_cost", only=_saves),
-        *_columns(REAL, "energy_j train_s", "tuned.", read=True, null=True, only=_is_tuned),
-        *_columns(COUNT, "attempts batch_size power_limit_w", "tuned.", null=True, only=_is_tuned),
-        *_columns(FLAG, "reached", "tuned.", null=True, only=_is_tuned),
+        *_columns(REAL, "energy_j train_s", "tuned.", only=_is_tuned),
+        *_columns(COUNT, "attempts batch_size power_limit_w", "tuned.", only=_is_tuned),
+        *_columns(FLAG, "reached", "tuned.", only=_is_tuned),
     ),
+    read="task group? submitted? started? completed? work_done work_total node_s rescales preemptions rescale_cost "
+    "preemption_cost energy_j? train_s?",
 )
 ALLOCATION = RunTable(
     "allocation.parquet",
     _moves,
-    (
-        *_columns(TIME, {"time": "time_s"}, read=True),
-        *_columns(TEXT, "node", read=True),
-        *_columns(TEXT, "task", read=True, null=True),
-    ),
+    (*_columns(TIME, {"time": "time_s"}), *_columns(TEXT, "node task")),
+    read="time node task?",
 )
 POWER = RunTable(
     "power.parquet",
     _pieces,
-    (
-        *_columns(TIME, {"begin": "begin_s", "end": "end_s"}),
-        *_columns(REAL, "begin_s end_s tasks_w idle_w", read=True),
-        *_columns(REAL, "cap_w", read=True, null=True),
-    ),
+    (*_columns(TIME, {"begin": "begin_s", "end": "end_s"}), *_columns(REAL, "begin_s end_s tasks_w idle_w cap_w")),
+    read="begin_s end_s tasks_w idle_w cap_w?",
 )
 ATTEMPTS = RunTable(
     "attempts.parquet",
     lambda result: [result.metered.attempts if result.metered else ()],
     (
-        *_columns(TEXT, "group task", read=True),
+        *_columns(TEXT, "group task"),
         *_columns(COUNT, "recurrence attempt batch_size power_limit_w"),
         *_columns(REAL, "energy_j train_s"),
         *_columns(FLAG, "reached"),
     ),
+    read="group task",
 )
-
-
 BELIEFS = RunTable(
     "beliefs.parquet",
     lambda result: [result.recording.beliefs or ()],
-    (
-        *_columns(COUNT, "event"),
-        *_columns(TEXT, "task"),
-        *_columns(COUNT, "nodes"),
-        *_columns(REAL, "throughput"),
-    ),
+    (*_columns(COUNT, "event"), *_columns(TEXT, "task"), *_columns(COUNT, "nodes"), *_columns(REAL, "throughput")),
 )
 
 
