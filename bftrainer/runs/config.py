@@ -335,10 +335,17 @@ class ReplayConfig:
         learned : bool
             Whether there are tasks whose curves are learned.
         """
+        from solvers.registry import declaration
+
         found = {}
         if self.fallback is not None and self.fallback == self.solver:
             found["fallback"] = "it is the solver that would have failed"
-        found |= self._without_effect()
+        asked = [each for each in (self.solver, self.fallback) if each is not None]
+        names = [each for each in asked if isinstance(each, str)]
+        if len(names) == len(asked):  # as far as they declare what they heed
+            heeds = frozenset[str]().union(*(declaration(name).heeds for name in names))
+            why = f"not heeded by {' and '.join(names)}"
+            found |= {name: why for name, option in OPTIONS.items() if option.limit and option.limit not in heeds}
         if tuned is False:
             if self.initial != "random" and not learned:
                 found["seed"] = "nothing is drawn without --initial random, tuned tasks or learned curves"
@@ -347,18 +354,6 @@ class ReplayConfig:
                 unknown = "no power is known without tuned tasks or --idle-power"
                 found |= dict.fromkeys(("carbon", "pue"), unknown)
         return found
-
-    def _without_effect(self) -> dict[str, str]:
-        """Options that the solver and the fallback both ignore, as far as they declare that."""
-        from solvers.registry import declaration
-
-        asked = [each for each in (self.solver, self.fallback) if each is not None]
-        names = [each for each in asked if isinstance(each, str)]
-        if len(names) < len(asked):
-            return {}
-        heeds = frozenset[str]().union(*(declaration(name).heeds for name in names))
-        why = f"not heeded by {' and '.join(names)}"
-        return {name: why for name, option in OPTIONS.items() if option.limit and option.limit not in heeds}
 
     def settings(self, objective: Objective, solver: str | Solver) -> Settings:
         """Settings of the allocator, with this objective and solver.
@@ -387,9 +382,7 @@ class ReplayConfig:
         SettingsError
             If that is before the log's start, or a date beyond what logs can hold.
         """
-        if self.since is None:
-            return log.start_ns
-        return option_time_ns(log.start_ns, self.since, "since")
+        return log.start_ns if self.since is None else option_time_ns(log.start_ns, self.since, "since")
 
     def until_s(self, start_ns: int) -> float:
         """Latest end of the replay, in seconds since the window's start.

@@ -225,34 +225,26 @@ def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> 
 
 
 def _settings(config: ReplayConfig) -> Settings:
-    solver: str | solvers.Solver = config.solver
-    if config.strict_published or (config.compat == "published" and solver == "equal-share"):
-        solver = EqualShare(strict_published=True)
-    else:
-        allowed = budget()
-        memory_bytes = int(allowed.solver_bytes * allowed.factor)
-        solver = isolated(solver, config.isolate, memory_bytes)
-        fallback = config.fallback and isolated(config.fallback, config.isolate, memory_bytes)
-        config = replace(config, solver=solver, fallback=fallback)
-        _check_solvers(config)
+    """Settings of the allocator, with an objective and solvers that can be used."""
     objective = get_objective(config.objective) if isinstance(config.objective, str) else config.objective
-    return config.settings(objective, solver)
-
-
-def _check_solvers(config: ReplayConfig) -> None:
-    """Check before the replay that the solvers can be used, instead of failing at the first decision."""
-    solver, fallback = config.solver, config.fallback
-    if isinstance(fallback, str):
-        fallback = get_solver(fallback)
+    if config.strict_published or (config.compat == "published" and config.solver == "equal-share"):
+        return config.settings(objective, EqualShare(strict_published=True))
+    allowed = budget()
+    memory_bytes = int(allowed.solver_bytes * allowed.factor)
+    solver = isolated(config.solver, config.isolate, memory_bytes)
+    fallback = config.fallback and isolated(config.fallback, config.isolate, memory_bytes)
+    other = get_solver(fallback) if isinstance(fallback, str) else fallback
     try:
-        _check_licence(get_solver(solver) if isinstance(solver, str) else solver)
+        _check_solver(get_solver(solver) if isinstance(solver, str) else solver)
     except SolverError:
-        if fallback is None:
+        if other is None:
             raise
-        _check_licence(fallback)
+        _check_solver(other)
+    return replace(config, solver=solver, fallback=fallback).settings(objective, solver)
 
 
-def _check_licence(solver: solvers.Solver) -> None:
+def _check_solver(solver: solvers.Solver) -> None:
+    """Have a solver with a licence solve something, instead of failing at the first decision."""
     if hasattr(solver, "licence"):
         counts = np.arange(3)
         one = solvers.TaskOptions(counts, np.array([0.0, 1.0, 3.0]), maximum=2)

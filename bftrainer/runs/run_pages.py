@@ -66,23 +66,26 @@ def write_page(
     """
     check_pages()
     refuse_existing(output, force=force)
-    runs = read_runs(paths)
-    is_pdf = output.suffix.lower() == ".pdf"
-    if not (brief or is_pdf):
-        write_page_of(runs, paths, output, worth)
-        return
-    briefs = [brief_of(run, worth) for run in runs]
-    with replacing(output) as stream:
-        stream.write(brief_pdf(briefs) if is_pdf else _encoded(brief_page(briefs, __version__)))
+    write_page_of(read_runs(paths), paths, output, worth, brief=brief)
 
 
 def write_page_of(
-    runs: Sequence[FinishedRun], places: Sequence[Path], output: Path, worth: Worth | None = None
+    runs: Sequence[FinishedRun],
+    places: Sequence[Path],
+    output: Path,
+    worth: Worth | None = None,
+    *,
+    brief: bool = False,
 ) -> None:
-    """Write a page about runs; their node logs are looked for near these paths."""
-    text = page(runs, _logs(places, runs), __version__, worth)
+    """Write a page about runs, as `write_page`; their node logs are looked for near these paths."""
+    if output.suffix.lower() == ".pdf":
+        content = brief_pdf([brief_of(run, worth) for run in runs])
+    else:
+        briefs = [brief_of(run, worth) for run in runs] if brief else []
+        text = brief_page(briefs, __version__) if brief else page(runs, _logs(places, runs), __version__, worth)
+        content = text.encode(errors="backslashreplace")  # it names files, whose names need not be valid text
     with replacing(output) as stream:
-        stream.write(_encoded(text))
+        stream.write(content)
 
 
 def notebook_view(run: FinishedRun) -> str:
@@ -97,10 +100,6 @@ def notebook_view(run: FinishedRun) -> str:
     # Ids in pictures must differ from those of other results in the notebook.
     prefix = crc32(f"{run.name}{run.summary['command']}{brief.subtitle}{brief.headline}".encode(errors="replace"))
     return rendered_page("brief_notebook.html", brief=brief, prefix=prefix)
-
-
-def _encoded(page_text: str) -> bytes:
-    return page_text.encode(errors="backslashreplace")  # it names files, whose names need not be valid text
 
 
 def fragment_curves(

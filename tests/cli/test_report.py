@@ -161,7 +161,7 @@ def test_width_of_figures(call, tmp_path, width, width_mm):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("compare", "absent"), "absent: Expected a result directory, found nothing"),
+        (("compare", "absent"), "absent: Expected a result directory with a summary.json, found nothing"),
         (("compare", "short", "--metric", "ocupancy"), "Did you mean 'occupancy'?"),
         (("compare", "short", "--json", "--csv"), "one of --json and --csv"),
         (("report", ".", "-o", "x.html"), "with a summary.json, found none"),
