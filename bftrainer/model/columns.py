@@ -1,42 +1,73 @@
-"""Records as columns: an array for each field, and each record made when it is asked for.
+"""Records as columns: rows that come one by one become an array for each field, and records again when asked for.
 
 A replay of a year has a million events and moves tens of millions of nodes, too many for an object each, and of ten
-years also too many for arrays in memory. The fields of a record's dataclass, with their types, are the declaration of
-its columns.
+years also too many for arrays in memory: columns that become long go to a temporary file. The fields of a record's
+dataclass, with their types, are the declaration of its columns.
 """
 
 from __future__ import annotations
 
+import tempfile
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from io import SEEK_END
 from itertools import chain, pairwise
-from operator import attrgetter
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints, overload
+from typing import IO, Any, Generic, TypeVar, get_args, get_origin, get_type_hints, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 R = TypeVar("R", bound=Hashable)
-_CHUNK = 4096
+
+IN_MEMORY = 1 << 20
+"""Bytes of a column from which on it goes to a file."""
+CHUNK = 1 << 12
+"""Rows that become columns, or records again, together."""
+PART_ROWS, PART_ITEMS = 1 << 16, 1 << 20
+"""Rows, and items of lists, of a part of a table; and up to a chunk more."""
 
 
-class Lazy(dict[str, Any]):
-    """Columns by name, each loaded when it is first asked for."""
+class Stored:
+    """Column of numbers that grows at its end.
 
-    def __init__(self, load: Callable[[str], Any]) -> None:
-        super().__init__()
-        self._load = load
+    Parameters
+    ----------
+    dtype : dtype
+    place : Path, optional
+        Directory of its file, which has no name; the system's for temporary files by default.
+    """
 
-    def __missing__(self, name: str) -> Any:
-        """Load a column."""
-        column = self[name] = self._load(name)
-        return column
+    def __init__(self, dtype: DTypeLike, place: Path | None = None) -> None:
+        self.dtype, self._size = np.dtype(dtype), 0
+        where = None if place is None else str(place)
+        self._stream = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=where)  # noqa: SIM115 - it lives as long as the rows
+        weakref.finalize(self, _close, self._stream)
 
-    __getattr__ = dict.__getitem__
-    """So that a formula of fields, a property of a record, takes columns."""
+    def __len__(self) -> int:
+        return self._size
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Add numbers."""
+        added = np.fromiter(values, self.dtype)
+        self._stream.seek(0, SEEK_END)
+        self._stream.write(added.data)
+        self._size += added.size
+
+    def rows(self, begin: int, end: int) -> NDArray[Any]:
+        """Rows from `begin` to before `end`."""
+        self._stream.seek(begin * self.dtype.itemsize)
+        return np.frombuffer(self._stream.read((end - begin) * self.dtype.itemsize), self.dtype)
+
+
+def _close(stream: IO[bytes]) -> None:
+    with suppress(OSError):  # of a run that failed, perhaps as the disk is full
+        stream.close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,28 +76,21 @@ class Coded:
 
     Parameters
     ----------
-    codes : ndarray of int, shape (E,)
+    codes : ndarray of int, shape (E,), or Stored
         Index of each row's value; below 0 where there is none.
-    names : sequence
+    names : sequence, or dict of value to index
         The values: texts, or all members of an enumeration in its order.
     """
 
-    codes: NDArray[Any]
-    names: Sequence[Any]
+    codes: Any
+    names: Any
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def rows(self, begin: int, end: int) -> Coded:
         """Rows from `begin` to before `end`."""
-        return Coded(self.codes[begin:end], self.names)
-
-    @classmethod
-    def joined(cls, parts: Sequence[Coded]) -> Coded:
-        """Columns one after the other, whose values may differ."""
-        place = {name: code for code, name in enumerate(dict.fromkeys(chain.from_iterable(p.names for p in parts)))}
-        codes = [np.array([place[name] for name in part.names], dtype=np.int32)[part.codes] for part in parts]
-        return cls(np.concatenate(codes), tuple(place))
+        return Coded(_rows(self.codes, begin, end), tuple(self.names))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,14 +99,14 @@ class Lists:
 
     Parameters
     ----------
-    values : ndarray, Table or Coded, shape (V,)
+    values : a column, shape (V,)
         The items of all lists, one list after the other.
-    offsets : ndarray of int64, shape (E + 1,)
+    offsets : ndarray of int64, shape (E + 1,), or Stored
         List i is ``values[offsets[i]:offsets[i + 1]]``; the first offset is 0, the last V.
     """
 
     values: Any
-    offsets: NDArray[np.int64]
+    offsets: Any
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -90,19 +114,18 @@ class Lists:
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Lengths of the lists, shape (E,)."""
-        return np.diff(self.offsets)
+        sizes: NDArray[np.int64] = np.diff(self.offsets)
+        return sizes
 
     def rows(self, begin: int, end: int) -> Lists:
         """Rows from `begin` to before `end`."""
-        offsets = self.offsets[begin : end + 1]
+        offsets = _rows(self.offsets, begin, end + 1)
         first, last = int(offsets[0]), int(offsets[-1])
         return Lists(_rows(self.values, first, last), offsets - first if first else offsets)
 
-    @classmethod
-    def joined(cls, parts: Sequence[Lists]) -> Lists:
-        """Columns one after the other."""
-        sizes = np.concatenate([part.sizes for part in parts])
-        return cls(_joined([part.values for part in parts]), list_offsets(sizes))
+
+def _rows(column: Any, begin: int, end: int) -> Any:
+    return column[begin:end] if isinstance(column, np.ndarray) else column.rows(begin, end)
 
 
 class Table(Sequence[R], Generic[R]):
@@ -113,65 +136,57 @@ class Table(Sequence[R], Generic[R]):
     record : type
         Dataclass of the records. Its fields may be numbers, texts, members of enumerations, and, as columns of lists,
         tuples of whole numbers, tuples of further records, and arrays of int32.
-    columns : mapping of str to ndarray, Coded or Lists, of length E
+    columns : mapping of str to ndarray, Stored, Coded, Lists, Table or RowStore
         By name of the field. In fields that may be None, it is kept as NaN, as -1 in whole numbers, as an empty list.
-        A column that would have only None, or only empty lists, may be left out.
+    cuts : sequence of int
+        Rows at which parts that fit in memory begin, after the first one.
+    span : (int, int), optional
+        Which rows of the columns belong to the table; by default all.
 
     Raises
     ------
     ValueError
-        If lengths differ, a column is not of a field, or one is missing.
+        If lengths differ, or columns are not those of the fields.
     """
 
-    __slots__ = ("_columns", "_size", "record")
+    __slots__ = ("_columns", "_cuts", "_span", "record")
 
-    def __init__(self, record: type[R], columns: Mapping[str, Column]) -> None:
-        declared = _fields(record)
+    def __init__(
+        self,
+        record: type[R],
+        columns: Mapping[str, Any],
+        cuts: Sequence[int] = (),
+        span: tuple[int, int] | None = None,
+    ) -> None:
         sizes = {name: len(column) for name, column in columns.items()}
-        self._size = size = next(iter(sizes.values()), 0)
-        if not set(sizes) <= set(declared) or set(sizes.values()) - {size}:
-            raise ValueError(f"Expected columns of one length, among {', '.join(declared)}, got {sizes}.")
-        self.record = record
-        self._columns: Mapping[str, Column] = {
-            name: columns[name] if name in columns else field.absent(name, size) for name, field in declared.items()
-        }
+        if sizes.keys() != _fields(record).keys() or len(set(sizes.values())) != 1:
+            raise ValueError(f"Expected columns of one length, {', '.join(_fields(record))}, got {sizes}.")
+        self.record, self._columns, self._cuts = record, columns, cuts
+        self._span = (0, next(iter(sizes.values()))) if span is None else span
 
     @classmethod
     def of(cls, record: type[R], rows: Iterable[R]) -> Table[R]:
         """Make a table of records."""
-        given = list(rows)
-        return cls(
-            record, {name: field.column(list(map(attrgetter(name), given))) for name, field in _fields(record).items()}
-        )
-
-    @classmethod
-    def joined(cls, record: type[R], parts: Sequence[Table[R]]) -> Table[R]:
-        """Tables one after the other."""
-        if len(parts) < 2:
-            return parts[0] if parts else cls.of(record, ())
-        return cls(record, {name: _joined([part[name] for part in parts]) for name in _fields(record)})
-
-    @classmethod
-    def lazy(cls, record: type[R], size: int, load: Callable[[str], Any]) -> Table[R]:
-        """Make a table of so many records whose columns are loaded when they are asked for, each once."""
-        table = cls.__new__(cls)
-        table.record, table._size, table._columns = record, size, Lazy(load)
-        return table
+        store = RowStore(record)
+        store.extend(rows)
+        return store.table()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Elsewhere, all columns are in memory."""
-        return Table, (self.record, {name: self[name] for name in _fields(self.record)})
+        return Table, (self.record, {name: self[name] for name in self._columns})
 
     def parts(self) -> Iterator[Table[R]]:
         """Tables that fit in memory and follow one another, at least one."""
-        yield self
+        begin, end = self._span
+        for one, other in pairwise((begin, *(cut for cut in self._cuts if begin < cut < end), end)):
+            yield self.rows(one - begin, other - begin)
 
     def rows(self, begin: int, end: int) -> Table[R]:
-        """Rows from `begin` to before `end`; their columns are views."""
-        return Table.lazy(self.record, end - begin, lambda name: _rows(self._columns[name], begin, end))
+        """Rows from `begin` to before `end`."""
+        return Table(self.record, self._columns, self._cuts, (self._span[0] + begin, self._span[0] + end))
 
     def __len__(self) -> int:
-        return self._size
+        return self._span[1] - self._span[0]
 
     @overload
     def __getitem__(self, key: int) -> R: ...
@@ -182,19 +197,18 @@ class Table(Sequence[R], Generic[R]):
     def __getitem__(self, key: int | slice | str) -> Any:
         """A record; several; or a column, also of a property that is a formula of fields."""
         if isinstance(key, str):
-            if key in _fields(self.record):
-                return self._columns[key]
-            return getattr(self.record, key).fget(Lazy(self.__getitem__))
+            if key in self._columns:
+                return _rows(self._columns[key], *self._span)
+            return getattr(self.record, key).fget(_ColumnsAsFields(self))
         if isinstance(key, slice):
-            return tuple(self[place] for place in range(self._size)[key])
-        place = range(self._size)[key]
+            return tuple(self[place] for place in range(len(self))[key])
+        place = range(len(self))[key]
         return next(iter(self.rows(place, place + 1)))
 
     def __iter__(self) -> Iterator[R]:
-        for begin in range(0, self._size, _CHUNK):
-            part = self.rows(begin, min(begin + _CHUNK, self._size))
-            values = (field.objects(part[name]) for name, field in _fields(self.record).items())
-            yield from map(self.record, *values)
+        for begin in range(0, len(self), CHUNK):
+            part = self.rows(begin, min(begin + CHUNK, len(self)))
+            yield from map(self.record, *(field.objects(part[name]) for name, field in _fields(self.record).items()))
 
     def __eq__(self, other: object) -> bool:
         """Whether the records are equal to those of a sequence."""
@@ -208,51 +222,69 @@ class Table(Sequence[R], Generic[R]):
         return f"<{len(self):,} x {self.record.__name__}>"
 
 
-class LongTable(Table[R]):
-    """Records that are too many for memory: of a column that is asked for, all values are loaded, and not kept.
+class _ColumnsAsFields:
+    """Has the columns of a table as attributes, so that a formula of a record's fields computes with columns."""
+
+    def __init__(self, table: Table[Any]) -> None:
+        self._table = table
+
+    def __getattr__(self, name: str) -> Any:
+        return self._table[name]
+
+
+class RowStore(Generic[R]):
+    """Rows of a dataclass's fields that come one by one, kept as columns.
 
     Parameters
     ----------
     record : type
-        Dataclass of the records.
-    starts : sequence of int
-        Place of the first record of each part, and at last the number of records.
-    load : callable
-        Loads a part, told its number.
-    begin, end : int
-        Range of the records that belong to the table.
+        As for `Table`.
+    place : Path, optional
+        As for `Stored`.
     """
 
-    __slots__ = ("_begin", "_load", "_starts")
+    def __init__(self, record: type[R], place: Path | None = None) -> None:
+        self._record, self._fields = record, _fields(record)
+        self._columns = {name: field.new_column(place) for name, field in self._fields.items()}
+        self._rows, self._items = list[Sequence[Any]](), 0
+        self._size, self._cuts, self._cut_items = 0, [0], 0
 
-    def __init__(
-        self, record: type[R], starts: Sequence[int], load: Callable[[int], Table[R]], begin: int, end: int
-    ) -> None:
-        self.record, self._starts, self._load = record, starts, load
-        self._begin, self._size = begin, end - begin
+    def __len__(self) -> int:
+        return self._size + len(self._rows)
 
-    def parts(self) -> Iterator[Table[R]]:
-        """Tables that fit in memory and follow one another, at least one."""
-        begin, end = self._begin, self._begin + self._size
-        for number, (first, last) in enumerate(pairwise(self._starts)):
-            if first < end and begin < last:
-                yield self._load(number).rows(max(first, begin) - first, min(last, end) - first)
-        if not self._size:
-            yield Table.of(self.record, ())
+    def append(self, row: Sequence[Any], items: int = 0) -> None:
+        """Add a row's values, which may change until the next one is added; `items` is how many its lists have."""
+        if len(self._rows) == CHUNK or self._items >= PART_ITEMS:
+            self._pack()
+        self._rows.append(row)
+        self._items += items
+
+    def extend(self, records: Iterable[R]) -> None:
+        """Add records."""
+        for record in records:
+            self.append([getattr(record, name) for name in self._fields])
+
+    def _pack(self) -> None:
+        """Move the rows to the columns."""
+        if self._size - self._cuts[-1] >= PART_ROWS or self._cut_items >= PART_ITEMS:
+            self._cuts.append(self._size)
+            self._cut_items = 0
+        for field, column, values in zip(
+            self._fields.values(), self._columns.values(), zip(*self._rows, strict=True), strict=bool(self._rows)
+        ):
+            field.extend(column, values)
+        self._size += len(self._rows)
+        self._cut_items += self._items
+        self._rows, self._items = [], 0
 
     def rows(self, begin: int, end: int) -> Table[R]:
-        """Rows from `begin` to before `end`."""
-        return LongTable(self.record, self._starts, self._load, self._begin + begin, self._begin + end)
+        """Rows from `begin` to before `end`, as records."""
+        self._pack()
+        return Table(self._record, self._columns, self._cuts, (begin, end))
 
-    def __getitem__(self, key: Any) -> Any:
-        """A record; several; or a column."""
-        return _joined([part[key] for part in self.parts()]) if isinstance(key, str) else super().__getitem__(key)
-
-    def __iter__(self) -> Iterator[R]:
-        return chain.from_iterable(self.parts())
-
-
-Column = NDArray[Any] | Coded | Lists | Table[Any]
+    def table(self) -> Table[R]:
+        """All rows until now, as records."""
+        return self.rows(0, len(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,34 +309,35 @@ class _Field:
         # Numbers of tasks and nodes are many, and fit into 32 bits.
         return cls(tuple, optional, cls(np.int32, False) if items == cls(int, False) else items)
 
-    def column(self, values: Any) -> Any:
-        """The column of such values."""
+    def new_column(self, place: Path | None) -> Any:
+        """A column without rows."""
         if self.items is not None:
-            given = [() if value is None else value for value in values]
-            flat = np.concatenate([*given, NO_VALUES]) if self.kind is np.ndarray else list(chain.from_iterable(given))
-            return Lists(self.items.column(flat), list_offsets([len(value) for value in given]))
+            offsets = Stored(np.int64, place)
+            offsets.extend([0])
+            return Lists(self.items.new_column(place), offsets)
         if isinstance(self.kind, type) and is_dataclass(self.kind):
-            return Table.of(self.kind, values)
+            return RowStore(self.kind, place)
         if issubclass(self.kind, str | Enum):
-            names = tuple(self.kind) if issubclass(self.kind, Enum) else tuple(dict.fromkeys(values))
-            place = {name: code for code, name in enumerate(names)}
-            return Coded(np.array([place[value] for value in values], dtype=np.int32), names)
-        dtype = {float: np.float64, int: np.int64}.get(self.kind, self.kind)
-        known = [self._missing if value is None else value for value in values] if self.optional else values
-        return np.asarray(known, dtype=dtype)
+            names = self.kind if issubclass(self.kind, Enum) else ()
+            return Coded(Stored(np.int32, place), {name: code for code, name in enumerate(names)})
+        return Stored({float: np.float64, int: np.int64}.get(self.kind, self.kind), place)
+
+    def extend(self, column: Any, values: Iterable[Any]) -> None:
+        """Add values to a column."""
+        if self.items is not None:
+            lists = [() if value is None else value for value in values]
+            ends = len(column.values) + np.cumsum([len(items) for items in lists], dtype=np.int64)
+            self.items.extend(column.values, chain.from_iterable(lists))
+            column.offsets.extend(ends)
+        elif isinstance(column, Coded):
+            column.codes.extend([column.names.setdefault(value, len(column.names)) for value in values])
+        else:
+            column.extend([self._missing if value is None else value for value in values] if self.optional else values)
 
     @property
     def _missing(self) -> float | int:
         """What stands for None."""
         return np.nan if self.kind is float else -1
-
-    def absent(self, name: str, size: int) -> Any:
-        """The column that was left out."""
-        if self.items is not None:
-            return Lists(self.items.column(()), np.broadcast_to(np.int64(0), size + 1))
-        if not self.optional and size:
-            raise ValueError(f"Expected a column {name}, got none.")
-        return np.broadcast_to(self.column([None]), size) if self.optional else self.column(())
 
     def objects(self, column: Any) -> list[Any]:
         """The values of a column."""
@@ -324,32 +357,8 @@ class _Field:
         return [None if value == missing or value != value else value for value in values]
 
 
-NO_VALUES = np.empty(0, dtype=np.int32)
-
-
 @cache
 def _fields(record: type) -> dict[str, _Field]:
     """How the fields of a record are kept, by name."""
     hints = get_type_hints(record)
     return {field.name: _Field.of(hints[field.name]) for field in fields(record)}
-
-
-def absent_column(record: type, name: str, size: int) -> Any:
-    """The column of a field that is None, or an empty list, in all of so many records."""
-    return _fields(record)[name].absent(name, size)
-
-
-def list_offsets(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where lists of these lengths begin, and the last one ends."""
-    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-
-
-def _rows(column: Column, begin: int, end: int) -> Column:
-    return column[begin:end] if isinstance(column, np.ndarray) else column.rows(begin, end)
-
-
-def _joined(parts: Sequence[Any]) -> Column:
-    first = parts[0]
-    if isinstance(first, np.ndarray):
-        return np.concatenate(parts)
-    return Table.joined(first.record, parts) if isinstance(first, Table) else first.joined(parts)

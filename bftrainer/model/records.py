@@ -285,15 +285,15 @@ class Recording:
     @property
     def events(self) -> Table[EventRecord]:
         """Entries of the timeline that are events."""
-        edges = np.flatnonzero(np.diff(self.timeline["number"] >= 0, prepend=False, append=False))
-        # As a rule they are one run, of which this is a view.
-        return Table.joined(EventRecord, [self.timeline.rows(*run) for run in edges.reshape(-1, 2).tolist()])
+        numbered = np.flatnonzero(self.timeline["number"] >= 0)  # all but the first and the last, perhaps
+        return (
+            self.timeline.rows(int(numbered[0]), int(numbered[-1]) + 1) if numbered.size else self.timeline.rows(0, 0)
+        )
 
     @property
     def end_s(self) -> float:
         """End of the replay, seconds since the window's start."""
-        last = len(self.timeline) - 1
-        return float(self.timeline.rows(last, last + 1)["time_s"][0])
+        return self.timeline[-1].time_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from bftrainer.model.columns import RowStore
 from bftrainer.model.records import PowerRecord, PowerSample
 from bftrainer.replay.allocator import Adoption
 from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask
 from bftrainer.replay.loop import Observer
 from bftrainer.replay.power_draw import held_idle_w
-from bftrainer.replay.row_store import RowStore
 from bftrainer.replay.saving import SavingTask
 
 
@@ -36,7 +36,7 @@ class PowerMeter(Observer):
 
     def __init__(self, idle_node_w: float = 0.0, place: Path | None = None) -> None:
         self.idle_node_w = idle_node_w
-        self._samples = RowStore(dict.fromkeys(PowerSample.__slots__, np.float64), place=place)
+        self._samples = RowStore(PowerSample, place)
         self._energy_j: defaultdict[int, float] = defaultdict(float)
         self._train_s: defaultdict[int, float] = defaultdict(float)
         self._pool: int | None = None
@@ -63,9 +63,7 @@ class PowerMeter(Observer):
 
     def record(self) -> PowerRecord:
         """The finished record."""
-        return PowerRecord(
-            self.idle_node_w, self._samples.table(PowerSample), dict(self._energy_j), dict(self._train_s)
-        )
+        return PowerRecord(self.idle_node_w, self._samples.table(), dict(self._energy_j), dict(self._train_s))
 
     def _book(self, change: ClusterChange, pool: int) -> None:
         """Cut the time into pieces of constant power."""

@@ -19,9 +19,7 @@ import pytest
 
 from bftrainer import ReplayConfig, RunResult, run_replay
 from bftrainer.files.opening import sample_path
-from bftrainer.model import NodeLog, TaskSpec
-from bftrainer.model.columns import LongTable
-from bftrainer.replay import row_store
+from bftrainer.model import NodeLog, TaskSpec, columns
 from bftrainer.runs import load_inputs, write_run
 from tests.scripted import Scripted
 from tests.tiny import write_inputs
@@ -149,11 +147,11 @@ def test_summary_without_a_baseline(run):
 def test_long_runs_say_the_same(run, tmp_path, monkeypatch):
     """However few rows stay in memory, files and figures are the same, and no row group is large."""
     result, directory, _ = run
-    for name, rows in (("CHUNK", 16), ("GROUP_ROWS", 64), ("GROUP_VALUES", 256)):
-        monkeypatch.setattr(row_store, name, rows)
+    for name, rows in (("CHUNK", 16), ("PART_ROWS", 64), ("PART_ITEMS", 256), ("IN_MEMORY", 100)):
+        monkeypatch.setattr(columns, name, rows)
     again = run_replay(config=result.config, scratch=tmp_path)
     assert list(tmp_path.iterdir()) == []
-    assert type(again.recording.timeline) is type(again.recording.decisions) is LongTable
+    assert len(list(again.recording.timeline.parts())) > 1 < len(list(again.recording.decisions.parts()))
     place = write(again, tmp_path / "again")
     assert (place / "step-logs.csv").read_bytes() == (directory / "step-logs.csv").read_bytes()
     for name in ("decisions", "tasks", "allocation"):
@@ -175,8 +173,8 @@ def test_long_runs_have_the_same_figures(options, monkeypatch):
         options["tasks"] = sample_path("sample-tuned-tasks.toml")
     config = ReplayConfig(solver="dp", max_events=200, bounds="tasks" not in options, **options)
     whole = run_replay(config=config)
-    for name, rows in (("CHUNK", 16), ("GROUP_ROWS", 64), ("GROUP_VALUES", 256)):
-        monkeypatch.setattr(row_store, name, rows)
+    for name, rows in (("CHUNK", 16), ("PART_ROWS", 64), ("PART_ITEMS", 256), ("IN_MEMORY", 100)):
+        monkeypatch.setattr(columns, name, rows)
     cut = run_replay(config=config)
     assert steady(cut.summary()) == steady(whole.summary())
     for table in ("tasks", "allocation", *(["power"] if "tasks" in options else [])):
@@ -208,10 +206,10 @@ def test_parquet_schemas(run):
         },
         "allocation": {"time": TIME, "node": names, "task": names},
     }  # fmt: skip
-    for name, columns in expected.items():
+    for name, kinds in expected.items():
         schema = pq.read_schema(run[1] / f"{name}.parquet")
-        assert list(schema.names) == list(columns)
-        assert [field.type.equals(columns[field.name]) for field in schema] == [True] * len(columns), schema
+        assert list(schema.names) == list(kinds)
+        assert [field.type.equals(kinds[field.name]) for field in schema] == [True] * len(kinds), schema
 
 
 def test_what_a_solver_does_not_finish_is_recorded(tmp_path):
