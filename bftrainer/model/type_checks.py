@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cache, partial
+from itertools import compress
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -57,6 +58,13 @@ def _text(what: str, value: object, error: type[InputError]) -> str:
     return value
 
 
+def _flag(what: str, value: object, error: type[InputError]) -> bool:
+    """Check that it is true or false."""
+    if not isinstance(value, bool):
+        raise error(f"Expected {what} to be true or false, got {value!r}.")
+    return value
+
+
 def _numbers(kind: type[T], what: str, values: Any, error: type[InputError]) -> tuple[T, ...]:
     """Convert a list of numbers to a tuple."""
     if type(values) is tuple and set(map(type, values)) <= {kind}:
@@ -70,6 +78,7 @@ _CONVERT: dict[Any, Callable[[str, Any, type[InputError]], Any]] = {
     int: whole_number,
     float: real_number,
     str: _text,
+    bool: _flag,
     tuple[int, ...]: partial(_numbers, int),
     tuple[float, ...]: partial(_numbers, float),
     tuple[str, ...]: checked_names,
@@ -81,7 +90,9 @@ def _declared(record: type) -> list[tuple[str, Any, tuple[Any, ...]]]:
     """Parameters of a dataclass: name, type, and types that are accepted as well."""
     hints = [(field.name, get_type_hints(record)[field.name]) for field in fields(record) if field.init]
     kinds = [(name, *(get_args(hint) if isinstance(hint, UnionType) else (hint,))) for name, hint in hints]
-    return [(name, kind, tuple(others)) for name, kind, *others in kinds]
+    # What a protocol asks for is for its user to check.
+    is_checked = [not any(getattr(kind, "_is_protocol", False) for kind in some) for _, *some in kinds]
+    return [(name, kind, tuple(others)) for name, kind, *others in compress(kinds, is_checked)]
 
 
 def convert_fields(record: object, error: type[InputError], label: str = "{}") -> None:
@@ -101,6 +112,9 @@ def convert_fields(record: object, error: type[InputError], label: str = "{}") -
             continue
         if kind in _CONVERT:
             object.__setattr__(record, name, _CONVERT[kind](what, value, error))
+        elif get_origin(kind) is Literal:
+            if not isinstance(value, str) or value not in get_args(kind):
+                raise error(f"Expected {what} to be one of {', '.join(get_args(kind))}, got {value!r}.")
         elif not isinstance(value, kind):
             article = "an" if kind.__name__[0] in "AEIOU" else "a"
             raise error(f"Expected {what} to be {article} {kind.__name__}, got {value!r}.")

@@ -10,7 +10,7 @@ from typing import Literal
 import solvers
 from bftrainer.errors import SettingsError
 from bftrainer.model import Objective
-from bftrainer.model.type_checks import real_number, whole_number
+from bftrainer.model.type_checks import convert_fields, require
 
 INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM = "solve", "empty", "random"
 BUSY, FREE = -2, -1
@@ -83,57 +83,32 @@ class Settings:
     pue: float = 1.0
 
     def __post_init__(self) -> None:
-        self._check_types()
-        if not (math.isfinite(self.forward_time_s) and self.forward_time_s > 0):
-            raise SettingsError(f"Expected forward_time_s > 0, got {self.forward_time_s}.")
-        if self.max_tasks < 1:
-            raise SettingsError(f"Expected max_tasks >= 1, got {self.max_tasks}.")
-        if self.seed < 0:
-            raise SettingsError(f"Expected seed >= 0, got {self.seed}.")
-        if not (math.isfinite(self.limits.time_s) and self.limits.time_s > 0):
-            raise SettingsError(f"Expected a finite time limit > 0 s, got {self.limits.time_s}.")
-        if not 0 <= self.limits.gap < 1:
-            raise SettingsError(f"Expected 0 <= MIP gap < 1, got {self.limits.gap}.")
-        if self.limits.threads < 1:
-            raise SettingsError(f"Expected threads >= 1, got {self.limits.threads}.")
-        if not self.power_cap_w >= 0:
-            raise SettingsError(f"Expected a power cap of 0 W or more, got {self.power_cap_w}.")
-        if not 0 <= self.idle_node_w < math.inf:
-            raise SettingsError(f"Expected idle power of 0 W or more, got {self.idle_node_w}.")
-        if not 1 <= self.pue < math.inf:
-            raise SettingsError(f"Expected a PUE of 1 or more, got {self.pue}.")
-        for name, value, known in (
-            ("startup_cost", self.startup_cost, ("none", "full")),
-            ("initial", self.initial, (INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM)),
-            ("completions", self.completions, ("reported", "noticed")),
-            ("compat", self.compat, ("none", "published")),
-        ):
-            if not isinstance(value, str) or value not in known:
-                raise SettingsError(f"Expected {name} to be one of {', '.join(known)}, got {value!r}.")
-
-    def _check_types(self) -> None:
-        if not callable(self.objective):
-            raise SettingsError(
-                f"Expected objective to be a callable credit(task, counts, now_s), got {self.objective!r}."
-            )
-        for name in ("solver", "fallback"):
-            value = getattr(self, name)
-            missing = name == "fallback" and value is None
-            if not missing and not isinstance(value, str) and not callable(getattr(value, "solve", None)):
-                raise SettingsError(f"Expected {name} to be the name of a solver, or one, got {value!r}.")
-        if not isinstance(self.limits, solvers.Limits):
-            raise SettingsError(f"Expected limits to be Limits, got {self.limits!r}.")
-        for name in ("max_tasks", "seed"):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name), SettingsError))
-        for name in ("forward_time_s", "power_cap_w", "idle_node_w", "pue"):
-            object.__setattr__(self, name, real_number(name, getattr(self, name), SettingsError))
-        limits = replace(
-            self.limits,
-            threads=whole_number("threads of limits", self.limits.threads, SettingsError),
-            time_s=real_number("time_s of limits", self.limits.time_s, SettingsError),
-            gap=real_number("gap of limits", self.limits.gap, SettingsError),
-            effort=real_number("effort of limits", self.limits.effort, SettingsError),
-        )
+        limits = replace(self.limits) if isinstance(self.limits, solvers.Limits) else self.limits
         object.__setattr__(self, "limits", limits)
-        if not isinstance(limits.prune, bool):
-            raise SettingsError(f"Expected prune of limits to be true or false, got {limits.prune!r}.")
+        convert_fields(self, SettingsError)
+        convert_fields(limits, SettingsError, "{} of limits")
+        require(
+            SettingsError,
+            (
+                callable(self.objective),
+                f"objective to be a callable credit(task, counts, now_s), got {self.objective!r}",
+            ),
+            (_is_solver(self.solver), f"solver to be the name of a solver, or one, got {self.solver!r}"),
+            (
+                self.fallback is None or _is_solver(self.fallback),
+                f"fallback to be the name of a solver, or one, got {self.fallback!r}",
+            ),
+            (0 < self.forward_time_s < math.inf, f"forward_time_s > 0, got {self.forward_time_s}"),
+            (self.max_tasks >= 1, f"max_tasks >= 1, got {self.max_tasks}"),
+            (self.seed >= 0, f"seed >= 0, got {self.seed}"),
+            (0 < limits.time_s < math.inf, f"a finite time limit > 0 s, got {limits.time_s}"),
+            (0 <= limits.gap < 1, f"0 <= MIP gap < 1, got {limits.gap}"),
+            (limits.threads >= 1, f"threads >= 1, got {limits.threads}"),
+            (self.power_cap_w >= 0, f"a power cap of 0 W or more, got {self.power_cap_w}"),
+            (0 <= self.idle_node_w < math.inf, f"idle power of 0 W or more, got {self.idle_node_w}"),
+            (1 <= self.pue < math.inf, f"a PUE of 1 or more, got {self.pue}"),
+        )
+
+
+def _is_solver(given: object) -> bool:
+    return isinstance(given, str) or callable(getattr(given, "solve", None))
