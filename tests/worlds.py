@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+from bftrainer.model import Instant, NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.model.task import NodePoints
 from bftrainer.objectives import as_given
-from bftrainer.replay import Allocator, Recorder, Row, Settings, replay
+from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.runs import Inputs, ReplayConfig
 
 NS = 1_000_000_000
@@ -54,7 +54,7 @@ class World:
         return recorder.recording
 
 
-def numbered(rows: Sequence[tuple[float, Sequence[str], Sequence[str]]]) -> tuple[list[Row], list[str]]:
+def numbered(rows: Sequence[tuple[float, Sequence[str], Sequence[str]]]) -> tuple[list[Instant], list[str]]:
     """Rows of nodes' names as a replay takes them, by number; and the names, in order."""
     names = sorted({name for _, joined, _ in rows for name in joined})
     return [

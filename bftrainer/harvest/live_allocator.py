@@ -12,8 +12,7 @@ from bftrainer.harvest.task_life import Charge
 from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec
 from bftrainer.replay import Adoption, Allocator, Cluster, ClusterChange, ClusterTask, Recorder, Settings
 from bftrainer.replay.allocator_settings import Status
-from bftrainer.replay.curve_learner import LEVEL_SD
-from bftrainer.replay.learned_curves import LearnedCurves
+from bftrainer.replay.learned_curves import LEVEL_SD, LearnedCurves
 from solvers.problem import DecidedBy, Held, StopReason
 
 LEAST_WORK = 1e-9
@@ -85,7 +84,7 @@ class LiveAllocator(Allocator):
         self.result: solvers.SolveResult | None = None
         self._adopted: Adoption | None = None
 
-    def on_event(self, *events: Event) -> Decision:
+    def on_event(self, *events: Event) -> Decision[str, str]:
         """Apply events of one instant and decide, as an `Allocator`, and record both."""
         self._adopted = self.result = None
         decision = super().on_event(*events)
@@ -101,7 +100,7 @@ class LiveAllocator(Allocator):
         return decision
 
     def _charged(
-        self, decision: Decision, change: ClusterChange
+        self, decision: Decision[str, str], change: ClusterChange
     ) -> Iterator[tuple[str, tuple[int, tuple[Charge, ...]]]]:
         """Of tasks whose nodes change, the count from now on, and what a replay deducts: see `Cluster`."""
         lost = {task.spec.name: task.lost for task in change.tasks}

@@ -11,7 +11,7 @@ import numpy as np
 from bftrainer.harvest.harvest_events import Progressed
 from bftrainer.harvest.live_tasks import LiveTask
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.replay.curve_learner import CurveLearner
+from bftrainer.replay.learned_curves import CurveLearner
 
 _LEAST_S = 1.0
 """Shorter stretches of training are not measured."""

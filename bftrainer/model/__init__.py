@@ -2,7 +2,7 @@
 
 from bftrainer.model.decision import Decision, Event, EventKind, Objective, is_static, static
 from bftrainer.model.instants import NS_PER_S, instant_ns, instants_ns, iso, iso_column, rounding_s
-from bftrainer.model.node_log import NodeLog
+from bftrainer.model.node_log import Instant, NodeLog
 from bftrainer.model.task import Attempt, NodePoints, ScalingCurve, TaskSpec, TaskState, TunedRun, Tuner, TuningSpec
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Decision",
     "Event",
     "EventKind",
+    "Instant",
     "NodeLog",
     "NodePoints",
     "Objective",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,9 +136,15 @@ def is_static(objective: Objective) -> bool:
     return bool(getattr(objective, "is_static", False))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Decision:
+T = TypeVar("T")
+N = TypeVar("N")
+
+
+@dataclass(slots=True, eq=False)
+class Decision(Generic[T, N]):
     """Number of nodes that each task gets from now on, and the nodes that change hands.
+
+    Tasks and nodes are names; those that observers of a replay are told are `ClusterTask` and the numbers of nodes.
 
     Parameters
     ----------
@@ -145,37 +152,37 @@ class Decision:
         Seconds since the window's start.
     nodes : int
         Number of idle nodes, held by tasks or free.
-    tasks : tuple of str, length A
+    tasks : sequence of str, length A
         Active tasks in order of admission.
-    before, after : tuple of int, length A
+    before, after : sequence of int, length A
         Node counts before and after the decision.
-    added, removed : dict of str to tuple of str
-        Node names that a task gains and gives up; tasks without moves are absent.
+    added, removed : mapping of str to sequence of str
+        Nodes that a task gains and gives up; tasks without moves are absent.
     result : SolveResult or None
         Result of the solver; None if there was nothing to decide or the allocation was given.
     drawn_w : float, optional
         Largest power of the pool until the next event, including idle nodes; None if no task is tuned.
     cap_w : float, optional
         Power that the pool may draw; None without a cap.
-    batch_sizes, power_limits_w : tuple of int or None, optional
+    batch_sizes, power_limits_w : sequence of int or None, optional
         Settings of each active task after the decision, None for those not tuned; None if no task is.
-    beliefs : dict of str to ScalingCurve, optional
+    beliefs : mapping of str to ScalingCurve, optional
         By task, the curves that the decision believed, of those that it did not believe before; None if none is learnt.
     """
 
     time_s: float
     nodes: int
-    tasks: tuple[str, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    added: dict[str, tuple[str, ...]]
-    removed: dict[str, tuple[str, ...]]
+    tasks: Sequence[T]
+    before: Sequence[int]
+    after: Sequence[int]
+    added: Mapping[T, Sequence[N]]
+    removed: Mapping[T, Sequence[N]]
     result: SolveResult | None = None
     drawn_w: float | None = None
     cap_w: float | None = None
-    batch_sizes: tuple[int | None, ...] | None = None
-    power_limits_w: tuple[int | None, ...] | None = None
-    beliefs: dict[str, ScalingCurve] | None = None
+    batch_sizes: Sequence[int | None] | None = None
+    power_limits_w: Sequence[int | None] | None = None
+    beliefs: Mapping[T, ScalingCurve] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,21 @@ from bftrainer.model.node_rows import BLOCK, Rows, first_fault
 
 _CHUNK = 1 << 12
 """Transitions that are made lists of together."""
+
+
+class Instant(NamedTuple):
+    """What comes from outside at a time: nodes, by number and ascending, that join, and that leave.
+
+    Parameters
+    ----------
+    time_s : float
+        Seconds since the window's start.
+    joined, left : sequence of int
+    """
+
+    time_s: float
+    joined: Sequence[int] = ()
+    left: Sequence[int] = ()
 
 
 def check_node_names(names: Sequence[str]) -> None:
@@ -309,14 +324,8 @@ class NodeLog:
             unchanged_ns=self.unchanged_ns[self.unchanged_ns > start_ns],
         )
 
-    def rows(self) -> Iterator[tuple[float, list[int], list[int]]]:
-        """Rows of the log in its window, one per time at which a node changes; earlier changes are part of that at 0 s.
-
-        Yields
-        ------
-        tuple of float, list of int, list of int
-            Seconds since the window's start, and the nodes that become idle, and busy, ascending.
-        """
+    def rows(self) -> Iterator[Instant]:
+        """Rows of the log in its window, one per time at which a node changes; earlier changes are in that at 0 s."""
         opens_earlier = self.node.size and self.row_index.time_ns[0] < self.start_ns
         log = self._opened_at(self.start_ns) if opens_earlier else self
         rows, start_ns = log.row_index, int(log.start_ns)
@@ -330,4 +339,4 @@ class NodeLog:
             before = np.append(0, np.cumsum(joins))[ends]
             places = itertools.pairwise(zip(before.tolist(), (ends - before).tolist(), strict=True))
             for time_ns, ((join, leave), (join_to, leave_to)) in zip(rows.time_ns[which].tolist(), places, strict=True):
-                yield (time_ns - start_ns) / NS_PER_S, joined[join:join_to], left[leave:leave_to]
+                yield Instant((time_ns - start_ns) / NS_PER_S, joined[join:join_to], left[leave:leave_to])

@@ -1,10 +1,10 @@
 """Replay: the cluster's state, the allocator that decides, the loop that drives both, and its observers."""
 
-from bftrainer.replay.allocator import Adoption, Allocator
+from bftrainer.replay.allocator import Allocator
 from bftrainer.replay.allocator_settings import Settings
-from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask, Moves
-from bftrainer.replay.loop import Observer, Row, replay
-from bftrainer.replay.meter import PowerMeter
+from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Moves, Observer
+from bftrainer.replay.loop import replay
+from bftrainer.replay.power_draw import PowerMeter
 from bftrainer.replay.recorder import Recorder
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "Observer",
     "PowerMeter",
     "Recorder",
-    "Row",
     "Settings",
     "replay",
 ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -13,9 +12,9 @@ import numpy as np
 import solvers
 from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec, Tuner
-from bftrainer.model.type_checks import checked_names, instances, whole_number
-from bftrainer.replay.allocator_settings import BUSY, INITIAL_EMPTY, INITIAL_RANDOM, Settings, Status
-from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask, Moves
+from bftrainer.model.type_checks import checked_names, instances, require, whole_number
+from bftrainer.replay.allocator_settings import BUSY, INITIAL_EMPTY, INITIAL_RANDOM, Settings
+from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Moves
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.node_order import DepartureOrder
 from bftrainer.replay.power_draw import drawn_w, within_cap
@@ -24,39 +23,6 @@ from bftrainer.replay.tuned import TunedTasks
 from bftrainer.replay.value_tables import ValueTables
 from solvers.evaluation import choices_of
 from solvers.registry import get_solver, solve
-
-
-@dataclass(slots=True, eq=False)
-class Adoption:
-    """A decision that a cluster has adopted, by numbers; `bftrainer.model.Decision` is the same by names.
-
-    Parameters
-    ----------
-    tasks : list of ClusterTask, length A
-        Active tasks in order of admission.
-    before, after : sequence of int, length A
-        Their node counts.
-    moves : Moves
-    result : SolveResult or None
-        None if the allocation was given.
-    cap_w, drawn_w : float or None
-        Power that the pool may draw, and the most that it does; None without a cap, and if no task is tuned.
-    beliefs : dict of int to ScalingCurve, optional
-        Curves that decisions believe from now on, by task; None if none is learned.
-    """
-
-    time_s: float
-    nodes: int
-    tasks: list[ClusterTask]
-    before: Sequence[int]
-    after: Sequence[int]
-    moves: Moves
-    result: solvers.SolveResult | None = None
-    cap_w: float | None = None
-    drawn_w: float | None = None
-    beliefs: dict[int, ScalingCurve] | None = None
-    batch_sizes: tuple[int | None, ...] | None = None
-    power_limits_w: tuple[int | None, ...] | None = None
 
 
 class Journal(Protocol):
@@ -163,7 +129,7 @@ class Allocator:
                 raise
             return self._fallback
 
-    def on_event(self, *events: Event) -> Decision:
+    def on_event(self, *events: Event) -> Decision[str, str]:
         """Apply events of one instant and decide; after a failure the state is as before, and a retry is possible.
 
         Parameters
@@ -189,11 +155,7 @@ class Allocator:
         undo = [self.cluster.checkpoint(), *(part.checkpoint() for part in self._parts)]
         try:
             self._apply_events(instances("events", events, Event, InputError))
-            pool, tasks, before = self.cluster.pool, list(self.cluster.active), self.cluster.counts
-            adopted = self.decide()
-            if adopted is None:
-                adopted = self._adoption(pool, tasks, before, Moves([], []), None)
-            return self.name_decision(adopted)
+            return self._name(self.decide() or self._describe(self.cluster.counts, Moves()))
         except BaseException:  # including an interrupt during a solve
             self.power_cap_w, self._is_first = cap_w, is_first
             for restore in undo:
@@ -208,68 +170,50 @@ class Allocator:
 
     def _apply_events(self, events: Sequence[Event]) -> ClusterChange:
         """Apply events of one instant without deciding, after checking them and replacing names by numbers."""
-        times = {event.time_s for event in events}
-        if len(times) != 1:
-            raise InputError(f"Expected events of one time, got {sorted(times)}.")
-        time_s = times.pop()
-        self._check_time(time_s)
-        by_kind = {kind: [event for event in events if event.kind is kind] for kind in EventKind}
-        completed = [self._active_task(name) for event in by_kind[EventKind.COMPLETION] for name in event.tasks]
-        leaving, joining = (
-            [name for event in by_kind[kind] for name in event.nodes] for kind in (EventKind.LEAVE, EventKind.JOIN)
+        cluster, numbers, known = self.cluster, self._task_number, self._node_number
+        of_kind = {kind: [event for event in events if event.kind is kind] for kind in EventKind}
+        ending = {name for event in of_kind[EventKind.COMPLETION] for name in event.tasks}
+        leaving = [name for event in of_kind[EventKind.LEAVE] for name in event.nodes]
+        joining = [name for event in of_kind[EventKind.JOIN] for name in event.nodes]
+        submitted = [event.spec for event in of_kind[EventKind.SUBMISSION] if event.spec is not None]
+        caps_w = [
+            math.inf if event.power_cap_w is None else event.power_cap_w for event in of_kind[EventKind.POWER_CAP]
+        ]
+        times_s, names = sorted({event.time_s for event in events}), [spec.name for spec in submitted]
+        active = {task.spec.name for task in cluster.active}
+        idle = {name for name in (*leaving, *joining) if name in known and cluster.owner[known[name]] != BUSY}
+        require(
+            InputError,
+            (len(times_s) == 1, f"events of one time, got {times_s}"),
+            # Up to where products with rates stay numbers.
+            *(
+                (cluster.time_s <= at < 1e18, f"an event at or after {cluster.time_s} s, got one at {at} s")
+                for at in times_s
+            ),
+            *((name in active, f"an active task to complete, got {name!r}") for name in ending),
+            *((len(set(some)) == len(some), f"each node once, got {sorted(some)}") for some in (leaving, joining)),
+            *((name in idle, f"an idle node to leave, got {name!r}") for name in leaving),
+            *(
+                (name not in idle or name in leaving, f"a node that is not idle to join, got {name!r}")
+                for name in joining
+            ),
+            *(
+                (name not in numbers and names.count(name) == 1, f"a new task name, got {name!r} again")
+                for name in names
+            ),
+            *((cap_w >= 0, f"a power cap of 0 W or more, got {cap_w}") for cap_w in caps_w),
         )
-        submitted = [event.spec for event in by_kind[EventKind.SUBMISSION] if event.spec is not None]
-        caps_w = [event.power_cap_w for event in by_kind[EventKind.POWER_CAP]]
-        self._check_nodes(leaving, joining)
-        self._check_names(submitted)
-        for cap_w in caps_w:
-            if cap_w is not None and not cap_w >= 0:
-                raise InputError(f"Expected a power cap of 0 W or more, got {cap_w}.")
         # All checks passed: from here on the state changes.
-        self.cluster.submit(submitted)
-        self._task_number |= {task.spec.name: task.number for task in self.cluster.tasks[len(self._task_number) :]}
-        self._register_nodes(joining)
-        joined, left = ([self._node_number[name] for name in names] for names in (joining, leaving))
-        if caps_w:
-            self.power_cap_w = math.inf if caps_w[-1] is None else caps_w[-1]
-        return self.apply(time_s, sorted(joined), left, completed)
-
-    def _check_time(self, time_s: float) -> None:
-        if not self.cluster.time_s <= time_s < 1e18:  # products with rates stay numbers
-            raise InputError(f"Expected an event at or after {self.cluster.time_s} s, got one at {time_s} s.")
-
-    def _active_task(self, name: str) -> ClusterTask:
-        number = self._task_number.get(name, -1)
-        if number < 0 or self.cluster.tasks[number].status != Status.ACTIVE:
-            raise InputError(f"Expected an active task to complete, got {name!r}.")
-        return self.cluster.tasks[number]
-
-    def _check_nodes(self, leaving: Sequence[str], joining: Sequence[str]) -> None:
-        """Refuse nodes that leave without being idle, or join while idle; a node may leave and join again."""
-        for names in (leaving, joining):
-            if len(set(names)) != len(names):
-                raise InputError(f"Expected each node once, got {sorted(names)}.")
-        known, owner = self._node_number, self.cluster.owner
-        for name in leaving:
-            if name not in known or owner[known[name]] == BUSY:
-                raise InputError(f"Expected an idle node to leave, got {name!r}.")
+        cluster.submit(submitted)
+        numbers |= {task.spec.name: task.number for task in cluster.tasks[len(numbers) :]}
         for name in joining:
-            if name in known and owner[known[name]] != BUSY and name not in leaving:
-                raise InputError(f"Expected a node that is not idle to join, got {name!r}.")
-
-    def _register_nodes(self, names: Sequence[str]) -> None:
-        for name in names:
-            if name not in self._node_number:
-                self._node_number[name] = len(self.node_names)
+            if name not in known:
+                known[name] = len(known)
                 self.node_names.append(name)
-                self.cluster.owner.append(BUSY)
-
-    def _check_names(self, specs: Sequence[TaskSpec]) -> None:
-        """Refuse new tasks with a name that is taken."""
-        names = [spec.name for spec in specs]
-        for name in names:
-            if name in self._task_number or names.count(name) > 1:
-                raise InputError(f"Expected a new task name, got {name!r} again.")
+                cluster.owner.append(BUSY)
+        self.power_cap_w = caps_w[-1] if caps_w else self.power_cap_w
+        joined, left = (sorted(known[name] for name in joining), [known[name] for name in leaving])
+        return self.apply(times_s[0], joined, left, [task for task in cluster.active if task.spec.name in ending])
 
     def apply(
         self,
@@ -311,7 +255,7 @@ class Allocator:
             problem = self._values.problem(cluster, self.power_cap_w)
             result = self.solve(problem)
             moves = self._adopt(problem, result)
-        return self._adoption(cluster.pool, list(cluster.active), before, moves, result, beliefs)
+        return self._describe(before, moves, result, beliefs)
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         """Ask the journal, if there is one, for what was decided before; else the solver, or a fallback if it fails."""
@@ -364,45 +308,50 @@ class Allocator:
                     changed.append((task, mode))
         return changed
 
-    def _adoption(
+    def _describe(
         self,
-        nodes: int,
-        tasks: list[ClusterTask],
         before: Sequence[int],
         moves: Moves,
-        result: solvers.SolveResult | None,
-        beliefs: dict[int, ScalingCurve] | None = None,
+        result: solvers.SolveResult | None = None,
+        beliefs: dict[ClusterTask, ScalingCurve] | None = None,
     ) -> Adoption:
-        after = [len(task.nodes) for task in tasks] if moves.added or moves.removed else before
-        cap_w = None if math.isinf(self.power_cap_w) else self.power_cap_w / self.settings.pue
-        adopted = Adoption(self.cluster.time_s, nodes, tasks, before, after, moves, result, cap_w, None, beliefs)
-        if self._tuned is not None:
-            runs = [task.spec.run for task in tasks]
-            adopted.batch_sizes = tuple([None if run is None else run.batch_size for run in runs])
-            adopted.power_limits_w = tuple([None if run is None else run.power_limit_w for run in runs])
-            adopted.drawn_w = drawn_w(self.cluster)
-        return adopted
-
-    def name_decision(self, adopted: Adoption) -> Decision:
-        """The decision by names of tasks and nodes."""
-        names = self.node_names
-
-        def named(pairs: Sequence[tuple[ClusterTask, list[int]]]) -> dict[str, tuple[str, ...]]:
-            return {task.spec.name: tuple(names[node] for node in nodes) for task, nodes in pairs}
-
-        tasks, beliefs = self.cluster.tasks, adopted.beliefs
+        """The decision that the cluster has adopted."""
+        tasks, is_tuned, cap_w = list(self.cluster.active), self._tuned is not None, self.power_cap_w
+        runs = [task.spec.run for task in tasks] if is_tuned else []
         return Decision(
-            time_s=adopted.time_s,
-            nodes=adopted.nodes,
-            tasks=tuple(task.spec.name for task in adopted.tasks),
-            before=tuple(adopted.before),
-            after=tuple(adopted.after),
-            added=named(adopted.moves.added),
-            removed=named(adopted.moves.removed),
-            result=adopted.result,
-            drawn_w=adopted.drawn_w,
-            cap_w=adopted.cap_w,
-            batch_sizes=adopted.batch_sizes,
-            power_limits_w=adopted.power_limits_w,
-            beliefs=None if beliefs is None else {tasks[number].spec.name: curve for number, curve in beliefs.items()},
+            self.cluster.time_s,
+            self.cluster.pool,
+            tasks,
+            before,
+            [len(task.nodes) for task in tasks] if moves.added or moves.removed else before,
+            moves.added,
+            moves.removed,
+            result,
+            drawn_w(self.cluster) if is_tuned else None,
+            None if math.isinf(cap_w) else cap_w / self.settings.pue,
+            [None if run is None else run.batch_size for run in runs] if is_tuned else None,
+            [None if run is None else run.power_limit_w for run in runs] if is_tuned else None,
+            beliefs,
+        )
+
+    def _name(self, adopted: Adoption) -> Decision[str, str]:
+        """The decision by names of tasks and nodes."""
+
+        def named(moves: Mapping[ClusterTask, Sequence[int]]) -> dict[str, tuple[str, ...]]:
+            return {task.spec.name: tuple(self.node_names[node] for node in nodes) for task, nodes in moves.items()}
+
+        return Decision(
+            adopted.time_s,
+            adopted.nodes,
+            tuple(task.spec.name for task in adopted.tasks),
+            tuple(adopted.before),
+            tuple(adopted.after),
+            named(adopted.added),
+            named(adopted.removed),
+            adopted.result,
+            adopted.drawn_w,
+            adopted.cap_w,
+            None if adopted.batch_sizes is None else tuple(adopted.batch_sizes),
+            None if adopted.power_limits_w is None else tuple(adopted.power_limits_w),
+            None if adopted.beliefs is None else {task.spec.name: curve for task, curve in adopted.beliefs.items()},
         )

@@ -11,12 +11,12 @@ import copy
 import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from bftrainer.model import TaskSpec, rounding_s
+from bftrainer.model import Decision, TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
 from bftrainer.replay.allocator_settings import BUSY, FREE, Settings, Status
 from bftrainer.replay.node_order import NodeOrder
@@ -193,10 +193,27 @@ class ClusterChange:
 
 @dataclass(slots=True, eq=False)
 class Moves:
-    """Nodes that change hands by a decision: per task, by number, those that it gains and gives up."""
+    """Nodes that change hands by a decision: those that each task gains and gives up, by number."""
 
-    added: list[tuple[ClusterTask, list[int]]]
-    removed: list[tuple[ClusterTask, list[int]]]
+    added: dict[ClusterTask, list[int]] = field(default_factory=dict)
+    removed: dict[ClusterTask, list[int]] = field(default_factory=dict)
+
+
+Adoption = Decision[ClusterTask, int]
+"""A decision that a cluster has adopted."""
+
+
+class Observer:
+    """Base of observers; each method does nothing by default."""
+
+    def on_event(self, cluster: Cluster, change: ClusterChange) -> None:
+        """An instant has been applied; `change.is_event` is False for the mere end of the replay."""
+
+    def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:
+        """A decision has been adopted."""
+
+    def on_end(self, cluster: Cluster, reason: str) -> None:
+        """The replay is over."""
 
 
 class Cluster:
@@ -427,7 +444,7 @@ class Cluster:
             for task, count in zip(self.active, counts, strict=True)
             if count != len(task.nodes)
         ]
-        moves = Moves([], [])
+        moves = Moves()
         if changes:
             changes = self.order.first_served(changes)
             for task, more in changes:
@@ -459,14 +476,14 @@ class Cluster:
                 task.nodes = list(task.nodes)  # snapshots hold the old one
                 gone = self.order.give_up(task.nodes, -more)
                 self._add_free(gone)
-                moves.removed.append((task, gone))
+                moves.removed[task] = gone
         for task, more in changes:
             if more > 0:
                 taken = self.order.take(self.free, more)
                 for node in taken:
                     self.owner[node] = task.number
                 task.nodes = sorted((*task.nodes, *taken))
-                moves.added.append((task, taken))
+                moves.added[task] = taken
 
     def rescale_charge(self, task: ClusterTask, old: int, new: int) -> tuple[float, float]:
         """Rate and seconds whose product going from a count to another one costs: nothing for a start, as published."""
@@ -493,13 +510,13 @@ class Cluster:
         drawn = [nodes[: task.spec.max_nodes] for task, nodes in zip(self.active, drawn, strict=True)]
         pairs = zip(self.active, drawn, strict=True)
         counts = within([len(nodes) if len(nodes) >= task.spec.min_nodes else 0 for task, nodes in pairs])
-        moves = Moves([], [])
+        moves = Moves()
         for task, nodes, count in zip(self.active, drawn, counts, strict=True):
             if count:
                 for node in nodes:
                     self.owner[node] = task.number
                 task.nodes = sorted(nodes)
-                moves.added.append((task, nodes))
+                moves.added[task] = nodes
             task.rescaling_s = float(task.spec.start_s(count))
             task.pending = task.rate_on(count) * task.rescaling_s
             self._start(task)

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from itertools import takewhile
+from typing import Literal
 
-from bftrainer.model import rounding_s
-from bftrainer.replay.allocator import Adoption, Allocator
-from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask
+from bftrainer.model import Instant, rounding_s
+from bftrainer.replay.allocator import Allocator
+from bftrainer.replay.cluster import Cluster, ClusterTask, Observer
 
 DecideOn = Literal["all", "nodes"]
 EndReason = Literal["finished", "window_end", "until", "max_events", "interrupted"]
 
-Row = tuple[float, Sequence[int], Sequence[int]]
-"""Time in seconds since the window's start, numbers of nodes that join, and of nodes that leave: see `NodeLog.rows`."""
 Stop = Callable[[float, int], EndReason | None]
 """Told the time of the next event and the number of those before it, says why the replay stops there, or None."""
-
-
-class Observer:
-    """Base of observers; each method does nothing by default."""
-
-    def on_event(self, cluster: Cluster, change: ClusterChange) -> None:
-        """An instant has been applied; `change.is_event` is False for the mere end of the replay."""
-
-    def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:
-        """A decision has been adopted."""
-
-    def on_end(self, cluster: Cluster, reason: str) -> None:
-        """The replay is over."""
 
 
 def stop_at(end_s: float, until_s: float = math.inf) -> Stop:
@@ -49,48 +36,19 @@ def stop_when(interrupted: Callable[[], bool]) -> Stop:
     return lambda time_s, events: "interrupted" if interrupted() else None  # noqa: ARG005
 
 
-class Instant(NamedTuple):
-    """What comes from outside at a time: nodes that join and leave, another power cap, or tasks that are submitted."""
-
-    time_s: float
-    joined: Sequence[int] = ()
-    left: Sequence[int] = ()
-    power_cap_w: float | None = None
-    is_event: bool = False
-
-
-def merge_instants(
-    rows: Iterable[Row], submissions_s: Iterable[float], power_caps_w: Iterable[tuple[float, float]], end_s: float
-) -> Iterator[Instant]:
-    """Merge rows of the node log, submissions and power caps by time; the last instant is the end."""
-    coming, caps = deque(sorted(max(0.0, time_s) for time_s in submissions_s)), deque(power_caps_w)
-    log = iter(rows)
-    row = next(log, None)
-    time_s = -math.inf
-    while time_s < end_s:
-        time_s = min(
-            end_s,
-            row[0] if row is not None else math.inf,
-            coming[0] if coming else math.inf,
-            caps[0][0] if caps else math.inf,
-        )
-        joined: Sequence[int] = ()
-        left: Sequence[int] = ()
-        cap_w, is_event = None, False
-        if row is not None and row[0] <= time_s:
-            _, joined, left = row
-            is_event = len(joined) > 0 or len(left) > 0
-            row = next(log, None)
-        while coming and coming[0] <= time_s:
-            coming.popleft()
-            is_event = True
-        while caps and caps[0][0] <= time_s:
-            cap_w, is_event = caps.popleft()[1], True
-        yield Instant(time_s, joined, left, cap_w, is_event)
+def merge_instants(rows: Iterable[Instant], times_s: Iterable[float], end_s: float) -> Iterator[Instant]:
+    """Merge rows of the node log with times of submissions and power caps; the last instant is the end."""
+    some = takewhile(lambda row: row[0] <= end_s, (row for row in rows if len(row[1]) or len(row[2])))
+    others = sorted({end_s, *(time_s for time_s in times_s if time_s < end_s)})
+    last_s = -math.inf
+    for time_s, *nodes in heapq.merge(some, map(Instant, others), key=lambda instant: instant[0]):
+        if time_s > last_s:  # of equals the row comes first
+            yield Instant(time_s, *nodes)
+        last_s = time_s
 
 
 def replay(
-    rows: Iterable[Row],
+    rows: Iterable[Instant],
     end_s: float,
     allocator: Allocator,
     *,
@@ -107,7 +65,7 @@ def replay(
 
     Parameters
     ----------
-    rows : iterable of Row
+    rows : iterable of Instant
         Ascending times, within ``[0, end_s]``.
     end_s : float
         Length of the window in seconds.
@@ -125,12 +83,13 @@ def replay(
     interrupted : callable
         Called before each event; True ends the replay when that event is due.
     """
-    cluster, events, reason = allocator.cluster, 0, None
+    cluster, events, reason, caps_w = allocator.cluster, 0, None, deque(power_caps_w)
     stops = (stop_when(interrupted), stop_after(max_events), stop_at(end_s, until_s))
     exact = decide_on == "all"
-    opening_s = (0.0,) if cluster.is_published else ()  # the published replayer's window opens even without idle nodes
-    submissions_s = [task.submitted_s for task in cluster.tasks] if exact else opening_s
-    instants = merge_instants(rows, submissions_s, power_caps_w, min(end_s, until_s))
+    submissions_s = [max(0.0, task.submitted_s) for task in cluster.tasks] if exact else []
+    event_times_s = {*submissions_s, *(time_s for time_s, _ in caps_w)}
+    opens = cluster.is_published and not exact  # the published replayer's window opens even without idle nodes
+    instants = merge_instants(rows, event_times_s | ({0.0} if opens else set()), min(end_s, until_s))
     upcoming = next(instants)
     while reason is None:
         # An event is an instant at which nodes come or go, a task is submitted or a task completes (section 3.1).
@@ -140,16 +99,17 @@ def replay(
         # Asked before the instant happens; the first reason stays.
         for stop in stops:
             reason = reason or stop(instant.time_s, events)
-        if reason in ("interrupted", "max_events"):
+        is_cut = reason in ("interrupted", "max_events")
+        if is_cut:
             instant = Instant(instant.time_s)  # cut short: progress is booked up to here, what was due is left out
         elif instant is upcoming:  # and no completion: look at what comes next from outside; the last one repeats
             upcoming = next(instants, upcoming)
         # Progress is booked, tasks complete, nodes leave (one cost a task) and join, queued tasks are admitted.
-        if instant.power_cap_w is not None:
-            allocator.power_cap_w = instant.power_cap_w
-        change = allocator.apply(instant.time_s, instant.joined, instant.left, completing)
-        is_event = reason not in ("interrupted", "max_events") and (instant.is_event or bool(completing))
-        is_event &= not (cluster.is_published and instant.time_s <= 0.0)  # and its opening is no event
+        while caps_w and caps_w[0][0] <= instant.time_s and not is_cut:
+            allocator.power_cap_w = caps_w.popleft()[1]
+        change = allocator.apply(*instant, completing)
+        is_event = bool(change.joined or change.left or completing) or instant.time_s in event_times_s
+        is_event &= not (is_cut or (cluster.is_published and instant.time_s <= 0.0))  # and its opening is no event
         events += is_event
         change.is_event = is_event
         for observer in observers:

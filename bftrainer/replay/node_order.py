@@ -7,6 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from bftrainer.model import Instant
+
 if TYPE_CHECKING:
     from bftrainer.replay.cluster import ClusterTask
 
@@ -47,13 +49,13 @@ class DepartureOrder(NodeOrder):
 
     Parameters
     ----------
-    rows : iterable of (float, sequence of int, sequence of int)
+    rows : iterable of Instant
         Those of the log that is replayed, see `NodeLog.rows`.
     horizon_s : float
         Free nodes that leave within so many seconds are not offered to tasks; 0 offers all.
     """
 
-    def __init__(self, rows: Iterable[tuple[float, Sequence[int], Sequence[int]]], horizon_s: float = 0.0) -> None:
+    def __init__(self, rows: Iterable[Instant], horizon_s: float = 0.0) -> None:
         self._horizon_s, self._now_s = horizon_s, 0.0
         self._leave_s: dict[int, list[float]] = {}
         for time_s, _, left in rows:

@@ -1,16 +1,23 @@
-"""Power under a cap: the most that running tasks may draw, and what is left of a cap."""
+"""Power: the most that running tasks may draw, what is left of a cap, and the meter of what the pool draws."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InvalidTaskError
 from bftrainer.model import TaskSpec
-from bftrainer.replay.cluster import Cluster
+from bftrainer.model.columns import RowStore
+from bftrainer.model.records import PowerRecord, PowerSample
+from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Observer
+from bftrainer.replay.saving import SavingTask
 
 
 def held_idle_w(spec: TaskSpec, idle_node_w: float) -> float:
@@ -81,3 +88,115 @@ def within_cap(cluster: Cluster, cap_w: float, counts: Sequence[int]) -> list[in
         else:
             left_w -= max(0.0, above_w)
     return counts
+
+
+class PowerMeter(Observer):
+    """Record the power that the pool draws over time, and book it to tasks.
+
+    A tuned task draws its run's power while it trains. It draws its nodes' idle power while it rescales (by a decision
+    or because it lost nodes) and while it holds nodes without training, as after its work is done and no event has
+    noticed that yet; while it saves, it draws what it draws between saves. Free nodes of the pool, and all nodes of
+    tasks that are not tuned, count with idle power, as their training power is unknown.
+
+    Parameters
+    ----------
+    idle_node_w : float
+        Power of a node that does nothing, in watts.
+    place : Path, optional
+        As for `Recorder`.
+    """
+
+    def __init__(self, idle_node_w: float = 0.0, place: Path | None = None) -> None:
+        self.idle_node_w = idle_node_w
+        self._samples = RowStore(PowerSample, place)
+        self._energy_j: defaultdict[int, float] = defaultdict(float)
+        self._train_s: defaultdict[int, float] = defaultdict(float)
+        self._pool: int | None = None
+        self._begin_s = 0.0
+        self._rescaling_s: dict[int, float] = {}
+
+    def on_event(self, cluster: Cluster, change: ClusterChange) -> None:
+        """Book the time since the last instant."""
+        if self._pool is not None and change.elapsed_s > 0:
+            self._book(change, self._pool)
+        self._pool, self._begin_s = cluster.pool, change.time_s
+        hit = [task for task in change.tasks if task.preemption_loss] if change.left else []
+        self._rescaling_s = {task.number: _restart_s(task) for task in hit}
+
+    def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:  # noqa: ARG002
+        """Note which tasks rescale from now on, and how long: the cost over the rate that it was charged at."""
+        for task in adopted.tasks:
+            if task.pending:
+                self._rescaling_s[task.number] = task.rescaling_s + self._rescaling_s.get(task.number, 0.0)
+
+    def record(self) -> PowerRecord:
+        """The finished record."""
+        return PowerRecord(self.idle_node_w, self._samples.table(), dict(self._energy_j), dict(self._train_s))
+
+    def _book(self, change: ClusterChange, pool: int) -> None:
+        """Book tasks that draw constant power, and cut the time into pieces of constant power for the others."""
+        begin_s, end_s, elapsed_s = self._begin_s, change.time_s, change.elapsed_s
+        rescaling_s, energy_j, train_s = self._rescaling_s, self._energy_j, self._train_s
+        idle_from_s = {over.task: over.idle_from_s for over in change.overruns}
+        changing, steady_w, nodes = dict[int, list[_Phase]](), 0.0, 0
+        # Between most events nearly all tasks keep training: this loop is the cost of metering.
+        for task in change.tasks:
+            run, count, number = task.ran_as.run, task.held, task.number
+            if run is None or not count:
+                continue
+            nodes += count
+            is_steady = task.progress_before >= run.profiling_work and number not in rescaling_s
+            if task.ran > 0 and is_steady and number not in idle_from_s:
+                power_w = run.power_w.item(count)
+                steady_w += power_w
+                energy_j[number] += power_w * elapsed_s
+                train_s[number] += elapsed_s
+            else:
+                trains_s, ends_s = begin_s + rescaling_s.get(number, 0.0), idle_from_s.get(number, np.inf)
+                changing[number] = _phases(task, min(trains_s, ends_s), ends_s, self.idle_node_w)
+        idle_w = (pool - nodes) * self.idle_node_w
+        inner = {phase.until_s for phases in changing.values() for phase in phases if begin_s < phase.until_s < end_s}
+        for start_s, stop_s in itertools.pairwise(sorted({begin_s, end_s} | inner)):
+            drawn_w = steady_w
+            for number, phases in changing.items():
+                phase = next(each for each in phases if start_s < each.until_s)
+                drawn_w += phase.power_w
+                energy_j[number] += phase.power_w * (stop_s - start_s)
+                train_s[number] += (stop_s - start_s) * phase.trains
+            self._samples.append((start_s, stop_s, drawn_w, idle_w))
+
+
+class _Phase(NamedTuple):
+    """Constant power of a task until a time, and whether it trains."""
+
+    until_s: float
+    power_w: float
+    trains: bool
+
+
+def _phases(task: ClusterTask, trains_s: float, ends_s: float, idle_node_w: float) -> list[_Phase]:
+    """What a tuned task draws in a span: idle while it rescales, then profiling, training, then idle."""
+    run, nodes, rate = task.ran_as.run, task.held, task.ran
+    idle_w = nodes * held_idle_w(task.ran_as, idle_node_w)
+    if run is None or not rate > 0:
+        return [_Phase(math.inf, idle_w, trains=False)]
+    # A rescale's cost is booked off at the next instant, so progress counts from its end.
+    left_s = max(0.0, run.profiling_work - task.progress_before) / rate
+    if isinstance(task, SavingTask) and left_s:
+        left_s = task.clock_before.reached_s(left_s)
+    return [
+        _Phase(trains_s, idle_w, trains=False),
+        _Phase(min(trains_s + left_s, ends_s), run.profiling_power_w.item(nodes), trains=True),
+        _Phase(ends_s, run.power_w.item(nodes), trains=True),
+        _Phase(math.inf, idle_w, trains=False),
+    ]
+
+
+def _restart_s(task: ClusterTask) -> float:
+    """Seconds that a task which lost nodes rescales: the cost in work over its rate.
+
+    Of a task that saves the restart alone counts: what it then does again is training like any other.
+    """
+    if isinstance(task, SavingTask):
+        return float(task.spec.start_s(task.held))
+    return task.preemption_loss / task.ran

@@ -9,9 +9,7 @@ from typing import Any
 from bftrainer.model.columns import RowStore
 from bftrainer.model.decision import BeliefRecord
 from bftrainer.model.records import AllocationChange, DecisionRecord, EventRecord, Recording, TaskRecord
-from bftrainer.replay.allocator import Adoption
-from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask
-from bftrainer.replay.loop import Observer
+from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Observer
 from solvers.problem import SolveResult
 
 # The record begins at the window's start, even if the first event is later.
@@ -80,16 +78,16 @@ class Recorder(Observer):
         """Record a decision, and what it moved."""
         row, rates = self._row, [task.rate for task in adopted.tasks]
         row[RATE], row[RUNNING] = math.fsum(rates), len(rates) - rates.count(0.0)
-        if adopted.moves.added or adopted.moves.removed:
+        if adopted.added or adopted.removed:
             row[RESCALE] = math.fsum([task.pending for task in adopted.tasks])
         row[USED] = cluster.pool - len(cluster.free)
-        for _, nodes in adopted.moves.removed:
+        for nodes in adopted.removed.values():
             self._moves.append((adopted.time_s, -1, nodes), len(nodes))
-        for task, nodes in adopted.moves.added:
+        for task, nodes in adopted.added.items():
             self._moves.append((adopted.time_s, task.number, nodes), len(nodes))
-        for number, curve in (adopted.beliefs or {}).items():
+        for believed, curve in (adopted.beliefs or {}).items():
             for point in zip(curve.nodes, curve.throughput, strict=True):
-                self._beliefs.append((self._event, cluster.tasks[number].spec.name, *point))
+                self._beliefs.append((self._event, believed.spec.name, *point))
         if adopted.result is not None:
             self._record_result(adopted, adopted.result)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.model import TaskSpec
+from bftrainer.model import Instant, TaskSpec
 from bftrainer.model.columns import Table
 from bftrainer.model.records import EventRecord, Recording
 from bftrainer.replay import Allocator, Recorder, replay
@@ -133,7 +133,7 @@ def _static_run(
     names, tuner = [f"n{number}" for number in range(size)], inputs.make_tuner and inputs.make_tuner()
     allocator, recorder = Allocator(inputs.tasks, dedicated, names, inputs.log.start_ns, tuner), Recorder()
     allocator.journal, caps_w = journal, inputs.power_caps_w
-    rows = [(begin_s, range(size), ())]
+    rows = [Instant(begin_s, range(size))]
     replay(rows, end_s, allocator, power_caps_w=caps_w, observers=[recorder], interrupted=interrupted)
     return recorder.recording
 

@@ -53,7 +53,9 @@ def credit(objective: Objective, spec: TaskSpec, now_s: float = 0.0, **more: Any
     return objective(at(spec, **more), np.arange(spec.max_nodes + 1), now_s).tolist()
 
 
-def decide(objective: Objective, tasks: Sequence[TaskSpec], pool: int, solver: str | Solver = "dp") -> Decision:
+def decide(
+    objective: Objective, tasks: Sequence[TaskSpec], pool: int, solver: str | Solver = "dp"
+) -> Decision[str, str]:
     """The first decision, ten seconds ahead, on `pool` nodes."""
     allocator = Allocator(tasks, Settings(objective=objective, solver=solver))
     return allocator.on_event(Event.join(0.0, *(f"n{number}" for number in range(pool))))

@@ -167,8 +167,8 @@ def test_growing_tasks_keep_their_nodes_and_shrinking_ones_give_up_the_lowest():
     apply(cluster, 1.0)
     moves = cluster.adopt([1, 5])
     assert cluster.owner == [1, 1, 1, 0, 1, 1]
-    assert [(task.number, nodes) for task, nodes in moves.removed] == [(0, [0, 1, 2])]
-    assert [(task.number, nodes) for task, nodes in moves.added] == [(1, [0, 1, 2])]
+    assert [(task.number, nodes) for task, nodes in moves.removed.items()] == [(0, [0, 1, 2])]
+    assert [(task.number, nodes) for task, nodes in moves.added.items()] == [(1, [0, 1, 2])]
 
 
 def test_random_allocation_respects_bounds_and_books_the_start():

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
-from bftrainer.replay.curve_learner import NOISE_S, CurveLearner
+from bftrainer.replay.learned_curves import NOISE_S, CurveLearner
 
 EACH = np.arange(1, 65)
 
