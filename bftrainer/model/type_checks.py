@@ -46,11 +46,6 @@ def instances(what: str, values: Any, kind: type[T], error: type[InputError]) ->
     return items
 
 
-def checked_names(what: str, values: Any, error: type[InputError]) -> tuple[str, ...]:
-    """Convert names to a tuple; a single text, and names that are no text or empty, are refused as `error`."""
-    return instances(what, values, str, error)
-
-
 def _text(what: str, value: object, error: type[InputError]) -> str:
     """Check that it is text that can be written: bytes of an argument that are no text stand as surrogates."""
     if not isinstance(value, str) or any("\ud800" <= sign <= "\udfff" for sign in value):
@@ -81,7 +76,7 @@ _CONVERT: dict[Any, Callable[[str, Any, type[InputError]], Any]] = {
     bool: _flag,
     tuple[int, ...]: partial(_numbers, int),
     tuple[float, ...]: partial(_numbers, float),
-    tuple[str, ...]: checked_names,
+    tuple[str, ...]: lambda what, values, error: instances(what, values, str, error),
 }
 
 

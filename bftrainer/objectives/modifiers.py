@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,24 @@ from solvers import AllocationProblem, Floor, LinearRow
 Constraint = LinearRow | Floor
 
 
-class ModifierKind(Protocol):
-    """Interface of entry points of the group ``bftrainer.objective_modifiers``: a class of modifiers."""
+@dataclass(frozen=True, slots=True)
+class Modifier:
+    """Base of modifiers: the credit of another objective, whose constraints and check stay in force.
 
-    def parsed(self, text: str) -> tuple[Callable[[Objective], Objective], str]:
+    Entry points of the group ``bftrainer.objective_modifiers`` are such classes, or any with a method `parsed`.
+
+    Parameters
+    ----------
+    objective : Objective
+        The other one.
+    """
+
+    objective: Objective
+
+    kind: ClassVar[str]
+
+    @classmethod
+    def parsed(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
         """Parse the text after a modifier's name and colon in the name of an objective; may be ``""``.
 
         Returns
@@ -40,22 +54,7 @@ class ModifierKind(Protocol):
         ObjectiveError
             If the text cannot be parsed.
         """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Modifier:
-    """Base of modifiers: the credit of another objective, whose constraints and check stay in force.
-
-    Parameters
-    ----------
-    objective : Objective
-        The other one.
-    """
-
-    objective: Objective
-
-    kind: ClassVar[str]
+        raise NotImplementedError
 
     def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
         """The other objective's credit."""
@@ -64,8 +63,7 @@ class Modifier:
     @property
     def __name__(self) -> str:
         """Name in messages."""
-        inner = self.objective
-        return f"{self.kind}:{getattr(inner, '__name__', type(inner).__name__)}"
+        return f"{self.kind}:{getattr(self.objective, '__name__', type(self.objective).__name__)}"
 
     @property
     def is_static(self) -> bool:
@@ -194,7 +192,7 @@ class FairShare(Modifier):
         return partial(cls, by=by), inner or "scaling-efficiency"
 
 
-_LIMIT = re.compile(r"(?P<nodes>\d+)|(?P<percent>\d+(\.\d+)?)%", re.ASCII)
+_LIMIT = re.compile(r"(\d+)|(\d+(?:\.\d+)?)%", re.ASCII)
 _FORM = "user or group, alone or with /NAME, = nodes (16) or a share of the pool (25%)"
 
 
@@ -210,20 +208,13 @@ class _Limit:
     @classmethod
     def of(cls, key: str, limit: object) -> _Limit:
         """Read one limit, such as ``user/astro`` and ``25%``."""
-        by, slash, owner = key.partition("/")
-        match = _LIMIT.fullmatch(str(limit))
+        (by, slash, owner), match = key.partition("/"), _LIMIT.fullmatch(str(limit))
         if by not in ("user", "group") or bool(slash) != bool(owner) or match is None:
             raise ObjectiveError(f"objective quota: Expected {_FORM}, got '{key}={limit}'.")
-        if match["nodes"] is not None:
-            return cls(by, owner or None, int(match["nodes"]), None)
-        share = Fraction(match["percent"]) / 100
-        if share > 1:
+        share = None if match[2] is None else Fraction(match[2]) / 100
+        if share is not None and share > 1:
             raise ObjectiveError(f"objective quota: Expected a share of the pool up to 100%, got '{key}={limit}'.")
-        return cls(by, owner or None, 0, share)
-
-    def most(self, pool: int) -> int:
-        """Number of nodes that it allows in a pool of `nodes`."""
-        return self.nodes if self.share is None else math.floor(self.share * pool)
+        return cls(by, owner or None, int(match[1] or 0), share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,38 +266,32 @@ class Quota(Modifier):
             if limit.owner is None and not owners:
                 raise ObjectiveError(f"objective quota: Expected tasks with a {limit.by}, got none.")
             if limit.owner is not None and limit.owner not in owners:
-                raise ObjectiveError(
-                    f"objective quota: Expected the {limit.by} of a task, got {limit.owner!r}."
-                    f"{suggestion(limit.owner, owners)}"
-                )
+                hint = suggestion(limit.owner, owners)
+                raise ObjectiveError(f"objective quota: Expected the {limit.by} of a task, got {limit.owner!r}.{hint}")
 
     def constraints(self, problem: AllocationProblem, tasks: Sequence[TaskState]) -> list[Constraint]:
         """One row for each owner of the active tasks that is under a limit."""
-        return [*self.inner_constraints(problem, tasks), *self._rows(problem.nodes, tasks)]
-
-    def _rows(self, pool: int, tasks: Sequence[TaskState]) -> Iterator[LinearRow]:
-        named = {(limit.by, limit.owner) for limit in self._limits}
+        rows, named = self.inner_constraints(problem, tasks), {(limit.by, limit.owner) for limit in self._limits}
         for limit in self._limits:
-            held_by = [getattr(task.spec, limit.by) for task in tasks]
-            for owner in dict.fromkeys(owner for owner in held_by if owner is not None):
+            most = limit.nodes if limit.share is None else math.floor(limit.share * problem.nodes)
+            owners = [getattr(task.spec, limit.by) for task in tasks]
+            for owner in dict.fromkeys(owner for owner in owners if owner is not None):
                 if owner == limit.owner or (limit.owner is None and (limit.by, owner) not in named):
-                    theirs = np.array([each == owner for each in held_by], dtype=np.float64)
-                    yield LinearRow(theirs, upper=limit.most(pool))
+                    theirs = np.array([each == owner for each in owners], dtype=np.float64)
+                    rows.append(LinearRow(theirs, upper=most))
+        return rows
 
     @classmethod
     def parsed(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
         """``quota:LIMITS[:OBJECTIVE]``, limits as ``KEY=LIMIT`` with commas between them; by default ``as-given``."""
         written, _, inner = text.partition(":")
-        limits = dict(_pair(limit) for limit in written.split(",") if limit)
+        pairs = [limit.partition("=") for limit in written.split(",") if limit]
+        for key, equals, _ in pairs:
+            if not equals:
+                raise ObjectiveError(f"objective quota: Expected {_FORM}, got {key!r}.")
+        limits = {key: limit for key, _, limit in pairs}
         cls(as_given, limits)  # so that a wrong limit is reported before a wrong objective
         return partial(cls, limits=limits), inner or "as-given"
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, limit = text.partition("=")
-    if not equals:
-        raise ObjectiveError(f"objective quota: Expected {_FORM}, got {text!r}.")
-    return key, limit
 
 
 _OBJECTIVES = Plugins("bftrainer.objectives", "objective", ObjectiveError)

@@ -12,8 +12,8 @@ import numpy as np
 import solvers
 from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec, Tuner
-from bftrainer.model.type_checks import checked_names, instances, require, whole_number
-from bftrainer.replay.allocator_settings import BUSY, INITIAL_EMPTY, INITIAL_RANDOM, Settings
+from bftrainer.model.type_checks import instances, require, whole_number
+from bftrainer.replay.allocator_settings import BUSY, Settings
 from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Moves
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.node_order import DepartureOrder
@@ -100,7 +100,7 @@ class Allocator:
             raise SettingsError(f"Expected settings to be Settings, got {settings!r}.")
         tasks = instances("tasks", tasks, TaskSpec, SettingsError)
         self.settings = settings
-        self.node_names = list(checked_names("nodes", nodes, SettingsError))
+        self.node_names = list(instances("nodes", nodes, str, SettingsError))
         self._task_number = {task.name: number for number, task in enumerate(tasks)}
         self._node_number = {name: number for number, name in enumerate(self.node_names)}
         if len(self._node_number) != len(self.node_names) or len(self._task_number) != len(tasks):
@@ -244,10 +244,10 @@ class Allocator:
         if not cluster.needs_decision:
             return None
         is_first, self._is_first = self._is_first, False
-        if is_first and self.settings.initial == INITIAL_EMPTY:
+        if is_first and self.settings.initial == "empty":
             return None
         before, result, beliefs = cluster.counts, None, None
-        if is_first and self.settings.initial == INITIAL_RANDOM:
+        if is_first and self.settings.initial == "random":
             rng = np.random.default_rng(self.settings.seed)  # seeded here, so that a second try draws the same
             moves = cluster.adopt_random(rng, partial(within_cap, cluster, self.power_cap_w))
         else:

@@ -12,7 +12,6 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import Objective
 from bftrainer.model.type_checks import convert_fields, require
 
-INITIAL_SOLVE, INITIAL_EMPTY, INITIAL_RANDOM = "solve", "empty", "random"
 BUSY, FREE = -2, -1
 
 

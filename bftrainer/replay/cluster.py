@@ -143,6 +143,7 @@ class ClusterTask:
         return self.spec.shrink_cost_s
 
 
+@dataclass(slots=True, eq=False)
 class ClusterChange:
     """What one instant has changed, before anything is decided.
 
@@ -164,22 +165,19 @@ class ClusterChange:
         False if nothing happens: at the mere end of the replay.
     """
 
-    __slots__ = (
-        *("time_s", "elapsed_s", "tasks", "joined", "left", "completed", "retrying", "failed", "admitted", "overruns"),
-        *("is_event", "lost", "freed"),
-    )
-
-    def __init__(self, time_s: float, elapsed_s: float, tasks: tuple[ClusterTask, ...]) -> None:
-        self.time_s, self.elapsed_s, self.tasks = time_s, elapsed_s, tasks
-        self.joined = self.left = 0
-        self.completed: list[ClusterTask] = []
-        self.retrying: list[ClusterTask] = []
-        self.failed: list[ClusterTask] = []
-        self.admitted: list[ClusterTask] = []
-        self.lost: dict[int, list[int]] = {}
-        self.freed: list[tuple[int, list[int]]] = []
-        self.overruns: tuple[Overrun, ...] = ()
-        self.is_event = True
+    time_s: float
+    elapsed_s: float
+    tasks: tuple[ClusterTask, ...]
+    joined: int = 0
+    left: int = 0
+    completed: list[ClusterTask] = field(default_factory=list)
+    retrying: list[ClusterTask] = field(default_factory=list)
+    failed: list[ClusterTask] = field(default_factory=list)
+    admitted: list[ClusterTask] = field(default_factory=list)
+    lost: dict[int, list[int]] = field(default_factory=dict)
+    freed: list[tuple[int, list[int]]] = field(default_factory=list)
+    overruns: tuple[Overrun, ...] = ()
+    is_event: bool = True
 
     def released(self) -> list[tuple[int, list[int]]]:
         """Tasks, by number, and the nodes that each lost: first those that ended, then those whose nodes left."""

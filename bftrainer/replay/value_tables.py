@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -56,18 +56,33 @@ class ValueTables:
 
     def _options(self, task: ClusterTask, now_s: float, *, metered: bool) -> TaskOptions:
         """Options of a task, computed again only if its credit has changed, or it was not in this situation before."""
-        modes = task.modes or (task.seen_as,)
-        if self._is_static and not (task.offers or metered or task.modes) and _is_plain(modes[0]):
-            return self._options_of_kind(task, modes[0], now_s)
-        credit = None if self._is_static else self._credits(task, modes, now_s)
+        current, is_plain = task.seen_as, not (metered or task.modes)
+        modes = task.modes or (current,)
+        if self._is_static and is_plain and not task.offers and _has_credit_only(current):
+            return self._options_of_kind(task, current, now_s)
+        for spec in modes if is_plain or any(spec is current for spec in modes) else (*modes, current):
+            self._note_credit(task, spec, now_s)
         several = metered or len(modes) > 1
         situation = self._situation(task, metered=metered) if several else len(task.nodes)
         options: TaskOptions | None = task.offers.get(situation)
         if options is None:
-            values = self._values(task, modes, credit or self._credits(task, modes, now_s))
+            values = self._values(task, modes)
             options = self._metered(task, modes, values) if metered else self._best_modes(task, modes, values)
             task.offers[situation] = options
         return options
+
+    def _note_credit(self, task: ClusterTask, spec: TaskSpec, now_s: float) -> None:
+        """Know a task's credit as `spec`; options hold where the objective answers as before, or is static."""
+        known: Credit | None = task.offers.get(id(spec))
+        if known is not None and self._is_static:
+            return
+        answer = self._ask(self.state_of(task, spec), now_s)
+        if known is not None:
+            if isinstance(answer, np.ndarray) and answer.dtype == np.float64 and answer.tobytes() == known.content:
+                return
+            task.offers = {key: each for key, each in task.offers.items() if isinstance(each, Credit)}
+        values = self._checked(spec, answer)
+        task.offers[id(spec)] = Credit(spec, values, values.tobytes())
 
     def _options_of_kind(self, task: ClusterTask, spec: TaskSpec, now_s: float) -> TaskOptions:
         """Options of a new task, which shares what is known with others of equal credit, bounds and costs."""
@@ -117,48 +132,22 @@ class ValueTables:
         bounds = first.min_nodes, first.max_nodes
         return TaskOptions(every, worth, held, *bounds, uses=watts[None], labels=places)
 
-    def _values(self, task: ClusterTask, modes: Sequence[TaskSpec], credit: Mapping[int, Floats]) -> list[Floats]:
-        """Values at the task's counts, in each of its modes; `credit` is as `_credits` returns it."""
-        current, held, settings = task.seen_as, len(task.nodes), self.settings
-        rows = [settings.forward_time_s * credit[id(spec)] for spec in modes]
+    def _values(self, task: ClusterTask, modes: Sequence[TaskSpec]) -> list[Floats]:
+        """Values at the task's counts, in each of its modes."""
+        current, held, settings, offers = task.seen_as, len(task.nodes), self.settings, task.offers
+        rows = [settings.forward_time_s * offers[id(spec)].values for spec in modes]
         if held >= current.min_nodes:
-            at_stake = credit[id(current)].item(held)
+            at_stake = offers[id(current)].values.item(held)
             for spec, values in zip(modes, rows, strict=True):
                 grow_s, shrink_s = spec.change_s(held)
                 values[:held] -= at_stake * shrink_s
                 values[held + 1 :] -= at_stake * grow_s
         elif settings.startup_cost == "full":
             for spec, values in zip(modes, rows, strict=True):
-                values[held + 1 :] -= credit[id(spec)][held + 1 :] * spec.start_s(slice(held + 1, None))
+                values[held + 1 :] -= offers[id(spec)].values[held + 1 :] * spec.start_s(slice(held + 1, None))
         # Minima are those of the task, whatever its mode.
         least, most = modes[0].min_nodes, modes[0].max_nodes
         return [values[solvers.counts_on_offer(least, most)] for values in rows] if least > 1 else rows
-
-    def _credits(self, task: ClusterTask, modes: Sequence[TaskSpec], now_s: float) -> dict[int, Floats]:
-        """Credit of a task in its modes and as it runs now, by the identity of its spec.
-
-        A static objective is asked once. If another one answers as before, what is known of the task holds.
-        """
-        current = task.seen_as
-        specs = modes if current is modes[0] or any(spec is current for spec in modes) else (*modes, current)
-        known: list[Credit | None] = [task.offers.get(id(spec)) for spec in specs]
-        if not self._is_static or None in known:
-            before, known = known, [self._credit(task, *pair, now_s) for pair in zip(specs, known, strict=True)]
-            if before != known:
-                if not self._is_static:
-                    task.offers = {}
-                task.offers |= {id(spec): credit for spec, credit in zip(specs, known, strict=True)}
-        return {id(credit.spec): credit.values for credit in known if credit is not None}
-
-    def _credit(self, task: ClusterTask, spec: TaskSpec, known: Credit | None, now_s: float) -> Credit:
-        """Credit of a task if it runs as `spec`: what is known, if the objective answers the same or is static."""
-        if known is not None and self._is_static:
-            return known
-        answer = self._ask(self.state_of(task, spec), now_s)
-        if known is not None and known.is_answer(answer):
-            return known
-        values = self._checked(spec, answer)
-        return Credit(spec, values, values.tobytes())
 
     def state_of(self, task: ClusterTask, spec: TaskSpec) -> TaskState:
         """An active task as its objective sees it, running as `spec`."""
@@ -204,7 +193,7 @@ class ValueTables:
         return credit
 
 
-def _is_plain(spec: TaskSpec) -> bool:
+def _has_credit_only(spec: TaskSpec) -> bool:
     """Whether credit, bounds and costs say all that decisions ask of a task."""
     return spec.saves is None and spec.tuning is None and spec.run is None
 
@@ -220,10 +209,6 @@ class Credit:
     spec: TaskSpec
     values: Floats
     content: bytes
-
-    def is_answer(self, answer: object) -> bool:
-        """Whether an objective has answered the same."""
-        return isinstance(answer, np.ndarray) and answer.dtype == np.float64 and answer.tobytes() == self.content
 
 
 def objective_name(objective: Objective) -> str:
@@ -241,23 +226,17 @@ def constrained(problem: AllocationProblem, added: Iterable[object], where: str)
     ValueError
         If a row or the floor does not fit the tasks.
     """
-    rows: list[LinearRow] = []
-    floors: list[Floor] = []
-    for each in added:
-        if isinstance(each, LinearRow):
-            if not np.isfinite(each.coefficients).all() or math.isnan(each.lower) or math.isnan(each.upper):
-                raise ObjectiveError(
-                    f"{where}: Expected finite coefficients and bounds without NaN, got others in row {len(rows)}."
-                )
-            rows.append(each)
-        elif isinstance(each, Floor):
-            floors.append(each)
-        else:
+    added = list(added)
+    rows = tuple(each for each in added if isinstance(each, LinearRow))
+    floors = [each for each in added if isinstance(each, Floor)]
+    others = [type(each).__name__ for each in added if not isinstance(each, LinearRow | Floor)]
+    if others:
+        raise ObjectiveError(f"{where}: Expected constraints to be LinearRows or a Floor, got {others[0]}.")
+    for place, row in enumerate(rows):
+        if not np.isfinite(row.coefficients).all() or math.isnan(row.lower) or math.isnan(row.upper):
             raise ObjectiveError(
-                f"{where}: Expected constraints to be LinearRows or a Floor, got {type(each).__name__}."
+                f"{where}: Expected finite coefficients and bounds without NaN, got others in row {place}."
             )
     if len(floors) > 1:
         raise ObjectiveError(f"{where}: Expected at most one Floor, got {len(floors)}.")
-    if not (rows or floors):
-        return problem
-    return replace(problem, rows=tuple(rows), floor=floors[0] if floors else None)
+    return replace(problem, rows=rows, floor=floors[0] if floors else None) if added else problem
