@@ -98,6 +98,10 @@ class Survival:
     share: Floats
     seen_s: float = 0.0
 
+    def at(self, time_s: float) -> float:
+        """Share of the nodes that stay longer than a time."""
+        return float(np.append(1.0, self.share)[np.searchsorted(self.time_s, time_s, side="right")])
+
     def quantile(self, share: float) -> float | None:
         """Time by which `share` of the nodes are gone; None if the trace is too short to tell."""
         # The tolerance covers rounding: 1 - 0.1 is not exactly 0.9.

@@ -184,11 +184,13 @@ def test_gurobi_beyond_its_size(refused, replay, here, monkeypatch):
         columns=pd.Index([f"n{number}" for number in range(size)], dtype=object),
     )
     frame.to_pickle(here / "large.pkl")
-    zigzag = [0.0, *(float(count + 3 * (count % 2)) for count in range(1, size + 1))]
-    table = f"nodes = {list(range(size + 1))}\nthroughput = {zigzag}\n"
-    rows = (f'[[task]]\nname = "J{n}"\nmin_nodes = 1\nmax_nodes = {size}\nwork = 1e6\n' for n in range(20))
-    (here / "large.toml").write_text("schema = 1\n" + "".join(f"{row}[task.scaling]\n{table}" for row in rows))
-    words = ("-ndmap", "large.pkl", "-bdfn", "large.toml", "-maxJ", 20, "--solver", "gurobi", "--no-prune")
+    rows = []
+    for n in range(40):  # of different curves, as alike tasks are counted together
+        zigzag = [0.0, *(float(count + (3 + n / 100) * (count % 2)) for count in range(1, size + 1))]
+        rows.append(f'[[task]]\nname = "J{n}"\nmin_nodes = 1\nmax_nodes = {size}\nwork = 1e6\n[task.scaling]\n')
+        rows.append(f"nodes = {list(range(size + 1))}\nthroughput = {zigzag}\n")
+    (here / "large.toml").write_text("schema = 1\n" + "".join(rows))
+    words = ("-ndmap", "large.pkl", "-bdfn", "large.toml", "-maxJ", 40, "--solver", "gurobi", "--no-prune")
     error = refused(*words, solver=None, without=("-scfn",))
     assert_matches(r"gurobi: model of \d,\d{3} variables exceeds the size-limited licence; try --solver", error)
     done = replay(*words, "--fallback", "dp", "--no-baseline", "--json", solver=None, without=("-scfn",))

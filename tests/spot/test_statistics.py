@@ -179,11 +179,6 @@ def test_fragments_are_the_time_that_nodes_are_there(log):
     assert int(whole.cut_at_end.sum()) == found["end_nodes"] or log.start_ns == log.end_ns
 
 
-def share_after(time, curve):
-    """Share that stays longer than a time."""
-    return np.append(1.0, curve.share)[np.searchsorted(curve.time_s, time, side="right")]
-
-
 def test_nodes_that_are_there_at_the_start_count_from_their_age_on():
     """The window opens at 60 s. n0 is there from 10 to 100 s, n1 from 70 to 90 s, n2 from 70 s on; n3 since ever.
 
@@ -207,10 +202,10 @@ def test_survival_against_the_product_over_deaths(drawn):
     share = 1.0
     for time in sorted(set(length[~censored])):
         share *= 1 - ((length == time) & ~censored).sum() / (length >= time).sum()
-        assert share_after(time, curve) == pytest.approx(share)
+        assert curve.at(time) == pytest.approx(share)
         whole = survival(length, np.zeros_like(censored))
-        assert share_after(time, whole) == pytest.approx((length > time).mean())
-    assert share_after(0.0, curve) == 1.0
+        assert whole.at(time) == pytest.approx((length > time).mean())
+    assert curve.at(0.0) == 1.0
     assert curve.thinned(5).time_s.size <= 5
 
 
@@ -222,7 +217,7 @@ def test_survival_of_the_classic_textbook_sample():
     died = [6, 6, 6, 7, 10, 13, 16, 22, 23]
     cut = [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
     curve = survival(np.array(died + cut, dtype=float), np.array([False] * len(died) + [True] * len(cut)))
-    assert [round(share_after(week, curve), 4) for week in (6, 13, 23)] == [0.8571, 0.6902, 0.4482]
+    assert [round(curve.at(week), 4) for week in (6, 13, 23)] == [0.8571, 0.6902, 0.4482]
     assert curve.quantile(0.5) == 23.0
     assert round(curve.mean_s, 2) == 23.29
 
