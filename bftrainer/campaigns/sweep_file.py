@@ -11,16 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from bftrainer.errors import BftrainerError, SolverUnavailableError, SweepError, UnknownSolverError, suggestion
+from bftrainer.errors import (
+    BftrainerError,
+    SettingsError,
+    SolverUnavailableError,
+    SweepError,
+    UnknownSolverError,
+    suggestion,
+)
 from bftrainer.files.documents import toml_file
 from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import TaskSpec, instant_ns
 from bftrainer.objectives.credits import as_given
-from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.config import OPTIONS, ReplayConfig, check_value
 from bftrainer.runs.readers import LEARNED, Readers
 from bftrainer.tasksets import TaskSet
 
@@ -41,7 +47,6 @@ _REMOVED |= dict.fromkeys(
     "no replay forecasts departures any more; 'bftrainer bound' says what knowing all would bring.",
 )
 """Options and sections that the previous release had, and what to use instead."""
-_MOST = 2**63
 
 
 def merged(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
@@ -312,9 +317,15 @@ class _Reader:
         name = self.name(key)
         if name == WINDOW:
             return self._window(key, value)
-        if name == SAMPLE:
-            return self._typed(key, value, Literal["plain", "tuned"])
-        return self._typed(key, value, OPTIONS[name].type)
+        if isinstance(value, list | dict) or (name == SAMPLE and value not in ("plain", "tuned")):
+            expected = "plain or tuned" if name == SAMPLE else "a single value"
+            raise SweepError(f"{self.at(key)}: Expected {key} to be {expected}, got {value!r}.")
+        if name in OPTIONS:
+            try:
+                check_value(key, OPTIONS[name], value)
+            except SettingsError as fault:
+                raise SweepError(f"{self.at(key)}: {fault}") from None
+        return value
 
     def _window(self, key: str, value: Any) -> tuple[Any, Any]:
         moments = isinstance(value, list) and all(type(each) in (datetime, int, float) for each in value)
@@ -329,18 +340,6 @@ class _Reader:
             raise SweepError(f"{self.at(key)}: Expected {expected}, got {value!r}.")
         return value[0], value[1]
 
-    def _typed(self, key: str, value: Any, kind: Any) -> Any:
-        from pydantic import ValidationError
-
-        try:
-            _adapter(kind).validate_python(value, strict=True)
-        except ValidationError as fault:
-            what = fault.errors()[0]["msg"]
-            raise SweepError(f"{self.at(key)}: {key}: {what}, got {value!r}.") from None
-        if isinstance(value, int) and not -_MOST <= value < _MOST:
-            raise SweepError(f"{self.at(key)}: {key}: Expected a number of 64 bits, got {value}.")
-        return value
-
     def check(self, base: Mapping[str, Any], point: Mapping[str, Any]) -> None:
         """Refuse values out of range."""
         options = {name: value for name, value in merged(base, point).items() if name not in _INSTEAD}
@@ -350,11 +349,3 @@ class _Reader:
         except BftrainerError as error:
             named = next((name for name in (*point, *base) if name in str(error)), "")
             raise SweepError(f"{self.at(named) if named else self._path}: {error}") from None
-
-
-@cache
-def _adapter(kind: Any) -> Any:
-    """Checker of values of a type."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)

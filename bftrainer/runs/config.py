@@ -96,13 +96,6 @@ class Option:
         """Whether it names, or may name, a file."""
         return self.kind is Path or bool(self.units)
 
-    @property
-    def type(self) -> Any:
-        """Type of its values in files, except None."""
-        if self.kind is datetime:
-            return datetime | float
-        return (float | str if self.units else str) if self.is_file else self.kind
-
 
 def option_field(default: Any, place: str, text: str, kind: Any = None, **more: Any) -> Any:
     """Declare a field that is an option; `place` holds its section and flags; its kind is that of the default."""

@@ -106,7 +106,7 @@ def _model() -> type[BaseModel]:
         fields |= {key: (kind | None, None) for key, kind in optional.items() if key not in required}
         return create_model(name, __config__=config, **fields)
 
-    settings = {name: option.type for name, option in OPTIONS.items() if option.is_setting}
+    settings = {name: float | str if each.units else each.kind for name, each in OPTIONS.items() if each.is_setting}
     settings |= {"since": str, "until_s": number}
     source: Any = part("Source", {"path": str, "sha256": str}, {})
     bound: Any = part("Bound", {"name": str, "against_blind": number | None}, {"horizon_s": number})
