@@ -67,38 +67,15 @@ def parsed_toml(where: object, text: bytes, error: type[BftrainerError]) -> dict
     return table
 
 
-def parsed_json(
-    where: object,
-    text: str | bytes,
-    error: type[BftrainerError],
-    what: str = "JSON",
-    number: Callable[[str], float] | None = None,
-    whole: Callable[[str], int] | None = None,
-) -> Any:
-    """Parse a JSON text.
-
-    Parameters
-    ----------
-    where : object
-        The file, or its part, as messages name it.
-    text : str or bytes
-    error : type
-    what : str
-        Name of the value in messages.
-    number, whole : callable, optional
-        Convert the text of a number (also NaN and infinities), and of a whole number; may raise ValueError.
+def parsed_json(where: object, text: str | bytes, error: type[BftrainerError], what: str = "JSON") -> Any:
+    """Parse a JSON text, which messages call `what`.
 
     Raises
     ------
     BftrainerError
-        As `error`: if it is no JSON, or is nested too deeply.
+        As `error`, naming `where`: if it is no JSON, or is nested too deeply.
     """
-    return _parsed(
-        where,
-        lambda: json.loads(text, parse_float=number, parse_int=whole, parse_constant=number),
-        what,
-        error,
-    )
+    return _parsed(where, lambda: json.loads(text), what, error)
 
 
 def _parsed(where: object, parse: Callable[[], Any], what: str, error: type[BftrainerError]) -> Any:

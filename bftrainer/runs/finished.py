@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,9 @@ from pyarrow import csv
 
 from bftrainer.errors import RunDirectoryError, escaped, suggestion
 from bftrainer.files.arrow import parquet_file
-from bftrainer.files.documents import parsed_json
+from bftrainer.files.documents import json_file
 from bftrainer.files.manifest import check_intact
-from bftrainer.files.opening import open_file, translated, whole_bytes
+from bftrainer.files.opening import open_file, translated
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.records import HELD, RUN_SCHEMA, FinishedRun, Holdings, NodeMoves
 from bftrainer.report.comparison import shortest_tails
@@ -57,16 +57,27 @@ def read_summary(path: Path) -> dict[str, Any]:
             raise RunDirectoryError(f"{path}: Expected a result directory with a {file.name}, found {found}.")
     with translated(file, RunDirectoryError):
         check_intact(file)
-        text = whole_bytes(file)
-    summary = parsed_json(file, text, RunDirectoryError, "the summary of a run in JSON")
+    summary = json_file(file, RunDirectoryError, "the summary of a run in JSON")
     schema = summary.get("schema") if isinstance(summary, dict) else None
     if type(schema) is not int:
         raise RunDirectoryError(f"{file}: Expected the schema number in the summary, found none.")
     if schema > RUN_SCHEMA:
         what = f"Expected schema {RUN_SCHEMA} or older, got {schema}; it takes a newer version of bftrainer."
         raise RunDirectoryError(f"{file}: {what}")
+    odd = [each for each in _numbers(summary) if not abs(each) < (2**63 if isinstance(each, int) else _MOST)]
+    if odd:
+        raise RunDirectoryError(f"{file}: Expected numbers that are finite, and of 64 bits, got {str(odd[0])[:20]}.")
     _check_summary(file, summary)
     return dict(summary)
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """All numbers in a value of JSON."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(each)
+    elif isinstance(value, int | float):
+        yield value
 
 
 def _check_summary(file: Path, summary: dict[str, Any]) -> None:
@@ -92,13 +103,9 @@ def _check_summary(file: Path, summary: dict[str, Any]) -> None:
 @cache
 def _model() -> type[BaseModel]:
     """Pydantic model of a summary; further keys are allowed."""
-    from pydantic import ConfigDict, Field, create_model
+    from pydantic import ConfigDict, create_model
 
-    # No conversion of text to numbers, or of numbers to booleans.
-    config, number = (
-        ConfigDict(extra="allow", strict=True),
-        Annotated[float, Field(gt=-_MOST, lt=_MOST, allow_inf_nan=False)],
-    )
+    config = ConfigDict(extra="allow", strict=True)  # no conversion of text to numbers, or of numbers to booleans
 
     def part(name: str, required: Mapping[str, Any], optional: Mapping[str, Any]) -> type[BaseModel]:
         """Model of a part, by the types of its keys."""
@@ -107,13 +114,13 @@ def _model() -> type[BaseModel]:
         return create_model(name, __config__=config, **fields)
 
     settings = {name: float | str if each.units else each.kind for name, each in OPTIONS.items() if each.is_setting}
-    settings |= {"since": str, "until_s": number}
+    settings |= {"since": str, "until_s": float}
     source: Any = part("Source", {"path": str, "sha256": str}, {})
-    bound: Any = part("Bound", {"name": str, "against_blind": number | None}, {"horizon_s": number})
+    bound: Any = part("Bound", {"name": str, "against_blind": float | None}, {"horizon_s": float})
     texts = ("window_start", "window_end")
-    required = dict.fromkeys(_ALWAYS, number) | dict.fromkeys(texts, str) | {"partial": bool, "solvers": dict[str, Any]}
+    required = dict.fromkeys(_ALWAYS, float) | dict.fromkeys(texts, str) | {"partial": bool, "solvers": dict[str, Any]}
     required |= {"settings": part("Settings", {"decide_on": str}, settings)}
-    optional = dict.fromkeys(_FIGURES, number) | {
+    optional = dict.fromkeys(_FIGURES, float) | {
         **{name: settings[name] for name in ("seed", "solver", "objective", "forward_time_s", "max_tasks")},
         "command": str,
         "limited_by": str,
@@ -122,10 +129,10 @@ def _model() -> type[BaseModel]:
         "inputs": dict[str, source | list[source] | None],
         "versions": dict[str, str],
         "decided_by": dict[str, int],
-        "ledger": part("Ledger", dict.fromkeys(("idle_node_s", *PARTS), number | None), {}),
-        "below_large_idle": part("Below", {"large_idle": number}, dict.fromkeys(_BELOW, number)),
+        "ledger": part("Ledger", dict.fromkeys(("idle_node_s", *PARTS), float | None), {}),
+        "below_large_idle": part("Below", {"large_idle": float}, dict.fromkeys(_BELOW, float)),
         "assumed_scaling": part("Assumed", {"note": str, "figures": list[str]}, {}),
-        "bounds": part("Bounds", {"bounds": list[bound], "time_s": number, "notes": list[str]}, {}),
+        "bounds": part("Bounds", {"bounds": list[bound], "time_s": float, "notes": list[str]}, {}),
     }
     return part("Summary", required, optional)
 
