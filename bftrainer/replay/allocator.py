@@ -172,7 +172,7 @@ class Allocator:
         """Apply events of one instant without deciding, after checking them and replacing names by numbers."""
         cluster, numbers, known = self.cluster, self._task_number, self._node_number
         of_kind = {kind: [event for event in events if event.kind is kind] for kind in EventKind}
-        ending = {name for event in of_kind[EventKind.COMPLETION] for name in event.tasks}
+        ending = [name for event in of_kind[EventKind.COMPLETION] for name in event.tasks]
         leaving = [name for event in of_kind[EventKind.LEAVE] for name in event.nodes]
         joining = [name for event in of_kind[EventKind.JOIN] for name in event.nodes]
         submitted = [event.spec for event in of_kind[EventKind.SUBMISSION] if event.spec is not None]
@@ -279,34 +279,23 @@ class Allocator:
         cluster = self.cluster
         if result.counts is None:
             return cluster.adopt(within_cap(cluster, self.power_cap_w, cluster.kept))
-        if self._tuned is None:
+        if self._tuned is None or all(options.labels is None for options in problem.tasks):
             return cluster.adopt(result.counts)
-        changed = self._mode_changes(problem, result)
+        choices = result.choices or choices_of(problem, result.counts)
+        modes = [
+            (task, task.modes[options.labels.item(choice)])
+            for task, options, choice in zip(cluster.active, problem.tasks, choices, strict=True)
+            if options.labels is not None and task.modes
+        ]
         # A task whose start is paid for pays at the limit that it starts with; others, at the limit that they leave.
-        starts = [self.settings.startup_cost == "full" and len(task.nodes) < mode.min_nodes for task, mode in changed]
-        for (task, mode), is_start in zip(changed, starts, strict=True):
-            if is_start:
+        for task, mode in modes:
+            if mode is not task.spec and self.settings.startup_cost == "full" and len(task.nodes) < mode.min_nodes:
                 cluster.respecify(task, mode)
         moves = cluster.adopt(result.counts)
-        for (task, mode), is_start in zip(changed, starts, strict=True):
-            if not is_start:
+        for task, mode in modes:
+            if mode is not task.spec:
                 cluster.respecify(task, mode)
         return moves
-
-    def _mode_changes(
-        self, problem: solvers.AllocationProblem, result: solvers.SolveResult
-    ) -> list[tuple[ClusterTask, TaskSpec]]:
-        """Active tasks that a result gives another power limit, with their specs at that limit."""
-        changed: list[tuple[ClusterTask, TaskSpec]] = []
-        if result.counts is None or all(options.labels is None for options in problem.tasks):
-            return changed
-        choices = result.choices or choices_of(problem, result.counts)
-        for task, options, choice in zip(self.cluster.active, problem.tasks, choices, strict=True):
-            if options.labels is not None and task.modes:
-                mode = task.modes[options.labels.item(choice)]
-                if mode is not task.spec:
-                    changed.append((task, mode))
-        return changed
 
     def _describe(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -138,7 +139,7 @@ class PowerMeter(Observer):
         begin_s, end_s, elapsed_s = self._begin_s, change.time_s, change.elapsed_s
         rescaling_s, energy_j, train_s = self._rescaling_s, self._energy_j, self._train_s
         idle_from_s = {over.task: over.idle_from_s for over in change.overruns}
-        changing, steady_w, nodes = dict[int, list[_Phase]](), 0.0, 0
+        changing, steady_w, nodes = dict[int, _Draw](), 0.0, 0
         # Between most events nearly all tasks keep training: this loop is the cost of metering.
         for task in change.tasks:
             run, count, number = task.ran_as.run, task.held, task.number
@@ -152,44 +153,39 @@ class PowerMeter(Observer):
                 energy_j[number] += power_w * elapsed_s
                 train_s[number] += elapsed_s
             else:
-                trains_s, ends_s = begin_s + rescaling_s.get(number, 0.0), idle_from_s.get(number, np.inf)
-                changing[number] = _phases(task, min(trains_s, ends_s), ends_s, self.idle_node_w)
+                trains_s, ends_s = begin_s + rescaling_s.get(number, 0.0), idle_from_s.get(number, math.inf)
+                changing[number] = _draw(task, min(trains_s, ends_s), ends_s, self.idle_node_w)
         idle_w = (pool - nodes) * self.idle_node_w
-        inner = {phase.until_s for phases in changing.values() for phase in phases if begin_s < phase.until_s < end_s}
-        for start_s, stop_s in itertools.pairwise(sorted({begin_s, end_s} | inner)):
-            drawn_w = steady_w
-            for number, phases in changing.items():
-                phase = next(each for each in phases if start_s < each.until_s)
-                drawn_w += phase.power_w
-                energy_j[number] += phase.power_w * (stop_s - start_s)
-                train_s[number] += (stop_s - start_s) * phase.trains
+        inner = {edge_s for draw in changing.values() for edge_s in draw.edges_s if begin_s < edge_s < end_s}
+        for start_s, stop_s in itertools.pairwise(sorted({begin_s, end_s} | inner) if inner else (begin_s, end_s)):
+            drawn_w, length_s = steady_w, stop_s - start_s
+            for number, (edges_s, powers_w) in changing.items():
+                phase = bisect_right(edges_s, start_s)
+                drawn_w += powers_w[phase]
+                energy_j[number] += powers_w[phase] * length_s
+                if 0 < phase < 3:
+                    train_s[number] += length_s
             self._samples.append((start_s, stop_s, drawn_w, idle_w))
 
 
-class _Phase(NamedTuple):
-    """Constant power of a task until a time, and whether it trains."""
+class _Draw(NamedTuple):
+    """Power of one tuned task in a span: idle while it rescales, then profiling, training, then idle."""
 
-    until_s: float
-    power_w: float
-    trains: bool
+    edges_s: tuple[float, ...]
+    powers_w: tuple[float, ...]
 
 
-def _phases(task: ClusterTask, trains_s: float, ends_s: float, idle_node_w: float) -> list[_Phase]:
-    """What a tuned task draws in a span: idle while it rescales, then profiling, training, then idle."""
+def _draw(task: ClusterTask, trains_s: float, ends_s: float, idle_node_w: float) -> _Draw:
     run, nodes, rate = task.ran_as.run, task.held, task.ran
     idle_w = nodes * held_idle_w(task.ran_as, idle_node_w)
     if run is None or not rate > 0:
-        return [_Phase(math.inf, idle_w, trains=False)]
+        return _Draw((), (idle_w,))
     # A rescale's cost is booked off at the next instant, so progress counts from its end.
     left_s = max(0.0, run.profiling_work - task.progress_before) / rate
     if isinstance(task, SavingTask) and left_s:
         left_s = task.clock_before.reached_s(left_s)
-    return [
-        _Phase(trains_s, idle_w, trains=False),
-        _Phase(min(trains_s + left_s, ends_s), run.profiling_power_w.item(nodes), trains=True),
-        _Phase(ends_s, run.power_w.item(nodes), trains=True),
-        _Phase(math.inf, idle_w, trains=False),
-    ]
+    powers_w = (idle_w, run.profiling_power_w.item(nodes), run.power_w.item(nodes), idle_w)
+    return _Draw((trains_s, min(trains_s + left_s, ends_s), ends_s), powers_w)
 
 
 def _restart_s(task: ClusterTask) -> float:

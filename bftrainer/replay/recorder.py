@@ -135,17 +135,10 @@ class Recorder(Observer):
 
 def task_record(task: ClusterTask) -> TaskRecord:
     """Record of a task at the end of a replay."""
+    same = ("spec", "submitted_s", "started_s", "completed_s", "node_s", "rescales", "preemptions")
+    costs = ("rescale_cost", "preemption_cost", "saving_cost")
     return TaskRecord(
-        spec=task.spec,
-        submitted_s=task.submitted_s,
-        started_s=task.started_s,
-        completed_s=task.completed_s,
         work_done=task.earlier_work + task.progress,
         work_total=task.earlier_work + (0.0 if task.stopped else task.spec.work),
-        node_s=task.node_s,
-        rescales=task.rescales,
-        preemptions=task.preemptions,
-        rescale_cost=task.rescale_cost,
-        preemption_cost=task.preemption_cost,
-        saving_cost=task.saving_cost,
+        **{name: getattr(task, name) for name in (*same, *costs)},
     )

@@ -60,11 +60,16 @@ class ValueTables:
         modes = task.modes or (current,)
         if self._is_static and is_plain and not task.offers and _has_credit_only(current):
             return self._options_of_kind(task, current, now_s)
-        for spec in modes if is_plain or any(spec is current for spec in modes) else (*modes, current):
-            self._note_credit(task, spec, now_s)
-        several = metered or len(modes) > 1
-        situation = self._situation(task, metered=metered) if several else len(task.nodes)
-        options: TaskOptions | None = task.offers.get(situation)
+        situation: Any = len(task.nodes)
+        if metered or len(modes) > 1:  # then it also depends on the running mode, and on modes yet to be profiled
+            runs = [spec.run for spec in modes] if metered else []
+            profiling = [run is not None and task.progress < run.profiling_work for run in runs]
+            situation = len(task.nodes), id(task.spec), *profiling
+        options: TaskOptions | None = task.offers.get(situation) if self._is_static else None
+        if options is None:
+            for spec in modes if is_plain or any(spec is current for spec in modes) else (*modes, current):
+                self._note_credit(task, spec, now_s)
+            options = task.offers.get(situation)
         if options is None:
             values = self._values(task, modes)
             options = self._metered(task, modes, values) if metered else self._best_modes(task, modes, values)
@@ -98,14 +103,6 @@ class ValueTables:
                 self._kinds[kind] = offers
         task.offers = offers
         return offers.get(len(task.nodes)) or self._options(task, now_s, metered=False)
-
-    def _situation(self, task: ClusterTask, *, metered: bool) -> tuple[int, int, tuple[bool, ...]]:
-        """Count, running mode, and modes yet to be profiled: what options depend on under a static objective."""
-        modes, current = task.modes or (task.spec,), task.spec
-        running = next((place for place, spec in enumerate(modes) if spec is current), -1)
-        runs = (spec.run for spec in modes) if metered else ()
-        profiling = [run is not None and task.progress < run.profiling_work for run in runs]
-        return len(task.nodes), running, tuple(profiling)
 
     def _best_modes(self, task: ClusterTask, modes: Sequence[TaskSpec], values: list[Floats]) -> TaskOptions:
         """Each count at its most valuable mode, the earlier of equals."""
