@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import takewhile
 from typing import Literal
 
 from bftrainer.model import Instant, rounding_s
@@ -38,13 +36,17 @@ def stop_when(interrupted: Callable[[], bool]) -> Stop:
 
 def merge_instants(rows: Iterable[Instant], times_s: Iterable[float], end_s: float) -> Iterator[Instant]:
     """Merge rows of the node log with times of submissions and power caps; the last instant is the end."""
-    some = takewhile(lambda row: row[0] <= end_s, (row for row in rows if len(row[1]) or len(row[2])))
-    others = sorted({end_s, *(time_s for time_s in times_s if time_s < end_s)})
-    last_s = -math.inf
-    for time_s, *nodes in heapq.merge(some, map(Instant, others), key=lambda instant: instant[0]):
-        if time_s > last_s:  # of equals the row comes first
-            yield Instant(time_s, *nodes)
-        last_s = time_s
+    others_s = deque(sorted({end_s, *(time_s for time_s in times_s if time_s < end_s)}))
+    for time_s, joined, left in rows:
+        while others_s and others_s[0] < time_s:
+            yield Instant(others_s.popleft())
+        if time_s > end_s:
+            return
+        if others_s and others_s[0] == time_s:
+            others_s.popleft()
+        if len(joined) or len(left):
+            yield Instant(time_s, joined, left)
+    yield from map(Instant, others_s)
 
 
 def replay(

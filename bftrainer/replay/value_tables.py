@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import solvers
 from bftrainer.errors import ObjectiveError
-from bftrainer.model import Objective, TaskSpec, TaskState, is_static
+from bftrainer.model import TaskSpec, TaskState, is_static
 from bftrainer.plugins import answering
 from bftrainer.replay.allocator_settings import Settings
 from bftrainer.replay.cluster import Cluster, ClusterTask
@@ -38,7 +38,8 @@ class ValueTables:
 
     def __init__(self, settings: Settings, start_ns: int) -> None:
         self.settings, self._start_ns = settings, start_ns
-        self._is_static = is_static(settings.objective)
+        self._is_static, objective = is_static(settings.objective), settings.objective
+        self._where = f"objective {getattr(objective, '__name__', type(objective).__name__)}"
         self._kinds = WeakValueDictionary[tuple[Any, ...], Offers]()
 
     def problem(self, cluster: Cluster, cap_w: float) -> AllocationProblem:
@@ -151,14 +152,25 @@ class ValueTables:
         return TaskState(spec, len(task.nodes), task.progress, task.submitted_s, self._start_ns, task.modes)
 
     def _constrained(self, problem: AllocationProblem, cluster: Cluster) -> AllocationProblem:
-        """The problem with the constraints that the objective adds, if it does."""
-        constraints = getattr(self.settings.objective, "constraints", None)
+        """The problem with the rows, and the floor, that the objective's `constraints` adds, if it has that method."""
+        constraints, where = getattr(self.settings.objective, "constraints", None), self._where
         if constraints is None:
             return problem
-        behind = tuple(self.state_of(task, task.seen_as) for task in cluster.active)
-        where = f"objective {objective_name(self.settings.objective)}"
         with answering(where, ObjectiveError):
-            return constrained(problem, constraints(problem, behind), where)
+            added = list(constraints(problem, tuple(self.state_of(task, task.seen_as) for task in cluster.active)))
+            rows = tuple(each for each in added if isinstance(each, LinearRow))
+            floors = [each for each in added if isinstance(each, Floor)]
+            for each in added:
+                if not isinstance(each, LinearRow | Floor):
+                    what = type(each).__name__
+                    raise ObjectiveError(f"{where}: Expected constraints to be LinearRows or a Floor, got {what}.")
+            for place, row in enumerate(rows):
+                if not np.isfinite(row.coefficients).all() or math.isnan(row.lower) or math.isnan(row.upper):
+                    what = f"others in row {place}"
+                    raise ObjectiveError(f"{where}: Expected finite coefficients and bounds without NaN, got {what}.")
+            if len(floors) > 1:
+                raise ObjectiveError(f"{where}: Expected at most one Floor, got {len(floors)}.")
+            return replace(problem, rows=rows, floor=floors[0] if floors else None) if added else problem
 
     def _ask(self, task: TaskState, now_s: float) -> object:
         """Ask the objective for the credit of a task at 0 to its maximum of nodes."""
@@ -166,12 +178,12 @@ class ValueTables:
         try:
             return objective(task, solvers.counts_on_offer(1, spec.max_nodes), now_s)
         except Exception:
-            with answering(f"objective {objective_name(objective)}, task {spec.name}", ObjectiveError):
+            with answering(f"{self._where}, task {spec.name}", ObjectiveError):
                 raise
 
     def _checked(self, spec: TaskSpec, answer: object) -> Floats:
         """Credit that an objective has answered with, at 0 to the maximum of nodes: finite, or `ObjectiveError`."""
-        where = f"objective {objective_name(self.settings.objective)}, task {spec.name}"
+        where = f"{self._where}, task {spec.name}"
         with answering(where, ObjectiveError):
             array = np.asarray(answer)
             if array.dtype.kind == "c":
@@ -206,34 +218,3 @@ class Credit:
     spec: TaskSpec
     values: Floats
     content: bytes
-
-
-def objective_name(objective: Objective) -> str:
-    """Name of an objective in messages."""
-    return getattr(objective, "__name__", type(objective).__name__)
-
-
-def constrained(problem: AllocationProblem, added: Iterable[object], where: str) -> AllocationProblem:
-    """Add what an objective's ``constraints(problem, tasks)`` returns to the problem; `where` begins a message.
-
-    Raises
-    ------
-    ObjectiveError
-        If it returns anything but `solvers.LinearRow`s and at most one `solvers.Floor`, or a row has NaN.
-    ValueError
-        If a row or the floor does not fit the tasks.
-    """
-    added = list(added)
-    rows = tuple(each for each in added if isinstance(each, LinearRow))
-    floors = [each for each in added if isinstance(each, Floor)]
-    others = [type(each).__name__ for each in added if not isinstance(each, LinearRow | Floor)]
-    if others:
-        raise ObjectiveError(f"{where}: Expected constraints to be LinearRows or a Floor, got {others[0]}.")
-    for place, row in enumerate(rows):
-        if not np.isfinite(row.coefficients).all() or math.isnan(row.lower) or math.isnan(row.upper):
-            raise ObjectiveError(
-                f"{where}: Expected finite coefficients and bounds without NaN, got others in row {place}."
-            )
-    if len(floors) > 1:
-        raise ObjectiveError(f"{where}: Expected at most one Floor, got {len(floors)}.")
-    return replace(problem, rows=rows, floor=floors[0] if floors else None) if added else problem
