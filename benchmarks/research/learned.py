@@ -21,7 +21,7 @@ from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import read_node_log
 from bftrainer.objectives import throughput
-from bftrainer.replay import Allocator, Cluster, Recorder, Settings, replay
+from bftrainer.replay import Allocator, Cluster, ClusterTask, Recorder, Settings, replay
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.report.intervals import estimate
 from bftrainer.report.metrics import Intervals
@@ -43,14 +43,14 @@ class FixedGuess(LearnedCurves):
     def on_change(self, *_: object) -> None:
         """Learn nothing."""
 
-    def believe(self, cluster: Cluster) -> dict[int, ScalingCurve]:
+    def believe(self, cluster: Cluster) -> dict[ClusterTask, ScalingCurve]:
         """Let decisions see the guess in the place of each active task's curve."""
         fresh = {}
         for task in cluster.active:
             if task.number not in self._guesses:
                 curve = ScalingCurve.amdahl(task.spec.scaling.at(1), self._fraction, task.spec.max_nodes)
                 self._guesses[task.number] = replace(task.spec, scaling=curve)
-                fresh[task.number] = curve
+                fresh[task] = curve
             task.believed = self._guesses[task.number]
         return fresh
 
