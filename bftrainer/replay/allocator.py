@@ -25,15 +25,14 @@ from solvers.evaluation import choices_of
 from solvers.registry import get_solver, solve
 
 
+Ask = Callable[[solvers.AllocationProblem], solvers.SolveResult]
+Remember = Callable[[solvers.AllocationProblem, solvers.SolveResult], None]
+
+
 class Journal(Protocol):
     """Keeps the results of decisions, so that a run which was cut off comes to the same state without its solver."""
 
-    def answer(
-        self,
-        problem: solvers.AllocationProblem,
-        ask: Callable[[solvers.AllocationProblem], solvers.SolveResult],
-        remember: Callable[[solvers.AllocationProblem, solvers.SolveResult], None],
-    ) -> solvers.SolveResult:
+    def answer(self, problem: solvers.AllocationProblem, ask: Ask, remember: Remember) -> solvers.SolveResult:
         """The next result: one that was kept, of which `remember` is told, or else that of `ask`, which is kept."""
         ...
 

@@ -20,11 +20,12 @@ from bftrainer.errors import ResumeError, SolverError
 from bftrainer.files.directories import JOURNAL, ResultDirectory
 from bftrainer.files.line_journal import WorkJournal
 from bftrainer.files.writing import versions
+from bftrainer.replay.allocator import Ask, Remember
 from bftrainer.runs.run_inputs import Inputs
-from solvers import AllocationProblem, Held, SolveResult, StopReason
-from solvers.problem import DecidedBy
+from solvers import AllocationProblem, DecidedBy, Held, SolveResult, StopReason
 
 _FIELDS = tuple(field.name for field in fields(SolveResult))
+_MOST_WAITING = 10_000  # decisions in memory, 2 MiB of ten tasks: a year has a million, made within some minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +91,7 @@ class DecisionJournal:
             self.begun = now
             self._waiting.append(json.dumps(asdict(now)))
 
-    def answer(
-        self,
-        problem: AllocationProblem,
-        ask: Callable[[AllocationProblem], SolveResult],
-        remember: Callable[[AllocationProblem, SolveResult], None],
-    ) -> SolveResult:
+    def answer(self, problem: AllocationProblem, ask: Ask, remember: Remember) -> SolveResult:
         """The next result that was kept (`ResumeError` if it does not fit), or else that of `ask`, which is kept."""
         if self.known:
             result: SolveResult = self._parse(_to_result)
@@ -106,7 +102,7 @@ class DecisionJournal:
             result = ask(problem)
             self._waiting.append(json.dumps([getattr(result, name) for name in _FIELDS]))
         self.decided += 1
-        if self._waiting and time.monotonic() - self._written_s >= self._every_s:
+        if len(self._waiting) > _MOST_WAITING or time.monotonic() - self._written_s >= self._every_s:
             self.write()
         return result
 
