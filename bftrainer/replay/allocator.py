@@ -24,7 +24,6 @@ from bftrainer.replay.value_tables import ValueTables
 from solvers.evaluation import choices_of
 from solvers.registry import get_solver, solve
 
-
 Ask = Callable[[solvers.AllocationProblem], solvers.SolveResult]
 Remember = Callable[[solvers.AllocationProblem, solvers.SolveResult], None]
 
