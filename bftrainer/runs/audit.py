@@ -382,10 +382,8 @@ def replay_again(run: RecordedRun, inputs: Inputs, judge: DecisionJudge) -> RunR
     recording = replace(again.recording, decisions=Table.of(DecisionRecord, records), reason=reason)
     compared = efficiency(inputs, recording) if config.baseline and not judge.code and not summary["partial"] else None
     is_partial = is_cut or has_failed or (config.baseline and summary["efficiency_horizon_s"] is None)
-    clocks = Timings(*(summary[name] for name in _CLOCKS))
-    return replace(
-        again, inputs=inputs, recording=recording, timings=clocks, efficiency=compared, is_partial=is_partial
-    )
+    parts: dict[str, Any] = {"timings": Timings(*(summary[name] for name in _CLOCKS)), "efficiency": compared}
+    return replace(again, inputs=inputs, recording=recording, is_partial=is_partial, **parts)
 
 
 def compare_tables(file: str, recorded: pa.Table, again: pa.Table, findings: Findings) -> None:
@@ -472,6 +470,8 @@ def check_work(run: RecordedRun, inputs: Inputs, hits: set[tuple[int, str]], fin
     settings, end_ns = inputs.settings, instant_ns(run.summary["window_end"])
     specs = {task.name: task for task in inputs.tasks if task.saves is None and task.tuning is None}
     specs = {} if settings.initial == "random" else specs  # which is no decision
+    if run.summary["end_reason"] in ("max_events", "interrupted"):  # nothing that was due at the end has happened
+        hits = {hit for hit in hits if hit[0] != end_ns}
     tasks = run.tables[TASKS.file].to_pylist()
     completed = {row["task"]: row["completed"] for row in tasks if settings.completions == "reported"}
     times = [*run.tables[STEPS.file]["evtTime"].to_pylist(), end_ns, end_ns]

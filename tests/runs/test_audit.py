@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import InputError
+from bftrainer.model import NS_PER_S, NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs import run_replay, write_run
 from bftrainer.runs.audit import audit
@@ -351,6 +353,17 @@ def check_any_replay(world: World, options: dict[str, Any]) -> None:
 @given(worlds() | saving_worlds(), OPTIONS)
 def test_any_replay_is_clean(world, options):
     """Random logs, tasks and options leave nothing to find."""
+    check_any_replay(world, options)
+
+
+def test_work_that_is_done_as_a_run_is_cut():
+    """The work is done at 1 s, when the node would leave: `--max-events 1` ends the run before that."""
+    curve = ScalingCurve.linear(1.0, 1)
+    task = TaskSpec("J0", min_nodes=1, max_nodes=1, work=1.0, scaling=curve, shrink_cost_s=1.0)
+    time_ns, node, idle = np.array([0, NS_PER_S]), np.array([0, 0], dtype=np.int32), np.array([True, False])
+    log = NodeLog(("n0",), 0, 600 * NS_PER_S, time_ns, node, idle)
+    world = World(log, (task,), max_tasks=1, decide_on="nodes")
+    options = {"initial": "solve", "solver": "dp", "max_events": 1, "compat": "none", "baseline": False}
     check_any_replay(world, options)
 
 
