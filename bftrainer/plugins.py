@@ -6,11 +6,13 @@ import importlib
 import os
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import BftrainerError, InputError, suggestion
@@ -21,11 +23,21 @@ def answering(where: str, kind: type[BftrainerError]) -> Iterator[None]:
     """Turn whatever third-party code raises into an error of this kind that names it; our errors stay what they are."""
     try:
         yield
-    except BftrainerError:
+    except kind:
         raise
-    except Exception as error:  # what is not ours may raise anything
+    except (Exception, SystemExit) as error:  # what is not ours may raise anything, and does not end our process
+        line = _line_of(error)
+        if isinstance(error, BftrainerError) and not line:
+            raise
         text = textwrap.shorten(str(error), 200, placeholder=" ...").removesuffix(".")
-        raise kind(f"{where}: raised {type(error).__name__}: {text}.") from error
+        raise kind(f"{where}: raised {type(error).__name__}: {text}{line}.") from error
+
+
+def _line_of(error: BaseException) -> str:
+    """Where third-party code raised an error, as `` (file.py, line 12)``; empty if the error is raised by our code."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    file = Path(frame.filename)
+    return "" if file.is_relative_to(Path(__file__).parent) else f" ({file.name}, line {frame.lineno})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +126,7 @@ class Plugins:
         """Turn any exception while a module is imported, including a syntax error, into one line."""
         try:
             yield
-        except Exception as error:  # a user's module may raise anything while it is imported
+        except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
             raise self.error(
                 f"{self.noun} {name}: Cannot import the module: {type(error).__name__}: {error}."
             ) from error

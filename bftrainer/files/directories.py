@@ -177,7 +177,8 @@ def _worked_at(path: Path, target: Path, *, force: bool, resume: bool) -> _Place
         _clean(left, target)
     while True:
         if not working.exists():
-            check_free(path, force=force or resume)
+            if not resume:
+                check_free(path, force=force)
             place = _made(path, target, working)
             if place is not None:
                 return place

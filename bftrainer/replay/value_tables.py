@@ -177,7 +177,7 @@ class ValueTables:
         objective, spec = self.settings.objective, task.spec
         try:
             return objective(task, solvers.counts_on_offer(1, spec.max_nodes), now_s)
-        except Exception:
+        except (Exception, SystemExit):
             with answering(f"{self._where}, task {spec.name}", ObjectiveError):
                 raise
 

@@ -18,11 +18,12 @@ from typing import Any
 
 from bftrainer.errors import ResumeError, SolverError
 from bftrainer.files.directories import JOURNAL, ResultDirectory
+from bftrainer.files.documents import json_file
 from bftrainer.files.line_journal import WorkJournal
 from bftrainer.files.writing import versions
 from bftrainer.replay.allocator import Ask, Remember
 from bftrainer.runs.run_inputs import Inputs
-from solvers import AllocationProblem, DecidedBy, Held, SolveResult, StopReason
+from solvers import AllocationProblem, DecidedBy, Held, SolveResult, StopReason, check
 
 _FIELDS = tuple(field.name for field in fields(SolveResult))
 _MOST_WAITING = 10_000  # decisions in memory, 2 MiB of ten tasks: a year has a million, made within some minutes
@@ -55,7 +56,7 @@ class DecisionJournal:
     path : Path
         Lines of JSON: how the run was begun, then the result of each decision. `ResumeError` if it is something else.
     every_s : float
-        Seconds after which decisions are written at the latest; they may have to be made again.
+        Seconds after which decisions are written at the latest.
 
     Attributes
     ----------
@@ -78,7 +79,7 @@ class DecisionJournal:
         try:
             return convert(json.loads(self.known.popleft()))
         except (ValueError, TypeError, KeyError):
-            raise ResumeError(f"{self.path}: Expected a journal of decisions, found something else.") from None
+            raise ResumeError(f"{self.path}: Expected decisions of this run, found something else.") from None
 
     def begin(self, now: Beginning) -> None:
         """Begin a run, or go on with it: `ResumeError` if what it depends on is not as it was."""
@@ -94,9 +95,7 @@ class DecisionJournal:
     def answer(self, problem: AllocationProblem, ask: Ask, remember: Remember) -> SolveResult:
         """The next result that was kept (`ResumeError` if it does not fit), or else that of `ask`, which is kept."""
         if self.known:
-            result: SolveResult = self._parse(_to_result)
-            if result.counts is not None and len(result.counts) != len(problem.tasks):
-                raise ResumeError(f"{self.path}: Expected decisions of this run, found those of another one.")
+            result: SolveResult = self._parse(lambda values: _to_result(problem, values))
             remember(problem, result)
         else:
             result = ask(problem)
@@ -113,11 +112,14 @@ class DecisionJournal:
             self._waiting, self._written_s = [], time.monotonic()
 
 
-def _to_result(values: Sequence[Any]) -> SolveResult:
+def _to_result(problem: AllocationProblem, values: Sequence[Any]) -> SolveResult:
     table: dict[str, Any] = dict(zip(_FIELDS, values, strict=True))
     table |= {name: None if table[name] is None else tuple(table[name]) for name in ("counts", "choices")}
     kinds = {"stop_reason": StopReason, "held": Held, "decided_by": DecidedBy}
-    return SolveResult(**table | {name: kind(table[name]) for name, kind in kinds.items()})
+    result = SolveResult(**table | {name: kind(table[name]) for name, kind in kinds.items()})
+    if result.counts is not None and check(problem, result.counts, choices=result.choices) != result.objective:
+        raise ValueError  # a decision of other tasks or nodes
+    return result
 
 
 def find_unfinished(directory: ResultDirectory) -> Beginning:
@@ -128,7 +130,10 @@ def find_unfinished(directory: ResultDirectory) -> Beginning:
         shutil.copy2(in_results, path)
     journal = DecisionJournal(path)
     if journal.begun is None:
-        found = "a finished run" if (directory.path / "summary.json").exists() else "no run"
+        summary, found = directory.path / "summary.json", "no run"
+        if summary.exists():
+            is_partial = json_file(summary, ResumeError).get("partial")
+            found = "one whose decisions were not kept (--checkpoint-every 0)" if is_partial else "a finished run"
         raise ResumeError(f"{directory.path}: Expected an unfinished run to resume, found {found}.")
     return journal.begun
 

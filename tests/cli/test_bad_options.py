@@ -131,6 +131,8 @@ OBJECTIVES = {
     "text": ("return 'much'", "objective credit, task J0: raised ValueError"),
     "raises": ("return task.speed", "raised AttributeError"),
     "divides": ("1 / 0", "raised ZeroDivisionError: division by zero"),
+    "leaves": ("raise SystemExit(0)", r"task J0: raised SystemExit: 0 \(goal_\d+.py, line 2\)\.$"),
+    "says no": ("raise __import__('bftrainer').errors.InputError('no')", "task J0: raised InputError: no"),
 }
 
 
@@ -145,11 +147,12 @@ def test_objective(refused, here, monkeypatch, body, said, request):
 
 
 def test_objective_that_cannot_be_compiled(refused, here):
-    """A syntax error in an objective's module is one line."""
+    """A syntax error in an objective's module is one line, as is one that ends Python."""
     (here / "broken_goal.py").write_text("def credit(:\n")
-    assert "objective broken_goal:credit: Cannot import the module: SyntaxError" in refused(
-        "--objective", "broken_goal:credit"
-    )
+    (here / "leaving_goal.py").write_text("raise SystemExit(0)\n")
+    for name, error in {"broken_goal": "SyntaxError", "leaving_goal": "SystemExit"}.items():
+        said = refused("--objective", f"{name}:credit")
+        assert f"objective {name}:credit: Cannot import the module: {error}" in said
 
 
 # --- Gurobi ----------------------------------------------------------------------------------------------------------

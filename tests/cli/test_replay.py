@@ -371,7 +371,7 @@ def test_a_failing_objective_keeps_what_was_done(here):
     assert (done.status, done.out.splitlines()[0].endswith("(partial: failed)")) == (1, True)
     assert done.err.splitlines() == [
         "Note: Not finished; bftrainer replay --resume debug-itrOut goes on.",
-        "Error: objective credit, task J0: raised ZeroDivisionError: division by zero.",
+        "Error: objective credit, task J0: raised ZeroDivisionError: division by zero (failing.py, line 3).",
     ]
     summary = json.loads((here / "debug-itrOut" / "summary.json").read_text())
     assert (summary["partial"], summary["end_reason"], summary["decisions"]) == (True, "failed", 1)

@@ -171,14 +171,16 @@ def test_a_journal_of_others_is_not_read(directory: ResultDirectory, monkeypatch
         lines[0] + b"\0\n",
     ):
         (directory.working / JOURNAL).write_bytes(other)
-        with pytest.raises(ResumeError, match="Expected a journal of decisions, found something else"):
+        with pytest.raises(ResumeError, match="Expected decisions of this run, found something else"):
             begin(directory)
     (directory.working / JOURNAL).write_bytes(lines[0][:20])
     with pytest.raises(ResumeError, match="Expected an unfinished run to resume, found no run"):
         find_unfinished(directory)
-    (directory.working / JOURNAL).write_bytes(lines[0] + lines[1].replace(b"[[", b"[[0, 0, 0, "))
-    with pytest.raises(ResumeError, match="Expected decisions of this run"):
-        begin(directory)
+    counts, *others = json.loads(lines[1])
+    for damaged in ([0, 0, 0, *counts], [9999, *counts[1:]], [-3, *counts[1:]], [0, *counts[1:]], ["1", *counts[1:]]):
+        (directory.working / JOURNAL).write_bytes(lines[0] + json.dumps([damaged, *others]).encode() + b"\n")
+        with pytest.raises(ResumeError, match="Expected decisions of this run"):
+            begin(directory)
 
 
 def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -225,7 +227,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert call(*begun) == 2
     assert "run: An unfinished run is there; --resume continues it, --force starts anew." in capsys.readouterr().err
     assert call("--resume", "run", "--solver", "cbc") == 2
-    assert "these differ" in capsys.readouterr().err
+    assert "these differ: --solver." in capsys.readouterr().err
     assert call("--resume", "run", *swapped, "--checkpoint-every", "0.000001s") == 2
     assert "these differ: --forward-time, --max-tasks." in capsys.readouterr().err
     assert call("--resume", "run", *begun, "--checkpoint-every", "0.000001s", "--seed", "3") == 2

@@ -82,8 +82,8 @@ def fail():
     ("name", "message"),
     [
         ("Mute", "Expected `recognises` and `read`, got Mute."),
-        ("Broken", "importer Broken: raised ValueError: oops."),
-        ("fail", "raised RuntimeError: not today."),
+        ("Broken", "importer Broken: raised ValueError: oops (test_recognition.py, line"),
+        ("fail", "raised RuntimeError: not today (test_recognition.py, line"),
     ],
 )
 def test_a_plug_in_that_fails_is_named(tmp_path, name, message):

@@ -135,7 +135,7 @@ def _resumed(place: Path) -> int:
             replay.make_context("bftrainer-replay", [*arguments]) as ctx,
         ):
             if given:
-                _refuse_other_options(_values(given), _values(arguments))
+                _refuse_other_options(given, ctx.params)
             options = dict(ctx.params)
             told, every_s = {name: options.pop(name) for name in _OF_OUTPUT}, options.pop("checkpoint_every")
             told["from_harvest"] = options["from_harvest"]
@@ -145,18 +145,15 @@ def _resumed(place: Path) -> int:
     return _told(result, place, told, received)
 
 
+_NAMED = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 _OF_OUTPUT = ("name", "output_dir", "report", "print_", "as_json", "dry_run", "force", "resume")
 
 
-def _values(arguments: Sequence[str]) -> dict[str, Any]:
-    """Values by option."""
+def _refuse_other_options(arguments: Sequence[str], begun: Mapping[str, Any]) -> None:
+    """Refuse options that are named and differ from those of the run that is resumed."""
     with replay.make_context("bftrainer-replay", [*arguments]) as ctx:
-        return {max(param.opts, key=len): ctx.params[param.name] for param in replay.params if param.name in ctx.params}
-
-
-def _refuse_other_options(given: Mapping[str, Any], begun: Mapping[str, Any]) -> None:
-    """Refuse options that differ from those of the run that is resumed."""
-    odd = sorted(name for name in given.keys() | begun.keys() if given.get(name) != begun.get(name))
+        named = [each for each in replay.params if ctx.get_parameter_source(each.name or "") in _NAMED]
+        odd = sorted(max(each.opts, key=len) for each in named if ctx.params[each.name] != begun[each.name])
     if odd:
         raise ResumeError(f"Expected the options that the run was begun with, or none; these differ: {', '.join(odd)}.")
 
