@@ -36,7 +36,7 @@ from bftrainer.replay import Cluster, ClusterChange, Observer
 from bftrainer.replay.power_draw import training_power_w
 from bftrainer.runs.baseline import efficiency
 from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.readers import LEARNED, Readers
+from bftrainer.runs.readers import LEARNED, read_tasks
 from bftrainer.runs.result import RunResult, Timings
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_inputs import Inputs, load_inputs
@@ -174,7 +174,7 @@ def load_recorded(run: RecordedRun, objective: Objective | None, findings: Findi
             findings.expect(same, f"summary.json inputs.{name}: {here} has changed since the run")
     if not {"node_log", "tasks"} <= paths.keys() or settings.get("foresight", "none") != "none":
         raise RunDirectoryError(f"{run.directory}: Inputs that are no files, and foresight, cannot be audited.")
-    task_set = Readers().task_set(paths["tasks"], paths.get("scalability"), settings.get("scaling"))
+    task_set = read_tasks(paths["tasks"], paths.get("scalability"), settings.get("scaling"))
     policies = [settings.get("policy"), settings.get("power_policy")]
     policies += [getattr(task.tuning, kind, None) for task in task_set.tasks for kind in ("policy", "power_policy")]
     code = {name for name in ("solver", "fallback") if settings.get(name) not in (None, *registry.names())}

@@ -5,16 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 import solvers
 from bftrainer.model import Instant, TaskSpec
-from bftrainer.model.columns import Table
 from bftrainer.model.records import EventRecord, Recording
 from bftrainer.replay import Allocator, Recorder, replay
 from bftrainer.replay.allocator import Journal
@@ -83,11 +81,14 @@ def efficiency(
     ----------
     Liu et al., arXiv:2106.12091, section 4.1.
     """
-    tasks, start_ns, harvested, end_s = inputs.tasks, inputs.log.start_ns, Intervals.of(recording), recording.end_s
-    begin_s = min((max(0.0, task.submitted_after_s(start_ns)) for task in tasks), default=0.0)
+    tasks, harvested, end_s = inputs.tasks, Intervals.of(recording), recording.end_s
+    begin_s = min((max(0.0, task.submitted_after_s(inputs.log.start_ns)) for task in tasks), default=0.0)
     if end_s <= begin_s:
         return Efficiency(None, end_s, 0.0)
-    eq_nodes = _whole(_idle_between(harvested, begin_s, end_s) / (end_s - begin_s))
+    inside_s = np.maximum(np.minimum(harvested.end_s, end_s) - np.maximum(harvested.start_s, begin_s), 0.0)
+    eq_nodes = math.fsum(harvested.idle * inside_s) / (end_s - begin_s)
+    if math.isclose(eq_nodes, round(eq_nodes), rel_tol=1e-12):  # a pool larger by a node might end the comparison
+        eq_nodes = float(round(eq_nodes))
     if not work_adds_up(tasks):
         return Efficiency(None, end_s, eq_nodes)
     runs: dict[int, Recording | None] = {0: None}  # where nothing happens
@@ -98,7 +99,7 @@ def efficiency(
     finished = [run.end_s for run in (recording, *runs.values()) if run is not None and run.reason == "finished"]
     horizon_s = min([*finished, end_s])
     work = {size: Intervals.of(run).work_at(horizon_s) if run else 0.0 for size, run in runs.items()}
-    static = _interpolated(eq_nodes, work.__getitem__)
+    static = _interpolate(eq_nodes, work.__getitem__)
     if not static > 0:
         return Efficiency(None, horizon_s, eq_nodes)
     found = Efficiency(harvested.work_at(horizon_s) / static, horizon_s, eq_nodes)
@@ -112,13 +113,7 @@ def efficiency(
     return replace(found, ideal_work=ideal, loss_variability_share=losses[0], loss_horizon_share=losses[1])
 
 
-def _whole(nodes: float) -> float:
-    """Remove the rounding error of a whole number: a pool larger by a node might end the comparison."""
-    nearest = round(nodes)
-    return float(nearest) if math.isclose(nodes, nearest, rel_tol=1e-12) else nodes
-
-
-def _interpolated(eq_nodes: float, value: Callable[[int], float]) -> float:
+def _interpolate(eq_nodes: float, value: Callable[[int], float]) -> float:
     """Interpolate between the whole pools next to `eq_nodes`."""
     low = math.floor(eq_nodes)
     least = value(low)
@@ -136,13 +131,6 @@ def _static_run(
     rows = [Instant(begin_s, range(size))]
     replay(rows, end_s, allocator, power_caps_w=caps_w, observers=[recorder], interrupted=interrupted)
     return recorder.recording
-
-
-def _idle_between(intervals: Intervals, begin_s: float, end_s: float) -> float:
-    """Idle node-seconds in ``[begin_s, end_s]``."""
-    ends = np.minimum(intervals.start_s + intervals.length_s, end_s)
-    inside = np.maximum(ends - np.maximum(intervals.start_s, begin_s), 0.0)
-    return math.fsum(intervals.idle * inside)
 
 
 def _best_work(
@@ -169,40 +157,23 @@ def _best_work(
         problem = solvers.AllocationProblem(tuple(map(offer, active)), nodes)
         return exact.solve(problem, solvers.Limits()).objective
 
-    groups, which, spans_s = _with_work(recording.timeline)
-    steady, present = np.empty(len(groups)), np.empty(len(groups))
-    for number, (active, nodes) in enumerate(groups):
+    steady, present = array("d"), array("d")
+    for event, after in itertools.pairwise(recording.timeline):
         if interrupted():
             return None
-        steady[number] = _interpolated(eq_nodes, partial(best_rate, active))
-        present[number] = best_rate(active, nodes)
-    return math.fsum(spans_s * steady[which]), math.fsum(spans_s * present[which])
+        for span_s, active in _spans_with_work(event, after):
+            steady.append(span_s * _interpolate(eq_nodes, partial(best_rate, active)))
+            present.append(span_s * best_rate(active, event.idle))
+    return math.fsum(steady), math.fsum(present)
 
 
-def _with_work(
-    timeline: Table[EventRecord],
-) -> tuple[list[tuple[tuple[int, ...], int]], NDArray[np.int64], NDArray[np.float64]]:
-    """Spans between events: the active tasks that still had work to do with the number of idle nodes, each pair once.
-
-    Also the pair of each span, and its length in seconds.
-    """
-    begun, booked = timeline.rows(0, len(timeline) - 1), timeline.rows(1, len(timeline))
-    lengths_s, is_cut = booked["elapsed_s"].tolist(), booked["overruns"].sizes > 0
-    pairs: dict[tuple[tuple[int, ...], int], int] = {}
-    which, spans_s, row = array("q"), array("d"), 0
-    for part in begun.parts():
-        tasks, offsets = part["tasks"].values.tolist(), part["tasks"].offsets.tolist()
-        for nodes, (begin, end) in zip(part["idle"].tolist(), itertools.pairwise(offsets), strict=True):
-            spans = _cut(begun[row], booked[row]) if is_cut[row] else [(lengths_s[row], tuple(tasks[begin:end]))]
-            for span_s, active in spans:
-                which.append(pairs.setdefault((active, nodes), len(pairs)))
-                spans_s.append(span_s)
-            row += 1
-    return list(pairs), np.array(which), np.array(spans_s)
-
-
-def _cut(event: EventRecord, after: EventRecord) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Seconds between events, and the active tasks that still had work to do."""
+def _spans_with_work(event: EventRecord, after: EventRecord) -> list[tuple[float, tuple[int, ...]]]:
+    """Seconds between events, and the active tasks that still had work to do in them."""
+    if not after.overruns:
+        return [(after.elapsed_s, event.tasks)]
     idle_from_s = {over.task: over.idle_from_s for over in after.overruns}
-    for begin_s, end_s in itertools.pairwise(sorted({event.time_s, *idle_from_s.values(), after.time_s})):
-        yield end_s - begin_s, tuple(task for task in event.tasks if idle_from_s.get(task, end_s) >= end_s)
+    edges_s = sorted({event.time_s, *idle_from_s.values(), after.time_s})
+    return [
+        (end_s - begin_s, tuple(task for task in event.tasks if idle_from_s.get(task, end_s) >= end_s))
+        for begin_s, end_s in itertools.pairwise(edges_s)
+    ]

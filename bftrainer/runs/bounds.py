@@ -120,26 +120,23 @@ def bounds(
     ways = [("cost-free", None), *pools, ("clairvoyant order", 0.0), ("blind", None)]
     records = []
     for done, (name, horizon_s) in enumerate(ways, start=1):
-        if name != "blind" or blind is None:
-            changed = replace(inputs, config=replace(inputs.config, bounds=False), departure_horizon_s=horizon_s)
-            records.append(replayed(_without_costs(changed) if name == "cost-free" else changed))
-        else:
-            records.append(blind)
+        changed = replace(inputs, config=replace(inputs.config, bounds=False), departure_horizon_s=horizon_s)
+        changed = _without_costs(changed) if name == "cost-free" else changed
+        records.append(replayed(changed) if name != "blind" or blind is None else blind)
         count(done)
-    runs = [Intervals.of(record) for record in records]
     time_s = min(record.end_s for record in records)
-    works = [run.work_at(time_s) for run in runs]
-    best = max(range(1, 1 + len(horizons_s)), key=works.__getitem__)
+    runs = [Intervals.of(record) for record in records]
+    reference = runs[-1].work_at(time_s)
+    found = []
+    for (name, horizon_s), run in zip(ways, runs, strict=True):
+        work = run.work_at(time_s)
+        gain = work / reference - 1.0 if reference > 0.0 else None
+        losses = (ratio(math.fsum(lost), math.fsum(run.gross)) or 0.0 for lost in (run.preemption, run.rescale))
+        found.append(WorkBound(name, horizon_s or None, work, gain, *losses))
+    best = max(found[1 : 1 + len(pools)], key=lambda bound: bound.work)
     half_s = min(inputs.log.window_s, inputs.config.until_s(inputs.log.start_ns)) / 2
     left = 1.0 - runs[-1].work_at(half_s) / math.fsum(task.work for task in inputs.tasks)
-    found = []
-    for place, ((name, horizon_s), run) in enumerate(zip(ways, runs, strict=True)):
-        if name == "clairvoyant pool" and place != best:
-            continue
-        gain = works[place] / works[-1] - 1.0 if works[-1] > 0.0 else None
-        losses = (ratio(math.fsum(lost), math.fsum(run.gross)) or 0.0 for lost in (run.preemption, run.rescale))
-        found.append(WorkBound(name, horizon_s or None, works[place], gain, *losses))
-    return WorkBounds(tuple(found), time_s, left)
+    return WorkBounds((found[0], best, *found[-2:]), time_s, left)
 
 
 def _without_costs(inputs: Inputs) -> Inputs:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +51,11 @@ class StepSeries:
         """Value at a time; before the first time, the first value."""
         return self.values[max(bisect_right(self.times_s, time_s) - 1, 0)]
 
-    def pieces(self, begin_s: float, end_s: float) -> list[tuple[float, float, float]]:
-        """Begin, end and value of each part of an interval in which the value is constant."""
+    def steps(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
+        """Times before `end_s` from which on another value holds, the first of them `begin_s`, and these values."""
         inside = slice(bisect_right(self.times_s, begin_s), bisect_left(self.times_s, end_s))
         steps = [(begin_s, self.at(begin_s)), *zip(self.times_s[inside], self.values[inside], strict=True)]
-        same = [next(group) for _, group in itertools.groupby(steps, lambda step: step[1])]
-        edges = [*(time_s for time_s, _ in same), end_s]
-        return [(a, b, value) for (a, b), (_, value) in zip(itertools.pairwise(edges), same, strict=True) if b > a]
-
-    def changes(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Times between `begin_s` and `end_s`, both excluded, at which the value changes, and the new values."""
-        return [(time_s, value) for time_s, _, value in self.pieces(begin_s, end_s)[1:]]
+        return [next(same) for _, same in itertools.groupby(steps, itemgetter(1))] if begin_s < end_s else []
 
 
 def read_series(path: Path, column: str, start_ns: int, window_s: float) -> StepSeries:
@@ -149,7 +144,7 @@ def read_cap(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> S
     for (time_s, joined, left), end_s in zip(rows, [*(row[0] for row in rows[1:]), log.window_s], strict=False):
         pool += len(joined) - len(left)
         idle_w = pool * config.idle_power_w * config.pue
-        least = min((value for _, _, value in cap_w.pieces(time_s, end_s)), default=math.inf)
+        least = min((watts for _, watts in cap_w.steps(time_s, end_s)), default=math.inf)
         if least < idle_w:
             raise SettingsError(
                 f"Expected a power cap that covers the idle draw, got {least:g} W for {pool} idle nodes that draw "
@@ -172,9 +167,11 @@ def power_summary(record: PowerRecord, carbon: StepSeries | None, pue: float, wi
     grams = None
     if carbon is not None:
         grams = math.fsum(
-            pue * (piece.tasks_w + piece.idle_w) * (end - begin) / J_PER_KWH * intensity
+            pue * (piece.tasks_w + piece.idle_w) * (end_s - begin_s) / J_PER_KWH * intensity
             for piece in samples
-            for begin, end, intensity in carbon.pieces(piece.begin_s, piece.end_s)
+            for (begin_s, intensity), (end_s, _) in itertools.pairwise(
+                [*carbon.steps(piece.begin_s, piece.end_s), (piece.end_s, 0.0)]
+            )
         )
     return {
         "energy_j": tasks_j,

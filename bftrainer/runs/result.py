@@ -190,7 +190,7 @@ class RunResult:
         output = Path(path)
         check_pages()
         refuse_existing(output, force=force)
-        write_page_of([self._finished(escaped(output.stem.removesuffix("-itrOut")), output)], [Path()], output)
+        write_page_of([self._finished(escaped(output.stem.removesuffix("-itrOut")))], [Path()], output)
         return output
 
     def __repr__(self) -> str:
@@ -200,14 +200,14 @@ class RunResult:
         """Show the brief in notebooks."""
         from bftrainer.runs.run_pages import notebook_view
 
-        return notebook_view(self._finished("this run", Path()))
+        return notebook_view(self._finished("this run"))
 
-    def _finished(self, name: str, place: Path) -> FinishedRun:
-        """The run as if read from its files, for a page at `place`."""
+    def _finished(self, name: str) -> FinishedRun:
+        """The run as if read from its files, for a page."""
         from bftrainer.runs.finished import finished_run
 
         summary = json.loads(json.dumps(self.summary()))  # converted as in its file
-        return finished_run(name, summary, lambda table: table.of(self), place)
+        return finished_run(name, summary, lambda table: table.of(self))
 
     def _efficiency(self) -> dict[str, Any]:
         names = ("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes", "ideal_work")

@@ -23,7 +23,7 @@ from bftrainer.objectives import get_objective
 from bftrainer.replay import Settings
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import CARBON_COLUMN, StepSeries, option_series, read_cap, read_tuning
-from bftrainer.runs.readers import LEARNED, Readers
+from bftrainer.runs.readers import LEARNED, checksum, read_log, read_tasks
 from bftrainer.tasksets import AssumedScaling, TaskSet
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
 from bftrainer.zeus.tuned_task import GroupTuner
@@ -98,11 +98,17 @@ class Inputs:
     @property
     def power_caps_w(self) -> list[tuple[float, float]]:
         """Times at which the cap changes within the window, and the new caps."""
-        return self.power_cap_w.changes(0.0, self.log.window_s)
+        return self.power_cap_w.steps(0.0, self.log.window_s)[1:]
 
 
-def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
+def load_inputs(config: ReplayConfig, *, share: bool = False) -> Inputs:
     """Read and validate all inputs that `config` names.
+
+    Parameters
+    ----------
+    config : ReplayConfig
+    share : bool
+        Whether many replays of this process read the same files: each is read once, until it changes.
 
     Raises
     ------
@@ -112,13 +118,12 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
         If the solver is not installed or has no licence.
     """
     began = time.perf_counter()
-    readers = Readers() if readers is None else readers
-    settings, task_set = _settings(config), _read_tasks(config, readers)
+    settings, task_set = _settings(config), _read_tasks(config, share)
     tasks, notes = task_set.tasks, list(task_set.warnings)
     if config.tasks is None and config.node_log is not None:
         notes.insert(0, SAMPLE_TASKS_USED)
     node_log = sample_path(SAMPLE_NODE_LOG) if config.node_log is None else config.node_log
-    log, idle_log = _read_log(node_log, config, readers, notes)
+    log, idle_log = _read_log(node_log, config, share, notes)
     config.until_s(log.start_ns)  # which refuses what is not within the log
     check = getattr(settings.objective, "check", None)
     if check is not None:
@@ -135,7 +140,7 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
         tasks=tasks,
         settings=replace(settings, power_cap_w=power_cap_w.at(0.0)),
         notes=tuple(map(legible, notes)),
-        sources=_sources(config, node_log, task_set, readers),
+        sources=_sources(config, node_log, task_set),
         assumed_scaling=task_set.assumed_scaling,
         learned=task_set.learned,
         power_cap_w=power_cap_w,
@@ -146,11 +151,11 @@ def load_inputs(config: ReplayConfig, readers: Readers | None = None) -> Inputs:
     )
 
 
-def _read_tasks(config: ReplayConfig, readers: Readers) -> TaskSet:
+def _read_tasks(config: ReplayConfig, share: bool) -> TaskSet:
     """Tasks of the file that is named, or those that were handed over."""
     tasks = sample_path(SAMPLE_TASKS) if config.tasks is None else config.tasks
     if isinstance(tasks, Path):
-        return readers.task_set(tasks, config.scalability, config.scaling)
+        return read_tasks(tasks, config.scalability, config.scaling, share=share)
     learned = tuple(task.name for task in tasks) if config.scaling == LEARNED else ()
     given = {"--scalability": config.scalability, "--scaling": None if learned else config.scaling}
     vain = {option: "tasks that are no file have a scaling" for option, value in given.items() if value is not None}
@@ -160,11 +165,11 @@ def _read_tasks(config: ReplayConfig, readers: Readers) -> TaskSet:
 
 
 def _read_log(
-    node_log: Path | NodeLog, config: ReplayConfig, readers: Readers, notes: list[str]
+    node_log: Path | NodeLog, config: ReplayConfig, share: bool, notes: list[str]
 ) -> tuple[NodeLog, NodeLog | None]:
     """The part of a log, in time and nodes, that is offered; and that which is idle, if it is more."""
     if isinstance(node_log, Path):
-        kept = readers.node_log(node_log, config.skip_events, notes.append, cache=config.cache)
+        kept = read_log(node_log, config.skip_events, notes.append, cache=config.cache, share=share)
     else:
         kept = node_log.skipped(config.skip_events)
     whole, start_ns = kept, config.start_ns(kept)
@@ -174,20 +179,20 @@ def _read_log(
         if not isinstance(node_log, Path):
             whole = node_log
         elif config.skip_events:
-            whole = readers.node_log(node_log, 0, lambda _: None, cache=config.cache)
+            whole = read_log(node_log, 0, lambda _: None, cache=config.cache, share=share)
         notes += note_unknown_ages(whole.selected(config.first_node, config.node_count), start_ns, after_ns)
     log = offered_log(whole, after_ns, departures, lead_ns)
     chosen = [each.since(start_ns).selected(config.first_node, config.node_count) for each in (log, kept)]
     return chosen[0], None if log is whole else chosen[1]
 
 
-def log_start_ns(config: ReplayConfig, readers: Readers) -> int:
+def log_start_ns(config: ReplayConfig) -> int:
     """Start of the log of a configuration, whatever part of it is replayed; nanoseconds since the Unix epoch."""
-    return load_inputs(replace(config, since=None, until=None, baseline=False), readers).log.start_ns
+    return load_inputs(replace(config, since=None, until=None, baseline=False), share=True).log.start_ns
 
 
 def _sources(
-    config: ReplayConfig, node_log: Path | NodeLog, task_set: TaskSet, readers: Readers
+    config: ReplayConfig, node_log: Path | NodeLog, task_set: TaskSet
 ) -> dict[str, dict[str, str] | list[dict[str, str]] | None]:
     """Paths and checksums of all files that were read; None for objects."""
     files: dict[str, Path | None] = {"node_log": node_log if isinstance(node_log, Path) else None}
@@ -196,10 +201,10 @@ def _sources(
         if option.units or name == "planned_departures":
             value = getattr(config, name)
             files |= {name: value} if isinstance(value, Path) else {}
-    found: dict[str, Any] = {name: None if path is None else readers.source(path) for name, path in files.items()}
+    found: dict[str, Any] = {name: None if path is None else checksum(path) for name, path in files.items()}
     sections = [task.tuning for task in task_set.tasks if task.tuning is not None]
     traces = dict.fromkeys(file for section in sections for file in (section.train_trace, section.power_trace))
-    return found | ({"traces": [readers.source(Path(file)) for file in traces]} if traces else {})
+    return found | ({"traces": [checksum(Path(file)) for file in traces]} if traces else {})
 
 
 def work_adds_up(tasks: Iterable[TaskSpec]) -> bool:

@@ -124,12 +124,11 @@ def test_inputs_are_read_once(spec, tmp_path, monkeypatch):
     """A worker reads a log and a task set once, however many points it replays."""
     from bftrainer.runs import readers
 
-    module.shared_readers.cache_clear()
+    monkeypatch.setattr(readers, "_shared", {})
     read = []
     original = readers.read_node_log
     monkeypatch.setattr(readers, "read_node_log", lambda *given: read.append(given) or original(*given))
     swept(spec, tmp_path / "out")
-    module.shared_readers.cache_clear()
     assert len(read) == 1
 
 
