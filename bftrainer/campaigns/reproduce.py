@@ -29,7 +29,7 @@ from bftrainer.files.writing import replacing
 from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.report.intervals import Estimate
-from bftrainer.runs.readers import read_log
+from bftrainer.runs.run_inputs import read_log
 from bftrainer.tasksets.native_tasks import toml_text
 from bftrainer.tasksets.task_generator import DEFAULT_WORK, generate_tasks
 

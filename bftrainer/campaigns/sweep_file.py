@@ -27,7 +27,7 @@ from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_pat
 from bftrainer.model import TaskSpec, instant_ns
 from bftrainer.objectives.credits import as_given
 from bftrainer.runs.config import OPTIONS, ReplayConfig, check_value
-from bftrainer.runs.readers import LEARNED, checksum, read_tasks
+from bftrainer.runs.run_inputs import LEARNED, checksum, read_tasks
 from bftrainer.tasksets import TaskSet
 
 SCHEMA = 1

@@ -336,7 +336,7 @@ class ReplayConfig:
         SettingsError
             If that is before the log's start, or a date beyond what logs can hold.
         """
-        return log.start_ns if self.since is None else option_time_ns(log.start_ns, self.since, "since")
+        return log.start_ns if self.since is None else _option_ns(log.start_ns, self.since, "since")
 
     def until_s(self, start_ns: int) -> float:
         """Latest end of the replay, in seconds since the window's start.
@@ -346,18 +346,17 @@ class ReplayConfig:
         SettingsError
             If that is not after the window's start, or a date beyond what logs can hold.
         """
+        from bftrainer.model import NS_PER_S
+
         if self.until is None:
             return math.inf
-        if isinstance(self.until, datetime):
-            from bftrainer.model import NS_PER_S
-
+        seconds = self.until
+        if isinstance(seconds, datetime):
             # Computed exactly like the times of the log's rows, so that rounding does not miss a row at this time.
-            seconds = (option_time_ns(start_ns, self.until, "until") - start_ns) / NS_PER_S
-        else:
-            seconds = float(self.until)
+            seconds = (_option_ns(start_ns, seconds, "until") - start_ns) / NS_PER_S
         if not seconds > 0:
             raise SettingsError(f"Expected --until after the window's start, got {self.until}.")
-        return seconds
+        return float(seconds)
 
 
 def _kind(annotation: str) -> Any:
@@ -421,26 +420,20 @@ def _is_object(name: str, value: Any) -> bool:
         has_solve = not isinstance(value, type) and callable(getattr(value, "solve", None))
         return has_solve and isinstance(getattr(value, "name", None), str)
     if name == "tasks":
-        return isinstance(value, Sequence) and all(isinstance(each, TaskSpec) for each in value)
+        return isinstance(value, Sequence) and all(isinstance(task, TaskSpec) for task in value)
     return isinstance(value, NodeLog) if name == "node_log" else name == "objective" and callable(value)
 
 
-def option_time_ns(start_ns: int, moment: datetime | float, option: str) -> int:
-    """Nanoseconds since the Unix epoch of a time; a number is in seconds after the start.
-
-    Raises
-    ------
-    SettingsError
-        If it is no time, or beyond what logs can hold.
-    """
+def _option_ns(start_ns: int, moment: datetime | float, option: str) -> int:
+    """Nanoseconds since the Unix epoch of a time; a number is in seconds after the start."""
     from bftrainer.model import NS_PER_S, instant_ns
 
     if not isinstance(moment, datetime) and not math.isfinite(moment):
         raise SettingsError(f"Expected --{option} to be a time, got {moment}.")
     try:
-        found = instant_ns(moment) if isinstance(moment, datetime) else start_ns + round(float(moment) * NS_PER_S)
+        time_ns = instant_ns(moment) if isinstance(moment, datetime) else start_ns + round(float(moment) * NS_PER_S)
     except OverflowError as error:
         raise SettingsError(f"--{option}: {error}") from None
-    if abs(found) >= 2**63:
+    if abs(time_ns) >= 2**63:
         raise SettingsError(f"--{option}: Expected a time between the years 1678 and 2262, got {moment} s.")
-    return found
+    return time_ns

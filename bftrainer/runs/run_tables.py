@@ -19,10 +19,11 @@ from bftrainer.files.cache import release_mapped
 from bftrainer.model import instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample
+from bftrainer.runs.power import value_at
 from solvers.problem import Held
 
 if TYPE_CHECKING:
-    from bftrainer.runs.result import RunResult
+    from bftrainer.runs.run import RunResult
 
 TIME, REAL, COUNT, TEXT, FLAG = pa.timestamp("ns", tz="UTC"), pa.float64(), pa.int64(), pa.string(), pa.bool_()
 COUNTS, TEXTS = pa.list_(COUNT), pa.list_(TEXT)
@@ -132,8 +133,8 @@ def _power_spans(result: RunResult) -> Iterator[Rows]:
     """Spans of constant power, with the cap at their beginning."""
     if result.metered is not None:
         for part in result.metered.record.samples.parts():
-            cap_w = list(map(result.inputs.power_cap_w.at, part["begin_s"].tolist()))  # null where it is infinite
-            yield {**{name: part[name] for name in PowerSample.__slots__}, "cap_w": cap_w}
+            cap_w = [value_at(result.inputs.power_cap_w, time_s) for time_s in part["begin_s"].tolist()]
+            yield {**{name: part[name] for name in PowerSample.__slots__}, "cap_w": cap_w}  # null where it is infinite
 
 
 def _moves(result: RunResult) -> Iterator[Rows]:

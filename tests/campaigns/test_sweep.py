@@ -122,7 +122,7 @@ def test_finished_points_are_not_run_again(spec, tmp_path, monkeypatch):
 
 def test_inputs_are_read_once(spec, tmp_path, monkeypatch):
     """A worker reads a log and a task set once, however many points it replays."""
-    from bftrainer.runs import readers
+    from bftrainer.runs import run_inputs as readers
 
     monkeypatch.setattr(readers, "_shared", {})
     read = []

@@ -1,4 +1,4 @@
-"""Efficiency U: compare a run with the same tasks on constant pools of the mean idle size, and split the loss."""
+"""Replays that a run is compared with: the same tasks on constant pools, with knowledge of departures, for free."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ import itertools
 import math
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
 import solvers
+from bftrainer.errors import SettingsError
 from bftrainer.model import Instant, TaskSpec
 from bftrainer.model.records import EventRecord, Recording
+from bftrainer.model.task import SAVING_FIELDS
+from bftrainer.objectives import throughput
 from bftrainer.replay import Allocator, Recorder, replay
 from bftrainer.replay.allocator import Journal
+from bftrainer.report.intervals import ratio
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.run_inputs import Inputs, work_adds_up
 from solvers.registry import get_solver
+
+HORIZONS_S = (60.0, 600.0, 3600.0)
+"""How long before they leave nodes are left alone: the horizons of which the best is the bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +185,131 @@ def _spans_with_work(event: EventRecord, after: EventRecord) -> list[tuple[float
         (end_s - begin_s, tuple(task for task in event.tasks if idle_from_s.get(task, end_s) >= end_s))
         for begin_s, end_s in itertools.pairwise(edges_s)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkBound:
+    """Work of one way to decide.
+
+    Parameters
+    ----------
+    name : str
+    horizon_s : float or None
+        How long before they leave free nodes were left alone; None if they were not.
+    work : float
+        Work done until the instant of comparison.
+    against_blind : float or None
+        The same as a share of that of the given settings, less 1; None if these did no lasting work.
+    preemption_share, rescale_share : float
+        Work lost until the end of the replay to departures, and to the decisions' own changes, as shares of all done.
+    """
+
+    name: str
+    horizon_s: float | None
+    work: float
+    against_blind: float | None
+    preemption_share: float
+    rescale_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkBounds:
+    """Bounds of a replay, from the ceiling down to what it did.
+
+    Parameters
+    ----------
+    bounds : tuple of WorkBound
+        *cost-free*, *clairvoyant pool*, *clairvoyant order* and *blind*.
+    time_s : float
+        The instant of comparison, seconds since the window's start: the earliest at which any of them is done.
+    outstanding_share : float
+        Share of all work that blind decisions have left at half of the window.
+    """
+
+    bounds: tuple[WorkBound, ...]
+    time_s: float
+    outstanding_share: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the bounds are, ready for JSON."""
+        return asdict(self) | {"notes": self.notes()}
+
+    def notes(self) -> list[str]:
+        """What to know before one reads the figures."""
+        work = {bound.name: bound.work for bound in self.bounds}
+        found = []
+        if self.outstanding_share < 0.5:
+            found.append(
+                f"only {100 * self.outstanding_share:.0f} % of the work is outstanding at half-time: bounds say little "
+                "where all is done in the end; take more or larger tasks."
+            )
+        if work["blind"] > work["clairvoyant pool"] or work["clairvoyant pool"] > work["cost-free"]:
+            found.append(
+                "the order blind, clairvoyant, cost-free does not hold here: clairvoyant decisions still look only one "
+                "forward time ahead, so that they are no strict bounds."
+            )
+        return found
+
+
+def bounds(
+    inputs: Inputs,
+    replayed: Callable[[Inputs], Recording],
+    blind: Recording | None = None,
+    horizons_s: Sequence[float] = HORIZONS_S,
+    count: Callable[[int], object] = lambda done: None,  # noqa: ARG005
+) -> WorkBounds:
+    """Bound what a replay could do.
+
+    All are replays of the same rules: *cost-free* has no rescale costs, knows curves and maximises throughput;
+    *clairvoyant order* gives nodes by when they will leave, the last to the tasks that lose most; *clairvoyant pool*
+    also leaves those alone that leave within a horizon, the best of `horizons_s`; *blind* is the replay as given.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    replayed : callable
+        Replays inputs.
+    blind : Recording, optional
+        What the replay of `inputs` did, if that is known.
+    horizons_s : sequence of float
+    count : callable
+        Told how many replays are done.
+
+    Raises
+    ------
+    SettingsError
+        If there is no horizon.
+    SolverError
+        If the solver fails.
+    """
+    if not horizons_s:
+        raise SettingsError("Expected at least one horizon, got none.")
+    pools = [("clairvoyant pool", horizon_s) for horizon_s in horizons_s]
+    ways = [("cost-free", None), *pools, ("clairvoyant order", 0.0), ("blind", None)]
+    records = []
+    for done, (name, horizon_s) in enumerate(ways, start=1):
+        changed = replace(inputs, config=replace(inputs.config, bounds=False), departure_horizon_s=horizon_s)
+        changed = _without_costs(changed) if name == "cost-free" else changed
+        records.append(replayed(changed) if name != "blind" or blind is None else blind)
+        count(done)
+    time_s = min(record.end_s for record in records)
+    runs = [Intervals.of(record) for record in records]
+    reference = runs[-1].work_at(time_s)
+    found = []
+    for (name, horizon_s), run in zip(ways, runs, strict=True):
+        work = run.work_at(time_s)
+        gain = work / reference - 1.0 if reference > 0.0 else None
+        losses = (ratio(math.fsum(lost), math.fsum(run.gross)) or 0.0 for lost in (run.preemption, run.rescale))
+        found.append(WorkBound(name, horizon_s or None, work, gain, *losses))
+    best = max(found[1 : 1 + len(pools)], key=lambda bound: bound.work)
+    half_s = min(inputs.log.window_s, inputs.config.until_s(inputs.log.start_ns)) / 2
+    left = 1.0 - runs[-1].work_at(half_s) / math.fsum(task.work for task in inputs.tasks)
+    return WorkBounds((found[0], best, *found[-2:]), time_s, left)
+
+
+def _without_costs(inputs: Inputs) -> Inputs:
+    """The same inputs, whose tasks rescale for nothing, by curves that decisions know, for the most throughput."""
+    nothing: dict[str, Any] = {"grow_cost_s": 0.0, "shrink_cost_s": 0.0} | dict.fromkeys(SAVING_FIELDS)
+    free = tuple(replace(task, **nothing) for task in inputs.tasks)
+    config, settings = replace(inputs.config, objective="throughput"), replace(inputs.settings, objective=throughput)
+    return replace(inputs, config=config, tasks=free, learned=(), settings=settings)
