@@ -50,8 +50,8 @@ _READ = """
 import os, sys
 from pathlib import Path
 os.environ["BFTRAINER_CACHE"] = sys.argv[1] + ".cache"
-from bftrainer.runs.readers import Readers
-log = Readers().node_log(Path(sys.argv[1]), 0, print, cache=sys.argv[2] == "cached")
+from bftrainer.runs.run_inputs import read_log
+log = read_log(Path(sys.argv[1]), 0, print, cache=sys.argv[2] == "cached", share=False)
 """
 
 

@@ -15,7 +15,6 @@ from bftrainer.objectives import name_of_objective
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import GLOSSARY, ON_SCALING, check_metric
 from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.readers import Readers
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_inputs import Inputs, load_inputs, log_start_ns
 
@@ -193,16 +192,15 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     ----------
     Bergstra et al., "Algorithms for hyper-parameter optimization", NeurIPS 2011: tree-structured Parzen estimators.
     """
-    readers = Readers(keep=True)
-    inputs = load_inputs(plan.config, readers)
+    inputs = load_inputs(plan.config, share=True)
     checksums = checksums_of(inputs)
     for name in plan.objectives:  # found out now, not during the search
-        load_inputs(replace(plan.config, objective=name), readers)
+        load_inputs(replace(plan.config, objective=name), share=True)
     length_s = min(plan.config.until_s(inputs.log.start_ns), inputs.log.window_s)
     split_s = round(plan.train_share * length_s)
     whole = replace(plan.config, baseline=plan.metric in _NEED_BASELINE)
     # Counted from the log's own start, as the window may begin later.
-    offset_s = (inputs.log.start_ns - log_start_ns(plan.config, readers)) / NS_PER_S
+    offset_s = (inputs.log.start_ns - log_start_ns(plan.config)) / NS_PER_S
     training = replace(whole, since=offset_s, until=split_s)
     rest = replace(whole, since=offset_s + split_s, until=length_s - split_s)
     seen: dict[SearchedSettings, float] = {}
@@ -210,7 +208,7 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     def measured(settings: SearchedSettings) -> float:
         """The metric on the training part; each choice of settings is replayed once."""
         if settings not in seen:
-            seen[settings] = _value(training, settings, plan.metric, readers, checksums)
+            seen[settings] = _value(training, settings, plan.metric, checksums)
         return seen[settings]
 
     if math.isnan(measured(plan.given)):
@@ -233,7 +231,7 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     if not plan.in_turn:
         _search(plan, objective)
     best = best_seen()
-    held_out = {each: _value(rest, each, plan.metric, readers, checksums) for each in {plan.given: 0, best: 0}}
+    held_out = {each: _value(rest, each, plan.metric, checksums) for each in {plan.given: 0, best: 0}}
     if any(map(math.isnan, held_out.values())):
         raise SettingsError(f"No value of {plan.metric} on the held-out part.{_why(plan.metric, inputs)}")
     assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and plan.metric in ON_SCALING else None
@@ -286,12 +284,10 @@ def _suggest(trial: Any, plan: AdvicePlan, tasks: int) -> SearchedSettings:
     return SearchedSettings(float(f"{forward_s:.2g}"), max_tasks, chosen)
 
 
-def _value(
-    config: ReplayConfig, settings: SearchedSettings, metric: str, readers: Readers, checksums: Mapping[str, str]
-) -> float:
+def _value(config: ReplayConfig, settings: SearchedSettings, metric: str, checksums: Mapping[str, str]) -> float:
     """The metric of a replay of files with these checksums; NaN if it has none."""
     changed = {each.name: getattr(settings, each.name) for each in fields(settings)}
-    inputs = load_inputs(replace(config, **changed), readers)
+    inputs = load_inputs(replace(config, **changed), share=True)
     refuse_changed_inputs(inputs, checksums)
     summary = run_replay(inputs=inputs).summary()
     value = figures_of(summary).get(metric)

@@ -28,8 +28,7 @@ from bftrainer.parallel import Work
 from bftrainer.report.ledger import PARTS, best_rate, limited_by
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.result import RunResult
-from bftrainer.runs.run import run_replay
+from bftrainer.runs.run import RunResult, run_replay
 
 HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 FORWARD_S = (900.0, 60.0, 300.0, 3600.0, 14_400.0)

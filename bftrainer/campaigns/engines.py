@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +14,6 @@ from bftrainer.errors import InputError, SettingsError, SweepError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.files.documents import toml_file
 from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
-from bftrainer.runs.readers import Readers, shared_readers
 from bftrainer.runs.run_inputs import Inputs
 
 CONNECT_S = 10.0
@@ -77,23 +75,8 @@ class LocalEngine:
             raise SettingsError(f"Expected at least one worker, got {self.workers}.")
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
-        """Yield results as they are ready; when a process ends abruptly, another one replaces it.
-
-        Processes read no file again that this one has read with the shared readers.
-        """
-        return as_ready(_WithReaders(work, shared_readers()), items, self.workers)
-
-
-@dataclass(frozen=True, slots=True)
-class _WithReaders:
-    """Work, and what was read for it: in another process, these are its shared readers."""
-
-    work: Work
-    readers: Readers
-
-    def __call__(self, item: Any) -> Any:
-        """Do the work."""
-        return self.work(item)
+        """Yield results as they are ready; when a process ends abruptly, another one replaces it."""
+        return as_ready(work, items, self.workers)
 
 
 class DaskEngine:

@@ -17,7 +17,6 @@ from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.parallel import Lost
 from bftrainer.report.intervals import Proportion, proportion
 from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.readers import shared_readers
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_inputs import load_inputs, log_start_ns
 from bftrainer.spot.generation import MAX_DAYS
@@ -171,7 +170,7 @@ def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], 
     BftrainerError
         If a replay fails.
     """
-    inputs = load_inputs(replace(plan.config, baseline=False), shared_readers())
+    inputs = load_inputs(replace(plan.config, baseline=False), share=True)
     log = inputs.log
     until_s = min(inputs.config.until_s(log.start_ns), log.window_s)
     items: list[float]
@@ -186,7 +185,7 @@ def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], 
                 "a shorter --horizon, or --generated, may help."
             )
         starts = np.linspace(0.0, room_s, plan.stretches)
-        base_s = (log.start_ns - log_start_ns(plan.config, shared_readers())) / NS_PER_S
+        base_s = (log.start_ns - log_start_ns(plan.config)) / NS_PER_S
         items = [base_s + float(start) for start in starts]
         overlap = plan.stretches * plan.horizon_s / until_s
     found: dict[int, tuple[float, float]] = {}
@@ -221,7 +220,7 @@ class _Replays:
                 config = replace(config, first_node=0, node_count=None)
             else:
                 config = replace(config, since=stretch)
-            inputs = load_inputs(config, shared_readers())
+            inputs = load_inputs(config, share=True)
             refuse_changed_inputs(inputs, self.checksums)
             tasks = _from_now(inputs.tasks, plan.start_ns)
             records = run_replay(inputs=replace(inputs, tasks=tasks)).recording.tasks
@@ -255,6 +254,6 @@ def _generate_like(plan: ForecastPlan, seed: int) -> NodeLog:
 @cache
 def _fit(config: ReplayConfig) -> tuple[SupercomputerModel, int]:
     """Model fitted to the log, or its part, that a configuration names; and its end."""
-    log = load_inputs(config, shared_readers()).log
+    log = load_inputs(config, share=True).log
     end_ns = log.start_ns + round(min(config.until_s(log.start_ns), log.window_s) * NS_PER_S)
     return SupercomputerModel.fitted(log.ending(end_ns)), end_ns

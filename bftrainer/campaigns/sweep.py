@@ -24,7 +24,6 @@ from bftrainer.report.glossary import Assumption, assumption
 from bftrainer.report.sweep_page import check_metrics, sweep_page
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.finished import read_summary
-from bftrainer.runs.readers import Readers, shared_readers
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_inputs import CODE, load_inputs
 from bftrainer.runs.run_tables import write_run
@@ -160,11 +159,10 @@ def run_sweep(
 
 def _checked(spec: SweepSpec) -> list[SweepPoint]:
     """The points, after checking that something can be computed."""
-    readers = shared_readers()
-    points = spec.resolved(readers)
+    points = spec.resolved()
     _refuse_unknown(spec, points)
-    _refuse_futile(points, readers)
-    spec.refuse_unused(points, readers)
+    _refuse_futile(points)
+    spec.refuse_unused(points)
     return points
 
 
@@ -187,7 +185,7 @@ def _refuse_unknown(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
 _NAMED = ("node_log", "skip_events", "cache", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
 
 
-def _refuse_futile(points: Sequence[SweepPoint], readers: Readers) -> None:
+def _refuse_futile(points: Sequence[SweepPoint]) -> None:
     """Refuse a sweep in which each point names something unreadable or unknown.
 
     Raises
@@ -201,7 +199,7 @@ def _refuse_futile(points: Sequence[SweepPoint], readers: Readers) -> None:
         if named in refusals:
             continue
         try:
-            load_inputs(ReplayConfig(**dict(named), baseline=False), readers)
+            load_inputs(ReplayConfig(**dict(named), baseline=False), share=True)
         except InputError as error:
             refusals[named] = error
             continue
@@ -258,7 +256,7 @@ class _Work:
             finished = None if self.anew else _finished(point, self.directory)
             if finished is not None:
                 return finished
-            inputs = load_inputs(point.config(), shared_readers())
+            inputs = load_inputs(point.config(), share=True)
             refuse_changed_inputs(inputs, dict(point.contents))
             result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
             if not (self.directory / RUNS).is_dir():

@@ -27,7 +27,7 @@ from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_pat
 from bftrainer.model import TaskSpec, instant_ns
 from bftrainer.objectives.credits import as_given
 from bftrainer.runs.config import OPTIONS, ReplayConfig, check_value
-from bftrainer.runs.readers import LEARNED, Readers
+from bftrainer.runs.run_inputs import LEARNED, checksum, read_tasks
 from bftrainer.tasksets import TaskSet
 
 SCHEMA = 1
@@ -130,7 +130,7 @@ class SweepSpec:
         named = [(name, value) for name, value in given if name in OPTIONS and OPTIONS[name].is_file]
         return {self.path.parent / value: f"{name} {value}" for name, value in named if isinstance(value, str)}
 
-    def resolved(self, readers: Readers | None = None) -> list[SweepPoint]:
+    def resolved(self) -> list[SweepPoint]:
         """The points, with resolved paths and keys.
 
         Raises
@@ -138,10 +138,9 @@ class SweepSpec:
         SweepError
             If a named file is missing.
         """
-        readers = Readers(keep=True) if readers is None else readers
-        return [self._resolved(number, point, readers) for number, point in enumerate(self.points)]
+        return [self._resolved(number, point) for number, point in enumerate(self.points)]
 
-    def refuse_unused(self, points: Sequence[SweepPoint], readers: Readers) -> None:
+    def refuse_unused(self, points: Sequence[SweepPoint]) -> None:
         """Refuse options that have no effect on any point.
 
         Raises
@@ -154,7 +153,7 @@ class SweepSpec:
         for point in points:
             given, reasons = dict(point.options), {}
             with suppress(UnknownSolverError, SolverUnavailableError):  # reported when the point is replayed
-                reasons = point.config().without_effect(**kinds_of_tasks(given, readers))
+                reasons = point.config().without_effect(**kinds_of_tasks(given))
             useful |= given.keys() - reasons.keys()
             vain |= {name: why for name, why in reasons.items() if name in given}
         unused = [f"{name} ({why})" for name, why in vain.items() if name not in useful]
@@ -162,7 +161,7 @@ class SweepSpec:
             first = self.at(unused[0].partition(" ")[0])
             raise SweepError(f"{first}: Options that have no effect: {', '.join(unused)}.")
 
-    def _resolved(self, number: int, point: Mapping[str, Any], readers: Readers) -> SweepPoint:
+    def _resolved(self, number: int, point: Mapping[str, Any]) -> SweepPoint:
         options = merged(self.base, point)
         window, sample = (options.pop(name, None) for name in (WINDOW, SAMPLE))
         if sample == "tuned":
@@ -178,44 +177,45 @@ class SweepSpec:
                 path = (self.path.parent / options[name]).absolute()
                 options[name] = str(path)
                 try:
-                    contents[name] = readers.source(path)["sha256"]
+                    contents[name] = checksum(path)["sha256"]
                 except OSError as error:
                     raise SweepError(f"{self.path}: {name}: {path}: {error.strerror}.") from None
         replayed = {name: value for name, value in options.items() if OPTIONS[name].changes_result} | contents
-        text = json.dumps([replayed, referenced(options, readers)], sort_keys=True, default=plain_value)
+        text = json.dumps([replayed, referenced(options)], sort_keys=True, default=plain_value)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         varied = tuple((name, point.get(name)) for name in self.varied)
         return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()))
 
 
-def _task_set(options: Mapping[str, Any], readers: Readers) -> TaskSet:
+def _task_set(options: Mapping[str, Any]) -> TaskSet:
     """The task set of a point."""
     scalability = options.get("scalability")
-    return readers.task_set(
+    return read_tasks(
         Path(options.get("tasks") or sample_path(SAMPLE_TASKS)),
         None if scalability is None else Path(scalability),
         options.get("scaling"),
+        share=True,
     )
 
 
-def kinds_of_tasks(options: Mapping[str, Any], readers: Readers) -> dict[str, bool]:
+def kinds_of_tasks(options: Mapping[str, Any]) -> dict[str, bool]:
     """Whether a point has tuned and learned tasks; empty if they cannot be read, reported when it is replayed."""
     try:
-        found = _task_set(options, readers)
+        found = _task_set(options)
     except (BftrainerError, OSError):
         return {}
     return {"tuned": any(task.tuning is not None for task in found.tasks), "learned": bool(found.learned)}
 
 
-def referenced(options: Mapping[str, Any], readers: Readers) -> list[str]:
+def referenced(options: Mapping[str, Any]) -> list[str]:
     """Checksums of the files that a task set refers to: its scalability and training traces."""
     if "tasks" not in options:
         return []
     try:
-        found = _task_set(options, readers)
+        found = _task_set(options)
         tuned = [task.tuning for task in found.tasks if task.tuning is not None]
         traces = dict.fromkeys(Path(file) for each in tuned for file in (each.train_trace, each.power_trace))
-        return [readers.source(path)["sha256"] for path in (*found.sources, *traces)]
+        return [checksum(path)["sha256"] for path in (*found.sources, *traces)]
     except (BftrainerError, OSError) as error:
         # A point whose tasks cannot be read fails when it is replayed, with this reason, without ending others.
         return [str(error)]

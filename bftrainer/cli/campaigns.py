@@ -39,7 +39,7 @@ from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 if TYPE_CHECKING:
     from bftrainer.campaigns.advice import Advice
     from bftrainer.campaigns.forecast import Forecast
-    from bftrainer.runs.bounds import WorkBounds
+    from bftrainer.runs.reference_runs import WorkBounds
 
 
 def _helped(*own: str) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def bound(ctx: click.Context, /, horizons_s: tuple[float, ...], as_json: bool, *
     """How much work could the same nodes do if decisions knew when nodes leave, or if changes were free?"""
     from bftrainer.cli._shared.progress import counting
     from bftrainer.runs import load_inputs, run_replay
-    from bftrainer.runs.bounds import bounds
+    from bftrainer.runs.reference_runs import bounds
 
     config = replace(config_of(ctx, options), baseline=False, bounds=True)
     inputs = load_inputs(config)

@@ -171,11 +171,6 @@ _stamps: WeakKeyDictionary[mmap.mmap, tuple[Path, tuple[int, int, int] | None]] 
 """Files of mapped entries, and their stamps when they were checked."""
 
 
-def is_mapped(array: NDArray[Any]) -> bool:
-    """Whether an array is part of an entry, so that other processes find it in the cache."""
-    return _entry_of(array) is not None
-
-
 def _entry_of(array: NDArray[Any]) -> tuple[Path, tuple[int, int, int] | None] | None:
     """File of the entry that an array is part of, and its stamp when it was checked; None if it is part of none."""
     base: Any = array

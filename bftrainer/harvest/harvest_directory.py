@@ -39,7 +39,7 @@ from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
 from bftrainer.replay.allocator_settings import Status
 from bftrainer.runs import Inputs, ReplayConfig, RunResult, write_run
-from bftrainer.runs.result import Timings
+from bftrainer.runs.run import Timings
 from bftrainer.tasksets import write_task_set
 
 JOURNAL, STATUS, REQUESTS = "journal", "status.json", "requests"

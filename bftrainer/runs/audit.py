@@ -34,12 +34,11 @@ from bftrainer.model.columns import Table
 from bftrainer.model.records import HELD, RUN_SCHEMA, DecisionRecord, Floats
 from bftrainer.replay import Cluster, ClusterChange, Observer
 from bftrainer.replay.power_draw import training_power_w
-from bftrainer.runs.baseline import efficiency
 from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.readers import LEARNED, Readers
-from bftrainer.runs.result import RunResult, Timings
-from bftrainer.runs.run import run_replay
-from bftrainer.runs.run_inputs import Inputs, load_inputs
+from bftrainer.runs.power import value_at
+from bftrainer.runs.reference_runs import efficiency
+from bftrainer.runs.run import RunResult, Timings, run_replay
+from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs, read_tasks
 from bftrainer.runs.run_tables import ALLOCATION, BELIEFS, DECISIONS, POWER, STEPS, TASKS, run_tables
 from solvers import AllocationProblem, DecidedBy, Held, Limits, SolveResult, StopReason, TaskOptions, registry
 from solvers.reference_solvers import EqualShare
@@ -174,7 +173,7 @@ def load_recorded(run: RecordedRun, objective: Objective | None, findings: Findi
             findings.expect(same, f"summary.json inputs.{name}: {here} has changed since the run")
     if not {"node_log", "tasks"} <= paths.keys() or settings.get("foresight", "none") != "none":
         raise RunDirectoryError(f"{run.directory}: Inputs that are no files, and foresight, cannot be audited.")
-    task_set = Readers().task_set(paths["tasks"], paths.get("scalability"), settings.get("scaling"))
+    task_set = read_tasks(paths["tasks"], paths.get("scalability"), settings.get("scaling"))
     policies = [settings.get("policy"), settings.get("power_policy")]
     policies += [getattr(task.tuning, kind, None) for task in task_set.tasks for kind in ("policy", "power_policy")]
     code = {name for name in ("solver", "fallback") if settings.get(name) not in (None, *registry.names())}
@@ -335,10 +334,9 @@ class DecisionJudge(Observer):
                 values = np.append(table[0, 0], table[:, some].T.ravel())
                 counts = np.append(0, np.repeat(some, len(above_w)))
             options.append(TaskOptions(counts, values, *own, uses))
-        spare_w = (
-            () if cap is None else (self.inputs.power_cap_w.at(now_s + 1e-9) / self.settings.pue - nodes * idle_w,)
-        )
-        problem = AllocationProblem(tuple(options), nodes, capacities=tuple(max(0.0, watts) for watts in spare_w))
+        cap_w = value_at(self.inputs.power_cap_w, now_s + 1e-9)
+        spare_w = () if cap is None else (max(0.0, cap_w / self.settings.pue - nodes * idle_w),)
+        problem = AllocationProblem(tuple(options), nodes, capacities=spare_w)
         extra = self.constraints(problem, states)
         floors = [each for each in extra if isinstance(each, solvers.Floor)]
         rows = tuple(each for each in extra if isinstance(each, solvers.LinearRow))

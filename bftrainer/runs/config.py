@@ -1,12 +1,13 @@
 """Configuration of a run: the one place where each option of a replay is declared, and what values it takes."""
 
-# ruff: noqa: RUF009 - `option_field` gives what `field` gives
+# ruff: noqa: RUF009 - `option` gives what `field` gives
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -43,13 +44,15 @@ class Option:
     flags : tuple of str
         On the command line; those with one dash are also keys of sweep files. If the default is True, they make it
         False.
-    kind : type
-        ``int``, ``float``, ``bool``, ``str``, `Path`, `datetime` (or seconds), or a ``Literal`` of all it may be.
     default : object
     text : str
+    kind : type
+        ``int``, ``float``, ``bool``, ``str``, `Path`, `datetime` (or seconds), or a ``Literal`` of all it may be: the
+        first type of its field.
     unset : str
         Description of the default, if it is None.
     metavar : str, optional
+        ``NAME`` if it is a str, and nothing is said here.
     least : int, optional
         Smallest allowed value, of those that are finite.
     sized : {"", "tasks", "processes"}
@@ -68,9 +71,9 @@ class Option:
 
     section: str
     flags: tuple[str, ...]
-    kind: Any
     default: Any
     text: str
+    kind: Any = None
     unset: str = ""
     metavar: str | None = None
     least: int | None = None
@@ -97,11 +100,10 @@ class Option:
         return self.kind is Path or bool(self.units)
 
 
-def option_field(default: Any, place: str, text: str, kind: Any = None, **more: Any) -> Any:
-    """Declare a field that is an option; `place` holds its section and flags; its kind is that of the default."""
+def option(default: Any, place: str, text: str, **more: Any) -> Any:
+    """Declare a field that is an option; `place` holds its section and flags."""
     section, flags = place.split(": ")
-    option = Option(section, tuple(flags.split()), kind or type(default), default, text, **more)
-    return field(default=default, metadata={"option": option})
+    return field(default=default, metadata={"option": Option(section, tuple(flags.split()), default, text, **more)})
 
 
 DecideOn = Literal["all", "nodes"]
@@ -109,7 +111,6 @@ Initial = Literal["solve", "empty", "random"]
 StartupCost = Literal["none", "full"]
 Compat = Literal["none", "published"]
 Isolate = Literal["auto", "always", "never"]
-SOLVER = "a name or an object with name and solve"
 PowerOptions = Literal["chosen", "pareto", "all"]
 
 
@@ -127,182 +128,144 @@ class ReplayConfig:
         If a number is out of range.
     """
 
-    node_log: Path | NodeLog | None = option_field(
+    node_log: Path | NodeLog | None = option(
         None,
         "inputs: -ndmap --node-log",
         "Idle nodes over time (Parquet, CSV, legacy pickle or its .tar.gz).",
-        kind=Path,
         unset="embedded sample",
-        expected="a path or a NodeLog",
     )
-    tasks: Path | Sequence[TaskSpec] | None = option_field(
-        None,
-        "inputs: -bdfn --tasks",
-        "Task set (TOML or legacy bounds).",
-        kind=Path,
-        unset="embedded sample",
-        expected="a path or TaskSpecs",
+    tasks: Path | Sequence[TaskSpec] | None = option(
+        None, "inputs: -bdfn --tasks", "Task set (TOML or legacy bounds).", unset="embedded sample"
     )
-    scalability: Path | None = option_field(
-        None,
-        "inputs: -scfn --scalability",
-        "Legacy scalability of the tasks.",
-        kind=Path,
-        unset="the sibling with JNPs for Jbnd",
+    scalability: Path | None = option(
+        None, "inputs: -scfn --scalability", "Legacy scalability of the tasks.", unset="the sibling with JNPs for Jbnd"
     )
-    scaling: str | None = option_field(
+    scaling: str | None = option(
         None,
         "inputs: --scaling",
         "Scaling of legacy tasks that come without; or decisions know none and learn it.",
-        kind=str,
         unset="linear, 1 work/s and node",
         metavar="linear|amdahl:F|learned",
     )
-    profile_noise: float = option_field(
+    profile_noise: float = option(
         0.02,
         "learning: --profile-noise",
         "Relative standard deviation of a task's throughput measured in a minute, where curves are learnt.",
         least=0,
     )
-    first_node: int = option_field(0, "inputs: -nis --first-node", "Index of the first node used.", least=0)
-    node_count: int | None = option_field(
-        None, "inputs: -nN --node-count", "Number of nodes used.", kind=int, unset="all", least=1
+    first_node: int = option(0, "inputs: -nis --first-node", "Index of the first node used.", least=0)
+    node_count: int | None = option(None, "inputs: -nN --node-count", "Number of nodes used.", unset="all", least=1)
+    skip_events: int = option(0, "inputs: --skip-events", "Drop this many rows of the log first.", least=0)
+    since: datetime | float | None = option(
+        None, "inputs: --since", "Begin there: ISO time, or seconds since the log's start."
     )
-    skip_events: int = option_field(0, "inputs: --skip-events", "Drop this many rows of the log first.", least=0)
-    since: datetime | float | None = option_field(
-        None, "inputs: --since", "Begin there: ISO time, or seconds since the log's start.", kind=datetime
+    until: datetime | float | None = option(
+        None, "inputs: --until", "Stop there: ISO time, or seconds since the window's start."
     )
-    until: datetime | float | None = option_field(
-        None, "inputs: --until", "Stop there: ISO time, or seconds since the window's start.", kind=datetime
-    )
-    offer_after_s: float = option_field(
+    offer_after_s: float = option(
         0.0, "inputs: --offer-after", "Offer a node only once it has been idle for so many seconds.", least=0
     )
-    planned_departures: Path | None = option_field(
+    planned_departures: Path | None = option(
         None,
         "inputs: --planned-departures",
         "CSV of node,time: when nodes leave for maintenance or reservations, known the forward time before.",
-        kind=Path,
     )
-    cache: bool = option_field(
+    cache: bool = option(
         True, "inputs: --no-cache", "Parse the node log anew, and keep it nowhere.", changes_result=False
     )
-    max_events: int | None = option_field(
-        None, "inputs: --max-events", "Stop after this many events.", kind=int, least=1
-    )
-    decide_on: DecideOn = option_field(
+    max_events: int | None = option(None, "inputs: --max-events", "Stop after this many events.", least=1)
+    decide_on: DecideOn = option(
         None,
         "start: --decide-on",
         "Events: also submissions and completions, or rows of the log only.",
-        kind=DecideOn,
         unset="all; nodes with --compat published",
     )
-    compat: Compat = option_field(
+    compat: Compat = option(
         "none",
         "start: --compat",
         "published: differ in nothing from the published replayer, with --decide-on nodes and its strict heuristic.",
-        kind=Compat,
         default_told=False,
     )
-    initial: Initial = option_field("solve", "start: --initial", "First allocation.", kind=Initial)
-    startup_cost: StartupCost = option_field(
-        "none", "start: --startup-cost", "Cost of a start from nothing.", kind=StartupCost
-    )
-    objective: str | Objective = option_field(
+    initial: Initial = option("solve", "start: --initial", "First allocation.")
+    startup_cost: StartupCost = option("none", "start: --startup-cost", "Cost of a start from nothing.")
+    objective: str | Objective = option(
         "as-given",
         "objective: --objective",
         "Registered name or module:callable, perhaps after priority:, fair-share: or quota:LIMITS:",
-        metavar="NAME",
-        expected="the name of an objective or a callable",
     )
-    solver: str | Solver = option_field(
-        "cbc", "solver: --solver", "See `bftrainer solvers`; or module:callable.", metavar="NAME", expected=SOLVER
-    )
-    fallback: str | Solver | None = option_field(
-        None, "solver: --fallback", "Solver to ask when that one fails.", kind=str, metavar="NAME", expected=SOLVER
-    )
-    forward_time_s: float = option_field(10.0, "horizon: -Tfwd --forward-time", "Forward-looking time in seconds.")
-    time_limit_s: float = option_field(
+    solver: str | Solver = option("cbc", "solver: --solver", "See `bftrainer solvers`; or module:callable.")
+    fallback: str | Solver | None = option(None, "solver: --fallback", "Solver to ask when that one fails.")
+    forward_time_s: float = option(10.0, "horizon: -Tfwd --forward-time", "Forward-looking time in seconds.")
+    time_limit_s: float = option(
         10.0, "horizon: -optTL --time-limit", "Seconds that one decision may take.", limit="time"
     )
-    effort: int | None = option_field(
+    effort: int | None = option(
         None,
         "limits: --effort",
         "Nodes of each branch-and-bound tree, and thousands of labels of dp: the same on any machine, however busy.",
-        kind=int,
         unset="no limit",
-        metavar="N",
         least=1,
         limit="effort",
     )
-    mip_gap: float = option_field(
-        1e-09, "limits: --mip-gap", "Relative gap at which a decision is good enough.", limit="gap"
-    )
-    threads: int = option_field(1, "limits: --threads", "Threads of a solver.", sized="processes", limit="threads")
-    max_tasks: int = option_field(10, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
-    seed: int = option_field(0, "limits: --seed", "For --initial random, tuned tasks and learned curves.", least=0)
-    prune: bool = option_field(
+    mip_gap: float = option(1e-09, "limits: --mip-gap", "Relative gap at which a decision is good enough.", limit="gap")
+    threads: int = option(1, "limits: --threads", "Threads of a solver.", sized="processes", limit="threads")
+    max_tasks: int = option(10, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
+    seed: int = option(0, "limits: --seed", "For --initial random, tuned tasks and learned curves.", least=0)
+    prune: bool = option(
         True, "limits: --no-prune", "Give solvers all options, also those that no optimum uses.", limit="prune"
     )
-    isolate: Isolate = option_field(
+    isolate: Isolate = option(
         "auto",
         "solver: --isolate",
         "Solvers that answer in a process of their own: other packages', all that call a library, or none.",
-        kind=Isolate,
         changes_result=False,
     )
-    strict_published: bool = option_field(
+    strict_published: bool = option(
         False, "solver: --strict-published", "Let equal-share give 0 where the share is just the minimum."
     )
-    baseline: bool = option_field(True, "figures: --no-baseline", "Skip the efficiency against constant pools.")
-    bounds: bool = option_field(
+    baseline: bool = option(True, "figures: --no-baseline", "Skip the efficiency against constant pools.")
+    bounds: bool = option(
         False,
         "figures: --bounds",
         "Also replay with knowledge of when nodes leave, and with free changes: how much more could be done?",
         changes_result=False,
     )
-    large_idle: int | None = option_field(
+    large_idle: int | None = option(
         None,
         "figures: --large-idle",
         "Shares are also given for intervals with fewer idle nodes.",
-        kind=int,
         unset="a quarter",
-        metavar="N",
         least=1,
     )
-    idle_power_w: float = option_field(0.0, "power: --idle-power", "Watts of a node that does not train.")
-    pue: float = option_field(1.0, "power: --pue", "Watts at the meter for each watt of the nodes.")
-    power_options: PowerOptions = option_field(
-        "chosen", "power: --power-options", "Power limits of tuned tasks that decisions choose from.", kind=PowerOptions
+    idle_power_w: float = option(0.0, "power: --idle-power", "Watts of a node that does not train.")
+    pue: float = option(1.0, "power: --pue", "Watts at the meter for each watt of the nodes.")
+    power_options: PowerOptions = option(
+        "chosen", "power: --power-options", "Power limits of tuned tasks that decisions choose from."
     )
-    policy: str = option_field(
+    policy: str = option(
         "zeus",
         "power: --policy",
         "Chooses batch sizes of tuned tasks: zeus, gts, default, grid, ucb, oracle or module:callable.",
-        metavar="NAME",
         default_told=False,
     )
-    power_policy: str = option_field(
+    power_policy: str = option(
         "jit",
         "power: --power-policy",
         "Chooses their power limits: jit, max-power, oracle or module:callable.",
-        metavar="NAME",
         default_told=False,
     )
-    power_cap: float | Path | None = option_field(
+    power_cap: float | Path | None = option(
         None,
         "power: --power-cap",
         "What harvested nodes may draw at the meter: 250kW, or a CSV of time,power_w. All tasks must be tuned.",
-        kind=float,
         units={"": 1.0, "W": 1.0, "kW": 1000.0, "MW": 1000000.0},
         expected="watts (250000, 250kW, 0.25MW)",
         least=0,
     )
-    carbon: float | Path | None = option_field(
+    carbon: float | Path | None = option(
         None,
         "power: --carbon",
         "gCO2/kWh: a number, or a CSV of time,gco2_per_kwh.",
-        kind=float,
         units={"": 1.0},
         expected="grams of CO2 per kWh",
         least=0,
@@ -330,23 +293,21 @@ class ReplayConfig:
         """
         from solvers.registry import declaration
 
-        found = {}
+        reasons = {}
         if self.fallback is not None and self.fallback == self.solver:
-            found["fallback"] = "it is the solver that would have failed"
-        asked = [each for each in (self.solver, self.fallback) if each is not None]
-        names = [each for each in asked if isinstance(each, str)]
-        if len(names) == len(asked):  # as far as they declare what they heed
-            heeds = frozenset[str]().union(*(declaration(name).heeds for name in names))
-            why = f"not heeded by {' and '.join(names)}"
-            found |= {name: why for name, option in OPTIONS.items() if option.limit and option.limit not in heeds}
+            reasons["fallback"] = "it is the solver that would have failed"
+        names = [name for name in (self.solver, self.fallback) if name is not None]
+        if all(isinstance(name, str) for name in names):  # as far as they declare what they heed
+            heeds = frozenset[str]().union(*(declaration(str(name)).heeds for name in names))
+            ignored = [name for name, option in OPTIONS.items() if option.limit and option.limit not in heeds]
+            reasons |= dict.fromkeys(ignored, f"not heeded by {' and '.join(map(str, names))}")
         if tuned is False:
             if self.initial != "random" and not learned:
-                found["seed"] = "nothing is drawn without --initial random, tuned tasks or learned curves"
-            found |= dict.fromkeys(("power_options", "policy", "power_policy"), "no task is tuned")
+                reasons["seed"] = "nothing is drawn without --initial random, tuned tasks or learned curves"
+            reasons |= dict.fromkeys(("power_options", "policy", "power_policy"), "no task is tuned")
             if not self.idle_power_w:
-                unknown = "no power is known without tuned tasks or --idle-power"
-                found |= dict.fromkeys(("carbon", "pue"), unknown)
-        return found
+                reasons |= dict.fromkeys(("carbon", "pue"), "no power is known without tuned tasks or --idle-power")
+        return reasons
 
     def settings(self, objective: Objective, solver: str | Solver) -> Settings:
         """Settings of the allocator, with this objective and solver.
@@ -375,7 +336,7 @@ class ReplayConfig:
         SettingsError
             If that is before the log's start, or a date beyond what logs can hold.
         """
-        return log.start_ns if self.since is None else option_time_ns(log.start_ns, self.since, "since")
+        return log.start_ns if self.since is None else _option_ns(log.start_ns, self.since, "since")
 
     def until_s(self, start_ns: int) -> float:
         """Latest end of the replay, in seconds since the window's start.
@@ -385,24 +346,37 @@ class ReplayConfig:
         SettingsError
             If that is not after the window's start, or a date beyond what logs can hold.
         """
+        from bftrainer.model import NS_PER_S
+
         if self.until is None:
             return math.inf
-        if isinstance(self.until, datetime):
-            from bftrainer.model import NS_PER_S
-
+        seconds = self.until
+        if isinstance(seconds, datetime):
             # Computed exactly like the times of the log's rows, so that rounding does not miss a row at this time.
-            seconds = (option_time_ns(start_ns, self.until, "until") - start_ns) / NS_PER_S
-        else:
-            seconds = float(self.until)
+            seconds = (_option_ns(start_ns, seconds, "until") - start_ns) / NS_PER_S
         if not seconds > 0:
             raise SettingsError(f"Expected --until after the window's start, got {self.until}.")
-        return seconds
+        return float(seconds)
 
 
-OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(ReplayConfig)}
+def _kind(annotation: str) -> Any:
+    """The first type of an annotation."""
+    name = annotation.partition(" ")[0]
+    return globals().get(name) or getattr(builtins, name)
+
+
+OPTIONS: dict[str, Option] = {
+    each.name: replace(each.metadata["option"], kind=_kind(str(each.type))) for each in fields(ReplayConfig)
+}
 """All options by their field names, which are keys of sweep files and of the summary."""
 
 _TYPES: dict[Any, tuple[type, ...]] = {float: (int, float), datetime: (datetime, int, float)}
+_OBJECTS = {
+    "node_log": "a path or a NodeLog",
+    "tasks": "a path or TaskSpecs",
+    "objective": "the name of an objective or a callable",
+    **dict.fromkeys(("solver", "fallback"), "a name or an object with name and solve"),
+}
 _WORDS = {int: "whole", float: "a number", bool: "true or false", str: "text", Path: "a path", datetime: "a time"}
 
 
@@ -427,7 +401,7 @@ def check_value(name: str, option: Option, value: Any) -> Any:
     else:
         types = _TYPES.get(option.kind, (option.kind,)) + ((Path,) if option.units else ())
         fits = isinstance(value, types) and isinstance(value, bool) == (option.kind is bool)
-        expected = option.expected or _WORDS[option.kind]
+        expected = option.expected or _OBJECTS.get(name) or _WORDS[option.kind]
     if not fits:
         shown = f"the class {value.__name__}: make one of it" if isinstance(value, type) else repr(value)
         raise SettingsError(f"Expected {name} to be {expected}, got {shown}.")
@@ -446,26 +420,20 @@ def _is_object(name: str, value: Any) -> bool:
         has_solve = not isinstance(value, type) and callable(getattr(value, "solve", None))
         return has_solve and isinstance(getattr(value, "name", None), str)
     if name == "tasks":
-        return isinstance(value, Sequence) and all(isinstance(each, TaskSpec) for each in value)
+        return isinstance(value, Sequence) and all(isinstance(task, TaskSpec) for task in value)
     return isinstance(value, NodeLog) if name == "node_log" else name == "objective" and callable(value)
 
 
-def option_time_ns(start_ns: int, moment: datetime | float, option: str) -> int:
-    """Nanoseconds since the Unix epoch of a time; a number is in seconds after the start.
-
-    Raises
-    ------
-    SettingsError
-        If it is no time, or beyond what logs can hold.
-    """
+def _option_ns(start_ns: int, moment: datetime | float, option: str) -> int:
+    """Nanoseconds since the Unix epoch of a time; a number is in seconds after the start."""
     from bftrainer.model import NS_PER_S, instant_ns
 
     if not isinstance(moment, datetime) and not math.isfinite(moment):
         raise SettingsError(f"Expected --{option} to be a time, got {moment}.")
     try:
-        found = instant_ns(moment) if isinstance(moment, datetime) else start_ns + round(float(moment) * NS_PER_S)
+        time_ns = instant_ns(moment) if isinstance(moment, datetime) else start_ns + round(float(moment) * NS_PER_S)
     except OverflowError as error:
         raise SettingsError(f"--{option}: {error}") from None
-    if abs(found) >= 2**63:
+    if abs(time_ns) >= 2**63:
         raise SettingsError(f"--{option}: Expected a time between the years 1678 and 2262, got {moment} s.")
-    return found
+    return time_ns

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -32,12 +31,7 @@ from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, DECISIONS, POWER, RE
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-# Figures that every run has, and those that pages use besides those of the glossary.
-_ALWAYS = ["window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions"]
-_ALWAYS += [f"decisions_{held}" for held in HELD]
-_FIGURES = [*(name for name in GLOSSARY if "." not in name), "efficiency_horizon_s", "efficiency_eq_nodes"]
-_FIGURES += ["solve_wall_share"]
-_BELOW = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
+_ALWAYS = ("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions")
 # Numbers beyond this have no meaning in a run, and sums of them would overflow.
 _MOST = 1e100
 
@@ -51,42 +45,31 @@ def read_summary(path: Path) -> dict[str, Any]:
         If it is not one, its summary cannot be read, or it was written by a newer version.
     """
     file = path / "summary.json"
-    with translated(path, RunDirectoryError):
+    with translated(file, RunDirectoryError):
         if not file.is_file():
             found = "none in it" if path.is_dir() else "a file" if path.exists() else "nothing"
             raise RunDirectoryError(f"{path}: Expected a result directory with a {file.name}, found {found}.")
-    with translated(file, RunDirectoryError):
         check_intact(file)
-    summary = json_file(file, RunDirectoryError, "the summary of a run in JSON")
-    schema = summary.get("schema") if isinstance(summary, dict) else None
-    if type(schema) is not int:
-        raise RunDirectoryError(f"{file}: Expected the schema number in the summary, found none.")
-    if schema > RUN_SCHEMA:
-        what = f"Expected schema {RUN_SCHEMA} or older, got {schema}; it takes a newer version of bftrainer."
-        raise RunDirectoryError(f"{file}: {what}")
-    odd = [each for each in _numbers(summary) if not abs(each) < (2**63 if isinstance(each, int) else _MOST)]
-    if odd:
-        raise RunDirectoryError(f"{file}: Expected numbers that are finite, and of 64 bits, got {str(odd[0])[:20]}.")
+    summary: dict[str, Any] = json_file(file, RunDirectoryError, "the summary of a run in JSON")
     _check_summary(file, summary)
-    return dict(summary)
+    return summary
 
 
-def _numbers(value: Any) -> Iterator[float]:
-    """All numbers in a value of JSON."""
-    if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _numbers(each)
-    elif isinstance(value, int | float):
-        yield value
-
-
-def _check_summary(file: Path, summary: dict[str, Any]) -> None:
-    """Refuse a summary that lacks what every run has, or has values of another type."""
+def _check_summary(file: Path, summary: Any) -> None:
+    """Refuse what is no summary: it lacks what every run has, or has values of another type."""
     from pydantic import ValidationError
 
+    schema = summary.get("schema") if isinstance(summary, dict) else None
+    if type(schema) is not int or schema > RUN_SCHEMA:
+        what = f"Expected a summary of schema {RUN_SCHEMA} or older, got {schema!r}"
+        raise RunDirectoryError(f"{file}: {what}; a newer one takes a newer version of bftrainer.")
+    odd = [number for number in _numbers(summary) if not abs(number) < (2**63 if isinstance(number, int) else _MOST)]
+    if odd:
+        raise RunDirectoryError(f"{file}: Expected numbers that are finite, and of 64 bits, got {str(odd[0])[:20]}.")
     try:
-        _model().model_validate(summary)
-        start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))
+        _summary_model().model_validate(summary)
+        for end in ("window_start", "window_end"):
+            instant_ns(summary[end])
     except ValidationError as faults:
         fault = faults.errors()[0]
         key = ".".join(map(str, fault["loc"]))
@@ -94,47 +77,57 @@ def _check_summary(file: Path, summary: dict[str, Any]) -> None:
         raise RunDirectoryError(f"{file}: {key}: {fault['msg']}.{hint}") from None
     except (ValueError, OverflowError) as error:
         raise RunDirectoryError(f"{file}: window_start, window_end: Expected times ({error}).") from None
-    length_s = (end_ns - start_ns) / NS_PER_S
-    if not math.isclose(length_s, summary["window_s"], rel_tol=1e-9, abs_tol=1e-6):
-        what = f"Expected the {length_s:g} s from window_start to window_end, got {summary['window_s']:g}"
-        raise RunDirectoryError(f"{file}: window_s: {what}.")
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """All numbers in a value of JSON."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(part)
+    elif isinstance(value, int | float):
+        yield value
 
 
 @cache
-def _model() -> type[BaseModel]:
+def _summary_model() -> type[BaseModel]:
     """Pydantic model of a summary; further keys are allowed."""
     from pydantic import ConfigDict, create_model
 
     config = ConfigDict(extra="allow", strict=True)  # no conversion of text to numbers, or of numbers to booleans
 
-    def part(name: str, required: Mapping[str, Any], optional: Mapping[str, Any]) -> type[BaseModel]:
+    def part(required: Mapping[str, Any], optional: Mapping[str, Any] = {}) -> Any:
         """Model of a part, by the types of its keys."""
-        fields: dict[str, Any] = {key: (kind, ...) for key, kind in required.items()}
-        fields |= {key: (kind | None, None) for key, kind in optional.items() if key not in required}
-        return create_model(name, __config__=config, **fields)
+        fields: dict[str, Any] = {key: (kind | None, None) for key, kind in optional.items()}
+        return create_model("Part", __config__=config, **fields | {key: (kind, ...) for key, kind in required.items()})
 
     settings = {name: float | str if each.units else each.kind for name, each in OPTIONS.items() if each.is_setting}
-    settings |= {"since": str, "until_s": float}
-    source: Any = part("Source", {"path": str, "sha256": str}, {})
-    bound: Any = part("Bound", {"name": str, "against_blind": float | None}, {"horizon_s": float})
-    texts = ("window_start", "window_end")
-    required = dict.fromkeys(_ALWAYS, float) | dict.fromkeys(texts, str) | {"partial": bool, "solvers": dict[str, Any]}
-    required |= {"settings": part("Settings", {"decide_on": str}, settings)}
-    optional = dict.fromkeys(_FIGURES, float) | {
-        **{name: settings[name] for name in ("seed", "solver", "objective", "forward_time_s", "max_tasks")},
-        "command": str,
-        "limited_by": str,
-        "node_log_zone": str,
-        "node_log_notes": list[str],
-        "inputs": dict[str, source | list[source] | None],
-        "versions": dict[str, str],
-        "decided_by": dict[str, int],
-        "ledger": part("Ledger", dict.fromkeys(("idle_node_s", *PARTS), float | None), {}),
-        "below_large_idle": part("Below", {"large_idle": float}, dict.fromkeys(_BELOW, float)),
-        "assumed_scaling": part("Assumed", {"note": str, "figures": list[str]}, {}),
-        "bounds": part("Bounds", {"bounds": list[bound], "time_s": float, "notes": list[str]}, {}),
-    }
-    return part("Summary", required, optional)
+    source: Any = part({"path": str, "sha256": str})
+    bound: Any = part({"name": str, "against_blind": float | None}, {"horizon_s": float})
+    figures = [*(name for name in GLOSSARY if "." not in name), "efficiency_eq_nodes", "solve_wall_share"]
+    below = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
+    model: type[BaseModel] = part(
+        {
+            **dict.fromkeys((*_ALWAYS, *(f"decisions_{held}" for held in HELD)), float),
+            **dict.fromkeys(("window_start", "window_end"), str),
+            "partial": bool,
+            "solvers": dict[str, Any],
+            "settings": part({"decide_on": str}, settings | {"since": str, "until_s": float}),
+        },
+        {
+            **dict.fromkeys((*figures, "efficiency_horizon_s"), float),
+            **dict.fromkeys(("command", "limited_by", "node_log_zone"), str),
+            **{name: settings[name] for name in ("seed", "solver", "objective", "forward_time_s", "max_tasks")},
+            "node_log_notes": list[str],
+            "inputs": dict[str, source | list[source] | None],
+            "versions": dict[str, str],
+            "decided_by": dict[str, int],
+            "ledger": part(dict.fromkeys(("idle_node_s", *PARTS), float | None)),
+            "below_large_idle": part({"large_idle": float}, dict.fromkeys(below, float)),
+            "assumed_scaling": part({"note": str, "figures": list[str]}),
+            "bounds": part({"bounds": list[bound]}, {"time_s": float, "notes": list[str]}),
+        },
+    )
+    return model
 
 
 def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
@@ -184,9 +177,19 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
         If it is not one, a file or a column is missing, or a file is of another run.
     """
     summary = read_summary(path)
-    return finished_run(
-        name or run_names([path])[0], summary, lambda table: _read_table(path / table.file, table), path
-    )
+    # With --compat published the start may be a row, and is no event.
+    more = summary["settings"].get("compat") == "published"
+    expected = {STEPS: ("events", more), DECISIONS: ("decisions", 0), TASKS: ("tasks_total", 0)}
+
+    def read(schema: RunTable) -> pa.Table:
+        """Read a table, which has as many rows as the summary says."""
+        table, (key, extra) = _read_table(path / schema.file, schema), expected.get(schema, ("", 0))
+        if not 0 <= table.num_rows - summary.get(key, table.num_rows) <= extra:
+            what = f"Expected {summary[key]:,} rows as in the summary's {key}, found {table.num_rows:,}"
+            raise RunDirectoryError(f"{path / schema.file}: {what}: is the file another run's?")
+        return table
+
+    return finished_run(name or run_names([path])[0], summary, read)
 
 
 def tuning_groups(path: Path) -> dict[str, str]:
@@ -199,53 +202,57 @@ def tuning_groups(path: Path) -> dict[str, str]:
     """
     if "attempts" not in read_summary(path):
         return {}
-    file = path / ATTEMPTS.file
-    columns = _checked(file, _read_table(file, ATTEMPTS), ATTEMPTS)
+    columns = _read_table(path / ATTEMPTS.file, ATTEMPTS)
     return dict(zip(*(map(escaped, columns[name].to_pylist()) for name in ("task", "group")), strict=True))
 
 
-def finished_run(
-    name: str, summary: Mapping[str, Any], table: Callable[[RunTable], pa.Table], directory: Path
-) -> FinishedRun:
-    """Build a run from its summary and a function that reads its tables.
+def _read_table(path: Path, schema: RunTable) -> pa.Table:
+    """Read the columns of a file that pages show, each of its type, with values where there must be some."""
+    try:
+        with translated(path, RunDirectoryError):
+            check_intact(path)
+            if schema is STEPS:
+                types = csv.ConvertOptions(column_types={column.name: column.kind for column in schema.columns})
+                with open_file(path) as stream:
+                    table = csv.read_csv(stream, convert_options=types)
+            else:
+                with parquet_file(path, RunDirectoryError) as file:
+                    table = file.read(list(schema.shown))
+                    table.validate(full=True)
+        shown = [column for column in schema.shown.values() if not column.only or column.name in table.column_names]
+        fields = [pa.field(column.name, column.kind, f"{column.name}?" in schema.read.split()) for column in shown]
+        table = table.select([column.name for column in shown]).cast(pa.schema(fields))
+        for column in shown:
+            if column.kind == REAL and pc.all(pc.less(pc.abs(table[column.name]), _MOST)).as_py() is False:  # also NaN
+                raise ValueError(f"Column {column.name} has numbers that are not finite")
+        return table
+    except (LookupError, ValueError, NotImplementedError, pa.ArrowException) as fault:
+        reason = escaped(str(fault).split("\n", 1)[0].strip("'\"").removesuffix("."))
+        raise RunDirectoryError(f"{path}: Expected this table of a run ({reason}).") from None
 
-    Raises
-    ------
-    RunDirectoryError
-        If a table is not of this run; the message names the file.
-    """
-    start_ns = instant_ns(summary["window_start"])
 
-    def arrays(schema: RunTable, rows: str = "") -> dict[str, NDArray[Any]]:
-        """Columns of a table, which has as many rows as the summary says; NaN for null, and in columns it lacks."""
-        found, file = table(schema), directory / schema.file
-        # With --compat published the start may be a row, and is no event.
-        more = rows == "events" and summary["settings"].get("compat") == "published"
-        if not 0 <= found.num_rows - summary.get(rows, found.num_rows) <= more:
-            what = f"Expected {summary[rows]:,} rows as in the summary's {rows}, found {found.num_rows:,}"
-            raise RunDirectoryError(f"{file}: {what}: is the file another run's?")
-        known = _checked(file, found, schema)
-        columns = {column.key: np.full(found.num_rows, np.nan) for column in schema.shown.values()}
-        for name in known.column_names:
-            key, is_time = schema.shown[name].key, schema.shown[name].kind == TIME
-            columns[key] = _seconds(known[name], start_ns) if is_time else known[name].to_numpy()
+def finished_run(name: str, summary: Mapping[str, Any], read: Callable[[RunTable], pa.Table]) -> FinishedRun:
+    """Build a run from its summary and a function that returns its tables."""
+    start = pd.Timestamp(summary["window_start"])
+
+    def arrays(schema: RunTable) -> dict[str, NDArray[Any]]:
+        """Columns of a table, times in seconds after the start; NaN for null, and in columns that it lacks."""
+        table, columns = read(schema), {}
+        frame = table.select([name for name in schema.shown if name in table.column_names]).to_pandas()
+        for column in schema.shown.values():
+            values = frame.get(column.name, pd.Series(np.nan, frame.index))
+            columns[column.key] = ((values - start).dt.total_seconds() if column.kind == TIME else values).to_numpy()
         return columns
 
-    tasks = arrays(TASKS, "tasks_total")
+    tasks = arrays(TASKS)
+    moves = _node_moves(read(ALLOCATION), instant_ns(summary["window_start"]), tasks["name"])
     # Control characters in names would take effect on pages; a name is empty where there is none.
     named = {key: [escaped(each) if isinstance(each, str) else "" for each in tasks[key]] for key in ("name", "group")}
-    allocation = _checked(directory / ALLOCATION.file, table(ALLOCATION), ALLOCATION)
-    moves = _moves(allocation, start_ns, tasks["name"])
-    steps = arrays(STEPS, "events")
-    time_s = np.concatenate(([0.0], steps["time_s"], [summary["window_s"] + 1e-6]))
-    if (time_s[1:] < time_s[:-1]).any():
-        file = directory / STEPS.file
-        raise RunDirectoryError(f"{file}: Expected times that ascend within the summary's window, got others.")
     return FinishedRun(
         name=name,
         summary=summary,
-        steps=_with_start(steps, summary),
-        decisions=arrays(DECISIONS, "decisions"),
+        steps=_with_start(arrays(STEPS), summary),
+        decisions=arrays(DECISIONS),
         tasks=tasks | {key: np.array(texts, dtype=object) for key, texts in named.items()},
         holdings=_holdings(moves),
         power=arrays(POWER) if "energy_j" in summary else None,
@@ -265,73 +272,23 @@ def _with_start(steps: dict[str, NDArray[Any]], summary: Mapping[str, Any]) -> d
     return {name: np.append(np.array([whole[name]], dtype=steps[name].dtype), steps[name]) for name in steps}
 
 
-@contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
-    """Turn what pyarrow says of a table that is damaged, or no table of a run, into one line that names the file."""
-    try:
-        yield
-    except (LookupError, ValueError, NotImplementedError, pa.ArrowException) as fault:
-        reason = escaped(str(fault).split("\n", 1)[0].strip("'\"").removesuffix("."))
-        raise RunDirectoryError(f"{path}: Expected this table of a run ({reason}).") from None
-
-
-def _read_table(path: Path, schema: RunTable) -> pa.Table:
-    """Read the needed columns of a file."""
-    with _damage_named(path), translated(path, RunDirectoryError):
-        check_intact(path)
-        if schema is STEPS:
-            options = csv.ConvertOptions(column_types={column.name: column.kind for column in schema.columns})
-            with open_file(path) as stream:
-                return csv.read_csv(stream, convert_options=options)
-        with parquet_file(path, RunDirectoryError) as file:
-            table = file.read(list(schema.shown))
-            table.validate(full=True)
-            return table
-
-
-def _checked(path: Path, table: pa.Table, schema: RunTable) -> pa.Table:
-    """The columns that pages show, each of its type, with values where there must be some, and finite numbers."""
-    there = [column for column in schema.shown.values() if column.only is None or column.name in table.column_names]
-    with _damage_named(path):
-        fields = [pa.field(each.name, each.kind, f"{each.name}?" in schema.read.split()) for each in there]
-        found = table.select([column.name for column in there]).cast(pa.schema(fields))
-        for column in there:
-            if column.kind == REAL and pc.all(pc.less(pc.abs(found[column.name]), _MOST)).as_py() is False:  # also NaN
-                raise ValueError(f"Column {column.name} has numbers that are not finite")
-    return found
-
-
-def _seconds(column: pa.ChunkedArray, start_ns: int) -> NDArray[np.float64]:
-    """Timestamps as seconds after `start_ns`; null becomes NaN."""
-    stamps = column.cast(pa.int64())
-    offsets = np.asarray(pc.fill_null(stamps, 0).to_numpy(), dtype=np.int64) - start_ns
-    return np.where(stamps.is_null().to_numpy(), np.nan, offsets / NS_PER_S)
-
-
-def _moves(columns: pa.Table, start_ns: int, tasks: NDArray[Any]) -> NodeMoves:
+def _node_moves(table: pa.Table, start_ns: int, tasks: NDArray[Any]) -> NodeMoves:
     """Moves of single nodes to tasks of these names."""
-    unsorted = pc.unique(columns["node"])
+    unsorted = pc.unique(table["node"])
     names = unsorted.take(pc.array_sort_indices(unsorted))
-    node = pc.index_in(columns["node"], value_set=names).to_numpy().astype(np.int64)
-    task = pc.fill_null(pc.index_in(columns["task"], value_set=pa.array(tasks, pa.string())), -1)
-    times_s, owner = _seconds(columns["time"], start_ns), task.to_numpy().astype(np.int64)
+    node = pc.index_in(table["node"], value_set=names)
+    task = pc.fill_null(pc.index_in(table["task"], value_set=pa.array(tasks, pa.string())), -1)
+    time_s = (table["time"].cast(pa.int64()).to_numpy() - start_ns) / NS_PER_S
     # Names go into pages, where control characters would take effect.
-    return NodeMoves(times_s, node, owner, list(map(escaped, names.to_pylist())))
+    labels = list(map(escaped, names.to_pylist()))
+    return NodeMoves(time_s, node.to_numpy().astype(np.int64), task.to_numpy().astype(np.int64), labels)
 
 
 def _holdings(moves: NodeMoves) -> Holdings:
     """Node counts of tasks from the moves of single nodes: the task that gets one, and the one that had it."""
-    former = np.full(moves.node.size, -1, dtype=np.int64)
-    order = np.argsort(moves.node, kind="stable")
-    same = np.flatnonzero(moves.node[order][1:] == moves.node[order][:-1])
-    former[order[same + 1]] = moves.task[order[same]]
-    task, time_s = np.concatenate((moves.task, former)), np.concatenate((moves.time_s, moves.time_s))
+    former = pd.Series(moves.task).groupby(moves.node).shift(fill_value=-1)
     change = np.repeat(np.array([1, -1]), moves.node.size)
-    order = np.lexsort((time_s, task))
-    order = order[task[order] >= 0]
-    task, time_s, total = task[order], time_s[order], np.cumsum(change[order])
-    # The cumulative sum runs over all tasks; its value before a task's first row is subtracted.
-    opens = np.flatnonzero(np.diff(task, prepend=-1))
-    total -= np.repeat(np.append(0, total)[opens], np.diff(np.append(opens, task.size)))
-    last = np.append((task[1:] != task[:-1]) | (time_s[1:] != time_s[:-1]), True)[: task.size]
-    return Holdings(time_s=time_s[last], task=task[last], nodes=total[last])
+    columns = {"task": np.append(moves.task, former), "time_s": np.tile(moves.time_s, 2), "change": change}
+    changes = pd.DataFrame(columns).query("task >= 0").groupby(["task", "time_s"])["change"].sum()
+    task, time_s = (changes.index.get_level_values(level).to_numpy() for level in ("task", "time_s"))
+    return Holdings(time_s=time_s, task=task, nodes=changes.groupby("task").cumsum().to_numpy())

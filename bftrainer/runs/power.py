@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError
 from bftrainer.files.documents import number_cell, table_rows
 from bftrainer.model import NS_PER_S, Attempt, NodeLog, TaskSpec, Tuner, instant_ns
-from bftrainer.model.records import PowerRecord, Recording, TaskRecord, TunedRecord
+from bftrainer.model.records import PowerRecord, Recording, TunedRecord
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.tuned_task import GroupTuner
@@ -26,45 +27,25 @@ CAP_COLUMN, CARBON_COLUMN = "power_w", "gco2_per_kwh"
 J_PER_KWH = 3.6e6
 
 
-@dataclass(frozen=True, slots=True)
-class StepSeries:
-    """Step function: each value holds from its time until the next value's time.
-
-    Parameters
-    ----------
-    times_s : tuple of float, shape (K,)
-        Seconds since the window's start, strictly increasing.
-    values : tuple of float, shape (K,)
-        Finite, or infinite where there is no limit; >= 0.
-    """
-
-    times_s: tuple[float, ...]
-    values: tuple[float, ...]
-
-    @classmethod
-    def constant(cls, value: float) -> StepSeries:
-        """The same value at all times."""
-        return cls((-math.inf,), (value,))
-
-    def at(self, time_s: float) -> float:
-        """Value at a time; before the first time, the first value."""
-        return self.values[max(bisect_right(self.times_s, time_s) - 1, 0)]
-
-    def pieces(self, begin_s: float, end_s: float) -> list[tuple[float, float, float]]:
-        """Begin, end and value of each part of an interval in which the value is constant."""
-        inside = slice(bisect_right(self.times_s, begin_s), bisect_left(self.times_s, end_s))
-        steps = [(begin_s, self.at(begin_s)), *zip(self.times_s[inside], self.values[inside], strict=True)]
-        same = [next(group) for _, group in itertools.groupby(steps, lambda step: step[1])]
-        edges = [*(time_s for time_s, _ in same), end_s]
-        return [(a, b, value) for (a, b), (_, value) in zip(itertools.pairwise(edges), same, strict=True) if b > a]
-
-    def changes(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Times between `begin_s` and `end_s`, both excluded, at which the value changes, and the new values."""
-        return [(time_s, value) for time_s, _, value in self.pieces(begin_s, end_s)[1:]]
+Steps = tuple[tuple[float, float], ...]
+"""A step function: times in seconds since the window's start, increasing, and the value that holds from each one on."""
+NO_CAP: Steps = ((-math.inf, math.inf),)
 
 
-def read_series(path: Path, column: str, start_ns: int, window_s: float) -> StepSeries:
-    """Read a series that covers the window.
+def value_at(steps: Steps, time_s: float) -> float:
+    """Value at a time; before the first time, the first value."""
+    return steps[max(bisect_right(steps, time_s, key=itemgetter(0)) - 1, 0)][1]
+
+
+def steps_between(steps: Steps, begin_s: float, end_s: float) -> Steps:
+    """Steps of an interval: its begin, and the times before its end from which on another value holds."""
+    first, last = bisect_right(steps, begin_s, key=itemgetter(0)), bisect_left(steps, end_s, key=itemgetter(0))
+    known = ((begin_s, value_at(steps, begin_s)), *steps[first:last])
+    return tuple(next(same) for _, same in itertools.groupby(known, itemgetter(1))) if begin_s < end_s else ()
+
+
+def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Steps:
+    """Read a step function that covers the window.
 
     Parameters
     ----------
@@ -84,23 +65,22 @@ def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Step
         If the file cannot be read, a cell is not a time or number, times do not increase, or the window is not
         covered; names file and line.
     """
-    times, values = list[float](), list[float]()
+    steps = list[tuple[float, float]]()
     for where, cells in table_rows(path, ("time", column), SettingsError):
-        times.append(_time(where, cells["time"], start_ns))
-        values.append(value := number_cell(where, column, cells[column], SettingsError))
+        time_s, value = _time(where, cells["time"], start_ns), number_cell(where, column, cells[column], SettingsError)
         if value < 0:
             raise SettingsError(f"{where}: Expected {column} of 0 or more, got {value:g}.")
-        if len(times) > 1 and not times[-1] > times[-2]:
-            late, soon = times[-2:]
-            raise SettingsError(f"{where}: Expected times that increase, got {soon:g} s after {late:g} s.")
-    if not times:
+        if steps and not time_s > steps[-1][0]:
+            raise SettingsError(f"{where}: Expected times that increase, got {time_s:g} s after {steps[-1][0]:g} s.")
+        steps.append((time_s, value))
+    if not steps:
         raise SettingsError(f"{path}: Expected rows, found none.")
-    end_s = math.inf if len(times) == 1 else times[-1] + (times[-1] - times[-2])
-    if times[0] > 0 or end_s < window_s:
+    end_s = math.inf if len(steps) == 1 else steps[-1][0] + (steps[-1][0] - steps[-2][0])
+    if steps[0][0] > 0 or end_s < window_s:
         what = f"Expected values from the window's start to its end at {window_s:g} s"
         until = "" if end_s == math.inf else f" to {end_s:g} s"
-        raise SettingsError(f"{path}: {what}, got them from {times[0]:g} s{until}.")
-    return StepSeries(tuple(times), tuple(values))
+        raise SettingsError(f"{path}: {what}, got them from {steps[0][0]:g} s{until}.")
+    return tuple(steps)
 
 
 def _time(where: str, cell: str, start_ns: int) -> float:
@@ -125,14 +105,14 @@ class Metered:
     attempts: tuple[Attempt, ...]
 
 
-def option_series(value: float | Path | None, column: str, log: NodeLog) -> StepSeries | None:
-    """Series of an option that is a number or a file with such a column; see `read_series`."""
+def read_steps(value: float | Path | None, column: str, log: NodeLog) -> Steps | None:
+    """Step function of an option that is a number or a file with such a column; see `read_series`."""
     if isinstance(value, Path):
         return read_series(value, column, log.start_ns, log.window_s)
-    return None if value is None else StepSeries.constant(value)
+    return None if value is None else ((-math.inf, value),)
 
 
-def read_cap(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> StepSeries:
+def read_cap(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> Steps:
     """Read the cap on what harvested nodes draw at the meter, infinite without one; check that it can be kept.
 
     Raises
@@ -142,14 +122,14 @@ def read_cap(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> S
     InvalidTaskError
         If there is a task whose power is unknown.
     """
-    cap_w = option_series(config.power_cap, CAP_COLUMN, log)
+    cap_w = read_steps(config.power_cap, CAP_COLUMN, log)
     if cap_w is None:
-        return StepSeries.constant(math.inf)
+        return NO_CAP
     pool, rows = 0, list(log.rows()) if config.idle_power_w else []
     for (time_s, joined, left), end_s in zip(rows, [*(row[0] for row in rows[1:]), log.window_s], strict=False):
         pool += len(joined) - len(left)
         idle_w = pool * config.idle_power_w * config.pue
-        least = min((value for _, _, value in cap_w.pieces(time_s, end_s)), default=math.inf)
+        least = min((watts for _, watts in steps_between(cap_w, time_s, end_s)), default=math.inf)
         if least < idle_w:
             raise SettingsError(
                 f"Expected a power cap that covers the idle draw, got {least:g} W for {pool} idle nodes that draw "
@@ -161,7 +141,7 @@ def read_cap(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> S
     return cap_w
 
 
-def power_summary(record: PowerRecord, carbon: StepSeries | None, pue: float, window_s: float) -> dict[str, Any]:
+def power_summary(record: PowerRecord, carbon: Steps | None, pue: float, window_s: float) -> dict[str, Any]:
     """Energy, average power and emissions of a run; emissions are None without a carbon intensity (gCO2/kWh).
 
     Energies and powers are those of the nodes; those with site in their name are multiplied by the PUE.
@@ -172,9 +152,11 @@ def power_summary(record: PowerRecord, carbon: StepSeries | None, pue: float, wi
     grams = None
     if carbon is not None:
         grams = math.fsum(
-            pue * (piece.tasks_w + piece.idle_w) * (end - begin) / J_PER_KWH * intensity
+            pue * (piece.tasks_w + piece.idle_w) * (end_s - begin_s) / J_PER_KWH * intensity
             for piece in samples
-            for begin, end, intensity in carbon.pieces(piece.begin_s, piece.end_s)
+            for (begin_s, intensity), (end_s, _) in itertools.pairwise(
+                (*steps_between(carbon, piece.begin_s, piece.end_s), (piece.end_s, 0.0))
+            )
         )
     return {
         "energy_j": tasks_j,
@@ -213,12 +195,11 @@ def with_tuning(recording: Recording, metered: PowerRecord, tuner: Tuner) -> Rec
     ended = defaultdict[str, list[int]](list)
     for attempt in tuner.attempts:
         ended[attempt.task].append(attempt.attempt)
-
-    def tuned(number: int, task: TaskRecord) -> TaskRecord:
-        """Record of a task, with its tuning if it has any."""
+    tasks = list(recording.tasks)
+    for number, task in enumerate(tasks):
         spec, run, reached = task.spec, task.spec.run, task.completed_s is not None
         if spec.tuning is None:
-            return task
+            continue
         # The last try may have been cut short, by the replay's end or because the group was given up.
         under_way = run is not None and run.attempt not in ended[spec.name]
         outcome = TunedRecord(
@@ -230,6 +211,5 @@ def with_tuning(recording: Recording, metered: PowerRecord, tuner: Tuner) -> Rec
             reached=reached,
             failure=None if reached else tuner.failures.get(spec.tuning_group),
         )
-        return replace(task, tuned=outcome)
-
-    return replace(recording, tasks=tuple(tuned(number, task) for number, task in enumerate(recording.tasks)))
+        tasks[number] = replace(task, tuned=outcome)
+    return replace(recording, tasks=tuple(tasks))

@@ -64,9 +64,7 @@ def write_page(
     SettingsError
         If matplotlib or Jinja is not installed.
     """
-    check_pages()
-    refuse_existing(output, force=force)
-    write_page_of(read_runs(paths), paths, output, worth, brief=brief)
+    write_page_of(read_runs(paths), paths, output, worth, force=force, brief=brief)
 
 
 def write_page_of(
@@ -75,9 +73,12 @@ def write_page_of(
     output: Path,
     worth: Worth | None = None,
     *,
+    force: bool = False,
     brief: bool = False,
 ) -> None:
     """Write a page about runs, as `write_page`; their node logs are looked for near these paths."""
+    check_pages()
+    refuse_existing(output, force=force)
     if output.suffix.lower() == ".pdf":
         content = brief_pdf([brief_of(run, worth) for run in runs])
     else:
@@ -140,40 +141,26 @@ def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFig
     """Idle-span figures of the log that a run replayed, if it is unchanged."""
     if not isinstance(source, Mapping):
         return LogFigures(None, "the node log was not read from a file; its fragments are not shown.")
-    given = Path(source["path"])
-    there = []
+    named, run = Path(source["path"]), path.resolve()
+    # In case all was moved together: beside the run or above it; a sample's run may be from another installation.
+    places = [named, *(above / named for above in run.parents if not named.is_absolute())]
+    places += [run / named.name, run.parent / named.name]
+    places += [sample_path(SAMPLE_NODE_LOG)] if named.name == SAMPLE_NODE_LOG else []
     try:
-        there = [place for place in _places(given, path.resolve()) if place.is_file()]
+        there = [place for place in dict.fromkeys(places) if place.is_file()]
         file = next((place for place in there if file_source(place)["sha256"] == source["sha256"]), None)
-    except OSError as error:
-        return LogFigures(
-            None, reason=f"the node log {given} cannot be read ({error.strerror}); its fragments are not shown."
-        )
-    if file is None:
-        what = "has changed since the run" if there else "no longer exists"
-        return LogFigures(None, f"the node log {given} {what}; its fragments are not shown.")
-    try:
-        skipped, after_ns = settings.get("skip_events") or 0, nanoseconds(settings.get("offer_after_s") or 0.0)
+        if file is None:
+            what = "has changed since the run" if there else "no longer exists"
+            return LogFigures(None, f"the node log {named} {what}; its fragments are not shown.")
         log = read_node_log(file, 0, lambda _: None, lambda: str(source["sha256"]))
         if not log.nodes:
             return LogFigures(None, "the node log has no nodes, so there are no fragments to show.")
-        start_ns = log.skipped(skipped).start_ns
-        log = (
-            offered_log(log, after_ns)
-            .since(start_ns)
-            .selected(settings.get("first_node") or 0, settings.get("node_count"))
-        )
-    except (BftrainerError, OSError) as error:
+        start_ns = log.skipped(settings.get("skip_events") or 0).start_ns
+        offered = offered_log(log, nanoseconds(settings.get("offer_after_s") or 0.0)).since(start_ns)
+        log = offered.selected(settings.get("first_node") or 0, settings.get("node_count"))
+    except OSError as error:
+        return LogFigures(None, f"the node log {named} cannot be read ({error.strerror}); its fragments are not shown.")
+    except BftrainerError as error:
         return LogFigures(None, f"the node log can no longer be read: {error}")
     found = trace_statistics(AvailabilityTrace.of_log(log))
     return LogFigures(found.figures, "", found.survival.time_s, found.survival.share)
-
-
-def _places(given: Path, run: Path) -> list[Path]:
-    """Places to look for the log of a run: its path and, in case all was moved together, beside the run or above it."""
-    places = [given, *(above / given for above in run.parents if not given.is_absolute())]
-    places += [run / given.name, run.parent / given.name]
-    if given.name == SAMPLE_NODE_LOG:
-        # The run may be from another installation.
-        places.append(sample_path(SAMPLE_NODE_LOG))
-    return list(dict.fromkeys(places))

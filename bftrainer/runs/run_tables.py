@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,18 @@ from bftrainer.files.arrow import booleans, instants, integers, lists, reals, te
 from bftrainer.files.cache import release_mapped
 from bftrainer.model import instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
-from bftrainer.model.records import DecisionRecord, PowerSample, TaskRecord
+from bftrainer.model.records import PowerSample
+from bftrainer.runs.power import value_at
 from solvers.problem import Held
 
 if TYPE_CHECKING:
-    from bftrainer.runs.result import RunResult
+    from bftrainer.runs.run import RunResult
 
 TIME, REAL, COUNT, TEXT, FLAG = pa.timestamp("ns", tz="UTC"), pa.float64(), pa.int64(), pa.string(), pa.bool_()
 COUNTS, TEXTS = pa.list_(COUNT), pa.list_(TEXT)
 _MAKE: dict[pa.DataType, Callable[[Any], pa.Array]] = {REAL: reals, COUNT: integers, TEXT: texts, FLAG: booleans}
+Rows = Sequence[Any] | Mapping[str, Any]
+"""Records, or columns by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,49 +41,46 @@ class Column:
     name : str
         Name in the file; docs/files.md describes it.
     kind : DataType
-    of : str or callable
-        Name of the field or attribute, or function of a `Table` that returns the values.
-    only : callable, optional
-        Which runs have it; by default all.
+    path : str
+        Field of the records, or an attribute of one.
+    only : str
+        Runs have it if this attribute is not None in one of their tasks; by default all have it.
     """
 
     name: str
     kind: pa.DataType
-    of: str | Callable[[Any], Any]
-    only: Callable[[RunResult], bool] | None = None
+    path: str
+    only: str = ""
 
     @property
     def key(self) -> str:
         """Name in `FinishedRun`: that of the record's attribute."""
-        return self.of.rpartition(".")[2] if isinstance(self.of, str) else self.name
+        return self.path.rpartition(".")[2]
 
-    def values(self, rows: Sequence[Any] | Mapping[str, Any]) -> Any:
+    def values(self, rows: Rows) -> Any:
         """Values of the rows; None where a part of a record is None."""
-        if callable(self.of):
-            return self.of(rows)
+        field, *inner = self.path.split(".")
         if isinstance(rows, Table | Mapping):
-            return rows[self.of]
-        return [reduce(lambda part, name: getattr(part, name, None), self.of.split("."), row) for row in rows]
+            return reduce(getattr, inner, rows[field])
+        return [reduce(lambda part, name: getattr(part, name, None), inner, getattr(row, field)) for row in rows]
 
-    def array(self, rows: Sequence[Any] | Mapping[str, Any], result: RunResult) -> pa.Array:
+    def array(self, rows: Rows, result: RunResult) -> pa.Array:
         """Make the column: times are seconds since the run's start, and lists of texts the numbers of tasks."""
         values = self.values(rows)
         if self.kind == TIME:
             return instants(result.start_ns, values)
         if isinstance(values, Coded):
-            return texts(values.names, values.codes)
+            return texts(["kept" if name is Held.NOTHING else name for name in values.names], values.codes)
         if isinstance(values, Lists):
             flat = integers(values.values) if self.kind == COUNTS else texts(_names(result), values.values)
             return lists(values.offsets, flat)
         return _MAKE[self.kind](values)
 
 
-def _columns(
-    kind: pa.DataType, names: str | Mapping[str, str | Callable[[Any], Any]], part: str = "", **more: Any
-) -> list[Column]:
-    """Columns of one kind, by names of fields of a part, or by functions for the values under their names."""
-    named = {name: part + name for name in names.split()} if isinstance(names, str) else names
-    return [Column(name, kind, of, **more) for name, of in named.items()]
+def _columns(kind: pa.DataType, names: str, part: str = "", only: str = "") -> list[Column]:
+    """Columns of one kind, by names of fields of a part; as ``name=field`` where they differ."""
+    pairs = (name.partition("=") for name in names.split())
+    return [Column(name, kind, part + (field or name), only) for name, _, field in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +91,14 @@ class RunTable:
     ----------
     file : str
     source : callable
-        Function of a result that returns the rows in parts that fit in memory, at least one: records, a `Table`, or
-        columns by name.
+        Function of a result that returns the rows in parts that fit in memory, at least one.
     columns : tuple of Column
     read : str
         Names of those that pages and figures of finished runs show; with ? of those that may be null.
     """
 
     file: str
-    source: Callable[[RunResult], Iterable[Sequence[Any] | Mapping[str, Any]]]
+    source: Callable[[RunResult], Iterable[Rows]]
     columns: tuple[Column, ...]
     read: str = ""
 
@@ -108,45 +108,36 @@ class RunTable:
         names = self.read.replace("?", "").split()
         return {column.name: column for column in self.columns if column.name in names}
 
+    def columns_of(self, result: RunResult) -> list[Column]:
+        """Columns that the result has."""
+        tasks, onlys = result.recording.tasks, {column.only for column in self.columns} - {""}
+        has = {only: any(attrgetter(only)(task) is not None for task in tasks) for only in onlys}
+        return [column for column in self.columns if has.get(column.only, True)]
+
     def of(self, result: RunResult) -> pa.Table:
         """Make the table of a result."""
         return pa.concat_tables(self.groups(result))
 
-    def of_run(self, result: RunResult) -> list[Column]:
-        """Columns that the result has."""
-        return [column for column in self.columns if column.only is None or column.only(result)]
-
     def schema(self, result: RunResult) -> pa.Schema:
         """Names and types of the columns that the result has."""
-        return pa.schema([(column.name, column.kind) for column in self.of_run(result)])
+        return pa.schema([(column.name, column.kind) for column in self.columns_of(result)])
 
     def groups(self, result: RunResult) -> Iterator[pa.Table]:
         """Make the table of a result in parts of bounded size, at least one."""
-        schema, columns = self.schema(result), self.of_run(result)
+        columns = self.columns_of(result)
         for rows in self.source(result):
-            yield pa.table([column.array(rows, result) for column in columns], schema)
+            yield pa.table([column.array(rows, result) for column in columns], self.schema(result))
 
 
-def _with_task(has: Callable[[TaskRecord], bool]) -> Callable[[RunResult], bool]:
-    """Whether a run has such a task."""
-    return lambda result: any(map(has, result.recording.tasks))
-
-
-_is_tuned = _with_task(lambda task: task.tuned is not None)
-_is_grouped = _with_task(lambda task: task.spec.group is not None)
-_saves = _with_task(lambda task: task.spec.saves is not None)
-
-
-def _pieces(result: RunResult) -> Iterator[Mapping[str, Any]]:
+def _power_spans(result: RunResult) -> Iterator[Rows]:
     """Spans of constant power, with the cap at their beginning."""
     if result.metered is not None:
-        cap_at = result.inputs.power_cap_w.at
         for part in result.metered.record.samples.parts():
-            cap_w = list(map(cap_at, part["begin_s"].tolist()))  # null where it is infinite
-            yield {**{name: part[name] for name in PowerSample.__slots__}, "cap_w": cap_w}
+            cap_w = [value_at(result.inputs.power_cap_w, time_s) for time_s in part["begin_s"].tolist()]
+            yield {**{name: part[name] for name in PowerSample.__slots__}, "cap_w": cap_w}  # null where it is infinite
 
 
-def _moves(result: RunResult) -> Iterator[Mapping[str, Any]]:
+def _moves(result: RunResult) -> Iterator[Rows]:
     """A row for each node that changes hands, made as columns because of their number."""
     for changes in result.recording.allocation.parts():
         nodes = changes["nodes"]
@@ -162,22 +153,16 @@ def _names(result: RunResult) -> list[str]:
     return [task.spec.name for task in result.recording.tasks]
 
 
-def _held(decisions: Table[DecisionRecord]) -> Coded:
-    held = decisions["held"]
-    return Coded(held.codes, ["kept" if each is Held.NOTHING else each.value for each in held.names])
-
-
 STEPS = RunTable(
     "step-logs.csv",
     lambda result: result.recording.events.parts(),
     (
-        *_columns(TIME, {"evtTime": "time_s"}),
-        *_columns(REAL, {"Thr": "work", "Rate": "rate", "ReScost": "rescale_cost"}),
-        *_columns(COUNT, {"evt": "number", "Nleft": "left", "Npre": "preempted", "Njoin": "joined"}),
-        *_columns(COUNT, {"nJob": lambda events: events["tasks"].sizes, "nNd": "idle", "nJrun": "running"}),
-        *_columns(COUNT, {"nNrun": "used"}),
-        *_columns(REAL, {"PreCost": "preemption_cost"}),
-        *_columns(REAL, {"SaveCost": "saving_cost"}, only=_saves),
+        *_columns(TIME, "evtTime=time_s"),
+        *_columns(REAL, "Thr=work Rate=rate ReScost=rescale_cost"),
+        *_columns(COUNT, "evt=number Nleft=left Npre=preempted Njoin=joined nJob=tasks.sizes nNd=idle nJrun=running"),
+        *_columns(COUNT, "nNrun=used"),
+        *_columns(REAL, "PreCost=preemption_cost"),
+        *_columns(REAL, "SaveCost=saving_cost", only="spec.saves"),
     ),
     read="evtTime Thr ReScost nJob nNd nNrun PreCost",
 )
@@ -186,18 +171,18 @@ DECISIONS = RunTable(
     lambda result: result.recording.decisions.parts(),
     (
         *_columns(COUNT, "event"),
-        *_columns(TIME, {"time": "time_s"}),
+        *_columns(TIME, "time=time_s"),
         *_columns(COUNT, "nodes"),
         *_columns(TEXTS, "tasks"),
         *_columns(COUNTS, "before after"),
         *_columns(REAL, "objective bound gap"),
-        *_columns(TEXT, {"stop_reason": "stop_reason", "held": _held, "solver": "solver"}),
+        *_columns(TEXT, "stop_reason held solver"),
         *_columns(REAL, "solve_s"),
         *_columns(TEXT, "decided_by"),
         *_columns(COUNT, "model_rows model_columns"),
         *_columns(REAL, "backend_s"),
-        *_columns(COUNTS, {"batch_size": "batch_sizes", "power_limit_w": "power_limits_w"}, only=_is_tuned),
-        *_columns(REAL, "drawn_w cap_w", only=_is_tuned),
+        *_columns(COUNTS, "batch_size=batch_sizes power_limit_w=power_limits_w", only="tuned"),
+        *_columns(REAL, "drawn_w cap_w", only="tuned"),
     ),
     read="time gap? held solve_s",
 )
@@ -205,16 +190,16 @@ TASKS = RunTable(
     "tasks.parquet",
     lambda result: [result.recording.tasks],
     (
-        *_columns(TEXT, {"task": "spec.name"}),
-        *_columns(TEXT, {"group": "spec.group"}, only=_is_grouped),
-        *_columns(TIME, {name: f"{name}_s" for name in ("submitted", "started", "completed")}),
+        *_columns(TEXT, "task=spec.name"),
+        *_columns(TEXT, "group=spec.group", only="spec.group"),
+        *_columns(TIME, "submitted=submitted_s started=started_s completed=completed_s"),
         *_columns(REAL, "work_done work_total node_s"),
         *_columns(COUNT, "rescales preemptions"),
         *_columns(REAL, "rescale_cost preemption_cost"),
-        *_columns(REAL, "saving_cost", only=_saves),
-        *_columns(REAL, "energy_j train_s", "tuned.", only=_is_tuned),
-        *_columns(COUNT, "attempts batch_size power_limit_w", "tuned.", only=_is_tuned),
-        *_columns(FLAG, "reached", "tuned.", only=_is_tuned),
+        *_columns(REAL, "saving_cost", only="spec.saves"),
+        *_columns(REAL, "energy_j train_s", "tuned.", only="tuned"),
+        *_columns(COUNT, "attempts batch_size power_limit_w", "tuned.", only="tuned"),
+        *_columns(FLAG, "reached", "tuned.", only="tuned"),
     ),
     read="task group? submitted? started? completed? work_done work_total node_s rescales preemptions rescale_cost "
     "preemption_cost energy_j? train_s?",
@@ -222,13 +207,13 @@ TASKS = RunTable(
 ALLOCATION = RunTable(
     "allocation.parquet",
     _moves,
-    (*_columns(TIME, {"time": "time_s"}), *_columns(TEXT, "node task")),
+    (*_columns(TIME, "time=time_s"), *_columns(TEXT, "node task")),
     read="time node task?",
 )
 POWER = RunTable(
     "power.parquet",
-    _pieces,
-    (*_columns(TIME, {"begin": "begin_s", "end": "end_s"}), *_columns(REAL, "begin_s end_s tasks_w idle_w cap_w")),
+    _power_spans,
+    (*_columns(TIME, "begin=begin_s end=end_s"), *_columns(REAL, "begin_s end_s tasks_w idle_w cap_w")),
     read="begin_s end_s tasks_w idle_w cap_w?",
 )
 ATTEMPTS = RunTable(
@@ -251,9 +236,9 @@ BELIEFS = RunTable(
 
 def run_tables(result: RunResult) -> list[RunTable]:
     """Tables of a run, the step log first."""
-    power, tuned = result.metered is not None, _is_tuned(result)
-    found = [STEPS, DECISIONS, TASKS, ALLOCATION, *([POWER] if power else []), *([ATTEMPTS] if tuned else [])]
-    return [*found, *([BELIEFS] if result.learned else [])]
+    is_tuned = any(task.tuned is not None for task in result.recording.tasks)
+    more = {POWER: result.metered is not None, ATTEMPTS: is_tuned, BELIEFS: bool(result.learned)}
+    return [STEPS, DECISIONS, TASKS, ALLOCATION, *(table for table, is_there in more.items() if is_there)]
 
 
 def write_run(result: RunResult, directory: Path) -> None:
@@ -283,12 +268,12 @@ def write_run(result: RunResult, directory: Path) -> None:
 
 def _write_steps(result: RunResult, path: Path) -> None:
     """Write the step log, with numbers as Python prints them."""
-    kept = STEPS.of_run(result)
-    line = ",".join(["%s"] * len(kept)) + "\n"  # no value needs quotes, and `csv` takes twice as long
+    columns = STEPS.columns_of(result)
+    line = ",".join(["%s"] * len(columns)) + "\n"  # no value needs quotes, and `csv` takes twice as long
     with path.open("w", newline="", encoding="utf-8") as file:
-        file.write(line % tuple(column.name for column in kept))
+        file.write(line % tuple(column.name for column in columns))
         for events in STEPS.source(result):
-            time_s, *columns = (column.values(events) for column in kept)
+            time_s, *others = (column.values(events) for column in columns)
             times = iso_column(instants_ns(result.start_ns, time_s))
-            file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *columns)), strict=True)))
+            file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *others)), strict=True)))
             release_mapped()

@@ -18,10 +18,7 @@ import pytest
 from bftrainer.campaigns import engines
 from bftrainer.campaigns.engines import DaskEngine, LocalEngine
 from bftrainer.errors import SettingsError, SweepError
-from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.parallel import Lost
-from bftrainer.runs import readers
-from bftrainer.runs.readers import shared_readers
 
 
 def doubled(item):
@@ -51,23 +48,6 @@ def test_all_items_are_computed(workers):
     """Each once, by its index."""
     assert sorted(LocalEngine(workers).run(doubled, range(20))) == [(index, 2 * index) for index in range(20)]
     assert list(LocalEngine(workers).run(doubled, [])) == []
-
-
-def idle_time(path):
-    """What a replay needs of a log, in a process that could not read it."""
-    readers.read_node_log = None
-    log = shared_readers().node_log(path, 0, print, cache=False)
-    return int(log.node.sum())
-
-
-@pytest.mark.long
-def test_processes_read_nothing_again():
-    """What this process has read is there in all others."""
-    shared_readers.cache_clear()
-    log = shared_readers().node_log(sample_path(SAMPLE_NODE_LOG), 0, print, cache=False)
-    found = dict(LocalEngine(2).run(idle_time, [sample_path(SAMPLE_NODE_LOG)] * 3))
-    shared_readers.cache_clear()
-    assert set(found.values()) == {int(log.node.sum())}
 
 
 @pytest.mark.long

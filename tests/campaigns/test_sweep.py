@@ -122,14 +122,13 @@ def test_finished_points_are_not_run_again(spec, tmp_path, monkeypatch):
 
 def test_inputs_are_read_once(spec, tmp_path, monkeypatch):
     """A worker reads a log and a task set once, however many points it replays."""
-    from bftrainer.runs import readers
+    from bftrainer.runs import run_inputs as readers
 
-    module.shared_readers.cache_clear()
+    monkeypatch.setattr(readers, "_shared", {})
     read = []
     original = readers.read_node_log
     monkeypatch.setattr(readers, "read_node_log", lambda *given: read.append(given) or original(*given))
     swept(spec, tmp_path / "out")
-    module.shared_readers.cache_clear()
     assert len(read) == 1
 
 

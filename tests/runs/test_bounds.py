@@ -12,7 +12,7 @@ from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.report.ledger import bounds_in_words
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay
-from bftrainer.runs.bounds import WorkBounds, bounds
+from bftrainer.runs.reference_runs import WorkBounds, bounds
 from tests.logs import random_log
 
 LINEAR = ScalingCurve.linear(10.0, 4)

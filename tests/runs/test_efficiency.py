@@ -15,7 +15,7 @@ from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
 from bftrainer.report.metrics import Intervals
-from bftrainer.runs.baseline import Efficiency, efficiency
+from bftrainer.runs.reference_runs import Efficiency, efficiency
 from solvers.dynamic_programme import DynamicProgramme
 from tests.examples import examples
 from tests.worlds import World, inputs_of, worlds
@@ -251,7 +251,7 @@ def test_an_interrupt_ends_the_search_for_the_ideal(monkeypatch):
             asked.append(None)
             return super().solve(*arguments)
 
-    monkeypatch.setattr("bftrainer.runs.baseline.get_solver", lambda _: Noting())
+    monkeypatch.setattr("bftrainer.runs.reference_runs.get_solver", lambda _: Noting())
     log = pool(40, (0, 2), (10, 1), (20, 3), (30, 0))
     replayed(log, task())
     needed = len(asked)

@@ -20,7 +20,7 @@ from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import AllocationChange, DecisionRecord, Recording
 from bftrainer.replay import Allocator, Recorder, replay
 from bftrainer.report.metrics import Intervals
-from bftrainer.runs.baseline import Efficiency, efficiency
+from bftrainer.runs.reference_runs import Efficiency, efficiency
 from tests.examples import examples
 from tests.worlds import World, inputs_of, worlds
 

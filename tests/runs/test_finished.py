@@ -15,6 +15,7 @@ from bftrainer import run_replay
 from bftrainer.errors import RunDirectoryError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.runs import write_run
+from bftrainer.runs.audit import audit
 from bftrainer.runs.finished import read_run, read_summary, run_names
 from bftrainer.runs.run_pages import write_page
 from tests.finished import write_sample_run, write_tuned_run
@@ -152,15 +153,19 @@ def test_tables_of_another_run(tmp_path, name):
         read_run(one)
 
 
-def test_times_beyond_the_window(folder, tmp_path):
-    """Events that are not in order, or after the window, are refused: no chart could show them."""
+def test_wrong_content_is_left_to_the_audit(folder, tmp_path):
+    """Events out of order, and a window that is none, have the form of a run: its page is made, the audit tells."""
 
     def change(copy):
         lines = (copy / "step-logs.csv").read_text().splitlines(keepends=True)
         (copy / "step-logs.csv").write_text("".join([lines[0], *lines[2:], lines[1]]))
+        with_summary(window_s=-5.0)(copy)
 
-    with pytest.raises(RunDirectoryError, match=r"step-logs\.csv: Expected times that ascend within"):
-        read_run(damaged(folder, tmp_path, change))
+    copy = damaged(folder, tmp_path, change)
+    write_page([copy], tmp_path / "page.html")
+    found = audit(copy).wrong
+    assert any("step-logs.csv row 0 evtTime" in line for line in found)
+    assert any("summary.json window_s" in line for line in found)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +173,8 @@ def test_times_beyond_the_window(folder, tmp_path):
     [
         (lambda copy: (copy / "summary.json").unlink(), "with a summary.json, found none"),
         (lambda copy: (copy / "summary.json").write_text("{"), "summary of a run in JSON"),
-        (lambda copy: (copy / "summary.json").write_text("[1]"), "found none"),
-        (with_summary(schema=True), "schema number in the summary, found none"),
+        (lambda copy: (copy / "summary.json").write_text("[1]"), "summary of schema 1 or older, got None"),
+        (with_summary(schema=True), "summary of schema 1 or older, got True"),
         (
             with_summary(occupancy=float("nan")),
             "Expected numbers that are finite, and of 64 bits, got nan",
@@ -180,7 +185,6 @@ def test_times_beyond_the_window(folder, tmp_path):
         (with_summary(forward_time_s={}), "forward_time_s: Input should be a valid number"),
         (with_summary(limited_by=["pool"]), "limited_by: Input should be a valid string"),
         (with_summary(ledger={"useful": 1.0}), "ledger.idle_node_s: Field required"),
-        (with_summary(window_s=1e6), "from window_start to window_end, got 1e+06"),
         (with_summary(partial="no"), "partial: Input should be a valid boolean. It is 'no'."),
         (with_summary(settings=[1]), "settings: Input should be a valid dictionary"),
         (with_summary(inputs={"node_log": {"path": 3}}), "inputs.node_log"),
@@ -218,18 +222,21 @@ def test_times_beyond_the_window(folder, tmp_path):
         (with_summary(settings={"decide_on": "all", "skip_events": [1]}), "settings.skip_events"),
         (
             lambda copy: (copy / "step-logs.csv").write_bytes(b"evtTime,\xff\n"),
-            "rows as in the summary's events, found 0",
+            "does not exist in schema)",
         ),
         (
             lambda copy: (copy / "step-logs.csv").write_bytes(b"evtTime,nNd\n\xff,\xff\n"),
             "step-logs.csv: Expected this table of a run (",
         ),
-        (with_summary(schema=99), "schema 1 or older, got 99; it takes a newer version"),
+        (with_summary(schema=99), "schema 1 or older, got 99; a newer one takes a newer version"),
         (with_summary(window_s=None), "window_s: Field required"),
         (lambda copy: (copy / "tasks.parquet").unlink(), "tasks.parquet: No such file."),
         (lambda copy: (copy / "decisions.parquet").write_bytes(b"PAR1"), "decisions.parquet: Expected a whole Parquet"),
         (without_column("allocation.parquet", "node"), '(Field "node" does not exist in schema)'),
-        (lambda copy: (copy / "step-logs.csv").write_text("evtTime,Thr\n"), "rows as in the summary's events, found 0"),
+        (
+            lambda copy: (copy / "step-logs.csv").write_text("evtTime,Thr\n"),
+            "does not exist in schema)",
+        ),
         (
             lambda copy: (copy / "step-logs.csv").write_text("evtTime\nyesterday\n"),
             "step-logs.csv: Expected this table of a run (",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import math
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import instant_ns
-from bftrainer.runs.power import CAP_COLUMN, StepSeries, read_series
+from bftrainer.runs.power import CAP_COLUMN, Steps, read_series, steps_between, value_at
 
 START_NS = instant_ns("2026-01-05")
 
@@ -21,7 +20,7 @@ START_NS = instant_ns("2026-01-05")
 def series(tmp_path):
     """Read CSV text as a power cap over a window of 100 s."""
 
-    def read(text: str) -> StepSeries:
+    def read(text: str) -> Steps:
         """Write and read it."""
         path = tmp_path / "cap.csv"
         path.write_text(text, encoding="utf-8")
@@ -33,9 +32,9 @@ def series(tmp_path):
 def test_values_hold_until_the_next(series):
     """A value holds from its time on; the last one as long as the step before."""
     cap = series("time,power_w\n0,500\n60,200\n")
-    assert [cap.at(time_s) for time_s in (0.0, 59.9, 60.0, 99.0)] == [500.0, 500.0, 200.0, 200.0]
-    assert cap.changes(0.0, 100.0) == [(60.0, 200.0)]
-    assert cap.pieces(50.0, 70.0) == [(50.0, 60.0, 500.0), (60.0, 70.0, 200.0)]
+    assert [value_at(cap, time_s) for time_s in (0.0, 59.9, 60.0, 99.0)] == [500.0, 500.0, 200.0, 200.0]
+    assert steps_between(cap, 0.0, 100.0) == ((0.0, 500.0), (60.0, 200.0))
+    assert steps_between(cap, 70.0, 80.0) == ((70.0, 200.0),)
 
 
 def test_dates_and_seconds_mean_the_same(series):
@@ -46,20 +45,23 @@ def test_dates_and_seconds_mean_the_same(series):
 
 def test_one_row_holds_for_ever(series):
     """A lone value is a constant."""
-    assert series("time,power_w\n0,500\n").at(1e9) == 500.0
+    assert value_at(series("time,power_w\n0,500\n"), 1e9) == 500.0
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 50.0), st.floats(0.0, 1e6)), min_size=1, max_size=8), st.floats(0, 100))
-def test_pieces_tile_an_interval(steps, begin_s):
-    """Pieces of an interval follow one another without gaps, each with the value that holds in it."""
+def test_steps_are_the_values_of_an_interval(steps, begin_s):
+    """From its begin on, an interval's steps ascend, differ from one another, and are what holds at each time."""
     times, time_s = [], 0.0
     for gap, _ in steps:
         times.append(time_s)
         time_s += gap
-    found = StepSeries(tuple(times), tuple(value for _, value in steps)).pieces(begin_s, begin_s + 77.0)
-    assert (found[0][0], found[-1][1]) == (begin_s, begin_s + 77.0)
-    assert all(a[1] == b[0] for a, b in itertools.pairwise(found))
-    assert math.fsum(end - begin for begin, end, _ in found) == pytest.approx(77.0)
+    series = tuple((time_s, value) for time_s, (_, value) in zip(times, steps, strict=True))
+    found = steps_between(series, begin_s, begin_s + 77.0)
+    assert found[0][0] == begin_s
+    assert all(a[0] < b[0] < begin_s + 77.0 and a[1] != b[1] for a, b in itertools.pairwise(found))
+    inside = [time_s for time_s in times if begin_s < time_s < begin_s + 77.0]
+    held = {time_s: [value for at_s, value in found if at_s <= time_s][-1] for time_s in (begin_s, *inside)}
+    assert held == {time_s: value_at(series, time_s) for time_s in held}
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from bftrainer.errors import InvalidTaskError
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
 from bftrainer.replay import Settings
-from bftrainer.runs.baseline import efficiency
 from bftrainer.runs.power import with_tuning
+from bftrainer.runs.reference_runs import efficiency
 from bftrainer.zeus import HistoryEntry, JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator
 from bftrainer.zeus.tuned_task import GroupTuner
 from tests import tuned

@@ -95,11 +95,12 @@ def declared_option(name: str, option: Option, defaults: Mapping[str, Any] = NO_
         turns = (lambda _, __, value: not value) if option.default else None
         return click.option(*option.flags, name, is_flag=True, callback=turns, help=text)
     default = defaults.get(name, option.default)
-    known: dict[str, Any] = {"help": text, "default": default, "metavar": option.metavar}
+    metavar = option.metavar or ("NAME" if option.kind is str else None)
+    known: dict[str, Any] = {"help": text, "default": default, "metavar": metavar}
     known["show_default"] = default is not None
     if option.sized:
         return size_option(*option.flags, name, usual=USUAL[option.sized], **known)
-    if option.metavar == "NAME":
+    if metavar == "NAME":
         known["shell_complete"] = policy_names if name.endswith("policy") else _names
     kinds: dict[Any, Any] = {Path: FILE, datetime: _MOMENT}
     kind = (
