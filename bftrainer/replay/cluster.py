@@ -45,7 +45,7 @@ class ClusterTask:
         Sums over its life; the last one is work of runs that ended short of their target.
     is_steady : bool
         Whether nothing has changed since the last span began, in which it rescaled no more; its rate is to be compared.
-    offers : dict
+    offers : Offers or {}
         Options already computed: see `bftrainer.replay.value_tables`.
     """
 
@@ -72,7 +72,7 @@ class ClusterTask:
         self.lost = self.rescales = self.preemptions = 0
         self.node_s = self.rescale_cost = self.preemption_cost = self.saving_cost = self.earlier_work = 0.0
         self.stopped = self.is_steady = False
-        self.offers: dict[Any, Any] = {}
+        self.offers: Any = {}
 
     @property
     def seen_as(self) -> TaskSpec:
@@ -524,6 +524,8 @@ class Cluster:
     def respecify(self, task: ClusterTask, spec: TaskSpec) -> None:
         """Let a task go on with another spec: another amount of work, and another rate if it runs."""
         task.spec, task.work = spec, spec.work
+        if not task.modes:
+            task.offers = {}
         if task.rate > 0:
             task.rate = task.rate_on(len(task.nodes))
         self._note_rate(task)
