@@ -266,11 +266,6 @@ class Cluster:
         return not (self.active or self._queue or self._coming)
 
     @property
-    def unfinished(self) -> list[ClusterTask]:
-        """All tasks that wait or are active, in file order."""
-        return [task for task in self.tasks if task.status < Status.DONE]
-
-    @property
     def needs_decision(self) -> bool:
         """Whether there are nodes to allocate and tasks to run."""
         return self.pool > 0 and bool(self.active)
@@ -429,7 +424,8 @@ class Cluster:
         adopted = self.hold()
         adopted.after = list(counts)
         if adopted.after != adopted.before:
-            added, removed = dict[ClusterTask, list[int]](), dict[ClusterTask, list[int]]()
+            added: dict[ClusterTask, list[int]] = {}
+            removed: dict[ClusterTask, list[int]] = {}
             tasks = zip(self.active, adopted.before, adopted.after, strict=True)
             changes = self.order.first_served([(task, new - old) for task, old, new in tasks if new != old])
             for task, more in changes:
