@@ -106,7 +106,12 @@ class Allocator:
             raise SettingsError("Expected unique task names and unique node names.")
         self.start_ns = whole_number("start_ns", start_ns, SettingsError)
         self._fallback = get_solver(settings.fallback) if isinstance(settings.fallback, str) else settings.fallback
-        self.solver = self._first_usable()
+        try:
+            self.solver = get_solver(settings.solver) if isinstance(settings.solver, str) else settings.solver
+        except SolverError:
+            if self._fallback is None:
+                raise
+            self.solver = self._fallback
         if hasattr(self.solver, "remembering"):
             self.solver = self.solver.remembering()  # what one run has asked changes nothing in another
         self.power_cap_w = settings.power_cap_w
@@ -118,15 +123,6 @@ class Allocator:
         self.cluster.order = departures or self.cluster.order
         self.journal: Journal | None = None
         self._is_first = True
-
-    def _first_usable(self) -> solvers.Solver:
-        given = self.settings.solver
-        try:
-            return get_solver(given) if isinstance(given, str) else given
-        except SolverError:
-            if self._fallback is None:
-                raise
-            return self._fallback
 
     def on_event(self, *events: Event) -> Decision[str, str]:
         """Apply events of one instant and decide; after a failure the state is as before, and a retry is possible.

@@ -11,13 +11,7 @@ from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask
 
 
 class TunedTasks:
-    """Keep a tuner and a cluster in step.
-
-    Parameters
-    ----------
-    tuner : Tuner
-        Chooses and learns.
-    """
+    """Keep a tuner and a cluster in step."""
 
     def __init__(self, tuner: Tuner) -> None:
         for method in ("start", "ended", "checkpoint"):

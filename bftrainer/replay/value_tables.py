@@ -24,32 +24,19 @@ Floats = NDArray[np.float64]
 
 
 class Offers(dict[object, TaskOptions]):
-    """Options of a task by its situation, all of one credit; tasks of equal credit, bounds and costs share them.
+    """Options of a task by its situation, all of one credit; tasks of equal credit, bounds and costs share them."""
 
-    Parameters
-    ----------
-    tables : list of ndarray
-        Credit at 0 to the maximum of nodes: in each mode of a tuned task, then as decisions saw the task at first.
-    content : list of bytes
-        Those of the credit, as an objective may change its array later.
-    """
-
-    def __init__(self, tables: list[Floats], content: list[bytes]) -> None:
+    def __init__(self, tables: list[Floats]) -> None:
         super().__init__()
-        self.tables, self.content = tables, content
+        # Credit at 0 to the maximum of nodes: in each mode of a tuned task, then as decisions saw the task at first.
+        self.tables = tables
+        self.content = [credit.tobytes() for credit in tables]  # an objective may change its array later
 
 
 class ValueTables:
     """Values ``v_j(n) = Tfwd O_j(n) - r_j (Tcup [n > C_j] + Tcdw [n < C_j])`` of active tasks (arXiv:2106.12091, 3.3).
 
     For a task that saves, both costs are `checkpoint_s` and `restart_s` on C_j nodes. That saves take time is left out.
-
-    Parameters
-    ----------
-    settings : Settings
-        Objective, forward-looking time and start-up costs.
-    start_ns : int
-        The instant that times count from.
     """
 
     def __init__(self, settings: Settings, start_ns: int) -> None:
@@ -100,8 +87,7 @@ class ValueTables:
             kind = (content[0], np.shape(answers[0]), first.min_nodes, first.max_nodes, *costs)
             offers = self._kinds.get(kind)
         if offers is None:
-            tables = [self._checked(spec, answer) for spec, answer in zip(specs, answers, strict=True)]
-            offers = Offers(tables, [credit.tobytes() for credit in tables])
+            offers = Offers([self._checked(spec, answer) for spec, answer in zip(specs, answers, strict=True)])
             if kind is not None:
                 self._kinds[kind] = offers
         task.offers = offers
