@@ -258,7 +258,7 @@ class TaskLife:
         logs = np.log([work / seconds for work, seconds in learner.seen.values()])
         if self.task.learned:
             learner.level = float(logs[0] - _SLOPE * np.log(counts[0]))
-            curve = learner.curve(probing=False)
+            curve = learner.curve()
         else:
             known = np.array(sorted({1, *spec.scaling.nodes[1:], *counts}))
             rates = spec.scaling.values(known)

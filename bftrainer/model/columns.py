@@ -324,15 +324,19 @@ class _Field:
 
     def extend(self, column: Any, values: Iterable[Any]) -> None:
         """Add values to a column."""
+        if self.optional:
+            missing = () if self.items is not None else self._missing
+            values = [missing if value is None else value for value in values]
         if self.items is not None:
-            lists = [() if value is None else value for value in values]
-            ends = len(column.values) + np.cumsum([len(items) for items in lists], dtype=np.int64)
+            lists = list(values)
+            ends = len(column.values) + np.cumsum(list(map(len, lists)), dtype=np.int64)
             self.items.extend(column.values, chain.from_iterable(lists))
             column.offsets.extend(ends)
         elif isinstance(column, Coded):
-            column.codes.extend([column.names.setdefault(value, len(column.names)) for value in values])
+            codes = column.names
+            column.codes.extend([codes.setdefault(value, len(codes)) for value in values])
         else:
-            column.extend([self._missing if value is None else value for value in values] if self.optional else values)
+            column.extend(values)
 
     @property
     def _missing(self) -> float | int:

@@ -464,9 +464,9 @@ class TaskSpec:
         return self.submit_s if self.submit_ns is None else (self.submit_ns - start_ns) / NS_PER_S
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class TaskState:
-    """A task in the middle of a replay, as an objective sees it.
+    """A task in the middle of a replay, as an objective sees it; made anew for each question.
 
     Parameters
     ----------
@@ -492,7 +492,7 @@ class TaskState:
 
     def __post_init__(self) -> None:
         if not self.modes:
-            object.__setattr__(self, "modes", (self.spec,))
+            self.modes = (self.spec,)
 
     @property
     def deadline_s(self) -> float:

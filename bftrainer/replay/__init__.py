@@ -2,7 +2,7 @@
 
 from bftrainer.replay.allocator import Allocator
 from bftrainer.replay.allocator_settings import Settings
-from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Moves, Observer
+from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Observer
 from bftrainer.replay.loop import replay
 from bftrainer.replay.power_draw import PowerMeter
 from bftrainer.replay.recorder import Recorder
@@ -13,7 +13,6 @@ __all__ = [
     "Cluster",
     "ClusterChange",
     "ClusterTask",
-    "Moves",
     "Observer",
     "PowerMeter",
     "Recorder",

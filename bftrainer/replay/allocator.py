@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 import solvers
 from bftrainer.errors import InputError, SettingsError, SolverError
-from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec, Tuner
+from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
 from bftrainer.model.type_checks import instances, require, whole_number
 from bftrainer.replay.allocator_settings import BUSY, Settings
-from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Moves
+from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.node_order import DepartureOrder
 from bftrainer.replay.power_draw import drawn_w, within_cap
@@ -105,7 +106,12 @@ class Allocator:
             raise SettingsError("Expected unique task names and unique node names.")
         self.start_ns = whole_number("start_ns", start_ns, SettingsError)
         self._fallback = get_solver(settings.fallback) if isinstance(settings.fallback, str) else settings.fallback
-        self.solver = self._first_usable()
+        try:
+            self.solver = get_solver(settings.solver) if isinstance(settings.solver, str) else settings.solver
+        except SolverError:
+            if self._fallback is None:
+                raise
+            self.solver = self._fallback
         if hasattr(self.solver, "remembering"):
             self.solver = self.solver.remembering()  # what one run has asked changes nothing in another
         self.power_cap_w = settings.power_cap_w
@@ -117,15 +123,6 @@ class Allocator:
         self.cluster.order = departures or self.cluster.order
         self.journal: Journal | None = None
         self._is_first = True
-
-    def _first_usable(self) -> solvers.Solver:
-        given = self.settings.solver
-        try:
-            return get_solver(given) if isinstance(given, str) else given
-        except SolverError:
-            if self._fallback is None:
-                raise
-            return self._fallback
 
     def on_event(self, *events: Event) -> Decision[str, str]:
         """Apply events of one instant and decide; after a failure the state is as before, and a retry is possible.
@@ -153,7 +150,7 @@ class Allocator:
         undo = [self.cluster.checkpoint(), *(part.checkpoint() for part in self._parts)]
         try:
             self._apply_events(instances("events", events, Event, InputError))
-            return self._name(self.decide() or self._describe(self.cluster.counts, Moves()))
+            return self._name(self.decide() or self._describe(self.cluster.hold()))
         except BaseException:  # including an interrupt during a solve
             self.power_cap_w, self._is_first = cap_w, is_first
             for restore in undo:
@@ -244,16 +241,15 @@ class Allocator:
         is_first, self._is_first = self._is_first, False
         if is_first and self.settings.initial == "empty":
             return None
-        before, result, beliefs = cluster.counts, None, None
         if is_first and self.settings.initial == "random":
             rng = np.random.default_rng(self.settings.seed)  # seeded here, so that a second try draws the same
-            moves = cluster.adopt_random(rng, partial(within_cap, cluster, self.power_cap_w))
-        else:
-            beliefs = None if self.learning is None else self.learning.believe(cluster)
-            problem = self._values.problem(cluster, self.power_cap_w)
-            result = self.solve(problem)
-            moves = self._adopt(problem, result)
-        return self._describe(before, moves, result, beliefs)
+            return self._describe(cluster.adopt_random(rng, partial(within_cap, cluster, self.power_cap_w)))
+        beliefs = None if self.learning is None else self.learning.believe(cluster)
+        problem = self._values.problem(cluster, self.power_cap_w)
+        result = self.solve(problem)
+        adopted = self._adopt(problem, result)
+        adopted.result, adopted.beliefs = result, beliefs
+        return self._describe(adopted)
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         """Ask the journal, if there is one, for what was decided before; else the solver, or a fallback if it fails."""
@@ -272,12 +268,12 @@ class Allocator:
                 raise
             return solve(self._fallback, problem, self.settings.limits)
 
-    def _adopt(self, problem: solvers.AllocationProblem, result: solvers.SolveResult) -> Moves:
+    def _adopt(self, problem: solvers.AllocationProblem, result: solvers.SolveResult) -> Adoption:
         """Adopt the allocation of a result (the present one if it has none) and its power limits."""
         cluster = self.cluster
         if result.counts is None:
             return cluster.adopt(within_cap(cluster, self.power_cap_w, cluster.kept))
-        if self._tuned is None or all(options.labels is None for options in problem.tasks):
+        if max([len(task.modes) for task in cluster.active]) < 2:
             return cluster.adopt(result.counts)
         choices = result.choices or choices_of(problem, result.counts)
         modes = [
@@ -289,37 +285,21 @@ class Allocator:
         for task, mode in modes:
             if mode is not task.spec and self.settings.startup_cost == "full" and len(task.nodes) < mode.min_nodes:
                 cluster.respecify(task, mode)
-        moves = cluster.adopt(result.counts)
+        adopted = cluster.adopt(result.counts)
         for task, mode in modes:
             if mode is not task.spec:
                 cluster.respecify(task, mode)
-        return moves
+        return adopted
 
-    def _describe(
-        self,
-        before: Sequence[int],
-        moves: Moves,
-        result: solvers.SolveResult | None = None,
-        beliefs: dict[ClusterTask, ScalingCurve] | None = None,
-    ) -> Adoption:
-        """The decision that the cluster has adopted."""
-        tasks, is_tuned, cap_w = list(self.cluster.active), self._tuned is not None, self.power_cap_w
-        runs = [task.spec.run for task in tasks] if is_tuned else []
-        return Decision(
-            self.cluster.time_s,
-            self.cluster.pool,
-            tasks,
-            before,
-            [len(task.nodes) for task in tasks] if moves.added or moves.removed else before,
-            moves.added,
-            moves.removed,
-            result,
-            drawn_w(self.cluster) if is_tuned else None,
-            None if math.isinf(cap_w) else cap_w / self.settings.pue,
-            [None if run is None else run.batch_size for run in runs] if is_tuned else None,
-            [None if run is None else run.power_limit_w for run in runs] if is_tuned else None,
-            beliefs,
-        )
+    def _describe(self, adopted: Adoption) -> Adoption:
+        """Note the power, and the settings of tuned tasks, after a decision."""
+        if not math.isinf(self.power_cap_w):
+            adopted.cap_w = self.power_cap_w / self.settings.pue
+        if self._tuned is not None:
+            adopted.drawn_w, runs = drawn_w(self.cluster), [task.spec.run for task in adopted.tasks]
+            adopted.batch_sizes = [None if run is None else run.batch_size for run in runs]
+            adopted.power_limits_w = [None if run is None else run.power_limit_w for run in runs]
+        return adopted
 
     def _name(self, adopted: Adoption) -> Decision[str, str]:
         """The decision by names of tasks and nodes."""
@@ -327,18 +307,14 @@ class Allocator:
         def named(moves: Mapping[ClusterTask, Sequence[int]]) -> dict[str, tuple[str, ...]]:
             return {task.spec.name: tuple(self.node_names[node] for node in nodes) for task, nodes in moves.items()}
 
-        return Decision(
-            adopted.time_s,
-            adopted.nodes,
-            tuple(task.spec.name for task in adopted.tasks),
-            tuple(adopted.before),
-            tuple(adopted.after),
-            named(adopted.added),
-            named(adopted.removed),
-            adopted.result,
-            adopted.drawn_w,
-            adopted.cap_w,
-            None if adopted.batch_sizes is None else tuple(adopted.batch_sizes),
-            None if adopted.power_limits_w is None else tuple(adopted.power_limits_w),
-            None if adopted.beliefs is None else {task.spec.name: curve for task, curve in adopted.beliefs.items()},
+        some, beliefs = ("before", "after", "batch_sizes", "power_limits_w"), adopted.beliefs
+        lists = {name: value if (value := getattr(adopted, name)) is None else tuple(value) for name in some}
+        found: Decision[str, str] = replace(
+            cast(Any, adopted),
+            tasks=tuple(task.spec.name for task in adopted.tasks),
+            added=named(adopted.added),
+            removed=named(adopted.removed),
+            beliefs=None if beliefs is None else {task.spec.name: curve for task, curve in beliefs.items()},
+            **lists,
         )
+        return found

@@ -45,7 +45,7 @@ class ClusterTask:
         Sums over its life; the last one is work of runs that ended short of their target.
     is_steady : bool
         Whether nothing has changed since the last span began, in which it rescaled no more; its rate is to be compared.
-    offers : dict
+    offers : Offers or {}
         Options already computed: see `bftrainer.replay.value_tables`.
     """
 
@@ -72,7 +72,7 @@ class ClusterTask:
         self.lost = self.rescales = self.preemptions = 0
         self.node_s = self.rescale_cost = self.preemption_cost = self.saving_cost = self.earlier_work = 0.0
         self.stopped = self.is_steady = False
-        self.offers: dict[Any, Any] = {}
+        self.offers: Any = {}
 
     @property
     def seen_as(self) -> TaskSpec:
@@ -189,14 +189,6 @@ class ClusterChange:
         return [*ended, *sorted(lost.items())]
 
 
-@dataclass(slots=True, eq=False)
-class Moves:
-    """Nodes that change hands by a decision: those that each task gains and gives up, by number."""
-
-    added: dict[ClusterTask, list[int]] = field(default_factory=dict)
-    removed: dict[ClusterTask, list[int]] = field(default_factory=dict)
-
-
 Adoption = Decision[ClusterTask, int]
 """A decision that a cluster has adopted."""
 
@@ -274,19 +266,9 @@ class Cluster:
         return not (self.active or self._queue or self._coming)
 
     @property
-    def unfinished(self) -> list[ClusterTask]:
-        """All tasks that wait or are active, in file order."""
-        return [task for task in self.tasks if task.status < Status.DONE]
-
-    @property
     def needs_decision(self) -> bool:
         """Whether there are nodes to allocate and tasks to run."""
         return self.pool > 0 and bool(self.active)
-
-    @property
-    def counts(self) -> list[int]:
-        """Nodes of each active task."""
-        return [len(task.nodes) for task in self.active]
 
     @property
     def kept(self) -> list[int]:
@@ -361,20 +343,17 @@ class Cluster:
         due = [task for task in self.active if task.progress >= task.work - same_s * task.ran]
         if notices:
             self.complete(due)
-            self._note_overruns()
+            time_s, tasks = self.time_s, zip(self.change.tasks, self._due_s, strict=True)
+            # These had done their work before this instant, and did nothing since.
+            self.change.overruns = tuple(
+                Overrun(task.number, task.ran, due_s, min(time_s, self._began_s + task.gross / task.ran))
+                for task, due_s in tasks
+                if due_s < time_s
+            )
             return
         for task in due:
             task.progress = task.work
             task.settle()
-
-    def _note_overruns(self) -> None:
-        """Note tasks that had done their work before this instant, and did nothing since."""
-        time_s = self.time_s
-        self.change.overruns = tuple(
-            Overrun(task.number, task.ran, due_s, min(time_s, self._began_s + task.gross / task.ran))
-            for task, due_s in zip(self.change.tasks, self._due_s, strict=True)
-            if due_s < time_s
-        )
 
     def _release(self, task: ClusterTask) -> None:
         """Free all nodes of a task."""
@@ -432,32 +411,52 @@ class Cluster:
         """Number of tasks that an instant took nodes from."""
         return sum(task.lost > 0 for task in change.tasks) if change.lost else 0
 
-    def adopt(self, counts: Sequence[int]) -> Moves:
+    def hold(self) -> Adoption:
+        """Decide to leave every task the nodes that it has."""
+        counts = [len(task.nodes) for task in self.active]
+        return Decision(self.time_s, self.pool, list(self.active), counts, counts, {}, {})
+
+    def adopt(self, counts: Sequence[int]) -> Adoption:
         """Give each active task its new count, without migration: who grows keeps its nodes, who shrinks gives some up.
 
         Who changes pays for it: ``P(N_old) grow_cost_s`` or ``P(N_old) shrink_cost_s`` is deducted at the next event.
         """
-        changes = [
-            (task, count - len(task.nodes))
-            for task, count in zip(self.active, counts, strict=True)
-            if count != len(task.nodes)
-        ]
-        moves = Moves()
-        if changes:
-            changes = self.order.first_served(changes)
+        adopted = self.hold()
+        adopted.after = list(counts)
+        if adopted.after != adopted.before:
+            added: dict[ClusterTask, list[int]] = {}
+            removed: dict[ClusterTask, list[int]] = {}
+            tasks = zip(self.active, adopted.before, adopted.after, strict=True)
+            changes = self.order.first_served([(task, new - old) for task, old, new in tasks if new != old])
             for task, more in changes:
                 held = len(task.nodes)
                 charged, task.rescaling_s = self.rescale_charge(task, held, held + more)
                 task.pending = charged * task.rescaling_s
                 task.rescales += held >= task.spec.min_nodes
-            self._move(changes, moves)
+            # First shrinking tasks give nodes up, then growing ones take free ones.
+            for task, more in changes:
+                if more < 0:
+                    task.nodes = list(task.nodes)  # snapshots hold the old one
+                    removed[task] = self.order.give_up(task.nodes, -more)
+                    self._add_free(removed[task])
+            for task, more in changes:
+                if more > 0:
+                    added[task] = self.order.take(self.free, more)
+                    self._give(task, added[task])
+            adopted.added, adopted.removed = added, removed
             for task, _ in changes:
                 self._start(task)
         for number in self.change.lost:
             if self.tasks[number].ran > 0:  # it was hit
                 self.tasks[number].resume()
                 self._note_rate(self.tasks[number])
-        return moves
+        return adopted
+
+    def _give(self, task: ClusterTask, nodes: list[int]) -> None:
+        """Give a task nodes that were free."""
+        for node in nodes:
+            self.owner[node] = task.number
+        task.nodes = sorted((*task.nodes, *nodes))
 
     def _start(self, task: ClusterTask) -> None:
         """Let a task run on the nodes that it now has."""
@@ -466,22 +465,6 @@ class Cluster:
             task.started_s = self.time_s
         task.resume()
         self._note_rate(task)
-
-    def _move(self, changes: Sequence[tuple[ClusterTask, int]], moves: Moves) -> None:
-        """Move nodes: first shrinking tasks give some up, then growing ones take free ones."""
-        for task, more in changes:
-            if more < 0:
-                task.nodes = list(task.nodes)  # snapshots hold the old one
-                gone = self.order.give_up(task.nodes, -more)
-                self._add_free(gone)
-                moves.removed[task] = gone
-        for task, more in changes:
-            if more > 0:
-                taken = self.order.take(self.free, more)
-                for node in taken:
-                    self.owner[node] = task.number
-                task.nodes = sorted((*task.nodes, *taken))
-                moves.added[task] = taken
 
     def rescale_charge(self, task: ClusterTask, old: int, new: int) -> tuple[float, float]:
         """Rate and seconds whose product going from a count to another one costs: nothing for a start, as published."""
@@ -495,7 +478,7 @@ class Cluster:
 
     def adopt_random(
         self, rng: np.random.Generator, within: Callable[[list[int]], list[int]] = lambda counts: counts
-    ) -> Moves:
+    ) -> Adoption:
         """Give every idle node to a random active task; clear tasks below their minimum, trim those above maximum.
 
         `within` may clear further tasks. The start-up cost `grow_cost_s * rate` is booked as in the published code.
@@ -503,27 +486,29 @@ class Cluster:
         pool = self.order.line_up(self.free)
         draw = rng.integers(len(self.active), size=len(pool)).tolist()
         drawn = [
-            [node for node, slot in zip(pool, draw, strict=True) if slot == each] for each in range(len(self.active))
+            [node for node, slot in zip(pool, draw, strict=True) if slot == each][: task.spec.max_nodes]
+            for each, task in enumerate(self.active)
         ]
-        drawn = [nodes[: task.spec.max_nodes] for task, nodes in zip(self.active, drawn, strict=True)]
         pairs = zip(self.active, drawn, strict=True)
-        counts = within([len(nodes) if len(nodes) >= task.spec.min_nodes else 0 for task, nodes in pairs])
-        moves = Moves()
-        for task, nodes, count in zip(self.active, drawn, counts, strict=True):
+        adopted = self.hold()
+        adopted.after = within([len(nodes) if len(nodes) >= task.spec.min_nodes else 0 for task, nodes in pairs])
+        adopted.added = {
+            task: nodes for task, nodes, count in zip(self.active, drawn, adopted.after, strict=True) if count
+        }
+        for task, nodes, count in zip(self.active, drawn, adopted.after, strict=True):
             if count:
-                for node in nodes:
-                    self.owner[node] = task.number
-                task.nodes = sorted(nodes)
-                moves.added[task] = nodes
+                self._give(task, nodes)
             task.rescaling_s = float(task.spec.start_s(count))
             task.pending = task.rate_on(count) * task.rescaling_s
             self._start(task)
         self.free = [node for node in self.free if self.owner[node] == FREE]
-        return moves
+        return adopted
 
     def respecify(self, task: ClusterTask, spec: TaskSpec) -> None:
         """Let a task go on with another spec: another amount of work, and another rate if it runs."""
         task.spec, task.work = spec, spec.work
+        if not task.modes:
+            task.offers = {}
         if task.rate > 0:
             task.rate = task.rate_on(len(task.nodes))
         self._note_rate(task)
@@ -547,17 +532,12 @@ class Cluster:
     def checkpoint(self) -> Callable[[], None]:
         """Snapshot to return to after a failed event."""
         kept = {name: copy.copy(value) for name, value in vars(self).items()}
-        tasks = [(task, copy.copy(task)) for task in self.tasks if task.status != Status.DONE]
+        tasks: list[Any] = [(task, task.__getstate__()) for task in self.tasks if task.status != Status.DONE]
 
         def bring_back() -> None:
             vars(self).update(kept)
-            for task, before in tasks:
-                for name in dir_slots(type(task)):
-                    setattr(task, name, getattr(before, name))
+            for task, (_, slots) in tasks:
+                for name, value in slots.items():
+                    setattr(task, name, value)
 
         return bring_back
-
-
-def dir_slots(kind: type) -> list[str]:
-    """Names of all slots of a class."""
-    return [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]

@@ -136,21 +136,17 @@ class CurveLearner:
         found: Floats = self.optimism * np.maximum(deviations - self.noise, 0.0)
         return found
 
-    def curve(self, *, probing: bool = True) -> ScalingCurve:
-        """The curve to decide by: what is believed, raised if `probing` by the worth of a probe where one could be."""
-        counts = self._counts()
-        # Kept within what products with times can hold.
+    def curve(self) -> ScalingCurve:
+        """The curve to decide by: what is believed, raised by the worth of a probe where one could be."""
+        # Points at small counts, then in steps, and where something was seen.
+        steps = math.ceil(math.log(max(1.0, self.max_nodes / _EACH)) / _STEP)
+        points = {*range(1, min(_EACH, self.max_nodes) + 1), self.max_nodes, *self.seen}
+        points |= {round(_EACH * math.exp(step * _STEP)) for step in range(steps)}
+        counts = np.array(sorted(point for point in points if point <= self.max_nodes), dtype=np.int64)
         mean, deviations = self.believed(counts)
-        logs = mean + (self._worth(deviations) if probing else 0.0)
-        rates = np.exp(np.clip(logs, -200.0, 200.0))
+        # Kept within what products with times can hold.
+        rates = np.exp(np.clip(mean + self._worth(deviations), -200.0, 200.0))
         return ScalingCurve((0, *counts.tolist()), (0.0, *rates.tolist()))
-
-    def _counts(self) -> NDArray[np.int64]:
-        """Counts at which the curve has points: small ones, steps above, and where something was seen."""
-        found = {*range(1, min(_EACH, self.max_nodes) + 1), self.max_nodes, *self.seen}
-        steps = math.log(max(1.0, self.max_nodes / _EACH)) / _STEP
-        found |= {round(_EACH * math.exp(step * _STEP)) for step in range(math.ceil(steps))}
-        return np.array(sorted(each for each in found if each <= self.max_nodes), dtype=np.int64)
 
 
 def _shape(a: Floats, b: Floats) -> Floats:
@@ -201,19 +197,17 @@ class LearnedCurves:
                 work *= math.exp(spread * self._rng.standard_normal() - spread**2 / 2.0)
             self.measured(task.number, task.ran_as, task.held, work, seconds)
 
-    def measured(self, number: int, spec: TaskSpec, count: int, work: float, seconds: float) -> bool:
-        """Take in what a task has done on a count of nodes; whether that changes what is believed."""
+    def measured(self, number: int, spec: TaskSpec, count: int, work: float, seconds: float) -> None:
+        """Take in what a task has done on a count of nodes; beliefs that this changes are out of date."""
         learner = self._learner(number, spec)
         if learner is None:
-            return False
+            return
         self.probes += count not in learner.seen and learner.worth(np.array([count])).item() > _PROBE
-        news = learner.observe(count, work, seconds)
-        if news:
+        if learner.observe(count, work, seconds):
             learner.shown = learner.believed(np.ones(1, dtype=np.int64))[0].item()
             for other, mate in self.learners.items():
                 if mate is learner or (mate.mates is learner.mates and mate.asks_mates):
                     self._believed.pop(other, None)
-        return news
 
     def _learner(self, number: int, spec: TaskSpec) -> CurveLearner | None:
         if self._names is not None and spec.name not in self._names:

@@ -14,24 +14,8 @@ from bftrainer.replay.cluster import Cluster, ClusterTask, Observer
 DecideOn = Literal["all", "nodes"]
 EndReason = Literal["finished", "window_end", "until", "max_events", "interrupted"]
 
-Stop = Callable[[float, int], EndReason | None]
-"""Told the time of the next event and the number of those before it, says why the replay stops there, or None."""
-
-
-def stop_at(end_s: float, until_s: float = math.inf) -> Stop:
-    """Stop at the window's end, or earlier."""
-    last_s, reason = min(end_s, until_s), "until" if until_s < end_s else "window_end"
-    return lambda time_s, events: reason if time_s >= last_s else None  # type: ignore[return-value]  # noqa: ARG005
-
-
-def stop_after(most: int | None) -> Stop:
-    """Stop when the next event after so many is due."""
-    return lambda time_s, events: "max_events" if most is not None and events >= most else None  # noqa: ARG005
-
-
-def stop_when(interrupted: Callable[[], bool]) -> Stop:
-    """Stop when told so."""
-    return lambda time_s, events: "interrupted" if interrupted() else None  # noqa: ARG005
+Stop = Callable[[float], EndReason | None]
+"""Says why the replay stops at an instant, or None."""
 
 
 def merge_instants(rows: Iterable[Instant], times_s: Iterable[float], end_s: float) -> Iterator[Instant]:
@@ -85,22 +69,27 @@ def replay(
     interrupted : callable
         Called before each event; True ends the replay when that event is due.
     """
-    cluster, events, reason, caps_w = allocator.cluster, 0, None, deque(power_caps_w)
-    stops = (stop_when(interrupted), stop_after(max_events), stop_at(end_s, until_s))
+    cluster, events, caps_w = allocator.cluster, 0, deque(power_caps_w)
+    reason: EndReason | None = None
+    last_reason: EndReason = "until" if until_s < end_s else "window_end"
+    last_s = min(end_s, until_s)
+    stops: tuple[Stop, ...] = (
+        lambda _: "interrupted" if interrupted() else None,
+        lambda _: "max_events" if max_events is not None and events >= max_events else None,
+        lambda time_s: last_reason if time_s >= last_s else None,
+    )
     exact = decide_on == "all"
     submissions_s = [max(0.0, task.submitted_s) for task in cluster.tasks] if exact else []
     event_times_s = {*submissions_s, *(time_s for time_s, _ in caps_w)}
     opens = cluster.is_published and not exact  # the published replayer's window opens even without idle nodes
-    instants = merge_instants(rows, event_times_s | ({0.0} if opens else set()), min(end_s, until_s))
+    instants = merge_instants(rows, event_times_s | ({0.0} if opens else set()), last_s)
     upcoming = next(instants)
     while reason is None:
         # An event is an instant at which nodes come or go, a task is submitted or a task completes (section 3.1).
-        instant, completing = upcoming, list[ClusterTask]()
-        if exact:
-            instant, completing = _first_of(upcoming, cluster)
+        instant, completing = _first_of(upcoming, cluster) if exact else (upcoming, [])
         # Asked before the instant happens; the first reason stays.
         for stop in stops:
-            reason = reason or stop(instant.time_s, events)
+            reason = reason or stop(instant.time_s)
         is_cut = reason in ("interrupted", "max_events")
         if is_cut:
             instant = Instant(instant.time_s)  # cut short: progress is booked up to here, what was due is left out

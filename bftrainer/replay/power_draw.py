@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,8 +120,12 @@ class PowerMeter(Observer):
         if self._pool is not None and change.elapsed_s > 0:
             self._book(change, self._pool)
         self._pool, self._begin_s = cluster.pool, change.time_s
-        hit = [task for task in change.tasks if task.preemption_loss] if change.left else []
-        self._rescaling_s = {task.number: _restart_s(task) for task in hit}
+        # Of a task that saves the restart alone counts: what it then does again is training like any other.
+        self._rescaling_s = {
+            task.number: float(task.spec.start_s(task.held)) if task.spec.saves else task.preemption_loss / task.ran
+            for task in (change.tasks if change.left else ())
+            if task.preemption_loss
+        }
 
     def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:  # noqa: ARG002
         """Note which tasks rescale from now on, and how long: the cost over the rate that it was charged at."""
@@ -139,7 +142,8 @@ class PowerMeter(Observer):
         begin_s, end_s, elapsed_s = self._begin_s, change.time_s, change.elapsed_s
         rescaling_s, energy_j, train_s = self._rescaling_s, self._energy_j, self._train_s
         idle_from_s = {over.task: over.idle_from_s for over in change.overruns}
-        changing, steady_w, nodes = dict[int, _Draw](), 0.0, 0
+        changing: dict[int, tuple[list[float], list[float]]] = {}
+        steady_w, nodes = 0.0, 0
         # Between most events nearly all tasks keep training: this loop is the cost of metering.
         for task in change.tasks:
             run, count, number = task.ran_as.run, task.held, task.number
@@ -156,7 +160,7 @@ class PowerMeter(Observer):
                 trains_s, ends_s = begin_s + rescaling_s.get(number, 0.0), idle_from_s.get(number, math.inf)
                 changing[number] = _draw(task, min(trains_s, ends_s), ends_s, self.idle_node_w)
         idle_w = (pool - nodes) * self.idle_node_w
-        inner = {edge_s for draw in changing.values() for edge_s in draw.edges_s if begin_s < edge_s < end_s}
+        inner = {edge_s for edges_s, _ in changing.values() for edge_s in edges_s if begin_s < edge_s < end_s}
         for start_s, stop_s in itertools.pairwise(sorted({begin_s, end_s} | inner) if inner else (begin_s, end_s)):
             drawn_w, length_s = steady_w, stop_s - start_s
             for number, (edges_s, powers_w) in changing.items():
@@ -168,31 +172,15 @@ class PowerMeter(Observer):
             self._samples.append((start_s, stop_s, drawn_w, idle_w))
 
 
-class _Draw(NamedTuple):
-    """Power of one tuned task in a span: idle while it rescales, then profiling, training, then idle."""
-
-    edges_s: tuple[float, ...]
-    powers_w: tuple[float, ...]
-
-
-def _draw(task: ClusterTask, trains_s: float, ends_s: float, idle_node_w: float) -> _Draw:
+def _draw(task: ClusterTask, trains_s: float, ends_s: float, idle_node_w: float) -> tuple[list[float], list[float]]:
+    """Power of a tuned task in a span, and when it changes: idle while it rescales, profiling, training, then idle."""
     run, nodes, rate = task.ran_as.run, task.held, task.ran
     idle_w = nodes * held_idle_w(task.ran_as, idle_node_w)
     if run is None or not rate > 0:
-        return _Draw((), (idle_w,))
+        return [], [idle_w]
     # A rescale's cost is booked off at the next instant, so progress counts from its end.
     left_s = max(0.0, run.profiling_work - task.progress_before) / rate
     if isinstance(task, SavingTask) and left_s:
         left_s = task.clock_before.reached_s(left_s)
-    powers_w = (idle_w, run.profiling_power_w.item(nodes), run.power_w.item(nodes), idle_w)
-    return _Draw((trains_s, min(trains_s + left_s, ends_s), ends_s), powers_w)
-
-
-def _restart_s(task: ClusterTask) -> float:
-    """Seconds that a task which lost nodes rescales: the cost in work over its rate.
-
-    Of a task that saves the restart alone counts: what it then does again is training like any other.
-    """
-    if isinstance(task, SavingTask):
-        return float(task.spec.start_s(task.held))
-    return task.preemption_loss / task.ran
+    powers_w = [idle_w, run.profiling_power_w.item(nodes), run.power_w.item(nodes), idle_w]
+    return [trains_s, min(trains_s + left_s, ends_s), ends_s], powers_w

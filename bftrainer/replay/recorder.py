@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from bftrainer.model.columns import RowStore
 from bftrainer.model.decision import BeliefRecord
 from bftrainer.model.records import AllocationChange, DecisionRecord, EventRecord, Recording, TaskRecord
-from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Observer
-from solvers.problem import SolveResult
+from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, Observer
 
 # The record begins at the window's start, even if the first event is later.
 WINDOW_START = [-1, *(0.0,) * 7, 0, 0, 0, (), 0, 0, 0, (), 0.0]
 RATE, RESCALE, RUNNING, USED = map(list(EventRecord.__annotations__).index, ("rate", "rescale_cost", "running", "used"))
+
+# Fields of a decision's record, from the sixth on: those of the solver's result, and those of the decision.
+OF_RESULT = attrgetter(
+    *("objective", "bound", "gap", "stop_reason", "held", "solver", "solve_s", "decided_by"),
+    *("model_rows", "model_columns", "backend_s"),
+)
+OF_TUNED = attrgetter("batch_sizes", "power_limits_w", "drawn_w", "cap_w")
 
 
 class Recorder(Observer):
@@ -88,57 +95,24 @@ class Recorder(Observer):
         for believed, curve in (adopted.beliefs or {}).items():
             for point in zip(curve.nodes, curve.throughput, strict=True):
                 self._beliefs.append((self._event, believed.spec.name, *point))
-        if adopted.result is not None:
-            self._record_result(adopted, adopted.result)
-
-    def _record_result(self, adopted: Adoption, result: SolveResult) -> None:
-        self._decisions.append(
-            (
-                self._event,
-                adopted.time_s,
-                adopted.nodes,
-                self._active,
-                adopted.before,
-                adopted.after,
-                result.objective,
-                result.bound,
-                result.gap,
-                result.stop_reason,
-                result.held,
-                result.solver,
-                result.solve_s,
-                result.decided_by,
-                result.model_rows,
-                result.model_columns,
-                result.backend_s,
-                adopted.batch_sizes,
-                adopted.power_limits_w,
-                adopted.drawn_w,
-                adopted.cap_w,
-            ),
-            3 * len(self._active),
-        )
+        result = adopted.result
+        if result is not None:
+            place = (self._event, adopted.time_s, adopted.nodes, self._active, adopted.before, adopted.after)
+            self._decisions.append((*place, *OF_RESULT(result), *OF_TUNED(adopted)), 3 * len(self._active))
 
     def on_end(self, cluster: Cluster, reason: str) -> None:
         """Close the books."""
         if cluster.is_published and cluster.is_finished:
             self._row[RATE] = math.fsum([task.ran for task in cluster.change.tasks])
-        self._recording = Recording(
-            self._events.table(),
-            self._decisions.table(),
-            self._moves.table(),
-            tuple(task_record(task) for task in cluster.tasks),
-            reason,
-            self._beliefs.table(),
+        same = ("spec", "submitted_s", "started_s", "completed_s", "node_s", "rescales", "preemptions")
+        costs = ("rescale_cost", "preemption_cost", "saving_cost")
+        tasks = tuple(
+            TaskRecord(
+                work_done=task.earlier_work + task.progress,
+                work_total=task.earlier_work + (0.0 if task.stopped else task.spec.work),
+                **{name: getattr(task, name) for name in (*same, *costs)},
+            )
+            for task in cluster.tasks
         )
-
-
-def task_record(task: ClusterTask) -> TaskRecord:
-    """Record of a task at the end of a replay."""
-    same = ("spec", "submitted_s", "started_s", "completed_s", "node_s", "rescales", "preemptions")
-    costs = ("rescale_cost", "preemption_cost", "saving_cost")
-    return TaskRecord(
-        work_done=task.earlier_work + task.progress,
-        work_total=task.earlier_work + (0.0 if task.stopped else task.spec.work),
-        **{name: getattr(task, name) for name in (*same, *costs)},
-    )
+        events, decisions, moves = self._events.table(), self._decisions.table(), self._moves.table()
+        self._recording = Recording(events, decisions, moves, tasks, reason, self._beliefs.table())

@@ -41,16 +41,12 @@ class SaveClock:
 
     Parameters
     ----------
-    hits : int
-        Events in which it lost nodes while it ran.
-    running_s : float
-        How long it has run.
+    hits, running_s : int, float
+        Events in which it lost nodes while it ran, and how long it has run.
     checkpoint_s, interval_s : float
         Present lengths of a save and of the training before it; an interval of 0 is set when the task runs on.
-    phase_s : float
-        Time since the last save ended.
-    unsaved : float
-        Work since then.
+    phase_s, unsaved : float
+        Time since the last save ended, and work since then.
     """
 
     hits: int = 0

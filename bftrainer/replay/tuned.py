@@ -6,17 +6,12 @@ from collections.abc import Callable, Iterable
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import TaskSpec, Tuner
+from bftrainer.replay.allocator_settings import Status
 from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask
 
 
 class TunedTasks:
-    """Keep a tuner and a cluster in step.
-
-    Parameters
-    ----------
-    tuner : Tuner
-        Chooses and learns.
-    """
+    """Keep a tuner and a cluster in step."""
 
     def __init__(self, tuner: Tuner) -> None:
         for method in ("start", "ended", "checkpoint"):
@@ -50,8 +45,9 @@ class TunedTasks:
         Tasks of groups that cannot go on are given up, so that others may be admitted.
         """
         for task in change.tasks:
-            run = task.ran_as.run
-            if run is not None and len(task.modes) > 1:  # net work is credited to the power limit that it was done at
+            if len(task.modes) > 1 and (
+                run := task.ran_as.run
+            ):  # net work counts for the power limit that it was done at
                 at = self._work_at.setdefault(task.number, {})
                 at[run.power_limit_w] = at.get(run.power_limit_w, 0.0) + task.net
         ended = [*change.completed, *change.retrying]
@@ -61,7 +57,11 @@ class TunedTasks:
                 self.tuner.ended(task.ran_as, self._work_at.pop(task.number, {}))
                 task.modes = ()
         self._start(cluster, (*change.retrying, *change.admitted))
-        while lost := self._find_lost(cluster):
+        while lost := self.tuner.failures and [
+            task
+            for task in cluster.tasks
+            if task.status < Status.DONE and task.spec.tuning and task.spec.tuning_group in self.tuner.failures
+        ]:
             for task in lost:
                 task.modes = ()
                 self._work_at.pop(task.number, None)
@@ -76,12 +76,3 @@ class TunedTasks:
             task.modes = self.tuner.start(spec)
             if task.modes:
                 cluster.respecify(task, task.modes[0])
-
-    def _find_lost(self, cluster: Cluster) -> list[ClusterTask]:
-        """Tasks, waiting or active, of groups that cannot go on."""
-        failures = self.tuner.failures
-        if not failures:
-            return []
-        return [
-            task for task in cluster.unfinished if task.spec.tuning is not None and task.spec.tuning_group in failures
-        ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -23,131 +23,112 @@ from solvers import AllocationProblem, Floor, LinearRow, TaskOptions
 Floats = NDArray[np.float64]
 
 
+class Offers(dict[object, TaskOptions]):
+    """Options of a task by its situation, all of one credit; tasks of equal credit, bounds and costs share them."""
+
+    def __init__(self, tables: list[Floats]) -> None:
+        super().__init__()
+        # Credit at 0 to the maximum of nodes: in each mode of a tuned task, then as decisions saw the task at first.
+        self.tables = tables
+        self.content = [credit.tobytes() for credit in tables]  # an objective may change its array later
+
+
 class ValueTables:
     """Values ``v_j(n) = Tfwd O_j(n) - r_j (Tcup [n > C_j] + Tcdw [n < C_j])`` of active tasks (arXiv:2106.12091, 3.3).
 
     For a task that saves, both costs are `checkpoint_s` and `restart_s` on C_j nodes. That saves take time is left out.
-
-    Parameters
-    ----------
-    settings : Settings
-        Objective, forward-looking time and start-up costs.
-    start_ns : int
-        The instant that times count from.
     """
 
     def __init__(self, settings: Settings, start_ns: int) -> None:
         self.settings, self._start_ns = settings, start_ns
         self._is_static, objective = is_static(settings.objective), settings.objective
         self._where = f"objective {getattr(objective, '__name__', type(objective).__name__)}"
-        self._kinds = WeakValueDictionary[tuple[Any, ...], Offers]()
+        self._kinds = WeakValueDictionary[object, Offers]()
 
     def problem(self, cluster: Cluster, cap_w: float) -> AllocationProblem:
         """Problem of allocating the pool to the active tasks under a cap; options with modes are labelled by them."""
         metered, now_s = math.isfinite(cap_w), cluster.time_s
-        known: list[TaskOptions | None] = [None] * len(cluster.active)
-        if self._is_static and not metered:  # then nearly all options are known, as they depend on the count alone
-            known = [task.offers.get(len(task.nodes)) for task in cluster.active]
-        pairs = zip(cluster.active, known, strict=True)
-        options = [found or self._options(task, now_s, metered=metered) for task, found in pairs]
+        by_count = self._is_static and not metered  # then nearly all options are known
+        options = [
+            (by_count and task.offers.get(len(task.nodes))) or self._options(task, now_s, metered=metered)
+            for task in cluster.active
+        ]
         capacities = (max(0.0, spare_w(cluster, cap_w)),) if metered else ()
         nodes = cluster.order.count_offered(cluster.pool, cluster.free, now_s)
-        problem = AllocationProblem(tuple(options), nodes, capacities=capacities)
-        return self._constrained(problem, cluster)
+        return self._constrained(AllocationProblem(tuple(options), nodes, capacities=capacities), cluster)
 
     def _options(self, task: ClusterTask, now_s: float, *, metered: bool) -> TaskOptions:
         """Options of a task, computed again only if its credit has changed, or it was not in this situation before."""
-        current, is_plain = task.seen_as, not (metered or task.modes)
-        modes = task.modes or (current,)
-        if self._is_static and is_plain and not task.offers and _has_credit_only(current):
-            return self._options_of_kind(task, current, now_s)
-        situation: Any = len(task.nodes)
+        modes = task.modes
+        if not (self._is_static and task.offers):
+            self._note_credit(task, (*modes, task.seen_as), now_s)
+        situation: object = len(task.nodes)
         if metered or len(modes) > 1:  # then it also depends on the running mode, and on modes yet to be profiled
-            runs = [spec.run for spec in modes] if metered else []
+            runs = [spec.run for spec in modes or (task.seen_as,)] if metered else []
             profiling = [run is not None and task.progress < run.profiling_work for run in runs]
             situation = len(task.nodes), id(task.spec), *profiling
-        options: TaskOptions | None = task.offers.get(situation) if self._is_static else None
+        options: TaskOptions | None = task.offers.get(situation)
         if options is None:
-            for spec in modes if is_plain or any(spec is current for spec in modes) else (*modes, current):
-                self._note_credit(task, spec, now_s)
-            options = task.offers.get(situation)
-        if options is None:
-            values = self._values(task, modes)
-            options = self._metered(task, modes, values) if metered else self._best_modes(task, modes, values)
-            task.offers[situation] = options
+            options = task.offers[situation] = self._value(task, modes or (task.seen_as,), metered=metered)
         return options
 
-    def _note_credit(self, task: ClusterTask, spec: TaskSpec, now_s: float) -> None:
-        """Know a task's credit as `spec`; options hold where the objective answers as before, or is static."""
-        known: Credit | None = task.offers.get(id(spec))
-        if known is not None and self._is_static:
+    def _note_credit(self, task: ClusterTask, specs: Sequence[TaskSpec], now_s: float) -> None:
+        """Ask for a task's credit; what is known of its options, or of another task like it, holds for the same one."""
+        answers: list[Any] = [self._ask(task, spec, now_s) for spec in specs]
+        content = [
+            answer.tobytes() if isinstance(answer, np.ndarray) and answer.dtype == np.float64 else None
+            for answer in answers
+        ]
+        if task.offers and content == task.offers.content:
             return
-        answer = self._ask(self.state_of(task, spec), now_s)
-        if known is not None:
-            if isinstance(answer, np.ndarray) and answer.dtype == np.float64 and answer.tobytes() == known.content:
-                return
-            task.offers = {key: each for key, each in task.offers.items() if isinstance(each, Credit)}
-        values = self._checked(spec, answer)
-        task.offers[id(spec)] = Credit(spec, values, values.tobytes())
-
-    def _options_of_kind(self, task: ClusterTask, spec: TaskSpec, now_s: float) -> TaskOptions:
-        """Options of a new task, which shares what is known with others of equal credit, bounds and costs."""
-        answer = self._ask(self.state_of(task, spec), now_s)
-        is_plain = isinstance(answer, np.ndarray) and answer.dtype == np.float64 and answer.ndim == 1
-        content = answer.tobytes() if is_plain else None  # type: ignore[attr-defined]
-        kind = (content, spec.min_nodes, spec.max_nodes, spec.grow_cost_s, spec.shrink_cost_s)
-        offers = self._kinds.get(kind)
+        first, offers, kind = specs[0], None, None
+        if self._is_static and content != [None] and not (first.saves or first.tuning or first.run):
+            costs = first.grow_cost_s, first.shrink_cost_s
+            kind = (content[0], np.shape(answers[0]), first.min_nodes, first.max_nodes, *costs)
+            offers = self._kinds.get(kind)
         if offers is None:
-            values = self._checked(spec, answer)
-            offers = Offers({id(spec): Credit(spec, values, values.tobytes())})
-            if is_plain:
+            offers = Offers([self._checked(spec, answer) for spec, answer in zip(specs, answers, strict=True)])
+            if kind is not None:
                 self._kinds[kind] = offers
         task.offers = offers
-        return offers.get(len(task.nodes)) or self._options(task, now_s, metered=False)
 
-    def _best_modes(self, task: ClusterTask, modes: Sequence[TaskSpec], values: list[Floats]) -> TaskOptions:
-        """Each count at its most valuable mode, the earlier of equals."""
-        least, most = modes[0].min_nodes, modes[0].max_nodes
-        counts, best = solvers.counts_on_offer(least, most), None
-        if len(modes) > 1:
-            table = np.stack(values)
-            best = table.argmax(axis=0)
-            values = [table[best, np.arange(counts.size)]]
-        return TaskOptions(counts, values[0], len(task.nodes), least, most, labels=best)
-
-    def _metered(self, task: ClusterTask, modes: Sequence[TaskSpec], values: list[Floats]) -> TaskOptions:
-        """0 nodes, then each mode at each count, with the power above idle in watts."""
-        held, first, table = len(task.nodes), modes[0], np.stack(values)
-        counts = solvers.counts_on_offer(first.min_nodes, first.max_nodes)
-        some = counts[1:]
-        idle_w = some * self.settings.idle_node_w
-        drawn = [training_power_w(spec, task.progress)[some] - idle_w for spec in modes]
-        # By count, then by mode; transposed tables read that way.
-        worth = np.concatenate((table[:1, 0], table[:, 1:].T.ravel()))
-        watts = np.concatenate(([0.0], np.maximum(np.stack(drawn), 0.0).T.ravel()))
-        places = np.concatenate(([0], np.tile(np.arange(len(modes)), some.size)))
-        every = np.concatenate((counts[:1], np.repeat(some, len(modes))))
-        bounds = first.min_nodes, first.max_nodes
-        return TaskOptions(every, worth, held, *bounds, uses=watts[None], labels=places)
-
-    def _values(self, task: ClusterTask, modes: Sequence[TaskSpec]) -> list[Floats]:
-        """Values at the task's counts, in each of its modes."""
-        current, held, settings, offers = task.seen_as, len(task.nodes), self.settings, task.offers
-        rows = [settings.forward_time_s * offers[id(spec)].values for spec in modes]
+    def _value(self, task: ClusterTask, modes: Sequence[TaskSpec], *, metered: bool) -> TaskOptions:
+        """Options at the task's counts: each at its most valuable mode, or under a cap all modes with their power."""
+        held, settings, current, tables = len(task.nodes), self.settings, task.seen_as, task.offers.tables
+        least, most = modes[0].min_nodes, modes[0].max_nodes  # a task's minimum, whatever its mode
+        counts = solvers.counts_on_offer(least, most)
+        rows = [settings.forward_time_s * credit for credit in tables[: len(modes)]]
+        of_mode = list(zip(modes, tables, rows, strict=False))
         if held >= current.min_nodes:
-            at_stake = offers[id(current)].values.item(held)
-            for spec, values in zip(modes, rows, strict=True):
+            at_stake = next((credit for spec, credit, _ in of_mode if spec is current), tables[-1]).item(held)
+            for spec, _, values in of_mode:
                 grow_s, shrink_s = spec.change_s(held)
                 values[:held] -= at_stake * shrink_s
                 values[held + 1 :] -= at_stake * grow_s
         elif settings.startup_cost == "full":
-            for spec, values in zip(modes, rows, strict=True):
-                values[held + 1 :] -= offers[id(spec)].values[held + 1 :] * spec.start_s(slice(held + 1, None))
-        # Minima are those of the task, whatever its mode.
-        least, most = modes[0].min_nodes, modes[0].max_nodes
-        return [values[solvers.counts_on_offer(least, most)] for values in rows] if least > 1 else rows
+            for spec, credit, values in of_mode:
+                values[held + 1 :] -= credit[held + 1 :] * spec.start_s(slice(held + 1, None))
+        rows = [values[counts] for values in rows] if least > 1 else rows
+        if len(rows) == 1 and not metered:
+            return solvers.RangeOptions(counts, rows[0], held, least, most)
+        table = np.stack(rows)
+        if not metered:
+            best = table.argmax(axis=0)  # the earlier of equals
+            return solvers.RangeOptions(counts, table[best, np.arange(counts.size)], held, least, most, labels=best)
+        # 0 nodes, then each mode at each count: by count, then by mode; transposed tables read that way.
+        some, idle_w = counts[1:], settings.idle_node_w
+        above_w = [training_power_w(spec, task.progress)[some] - idle_w * some for spec in modes]
+        return TaskOptions(
+            np.append(0, np.repeat(some, len(modes))),
+            np.append(table[0, 0], table[:, 1:].T.ravel()),
+            held,
+            least,
+            most,
+            uses=np.append(0.0, np.maximum(np.stack(above_w), 0.0).T.ravel())[None],
+            labels=np.append(0, np.tile(np.arange(len(modes)), some.size)),
+        )
 
-    def state_of(self, task: ClusterTask, spec: TaskSpec) -> TaskState:
+    def _state_of(self, task: ClusterTask, spec: TaskSpec) -> TaskState:
         """An active task as its objective sees it, running as `spec`."""
         return TaskState(spec, len(task.nodes), task.progress, task.submitted_s, self._start_ns, task.modes)
 
@@ -157,7 +138,7 @@ class ValueTables:
         if constraints is None:
             return problem
         with answering(where, ObjectiveError):
-            added = list(constraints(problem, tuple(self.state_of(task, task.seen_as) for task in cluster.active)))
+            added = list(constraints(problem, tuple(self._state_of(task, task.seen_as) for task in cluster.active)))
             rows = tuple(each for each in added if isinstance(each, LinearRow))
             floors = [each for each in added if isinstance(each, Floor)]
             for each in added:
@@ -172,11 +153,11 @@ class ValueTables:
                 raise ObjectiveError(f"{where}: Expected at most one Floor, got {len(floors)}.")
             return replace(problem, rows=rows, floor=floors[0] if floors else None) if added else problem
 
-    def _ask(self, task: TaskState, now_s: float) -> object:
-        """Ask the objective for the credit of a task at 0 to its maximum of nodes."""
-        objective, spec = self.settings.objective, task.spec
+    def _ask(self, task: ClusterTask, spec: TaskSpec, now_s: float) -> object:
+        """Ask the objective for the credit of a task at 0 to its maximum of nodes, running as `spec`."""
+        objective, state = self.settings.objective, self._state_of(task, spec)
         try:
-            return objective(task, solvers.counts_on_offer(1, spec.max_nodes), now_s)
+            return objective(state, solvers.counts_on_offer(1, spec.max_nodes), now_s)
         except (Exception, SystemExit):
             with answering(f"{self._where}, task {spec.name}", ObjectiveError):
                 raise
@@ -200,21 +181,3 @@ class ValueTables:
         if not math.isfinite(largest * span_s * credit.size):
             raise ObjectiveError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
         return credit
-
-
-def _has_credit_only(spec: TaskSpec) -> bool:
-    """Whether credit, bounds and costs say all that decisions ask of a task."""
-    return spec.saves is None and spec.tuning is None and spec.run is None
-
-
-class Offers(dict[Any, Any]):
-    """What is known of tasks of one kind, as long as there are any."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Credit:
-    """Credit of a task in a mode, and its bytes: an objective may change its array later."""
-
-    spec: TaskSpec
-    values: Floats
-    content: bytes
