@@ -267,8 +267,8 @@ class _Backend:
         left_s = self.deadline - began
         if left_s <= 0:
             raise OutOfTime
-        self.rows = max(self.rows or 0, model.row_lower.size)
-        self.columns = max(self.columns or 0, model.objective.size)
+        self.rows = max(self.rows or 0, len(model.rows))
+        self.columns = max(self.columns or 0, len(model.upper))
         # Some backends divide by the bound, not the objective, and all of them see solutions that are not yet rounded.
         asked = self.limits.gap
         gap = asked / 10 if asked <= PROVEN_GAP else 0.99 * asked / (1.0 + asked)
@@ -277,7 +277,7 @@ class _Backend:
             if solver._keeps_limits(model, limits):
                 return solver._run(model, limits)
             # The process does not need to know how solutions are read.
-            bare = replace(model, classes=(), slopes={})
+            bare = replace(model, classes=[])
             # Backends mostly end near their own limit with a result; half of the allowed overrun is for other work.
             latest = self.deadline + max(0.1 * left_s, 0.2) / 2
             outcome: ModelOutcome = run_apart(
