@@ -6,7 +6,6 @@ ordered sets: CBC crashes the process on them.
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -37,7 +36,7 @@ class CbcSolver(MilpSolver):
         return solve_by_cbc(model, self.name, limits, off=(b"preprocess", b"heur", b"cuts"))
 
     def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:
-        return limits.effort < MOST_BRANCHES and model.objective.size < SMALL and limits.time_s >= LEAST_S
+        return limits.effort < MOST_BRANCHES and len(model.upper) < SMALL and limits.time_s >= LEAST_S
 
 
 def solve_by_cbc(model: CountModel, name: str, limits: Limits, *, off: tuple[bytes, ...] = ()) -> ModelOutcome:
@@ -65,8 +64,8 @@ def solve_by_cbc(model: CountModel, name: str, limits: Limits, *, off: tuple[byt
         bound = cbclib.Cbc_getBestPossibleObjValue(target)
         if reason is not StopReason.OPTIMAL and not cbclib.Cbc_numberSavedSolutions(target):
             return ModelOutcome(reason, None, bound)
-        x = ffi.buffer(cbclib.Cbc_getColSolution(target), model.objective.nbytes)
-        return ModelOutcome(reason, np.frombuffer(x).copy(), bound)
+        x = ffi.unpack(cbclib.Cbc_getColSolution(target), len(model.upper))
+        return ModelOutcome(reason, np.array(x), bound)
     finally:
         cbclib.Cbc_deleteModel(target)
 
@@ -76,17 +75,16 @@ def _write(target: Any, model: CountModel) -> None:
     from mip.cbc import cbclib, ffi
 
     kinds = [INTEGER if integral else CONTINUOUS for integral in model.integral.tolist()]
-    columns = zip(model.lower.tolist(), model.upper.tolist(), model.objective.tolist(), kinds, strict=True)
+    columns = zip(model.lower, model.upper, model.objective.tolist(), kinds, strict=True)
     for number, column in enumerate(columns):
         cbclib.Cbc_addCol(target, b"%d" % number, *column, 0, ffi.NULL, ffi.NULL)
-    indices, coefficients = ffi.from_buffer("int[]", model.indices), ffi.from_buffer("double[]", model.coefficients)
-    sides = zip(model.row_lower.tolist(), model.row_upper.tolist(), strict=True)
-    for number, ((begin, end), ends) in enumerate(zip(itertools.pairwise(model.starts.tolist()), sides, strict=True)):
+    for number, (row, *ends) in enumerate(zip(model.rows, model.row_lower, model.row_upper, strict=True)):
+        # CBC takes a row without entries for satisfied.
+        entries = row or {0: 0.0}
         for side, sense in zip(ends, (AT_LEAST, AT_MOST), strict=True):
             if math.isfinite(side):
-                # CBC takes a row without entries for satisfied.
-                entries = (1, [0], [0.0]) if begin == end else (end - begin, indices + begin, coefficients + begin)
-                cbclib.Cbc_addRow(target, b"%d%b" % (number, sense), *entries, sense, side)
+                name = b"%d%b" % (number, sense)
+                cbclib.Cbc_addRow(target, name, len(entries), list(entries), list(entries.values()), sense, side)
 
 
 def _set_limits(target: Any, limits: Limits) -> None:

@@ -68,13 +68,13 @@ class GurobiSolver(MilpSolver):
                 target.Params.MIPGap = limits.gap
                 target.Params.MIPGapAbs = 0.0
                 target.Params.Threads = limits.threads
-                if (model.coefficients % 1.0).any():
+                if any(each % 1.0 for row in model.rows for each in row.values()):
                     # Within the usual tolerance an allocation could gain value by exceeding a capacity.
                     target.Params.IntFeasTol = target.Params.FeasibilityTol = TIGHTEST
                 target.optimize()
                 return self._outcome(target)
         except gurobipy.GurobiError as error:
-            raise unavailable(self.name, error.errno, str(error), model.objective.size) from error
+            raise unavailable(self.name, error.errno, str(error), len(model.upper)) from error
 
     @staticmethod
     def _write(target: gurobipy.Model, model: CountModel, deadline: float) -> None:
@@ -83,14 +83,12 @@ class GurobiSolver(MilpSolver):
         target.ModelSense = gurobipy.GRB.MAXIMIZE
         kinds = np.where(model.integral, gurobipy.GRB.INTEGER, gurobipy.GRB.CONTINUOUS)
         columns = target.addMVar(
-            model.objective.size, lb=model.lower, ub=model.upper, obj=model.objective, vtype=kinds
+            len(model.upper), lb=np.array(model.lower), ub=np.array(model.upper), obj=model.objective, vtype=kinds
         ).tolist()
-        starts, indices, coefficients = model.starts.tolist(), model.indices.tolist(), model.coefficients.tolist()
-        for row, (lower, upper) in enumerate(zip(model.row_lower.tolist(), model.row_upper.tolist(), strict=True)):
+        for row, lower, upper in zip(model.rows, model.row_lower, model.row_upper, strict=True):
             if perf_counter() > deadline:
                 raise OutOfTime
-            entries = slice(starts[row], starts[row + 1])
-            total = gurobipy.LinExpr(coefficients[entries], [columns[index] for index in indices[entries]])
+            total = gurobipy.LinExpr(list(row.values()), [columns[index] for index in row])
             if np.isfinite(lower):
                 target.addLConstr(total, gurobipy.GRB.GREATER_EQUAL, lower)
             if np.isfinite(upper):

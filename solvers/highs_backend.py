@@ -48,7 +48,8 @@ class HighsSolver(MilpSolver):
 
     def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:  # noqa: ARG002 - whatever they are
         # With whole numbers beyond 1, as of alike tasks and along segments, it may not.
-        return model.objective.size < SMALL and not bool((model.upper[model.integral] > 1.0).any())
+        upper = np.array(model.upper)
+        return upper.size < SMALL and not bool((upper[model.integral] > 1.0).any())
 
     def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
         import highspy
@@ -67,11 +68,13 @@ class HighsSolver(MilpSolver):
             options["mip_max_nodes"] = int(limits.effort)
         for option, value in options.items():
             highs.setOptionValue(option, value)
-        columns, rows = model.objective.size, model.row_lower.size
+        indices = np.array([column for row in model.rows for column in row], dtype=np.int32)
         highs.passModel(
-            columns, rows, model.indices.size, ROW_WISE, MAXIMISE, 0.0,
-            model.objective, model.lower, model.upper, model.row_lower, model.row_upper,
-            model.starts, model.indices, model.coefficients, model.integral.astype(np.int32),
+            len(model.upper), len(model.rows), indices.size, ROW_WISE, MAXIMISE, 0.0, model.objective,
+            np.array(model.lower), np.array(model.upper), np.array(model.row_lower), np.array(model.row_upper),
+            np.cumsum([0, *map(len, model.rows)], dtype=np.int32), indices,
+            np.array([each for row in model.rows for each in row.values()], dtype=np.float64),
+            model.integral.astype(np.int32),
         )  # fmt: skip
         highs.run()
         return self._outcome(highs)

@@ -11,7 +11,17 @@ import numpy as np
 
 from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult, TaskOptions
-from solvers.registry import MEMORY_BYTES, declaration, declare, get_solver, is_ours, is_own, solve, solver_class
+from solvers.registry import (
+    MEMORY_BYTES,
+    declaration,
+    declare,
+    get_solver,
+    is_ours,
+    is_own,
+    one_line,
+    solve,
+    solver_class,
+)
 from solvers.supervised import START_S, run_apart
 
 Isolate = Literal["auto", "always", "never"]
@@ -53,19 +63,22 @@ class Isolated:
         """
         if self.fault:
             raise SolverUnavailableError(self.fault)
-        name, latest = self.name, perf_counter() + limits.time_s + max(0.1 * limits.time_s, 0.2)
-        asked, most = (_answer, self._solver, problem, limits), self._memory_bytes
+        name, most = self.name, self._memory_bytes
         try:
-            answer: SolveResult = run_apart(name, *asked, deadline=latest, memory_bytes=most, prepare=_get_ready)
+            # Starting and loading take none of the time limit.
+            run_apart(name, _get_ready, self._solver, deadline=perf_counter() + START_S, memory_bytes=most)
+            latest = perf_counter() + limits.time_s + max(0.1 * limits.time_s, 0.2)
+            asked = _answer, self._solver, problem, limits
+            answer: SolveResult = run_apart(name, *asked, deadline=latest, memory_bytes=most)
             return answer
         except OutOfTime:
             fault = f"{name}: no answer within its time limit of {limits.time_s:g} s; its process was ended."
         except MemoryError:
-            fault = f"{name}: needs more than {self._memory_bytes / 2**30:g} GiB of memory."
+            fault = f"{name}: needs more than {most / 2**30:g} GiB of memory."
         except SolverError as error:
             fault = str(error)
         except Exception as error:  # whatever third-party code raises, or sends
-            fault = " ".join(f"{name}: {type(error).__name__}: {error}".split())
+            fault = one_line(name, error)
         raise SolverError(f"{fault.rstrip('.')}.")
 
 
@@ -94,6 +107,9 @@ def isolated(solver: str | Solver, isolate: Isolate, memory_bytes: int = MEMORY_
         return solver  # whoever asks it hears why it cannot be used
 
 
+_ready: set[str] = set()
+
+
 @cache
 def _made(name: str) -> Solver:
     return get_solver(name)
@@ -102,6 +118,9 @@ def _made(name: str) -> Solver:
 def _get_ready(solver: str | Solver) -> None:
     """Load all that a solver calls, in this process and in the one that ours ask in turn, before time counts."""
     made = _made(solver) if isinstance(solver, str) else solver
+    if made.name in _ready:
+        return
+    _ready.add(made.name)
     for name in made.requires:
         import_module(name)
     if is_own(type(made).__module__):

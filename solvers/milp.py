@@ -14,17 +14,13 @@ from numpy.typing import NDArray
 from bftrainer.errors import SolverError
 from solvers.count_model import CountModel, formulate
 from solvers.evaluation import PROVEN_GAP, assess, check, objective, overdrawn, proves
-from solvers.option_pruning import CLASS_EFFORT, EFFORT, KEPT_SHARE, Pruned, prune, searched_on, unpruned
+from solvers.option_pruning import CLASS_EFFORT, EFFORT, Pruned, prune, searched_on, unpruned
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
-from solvers.relaxation import Relaxation
 from solvers.remembered import Memory, Part, Question
 from solvers.supervised import run_apart
 
 # Nearly all models are solved within this many nodes of the tree, in some 50 ms by CBC; the others may take forever.
 FIRST_BRANCHES = 100
-# Under capacities a model first has this many options per task, those of least loss, then so many times more. All but
-# the last are there to find good allocations, which takes no more nodes of the tree than this.
-NEAR, MORE, NEAR_BRANCHES = 5, 3, 50
 # Writing a model of this many options takes longer than searching them.
 LARGE = 4_000
 # Backends take numbers of nodes of 32 bits.
@@ -125,8 +121,6 @@ class MilpSolver:
             effort = CLASS_EFFORT if problem.capacities else EFFORT
             options = prune(problem, deadline, effort=effort) if limits.prune else unpruned(problem)
         backend = _Backend(self, problem, limits, deadline)
-        if options.relaxed is not None:
-            return _ask_near(backend, options, options.relaxed)
         if options.decided or not _is_plain(problem, limits):
             return _ask_in_turn(backend, options)
         question, memory = Question.of(problem, options.choices), self.memory
@@ -171,45 +165,27 @@ def _lifted(backend: _Backend, options: Pruned, question: Question, answer: Solv
 
 def _ask_in_turn(backend: _Backend, options: Pruned) -> SolveResult:
     """Ask for a small tree, search where that proves nothing, and ask for as long as it takes."""
-    problem = backend.problem
     if options.searchable and not options.decided:
         if options.size <= LARGE:
-            reason, bound = backend.ask(options.choices, FIRST_BRANCHES)
-            if reason is StopReason.OPTIMAL:
-                return backend.result(options, reason, bound)
-        options = searched_on(problem, options, backend.deadline)
-    return backend.result(options, *backend.ask(options.choices, math.inf))
+            answer = backend.ask(options.choices, FIRST_BRANCHES)
+            if answer.stop_reason is StopReason.OPTIMAL:
+                return backend.result(options, answer)
+        options = searched_on(backend.problem, options, backend.deadline)
+    return backend.result(options, backend.ask(options.choices, math.inf))
 
 
-def _ask_near(backend: _Backend, options: Pruned, relaxed: Relaxation) -> SolveResult:
-    """Ask for the best of the options of least loss, then of more, until no better allocation can have others.
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Choices that a backend found, if any, why it stopped, and a bound on all."""
 
-    Allocations that use an option of a larger loss than a budget are worth less than the Lagrangian bound less the
-    budget (see `solvers.relaxation`). So once that is no more than what is known, there are options enough.
-    """
-    ordered = np.sort(np.concatenate([row[left] for row, left in zip(relaxed.losses, options.choices, strict=True)]))
-    rounding = KEPT_SHARE * abs(relaxed.bound)
-    size = NEAR * len(options.choices)
-    known = -math.inf if options.incumbent is None else backend.value(options.incumbent)
-    while True:
-        budget = shortfall = relaxed.bound - known
-        if size < ordered.size:
-            budget = min(ordered.item(size), shortfall)
-        enough = budget >= shortfall
-        part = options.within(relaxed.losses, budget + rounding)
-        reason, bound = backend.ask(part, math.inf if enough else NEAR_BRANCHES, whole=enough)
-        known = max([known, *map(backend.value, backend.found)])
-        bound = max(bound, relaxed.bound - budget)
-        if bound - known <= max(PROVEN_GAP, backend.limits.gap) * abs(known):
-            return backend.result(options, StopReason.OPTIMAL, bound)
-        if enough or perf_counter() > backend.deadline:
-            return backend.result(options, reason, bound)
-        size *= MORE
+    choices: tuple[int, ...] | None
+    stop_reason: StopReason
+    bound: float
 
 
 @dataclass(slots=True, eq=False)
 class _Backend:
-    """State of solving one problem with a backend: the best found so far, and the time used."""
+    """State of solving one problem with a backend: what it found so far, and the time used."""
 
     solver: MilpSolver
     problem: AllocationProblem
@@ -220,33 +196,37 @@ class _Backend:
     columns: int | None = None
     spent_s: float | None = None
 
-    def ask(self, choices: Part, branches: float, *, whole: bool = True) -> tuple[StopReason, float]:
-        """Find the best of these options; return why the backend stopped, and a bound on their value.
+    def ask(self, choices: Part, branches: float) -> _Answer:
+        """Find the best of these options; what it found is noted.
 
-        Unless this is the `whole` of what may be best, there need not be any, and one that hardly fits is dropped.
+        An allocation that exceeds a capacity within the backend's tolerance is excluded, and the others asked for.
         """
-        reason, bound = StopReason.OPTIMAL, -math.inf
-        parts = [choices]
+        reason, bound, parts = StopReason.OPTIMAL, -math.inf, [choices]
         while parts:
             part = parts.pop()
-            if all(left.size == 1 for left in part):
-                # The only allocation that is left needs no backend.
-                found, why, worth = _decided(self.problem, part)
-            else:
-                found, why, worth = self._answer(part, branches)
-            if found is not None and _hardly_fits(self.problem, found):
-                if whole:
-                    parts += _without(part, found)
+            answer = self._only(part) if all(left.size == 1 for left in part) else self._best(part, branches)
+            if answer.choices is not None:
+                excess = overdrawn(self.problem, answer.choices)
+                if excess is not None and excess[1] <= self.problem.capacities[excess[0]] * (1.0 + BACKEND_TOLERANCE):
+                    parts += _without(part, answer.choices)
                     continue
-                found = None
-            self.found += [] if found is None else [found]
-            reason = reason if why is StopReason.OPTIMAL else why
-            bound = max(bound, worth)
-        if whole and bound == -math.inf:
+                self.found.append(answer.choices)
+            reason = reason if answer.stop_reason is StopReason.OPTIMAL else answer.stop_reason
+            bound = max(bound, answer.bound)
+        if bound == -math.inf:
             raise SolverError(f"{self.solver.name}: no allocation satisfies the extra rows.")
-        return reason, bound
+        return _Answer(None, reason, bound)
 
-    def _answer(self, part: Part, branches: float) -> tuple[tuple[int, ...] | None, StopReason, float]:
+    def _only(self, part: Part) -> _Answer:
+        """The only allocation that is left, which needs no backend, if it is feasible."""
+        choices = tuple([left.item(0) for left in part])
+        try:
+            return _Answer(choices, StopReason.OPTIMAL, check(self.problem, choices=choices))
+        except ValueError:
+            return _Answer(None, StopReason.OPTIMAL, -math.inf)
+
+    def _best(self, part: Part, branches: float) -> _Answer:
+        """What the backend finds and proves of these options."""
         solver, problem = self.solver, self.problem
         # Without pruning, HiGHS has been seen to work on a model with totals for minutes, whatever its time limit.
         totals = self.limits.prune and bool(problem.capacities) and not problem.rows and problem.floor is None
@@ -254,12 +234,15 @@ class _Backend:
             model = formulate(part, problem, alike=solver.alike, totals=totals, deadline=self.deadline)
             outcome = self._run(model, branches)
         except OutOfTime:
-            return None, StopReason.TIME_LIMIT, math.inf
+            return _Answer(None, StopReason.TIME_LIMIT, math.inf)
+        if outcome.x is None and outcome.stop_reason is StopReason.OPTIMAL:
+            return _Answer(None, StopReason.OPTIMAL, -math.inf)
+        # Backends that know no bound return a huge number of either sign.
+        bound = model.worth(outcome.bound) if abs(outcome.bound) < UNBOUNDED else math.inf
         try:
-            found = None if outcome.x is None else model.decode(outcome.x)
+            return _Answer(None if outcome.x is None else model.decode(outcome.x), outcome.stop_reason, bound)
         except ValueError as error:
             raise _not_feasible(solver.name, error) from error
-        return found, outcome.stop_reason, _worth(model, outcome)
 
     def _run(self, model: CountModel, branches: float) -> ModelOutcome:
         """Run the backend; in a process of its own, which is ended if it exceeds its limit, unless it keeps that."""
@@ -267,8 +250,8 @@ class _Backend:
         left_s = self.deadline - began
         if left_s <= 0:
             raise OutOfTime
-        self.rows = max(self.rows or 0, model.row_lower.size)
-        self.columns = max(self.columns or 0, model.objective.size)
+        self.rows = max(self.rows or 0, len(model.rows))
+        self.columns = max(self.columns or 0, len(model.upper))
         # Some backends divide by the bound, not the objective, and all of them see solutions that are not yet rounded.
         asked = self.limits.gap
         gap = asked / 10 if asked <= PROVEN_GAP else 0.99 * asked / (1.0 + asked)
@@ -277,7 +260,7 @@ class _Backend:
             if solver._keeps_limits(model, limits):
                 return solver._run(model, limits)
             # The process does not need to know how solutions are read.
-            bare = replace(model, classes=(), slopes={})
+            bare = replace(model, classes=[])
             # Backends mostly end near their own limit with a result; half of the allowed overrun is for other work.
             latest = self.deadline + max(0.1 * left_s, 0.2) / 2
             outcome: ModelOutcome = run_apart(
@@ -287,21 +270,20 @@ class _Backend:
         finally:
             self.spent_s = (self.spent_s or 0.0) + perf_counter() - began
 
-    def result(self, options: Pruned, reason: StopReason, bound: float) -> SolveResult:
+    def result(self, options: Pruned, answer: _Answer) -> SolveResult:
         """Build the result: the best allocation, what found it, and the time it took."""
-        found, by = self.found, DecidedBy.BACKEND
+        found, by, reason = self.found, DecidedBy.BACKEND, answer.stop_reason
         if options.decided:
             # Whatever was found before is worth no more.
             found, by = found[-1:], options.decided_by
-        best = max(found, key=self.value, default=None)
-        known = options.incumbent
-        # A backend's optimum is worth as much, but for rounding, if all that may be best were its options.
-        partly = reason is not StopReason.OPTIMAL or options.relaxed is not None
-        if known is not None and (best is None or (partly and self.value(known) > self.value(best))):
+        best, known = max(found, key=self.value, default=None), options.incumbent
+        # A backend's optimum is worth as much as what was known, but for rounding.
+        is_open = reason is not StopReason.OPTIMAL
+        if known is not None and (best is None or (is_open and self.value(known) > self.value(best))):
             best, by = known, DecidedBy.SEARCH
         if reason is StopReason.TIME_LIMIT and not math.isinf(self.limits.effort) and perf_counter() < self.deadline:
             reason = StopReason.EFFORT_LIMIT
-        held = judge(self.solver.name, self.problem, best, reason, min(bound, options.bound))
+        held = judge(self.solver.name, self.problem, best, reason, min(answer.bound, options.bound))
         return replace(held, decided_by=by, model_rows=self.rows, model_columns=self.columns, backend_s=self.spent_s)
 
     def value(self, choices: tuple[int, ...]) -> float:
@@ -313,20 +295,6 @@ def _in_time(solver: MilpSolver, model: CountModel, limits: Limits, deadline: fl
     """Run a backend with the time left until the deadline: starting the process may have taken some."""
     left_s = deadline - perf_counter()
     return OUT_OF_TIME if left_s <= 0 else solver._run(model, replace(limits, time_s=left_s))
-
-
-def _worth(model: CountModel, outcome: ModelOutcome) -> float:
-    """Bound on the value of all allocations."""
-    if outcome.x is None and outcome.stop_reason is StopReason.OPTIMAL:
-        return -math.inf
-    # Backends that know no bound return a huge number of either sign.
-    return model.worth(outcome.bound) if abs(outcome.bound) < UNBOUNDED else math.inf
-
-
-def _hardly_fits(problem: AllocationProblem, choices: tuple[int, ...]) -> bool:
-    """Whether the choices exceed a capacity by so little that a backend may accept them within its tolerance."""
-    excess = overdrawn(problem, choices)
-    return excess is not None and excess[1] <= problem.capacities[excess[0]] * (1.0 + BACKEND_TOLERANCE)
 
 
 def _without(part: Part, choices: tuple[int, ...]) -> list[Part]:
@@ -342,14 +310,6 @@ def _without(part: Part, choices: tuple[int, ...]) -> list[Part]:
 
 def _not_feasible(name: str, error: ValueError) -> SolverError:
     return SolverError(f"{name}: answered with an allocation that is not feasible: {error}")
-
-
-def _decided(problem: AllocationProblem, part: Part) -> tuple[tuple[int, ...] | None, StopReason, float]:
-    choices = tuple([left.item(0) for left in part])
-    try:
-        return choices, StopReason.OPTIMAL, check(problem, choices=choices)
-    except ValueError:
-        return None, StopReason.OPTIMAL, -math.inf
 
 
 def judge(

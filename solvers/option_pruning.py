@@ -53,8 +53,6 @@ class Pruned:
         The step that left one option per task, if one did.
     searchable : bool
         Whether `searched_on` may leave fewer.
-    relaxed : Relaxation or None
-        What pruning under capacities went by.
     """
 
     choices: tuple[NDArray[np.int64], ...]
@@ -62,7 +60,6 @@ class Pruned:
     bound: float = math.inf
     decided_by: DecidedBy = DecidedBy.TRIVIAL
     searchable: bool = False
-    relaxed: Relaxation | None = None
 
     @property
     def decided(self) -> bool:
@@ -73,14 +70,6 @@ class Pruned:
     def size(self) -> int:
         """Number of options of all tasks."""
         return sum([left.size for left in self.choices])
-
-    def within(self, losses: NDArray[np.float64], budget: float) -> list[NDArray[np.int64]]:
-        """Options that lose no more than a budget; of each task the least of all, if none does."""
-        near = []
-        for row, left in zip(losses, self.choices, strict=True):
-            lost = row[left]
-            near.append(left[lost <= max(budget, lost.min())])
-        return near
 
 
 def prune(problem: AllocationProblem, deadline: float = math.inf, *, effort: float = EFFORT) -> Pruned:
@@ -183,7 +172,7 @@ def pruned_by(problem: AllocationProblem, relaxed: Relaxation, found: Found) -> 
     """Keep options that may beat what a search under capacities ended with, unless others dominate them."""
     kept = [row.nonzero()[0] for row in _within(relaxed, found.shortfall, relaxed.bound - found.shortfall)]
     bound = relaxed.bound - found.least
-    return _undominated(problem, Pruned(tuple(kept), tuple(found.choices.tolist()), bound, relaxed=relaxed))
+    return _undominated(problem, Pruned(tuple(kept), tuple(found.choices.tolist()), bound))
 
 
 def improved(table: OptionTable, relaxed: Relaxation, deadline: float) -> Relaxation:

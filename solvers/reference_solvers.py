@@ -34,8 +34,6 @@ from solvers.milp import MilpSolver, ModelOutcome
 from solvers.option_pruning import unpruned
 from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, TaskOptions
 
-Row = tuple[NDArray[np.int64], NDArray[np.float64], float, float]
-
 
 class NodeLevelSolver(MilpSolver):
     """Published node-level model through python-mip and CBC; never pruned, as it serves for comparison."""
@@ -67,7 +65,7 @@ class NodeLevelSolver(MilpSolver):
         found = super(NodeLevelSolver, asked).solve(problem, replace(limits, prune=False))
         if found.model_rows is None or found.model_columns is None:
             return found
-        # What `with_nodes` adds.
+        # What `add_nodes` adds.
         tasks, nodes = len(held), problem.nodes
         rows, columns = found.model_rows + nodes + 3 * tasks, found.model_columns + tasks * nodes + tasks
         return replace(found, model_rows=rows, model_columns=columns)
@@ -78,11 +76,11 @@ class NodeLevelSolver(MilpSolver):
     def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
         """Solve `model` with the nodes written out."""
         deadline = perf_counter() + limits.time_s
-        whole = with_nodes(model, self.held, self.nodes)
-        return solve_by_cbc(whole, self.name, replace(limits, time_s=max(0.0, deadline - perf_counter())))
+        add_nodes(model, self.held, self.nodes)
+        return solve_by_cbc(model, self.name, replace(limits, time_s=max(0.0, deadline - perf_counter())))
 
 
-def with_nodes(model: CountModel, held: Sequence[int], nodes: int) -> CountModel:
+def add_nodes(model: CountModel, held: Sequence[int], nodes: int) -> None:
     """Extend the count-level `model` by variables for which task gets which node.
 
     Parameters
@@ -94,54 +92,24 @@ def with_nodes(model: CountModel, held: Sequence[int], nodes: int) -> CountModel
     nodes : int
         Idle nodes N.
     """
-    tasks, first = len(held), model.objective.size
+    weights = [
+        (owner, column, gains.item(-1))
+        for column, (owner, gains) in enumerate(zip(model.owners, model.gains, strict=True))
+    ]
     # Columns of x_jn, then of u_j: whether task j shrinks.
-    uses = first + np.arange(tasks * nodes).reshape(tasks, nodes)
-    shrinks = first + tasks * nodes + np.arange(tasks)
-    rows: list[Row] = [(uses[:, node], np.ones(tasks), -math.inf, 1.0) for node in range(nodes)]
-    end = 0
+    uses = [[model.add_value(0.0, 1.0) for _ in range(nodes)] for _ in held]
+    shrinks = [model.add_value(0.0, 1.0) for _ in held]
+    for node in range(nodes):
+        model.add_row({own[node]: 1.0 for own in uses}, -math.inf, 1.0)
+    big, end = 2.0 * nodes, 0
     for task, count in enumerate(held):
         begin, end = end, end + count
-        own = np.zeros(nodes, dtype=np.bool_)
-        own[begin:end] = True
-        rows.append(_count_row(model, uses[task], task))
-        rows.extend(_migration_rows(uses[task], own, shrinks[task], nodes))
-    return _extended(model, tasks * nodes + tasks, rows)
-
-
-def _count_row(model: CountModel, uses: NDArray[np.int64], task: int) -> Row:
-    """Row that ties a task's nodes to its count: ``sum_n x_jn - n_j = 0``."""
-    columns = np.flatnonzero((model.owners == task) & (model.weights != 0))
-    entries = np.concatenate((uses, columns))
-    coefficients = np.concatenate((np.ones(uses.size), -model.weights[columns].astype(np.float64)))
-    return entries, coefficients, 0.0, 0.0
-
-
-def _migration_rows(uses: NDArray[np.int64], own: NDArray[np.bool_], shrinks: int, nodes: int) -> list[Row]:
-    """Rows of both conditions in the module's docstring, with counts written out as sums over nodes."""
-    big = 2.0 * nodes
-    kept, taken = uses[own], uses[~own]
-    grow = (np.append(kept, shrinks), np.append(np.full(kept.size, -2.0), -big), -math.inf, -2.0 * kept.size)
-    shrink = (np.append(taken, shrinks), np.append(np.full(taken.size, 2.0), big), -math.inf, big)
-    return [grow, shrink]
-
-
-def _extended(model: CountModel, binaries: int, rows: list[Row]) -> CountModel:
-    """Copy `model` with further binaries of zero value, and further rows."""
-    none = np.zeros(binaries)
-    sizes = np.array([entries.size for entries, _, _, _ in rows])
-    return replace(
-        model,
-        objective=np.concatenate((model.objective, none)),
-        lower=np.concatenate((model.lower, none)),
-        upper=np.concatenate((model.upper, none + 1.0)),
-        integral=np.concatenate((model.integral, none == 0.0)),
-        starts=np.concatenate((model.starts, model.starts[-1] + sizes.cumsum())).astype(np.int32),
-        indices=np.concatenate((model.indices, *[entries for entries, _, _, _ in rows])).astype(np.int32),
-        coefficients=np.concatenate((model.coefficients, *[coefficients for _, coefficients, _, _ in rows])),
-        row_lower=np.concatenate((model.row_lower, [lower for _, _, lower, _ in rows])),
-        row_upper=np.concatenate((model.row_upper, [upper for _, _, _, upper in rows])),
-    )
+        counted = {column: -weight for owner, column, weight in weights if owner == task}
+        model.add_row({**dict.fromkeys(uses[task], 1.0), **counted}, 0.0, 0.0)
+        # Both conditions in the module's docstring, with counts written out as sums over nodes.
+        kept, taken = uses[task][begin:end], uses[task][:begin] + uses[task][end:]
+        model.add_row({**dict.fromkeys(kept, -2.0), shrinks[task]: -big}, -math.inf, -2.0 * count)
+        model.add_row({**dict.fromkeys(taken, 2.0), shrinks[task]: big}, -math.inf, big)
 
 
 class EqualShare:

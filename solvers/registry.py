@@ -33,6 +33,7 @@ from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveR
 GROUP = "bftrainer.solvers"
 _SOLVERS = Plugins(GROUP, "solver", UnknownSolverError)
 PROGRAMME = "solvers.dynamic_programme"
+CAPABILITIES = ("exact", "extra_rows", "capacities", "floor")
 ALL_LIMITS = frozenset({"time", "gap", "threads", "prune", "effort"})
 MEMORY_BYTES = 4 * 2**30
 """Most memory of a process that runs solvers of other packages."""
@@ -40,19 +41,16 @@ MEMORY_BYTES = 4 * 2**30
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a solver says of itself.
+    """What a solver says of itself, as `solvers.problem.Solver`; nothing is known of one that cannot be loaded.
 
     Parameters
     ----------
     name : str
     exact, extra_rows, capacities, floor : bool
-        As `solvers.problem.Solver`.
     requires : tuple of str
     heeds : frozenset of str
-        Which of `time`, `gap`, `threads`, `prune`, `effort` of the `Limits` affect it; all, if it does not say.
-    needs_licence : bool
-    is_loaded : bool
-        Of one that cannot be loaded nothing is known.
+        All limits, if it does not say.
+    needs_licence, is_loaded : bool
     fault : str
         Why it cannot be loaded or made; empty if it can.
     """
@@ -88,7 +86,7 @@ def _entry(name: str) -> EntryPoint:
 
 def is_own(module: str) -> bool:
     """Whether a module is this package's own."""
-    return module.partition(".")[0] == __name__.partition(".")[0]
+    return module.partition(".")[0] in ("solvers", "bftrainer")
 
 
 def is_ours(name: str) -> bool:
@@ -115,7 +113,7 @@ def solver_class(name: str) -> type[Solver]:
     """
     entry = _entry(name)
     named = name == entry.value  # as module:Class
-    with _loading(f"{name if named else f'{name}: {entry.value}'} cannot be loaded"):
+    with _naming(f"{name if named else f'{name}: {entry.value}'} cannot be loaded"):
         registered: type[Solver] = _SOLVERS.imported(name, names()) if named else entry.load()
         # Each attribute is read once here, so that a missing or failing one is found.
         _ = registered.name, registered.exact, registered.extra_rows, tuple(registered.requires)
@@ -140,7 +138,7 @@ def get_solver(name: str) -> Solver:
             f"try: {pip_install(missing[0])}" if extra is None else f"the extra {extra} brings it, {installing(extra)}"
         )
         raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {brings}")
-    with _loading(name):
+    with _naming(name):
         return registered()
 
 
@@ -150,8 +148,8 @@ def declare(solver: Solver | type[Solver]) -> Declaration:
         str(solver.name),
         exact=bool(solver.exact),
         extra_rows=bool(solver.extra_rows),
-        capacities=_takes(solver, "capacities"),
-        floor=_takes(solver, "floor"),
+        capacities=bool(getattr(solver, "capacities", False)),
+        floor=bool(getattr(solver, "floor", False)),
         requires=tuple(map(str, solver.requires)),
         heeds=frozenset(getattr(solver, "heeds", ALL_LIMITS)),
         needs_licence=hasattr(solver, "licence"),
@@ -183,9 +181,8 @@ def _declared(name: str) -> Declaration:
         get_solver(name)
     except BftrainerError as error:
         fault = str(error)
-    registered = solver_class(name)
-    with _loading(name):
-        return replace(declare(registered), fault=fault)
+    with _naming(name):
+        return replace(declare(solver_class(name)), fault=fault)
 
 
 def licence(name: str) -> str:
@@ -194,9 +191,8 @@ def licence(name: str) -> str:
 
 
 def _licence(name: str) -> str:
-    probe = getattr(get_solver(name), "licence", str)
-    with _loading(name):
-        return str(probe())
+    with _naming(name):
+        return str(getattr(get_solver(name), "licence", str)())
 
 
 def _ask(ask: Callable[[str], Any], name: str) -> Any:
@@ -218,20 +214,20 @@ def _ask(ask: Callable[[str], Any], name: str) -> Any:
 def catalogue() -> Iterator[dict[str, Any]]:
     """Describe every registered solver; starts a licensed one's environment, solves nothing."""
     for name in names():
+        licensed = ""
         try:
             says = declaration(name)
-        except UnknownSolverError as error:  # one broken third party must not hide the others
-            says = Declaration(name, is_loaded=False, fault=str(error))
-        installed = says.is_loaded and not absent(*says.requires)
-        licensed = says.fault if installed or not says.is_loaded else ""
-        if installed and says.needs_licence and not licensed:
-            try:
+            installed = says.is_loaded and not absent(*says.requires)
+            licensed = says.fault if installed or not says.is_loaded else ""
+            if installed and says.needs_licence and not licensed:
                 licensed = licence(name)
-            except BftrainerError as error:
-                licensed = str(error)
-        row = {"name": name, "installed": installed, "licensed": licensed}
-        can = {key: says.is_loaded and getattr(says, key) for key in ("exact", "extra_rows", "capacities", "floor")}
-        yield row | can | {"version": ", ".join(map(_version, says.requires)) if installed else ""}
+        except BftrainerError as error:  # one broken third party must not hide the others
+            licensed = str(error)
+            if isinstance(error, UnknownSolverError):
+                says, installed = Declaration(name, is_loaded=False), False
+        can = {key: says.is_loaded and getattr(says, key) for key in CAPABILITIES}
+        brings = ", ".join(map(_version, says.requires)) if installed else ""
+        yield {"name": name, "installed": installed, "licensed": licensed, **can, "version": brings}
 
 
 def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
@@ -251,9 +247,9 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
             raise UnsupportedProblemError(
                 f"{name}: takes no extra rows, and the objective adds {len(problem.rows)}; try --solver cbc."
             )
-        if problem.capacities and not _takes(solver, "capacities"):
+        if problem.capacities and not getattr(solver, "capacities", False):
             raise UnsupportedProblemError(f"{name}: takes no capacities besides nodes; try --solver dp or cbc.")
-        if problem.floor is not None and not _takes(solver, "floor"):
+        if problem.floor is not None and not getattr(solver, "floor", False):
             raise UnsupportedProblemError(f"{name}: takes no floor for the worst-off; try --solver cbc or highs.")
         began = perf_counter()
         result = solver.solve(problem, limits)
@@ -263,35 +259,29 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
         return verified(name, problem, result, solve_s, None if _is_trusted(solver) else upper_bound)
     except (BftrainerError, MemoryError):
         raise
-    except Exception as error:  # A solver may be third-party code, and a fallback must catch whatever it raises.
-        raise SolverError(_one_line(name, error)) from error
+    except Exception as error:  # a fallback must catch whatever third-party code raises
+        raise SolverError(one_line(name, error)) from error
 
 
 def _is_trusted(solver: Solver) -> bool:
     """Whether what a solver claims of its answers is this package's own, also of one in another process."""
     module = type(solver).__module__
-    if module == "solvers.isolation":
-        return bool(getattr(solver, "is_ours", False))
-    return module.partition(".")[0] in ("solvers", "bftrainer")
-
-
-def _takes(solver: Solver | type[Solver], capability: str) -> bool:
-    """Whether the solver declares a capability; one that does not mention it lacks it."""
-    return bool(getattr(solver, capability, False))
+    return getattr(solver, "is_ours", False) if module == "solvers.isolation" else is_own(module)
 
 
 @contextmanager
-def _loading(where: str) -> Iterator[None]:
-    """Turn whatever third-party code raises into `SolverUnavailableError`."""
+def _naming(where: str) -> Iterator[None]:
+    """Turn whatever third-party code raises while it is loaded into `SolverUnavailableError`."""
     try:
         yield
     except (BftrainerError, MemoryError):
         raise
-    except Exception as error:  # A solver may be third-party code: its import and its constructor may raise anything.
-        raise SolverUnavailableError(_one_line(where, error)) from error
+    except Exception as error:  # its import and its constructor may raise anything
+        raise SolverUnavailableError(one_line(where, error)) from error
 
 
-def _one_line(where: str, error: Exception) -> str:
+def one_line(where: str, error: Exception) -> str:
+    """Message that names whose error it is."""
     return " ".join(f"{where}: {type(error).__name__}: {error}".split())
 
 

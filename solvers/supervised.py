@@ -20,7 +20,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from time import perf_counter
 from typing import Any
 
@@ -38,11 +39,9 @@ _BOOT = (
 # Nothing in the process gains from threads for linear algebra, which take time to start.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _READY = b"\0ready\n"
-# Sockets wait no longer than some 24 days at a time.
+# Nothing waits longer than some 24 days at a time.
 _LONGEST_WAIT_S = 1e6
 _TO_END_S = 5.0
-# Lines of the supervisor among the output of the process.
-_STATES = re.compile(r"started \d+\n|alone \n|exited (?P<status>-?\d+)\n")
 
 
 def run_apart(
@@ -51,7 +50,6 @@ def run_apart(
     *args: Any,
     deadline: float,
     memory_bytes: int | None = None,
-    prepare: Callable[..., Any] | None = None,
 ) -> Any:
     """``run(*args)`` in another process, which is ended if there is no answer at the `deadline`.
 
@@ -65,8 +63,6 @@ def run_apart(
         A time of `time.perf_counter`, which on Linux is the same in all processes.
     memory_bytes : int, optional
         Most address space of the process; it may then write files of `FILE_BYTES` at most.
-    prepare : callable, optional
-        Called with the first of `args` in a process that has not run for this name: `deadline` is later by as much.
 
     Raises
     ------
@@ -77,11 +73,6 @@ def run_apart(
     """
     child = _take_idle(memory_bytes)
     try:
-        if prepare is not None and name not in child.prepared:
-            began = perf_counter()
-            child.ask(prepare, args[:1], began + START_S)  # what fails in it fails in the run, too
-            child.prepared.add(name)
-            deadline += perf_counter() - began
         is_done, answer = child.ask(run, args, deadline)
     except TimeoutError:
         if child.is_started:
@@ -90,7 +81,7 @@ def run_apart(
             child = _Child(memory_bytes)
         _idle.append(child)
         raise OutOfTime from None
-    except (EOFError, ConnectionError):
+    except (EOFError, OSError):
         raise SolverError(f"{name}: {child.why_it_ended()}.") from None
     except BaseException:  # after an interrupt the answer is never read, and the next request must not get it
         child.end()
@@ -104,33 +95,31 @@ def run_apart(
 class _Child:
     """A process that handles requests one after the other."""
 
-    process: subprocess.Popen[bytes]
-
     def __init__(self, memory_bytes: int | None) -> None:
-        self.memory_bytes, self.prepared = memory_bytes, set[str]()
+        self.memory_bytes = memory_bytes
         self._greeting = b""
-        self._socket, theirs = socket.socketpair()
-        self._answers = self._socket.makefile("rb")
-        # Its output matters only if it dies; a pipe that nobody reads would fill.
-        self._output = os.memfd_create("output")
-        boot = json.dumps([[str(place) for place in sys.path], memory_bytes])
-        with theirs, ExitStack() as unstarted:
-            unstarted.callback(self.forget)
-            # The supervisor ends all when its standard input is closed, and writes how it ended into the output.
-            guard = [sys.executable, "-I", "-S", supervisor.__file__, "0", str(self._output), "0"]
-            self.process = subprocess.Popen(
-                [*guard, sys.executable, "-P", "-c", _BOOT, boot],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=theirs.fileno(),
-                stderr=self._output,
-                pass_fds=(self._output,),
-                # Keyboard interrupts are for this process to handle.
-                start_new_session=True,
-                env={**os.environ, **_ONE_THREAD},
-            )
-            unstarted.pop_all()
-        _children.add(self)
+        # What it writes matters only if it dies; a pipe that nobody reads would fill.
+        self._output = os.fdopen(os.memfd_create("output"), "w+b", buffering=0)
+        ours, theirs = socket.socketpair()
+        self._connection = Connection(ours.detach())
+        output = self._output.fileno()
+        # The supervisor ends all when its standard input is closed, and writes how it ended into the output.
+        guard = [sys.executable, "-I", "-S", supervisor.__file__, "0", str(output), "0"]
+        boot = [sys.executable, "-P", "-c", _BOOT, json.dumps([[str(place) for place in sys.path], memory_bytes])]
+        with theirs:
+            try:
+                self.process = subprocess.Popen(
+                    [*guard, *boot],
+                    stdin=subprocess.PIPE,
+                    stdout=theirs.fileno(),
+                    stderr=output,
+                    pass_fds=(output,),
+                    start_new_session=True,  # keyboard interrupts are for this process to handle
+                    env={**os.environ, **_ONE_THREAD},
+                )
+            except BaseException:
+                self.forget()
+                raise
 
     @property
     def is_started(self) -> bool:
@@ -140,33 +129,37 @@ class _Child:
     def ask(self, run: Callable[..., Any], args: tuple[Any, ...], deadline: float) -> Any:
         """Have ``run(*args)`` called; return whether it returned, and what it returned or raised."""
         while not self.is_started:  # what is printed while Python starts comes before
-            self._socket.settimeout(_left_s(deadline))
-            part = self._socket.recv(4096)
+            self._wait(deadline)
+            part = os.read(self._connection.fileno(), 4096)
             if not part:
                 raise EOFError
             self._greeting += part
-        request = pickle.dumps((_directory(), run, args), pickle.HIGHEST_PROTOCOL)
-        self._socket.settimeout(_left_s(deadline))
-        # Bytes can be read there, whatever is wrong with their content.
-        self._socket.sendall(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
-        self._socket.settimeout(_left_s(deadline))
-        answer = pickle.load(self._answers)
+        self._connection.send((_directory(), run, args))
+        self._wait(deadline)
+        answer = self._connection.recv()
         # What it said on the way is of no use, and counts as a file of its own. Both processes share the position.
-        os.ftruncate(self._output, 0)
-        os.lseek(self._output, 0, os.SEEK_SET)
+        self._output.seek(0)
+        self._output.truncate()
         return answer
+
+    def _wait(self, deadline: float) -> None:
+        left_s = deadline - perf_counter()
+        if left_s <= 0.0 or not self._connection.poll(min(left_s, _LONGEST_WAIT_S)):
+            raise TimeoutError
 
     def why_it_ended(self) -> str:
         """Why the process died, with the last line of its output."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_TO_END_S)
-        said = os.pread(self._output, os.fstat(self._output).st_size, 0).decode(errors="replace")
-        ends = [state["status"] for state in _STATES.finditer(said) if state["status"]]
-        # Without one the supervisor itself was killed.
-        status = int(ends[-1]) if ends else self.process.returncode
+        self._output.seek(0)
+        said = self._output.read().decode(errors="replace")
         self.end()
-        how = f"with status {status}" if status is None or status >= 0 else f"by {signal.Signals(-status).name}"
-        last = next((line.strip() for line in reversed(_STATES.sub("", said).split("\n")) if line.strip()), "")
+        # Without a line of the supervisor's it was itself killed.
+        ends = re.findall(r"exited (-?\d+)\n", said)
+        status = int(ends[-1]) if ends else self.process.returncode
+        lines = re.sub(r"started \d+\n|alone \n|exited -?\d+\n", "", said).split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
         return f"its process ended {how}" + (f": {last.rstrip('.')}" if last else "")
 
     def end(self) -> None:
@@ -178,54 +171,46 @@ class _Child:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        with suppress(KeyError):  # another thread has ended it, too
-            _children.remove(self)
-            self.forget()
+        self.forget()
 
     def forget(self) -> None:
         """Close the connection to the process."""
-        self._answers.close()
-        self._socket.close()
-        os.close(self._output)
+        self._connection.close()
+        self._output.close()
 
 
-_children: set[_Child] = set()
 _idle: list[_Child] = []
 
 
 def _take_idle(memory_bytes: int | None) -> _Child:
     """Take a waiting process with this bound that is still alive, or start one."""
     for child in reversed(_idle.copy()):
-        if child.memory_bytes != memory_bytes:
-            continue
-        try:
-            _idle.remove(child)
-        except ValueError:  # another thread has taken it
-            continue
-        if child.process.poll() is None:
-            return child
-        child.end()
+        if child.memory_bytes == memory_bytes:
+            with suppress(ValueError):  # another thread has taken it
+                _idle.remove(child)
+                if child.process.poll() is None:
+                    return child
+                child.end()
     return _Child(memory_bytes)
 
 
-def _end_all() -> None:
-    _idle.clear()
-    for child in list(_children):
-        child.end()
+@atexit.register
+def end_idle() -> None:
+    """End all processes that wait; those at work end with this process."""
+    while _idle:
+        _idle.pop().end()
 
 
-def _forget_all() -> None:
+def _forget_idle() -> None:
     """After a fork: drop the parent's processes, which must not outlive the parent because of this one."""
-    _idle.clear()
-    while _children:
-        child = _children.pop()
+    while _idle:
+        child = _idle.pop()
         child.process.returncode = 0  # otherwise Python would wait for it
         child.process.stdin.close()  # type: ignore[union-attr]
         child.forget()
 
 
-atexit.register(_end_all)
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_forget_idle)
 
 
 def _directory() -> str | None:
@@ -236,32 +221,23 @@ def _directory() -> str | None:
         return None
 
 
-def _left_s(deadline: float) -> float:
-    left_s = deadline - perf_counter()
-    if left_s <= 0.0:
-        raise TimeoutError
-    return min(left_s, _LONGEST_WAIT_S)
-
-
 def serve(memory_bytes: int | None) -> None:
     """Handle the requests that come through standard output until its other end is closed."""
-    peer = socket.socket(fileno=os.dup(1))
+    peer = Connection(os.dup(1))
     with open(os.devnull, "wb") as nowhere:  # what is printed is no answer
         os.dup2(nowhere.fileno(), 1)
     if memory_bytes is not None:
         for kind, most in ("AS", memory_bytes), ("FSIZE", FILE_BYTES), ("CORE", 0):
             resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (most, most))
-    peer.sendall(_READY)
-    with suppress(EOFError, ConnectionError), peer.makefile("rb") as requests:
+    os.write(peer.fileno(), _READY)
+    with suppress(EOFError, ConnectionError):
         while True:
-            peer.sendall(pickle.dumps(_outcome(pickle.load(requests)), pickle.HIGHEST_PROTOCOL))
-
-
-def _outcome(request: bytes) -> tuple[bool, Any]:
-    try:
-        directory, run, args = pickle.loads(request)
-        if directory is not None:
-            os.chdir(directory)
-        return True, run(*args)
-    except Exception as error:  # whatever it is, it is raised in the process that sent the request
-        return False, error
+            request = peer.recv_bytes()
+            try:
+                directory, run, args = pickle.loads(request)
+                if directory is not None:
+                    os.chdir(directory)
+                answer = True, run(*args)
+            except Exception as error:  # whatever it is, it is raised in the process that sent the request
+                answer = False, error
+            peer.send(answer)

@@ -35,10 +35,9 @@ class Scripted(MilpSolver):
 
 def dense(model: CountModel) -> np.ndarray:
     """The rows of a model as a matrix."""
-    matrix = np.zeros((model.row_lower.size, model.objective.size))
-    for row in range(len(matrix)):
-        entries = slice(model.starts[row], model.starts[row + 1])
-        matrix[row, model.indices[entries]] = model.coefficients[entries]
+    matrix = np.zeros((len(model.rows), len(model.upper)))
+    for row, entries in zip(matrix, model.rows, strict=True):
+        row[list(entries)] = list(entries.values())
     return matrix
 
 

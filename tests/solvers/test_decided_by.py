@@ -13,7 +13,7 @@ from solvers.cbc_backend import CbcSolver
 from solvers.count_model import CountModel, formulate
 from solvers.milp import FIRST_BRANCHES, MOST_BRANCHES, OUT_OF_TIME, ModelOutcome
 from solvers.option_pruning import prune, unpruned
-from solvers.reference_solvers import with_nodes
+from solvers.reference_solvers import add_nodes
 from solvers.registry import get_solver, solve
 from solvers.remembered import Question
 from tests.solvers.known_optima import linear, problem, task
@@ -34,7 +34,7 @@ def model_of(asked: AllocationProblem) -> CountModel:
 
 
 def jagged(tasks: int, most: int, nodes: int) -> AllocationProblem:
-    """Curves without concave runs: a model of them has a column an option."""
+    """Curves without linear runs: a model of them has as many columns as options."""
     rng = np.random.default_rng(0)
     values = [np.concatenate(([0.0], np.sort(rng.random(most)) * 1e3)) for _ in range(tasks)]
     return AllocationProblem(tuple(TaskOptions(np.arange(most + 1), each, 0, 1, most) for each in values), nodes)
@@ -74,7 +74,7 @@ def test_a_tree_that_grows_is_left_to_the_search() -> None:
     assert (result.held, result.decided_by) == (Held.OPTIMAL, DecidedBy.SEARCH)
     assert result.objective == pytest.approx(solve(get_solver("dp"), asked, Limits()).objective, rel=1e-9)
     model = model_of(asked)
-    assert (result.model_rows, result.model_columns) == (model.row_lower.size, model.objective.size)
+    assert (result.model_rows, result.model_columns) == (len(model.rows), len(model.upper))
     assert result.backend_s >= 0.0
 
 
@@ -95,7 +95,7 @@ def test_of_two_incumbents_the_better_is_held(monkeypatch: pytest.MonkeyPatch) -
     asked = jagged(6, 20, 40)
     left, model = prune(asked), model_of(asked)
     optimum = CbcSolver()._run(model, Limits())
-    for x, by in ((optimum.x, DecidedBy.BACKEND), (np.zeros(model.upper.size), DecidedBy.SEARCH)):
+    for x, by in ((optimum.x, DecidedBy.BACKEND), (np.zeros(len(model.upper)), DecidedBy.SEARCH)):
         backend = Scripted(ModelOutcome(StopReason.TIME_LIMIT, x, math.inf), OUT_OF_TIME)
         result = backend.solve(asked, Limits())
         assert (result.decided_by, result.held) == (by, Held.INCUMBENT)
@@ -121,9 +121,9 @@ def test_the_size_is_that_of_the_model_that_was_solved(name: str) -> None:
     result = solve(usable(name), asked, Limits(prune=False))
     model = formulate(unpruned(asked).choices, asked, alike=name != "node-level")
     if name == "node-level":
-        model = with_nodes(model, [each.current for each in asked.tasks], asked.nodes)
+        add_nodes(model, [each.current for each in asked.tasks], asked.nodes)
     assert (result.decided_by, result.held) == (DecidedBy.BACKEND, Held.OPTIMAL)
-    assert (result.model_rows, result.model_columns) == (model.row_lower.size, model.objective.size)
+    assert (result.model_rows, result.model_columns) == (len(model.rows), len(model.upper))
     assert 0.0 < result.backend_s <= result.solve_s
 
 

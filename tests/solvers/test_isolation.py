@@ -66,11 +66,11 @@ def _installed(tmp_path, monkeypatch):
     caches = (plugins.entries_of, registry.solver_class, registry.declaration)
     for each in caches:
         each.cache_clear()
-    supervised._end_all()  # processes that look for modules elsewhere
+    supervised.end_idle()  # processes that look for modules elsewhere
     yield tmp_path / "children"
     for each in caches:
         each.cache_clear()
-    supervised._end_all()
+    supervised.end_idle()
 
 
 def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -104,7 +104,7 @@ def test_a_run_outlives_its_solver(way, installed, tmp_path, capfd, monkeypatch)
     assert not (tmp_path / "alone").exists()
     assert main(monkeypatch, *options, "--fallback", "dp", "--output-dir", str(tmp_path / "rescued")) == 0
     assert set(json.loads((tmp_path / "rescued" / "summary.json").read_text())["solvers"]) == {"dp"}
-    supervised._end_all()
+    supervised.end_idle()
     if way in ("fork", "leave"):
         started = installed.read_text().split()
         assert started
@@ -193,7 +193,7 @@ def test_what_cannot_be_sent_is_an_error():
 @pytest.mark.long
 def test_starting_takes_none_of_the_time_limit(monkeypatch):
     """Neither a process that takes long to get ready, nor what that has to start, ends a solve before it has begun."""
-    supervised._end_all()
+    supervised.end_idle()
     known = []
     monkeypatch.setattr(isolation, "_get_ready", slow_to_get_ready)
     for name in ("cbc", "highs"):

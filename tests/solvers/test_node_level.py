@@ -11,7 +11,7 @@ from solvers import Held, Limits, check
 from solvers.count_model import formulate
 from solvers.dynamic_programme import DynamicProgramme
 from solvers.option_pruning import unpruned
-from solvers.reference_solvers import NodeLevelSolver, with_nodes
+from solvers.reference_solvers import NodeLevelSolver, add_nodes
 from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.support import dense
 
@@ -55,8 +55,8 @@ def test_a_task_may_change_by_more_than_half_the_pool() -> None:
 def test_migration_is_forbidden() -> None:
     """Swapping an own node for a free one breaks a row; growing, shrinking and keeping break none."""
     asked = problem(linear(1.0, 4, current=2), nodes=4)
-    count_model = formulate(unpruned(asked).choices, asked, alike=False)
-    model = with_nodes(count_model, [2], 4)
+    model = formulate(unpruned(asked).choices, asked, alike=False)
+    add_nodes(model, [2], 4)
     rows = dense(model)
 
     def allowed(nodes: list[int]) -> bool:
@@ -64,7 +64,7 @@ def test_migration_is_forbidden() -> None:
         for shrinks in (0.0, 1.0):
             x = np.array([float(sum(nodes)), *map(float, nodes), shrinks])
             total = rows @ x
-            if (total <= model.row_upper + 1e-9).all() and (total >= model.row_lower - 1e-9).all():
+            if (total <= np.add(model.row_upper, 1e-9)).all() and (total >= np.subtract(model.row_lower, 1e-9)).all():
                 return True
         return False
 

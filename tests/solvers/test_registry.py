@@ -114,10 +114,10 @@ def third_party(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
     forget_entries()
-    supervised._end_all()  # processes that look for packages elsewhere
+    supervised.end_idle()  # processes that look for packages elsewhere
     yield
     forget_entries()
-    supervised._end_all()
+    supervised.end_idle()
 
 
 def forget_entries():

@@ -57,7 +57,7 @@ def test_what_blocks_is_ended_at_the_deadline() -> None:
 
 def test_a_process_that_only_just_starts_is_left_to() -> None:
     """Deadlines that are shorter than its start do not keep one from ever being there."""
-    supervised._end_all()
+    supervised.end_idle()
     with pytest.raises(OutOfTime):
         run_apart("x", os.getpid, deadline=perf_counter())
     (starting,) = supervised._idle
@@ -76,7 +76,7 @@ def test_a_crash_is_an_error_that_names_the_solver(call: object, given: tuple[in
 
 def test_what_a_process_said_at_last_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that cannot even start says why, by the last line that it wrote."""
-    supervised._end_all()
+    supervised.end_idle()
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(SolverError, match=r"odd: its process ended with status 1: ModuleNotFoundError: "):
         run_apart("odd", abs, -1, deadline=later())
@@ -97,7 +97,7 @@ def test_threads_have_a_process_each() -> None:
 
     def ask() -> None:
         number = run_apart("x", os.getppid, deadline=later())
-        child = next(each for each in supervised._children if each.process.pid == number)
+        child = next(each for each in supervised._idle if each.process.pid == number)
         supervised._idle.remove(child)
         meeting.wait()
         supervised._idle.append(child)
@@ -166,14 +166,14 @@ if child:
 def test_nothing_is_started_before_a_backend_is_asked() -> None:
     """Importing and listing solvers starts no process."""
     code = "from solvers import supervised; from solvers.registry import catalogue, get_solver; get_solver('cbc')"
-    code += "; list(catalogue()); print(len(supervised._children))"
+    code += "; list(catalogue()); print(len(supervised._idle))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
     assert done.stdout == "0\n"
 
 
 def test_one_that_cannot_be_started_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no process can be started, each call says so, and none leaves a file open."""
-    supervised._end_all()
+    supervised.end_idle()
 
     def refused(*_: object, **__: object) -> None:
         raise BlockingIOError("no more processes")
@@ -184,7 +184,7 @@ def test_one_that_cannot_be_started_leaves_nothing_open(monkeypatch: pytest.Monk
         with pytest.raises(BlockingIOError, match="no more processes"):
             run_apart("x", abs, -1, deadline=later())
     assert len(os.listdir("/proc/self/fd")) == len(before)
-    assert not supervised._children
+    assert not supervised._idle
 
 
 def end_supervisor() -> None:
