@@ -23,9 +23,12 @@ typedef enum { DONE = 0, OUT_OF_TIME = 1, FAILED = -1 } Outcome;
 /* What found an allocation: `solvers.problem.DecidedBy`, in its order. */
 typedef enum { BY_TRIVIAL, BY_PRUNING, BY_SEARCH, BY_BACKEND, BY_REMEMBERED, BY_KEPT } DecidedBy;
 
-/* Values at 0, 1, 2, ... nodes, one row per task; -inf where a count is no option or exceeds the pool. */
+/* Values at 0, 1, 2, ... nodes, one row per task; -inf where a count is no option or exceeds the pool.
+
+`like` has the first task that equals a task in values and nodes held: what holds of that one is not computed again.
+*/
 typedef struct {
-    Py_ssize_t tasks, width;
+    Py_ssize_t tasks, width, *like;
     int64_t nodes;
     double *values;
     int64_t *held;

@@ -13,6 +13,14 @@
 #define GROWTH 4.0
 #define CUTTING_PLANES 60
 #define LANES 8
+#define MOST_LANES 32
+
+/* Loops that take most of the time are compiled for wider registers as well: the same operations, so the same bits. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("default", "avx2")))
+#else
+#define WIDE
+#endif
 
 /* Seconds of a clock that never goes back. */
 double clock_s(void) {
@@ -46,7 +54,8 @@ int new_problem(Problem *problem, Py_ssize_t tasks, int64_t width, int64_t nodes
     }
     problem->values = grown(NULL, tasks * problem->width, sizeof(double));
     problem->held = problem->values ? grown(NULL, tasks, sizeof(int64_t)) : NULL;
-    if (problem->held == NULL) {
+    problem->like = problem->held ? grown(NULL, tasks, sizeof(Py_ssize_t)) : NULL;
+    if (problem->like == NULL) {
         free_problem(problem);
         return -1;
     }
@@ -60,8 +69,10 @@ int new_problem(Problem *problem, Py_ssize_t tasks, int64_t width, int64_t nodes
 void free_problem(Problem *problem) {
     free(problem->values);
     free(problem->held);
+    free(problem->like);
     problem->values = NULL;
     problem->held = NULL;
+    problem->like = NULL;
 }
 
 /* Sum as `math.fsum`, correctly rounded; the addends are overwritten with partial sums. Fails on overflow. */
@@ -135,7 +146,7 @@ double pairwise_sum(const double *addends, Py_ssize_t count) {
 }
 
 /* Index of the first largest entry. */
-static Py_ssize_t first_largest(const double *row, Py_ssize_t width) {
+WIDE static Py_ssize_t first_largest(const double *row, Py_ssize_t width) {
     double lane[LANES], most = row[0];
     Py_ssize_t i = 0;
     if (width >= LANES) {
@@ -192,8 +203,11 @@ static double first_guess(const Problem *problem, const double *table, const int
     return 0.0;
 }
 
-/* Let each task choose if a node costs `price`; `reduced` gets its values less that, `best` the largest of each. */
-static Point choose_at(
+/* Let each task choose if a node costs `price`; `reduced` gets its values less that, `best` the largest of each.
+
+Of equal tasks, the first alone gets its row of `reduced`.
+*/
+WIDE static Point choose_at(
     const Problem *problem, const double *table, double price, double *reduced, int64_t *chosen, double *best
 ) {
     Point point = {0, 0.0};
@@ -201,10 +215,15 @@ static Point choose_at(
     for (Py_ssize_t j = 0; j < problem->tasks; j++) {
         const double *from = table + j * width;
         double *to = reduced + j * width;
-        for (Py_ssize_t c = 0; c < width; c++)
-            to[c] = from[c] - (double)(int32_t)c * price;
-        chosen[j] = first_largest(to, width);
-        best[j] = to[chosen[j]];
+        if (problem->like[j] < j) {
+            chosen[j] = chosen[problem->like[j]];
+            best[j] = best[problem->like[j]];
+        } else {
+            for (Py_ssize_t c = 0; c < width; c++)
+                to[c] = from[c] - (double)(int32_t)c * price;
+            chosen[j] = first_largest(to, width);
+            best[j] = to[chosen[j]];
+        }
         point.used += chosen[j];
         point.value += from[chosen[j]];
     }
@@ -248,7 +267,7 @@ int relax(const Problem *problem, const double *table, Relaxed *relaxed) {
     Point over = {0, 0.0}, nothing = {0, 0.0};
     for (Py_ssize_t j = 0; j < tasks; j++) {
         const double *row = table + j * width;
-        chosen[j] = first_largest(row, width);
+        chosen[j] = problem->like[j] < j ? chosen[problem->like[j]] : first_largest(row, width);
         best[j] = row[chosen[j]];
         over.used += chosen[j];
         over.value += best[j];
@@ -268,9 +287,14 @@ int relax(const Problem *problem, const double *table, Relaxed *relaxed) {
             sum += best[j];
         relaxed->bound = sum + relaxed->price * (double)problem->nodes;
     }
-    for (Py_ssize_t j = 0; j < tasks; j++)
-        for (Py_ssize_t c = 0; c < width; c++)
-            relaxed->losses[j * width + c] = best[j] - relaxed->losses[j * width + c];
+    for (Py_ssize_t j = 0; j < tasks; j++) {
+        double *losses = relaxed->losses + j * width;
+        if (problem->like[j] < j)
+            memcpy(losses, relaxed->losses + problem->like[j] * width, (size_t)width * sizeof(double));
+        else
+            for (Py_ssize_t c = 0; c < width; c++)
+                losses[c] = best[j] - losses[c];
+    }
     free(chosen);
     free(best);
     free(slopes);
@@ -295,30 +319,32 @@ static int worth_of(Programme *p, const int64_t *counts, double *value) {
     return exact_sum(p->worth, p->problem->tasks, value);
 }
 
-/* ``row[s] = max_n below[s - n] + column[n]`` for ``start <= s < stop``. */
-static void convolve(
+/* ``row[s] = max_n below[s - n] + column[n]`` for ``0 <= s < lanes``, a constant where it is called. */
+static inline void convolve_lanes(
+    const double *below, double *row, const double *column, Py_ssize_t size, Py_ssize_t lanes
+) {
+    double best[MOST_LANES];
+    for (Py_ssize_t k = 0; k < lanes; k++)
+        best[k] = below[k] + column[0];
+    for (Py_ssize_t n = 1; n < size; n++)
+        for (Py_ssize_t k = 0; k < lanes; k++) {
+            double candidate = below[k - n] + column[n];
+            best[k] = candidate > best[k] ? candidate : best[k];
+        }
+    memcpy(row, best, (size_t)lanes * sizeof(double));
+}
+
+/* The same for ``start <= s < stop``. */
+WIDE static void convolve(
     const double *below, double *row, const double *column, Py_ssize_t size, Py_ssize_t start, Py_ssize_t stop
 ) {
     Py_ssize_t s = start;
-    for (; s + LANES <= stop; s += LANES) {
-        double best[LANES];
-        for (int k = 0; k < LANES; k++)
-            best[k] = below[s + k] + column[0];
-        for (Py_ssize_t n = 1; n < size; n++)
-            for (int k = 0; k < LANES; k++) {
-                double candidate = below[s - n + k] + column[n];
-                best[k] = candidate > best[k] ? candidate : best[k];
-            }
-        memcpy(row + s, best, sizeof best);
-    }
-    for (; s < stop; s++) {
-        double best = below[s] + column[0];
-        for (Py_ssize_t n = 1; n < size; n++) {
-            double candidate = below[s - n] + column[n];
-            best = candidate > best ? candidate : best;
-        }
-        row[s] = best;
-    }
+    for (; s + MOST_LANES <= stop; s += MOST_LANES)
+        convolve_lanes(below + s, row + s, column, size, MOST_LANES);
+    for (; s + LANES <= stop; s += LANES)
+        convolve_lanes(below + s, row + s, column, size, LANES);
+    for (; s < stop; s++)
+        convolve_lanes(below + s, row + s, column, size, 1);
 }
 
 /* Compute the rows of f_j, j >= 1, of `count` free tasks: `pad` entries of -inf, the states, `pad` unused entries. */
@@ -439,7 +465,13 @@ static int64_t set_windows(Programme *p, double budget) {
     int64_t sum = 0;
     for (Py_ssize_t j = 0; j < p->problem->tasks; j++) {
         const double *losses = p->losses + j * width;
-        Py_ssize_t low = 0, high = width - 1;
+        Py_ssize_t low = 0, high = width - 1, like = p->problem->like[j];
+        if (like < j) {
+            p->low[j] = p->low[like];
+            p->high[j] = p->high[like];
+            sum += p->low[j];
+            continue;
+        }
         while (low < width && !(losses[low] <= budget))
             low++;
         while (high >= 0 && !(losses[high] <= budget))

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define RECENT_KINDS 8
+
 /* Read the nodes that each task holds. */
 static int read_held(PyObject *held, Problem *problem) {
     Py_ssize_t size = PySequence_Size(held);
@@ -53,6 +55,22 @@ static int largest_count(PyObject *rows, int64_t *largest) {
     return 0;
 }
 
+/* Find the first task that is equal to each, among those of the last `RECENT_KINDS` kinds. */
+static void find_equals(PyObject *rows, Problem *problem) {
+    Py_ssize_t kinds[RECENT_KINDS], found = 0;
+    for (Py_ssize_t j = 0; j < problem->tasks; j++) {
+        problem->like[j] = j;
+        for (Py_ssize_t i = found; i > 0 && i > found - RECENT_KINDS && problem->like[j] == j; i--) {
+            Py_ssize_t kind = kinds[(i - 1) % RECENT_KINDS];
+            /* Equal tasks mostly share one object, which is enough. */
+            if (PyTuple_GetItem(rows, j) == PyTuple_GetItem(rows, kind) && problem->held[j] == problem->held[kind])
+                problem->like[j] = kind;
+        }
+        if (problem->like[j] == j)
+            kinds[found++ % RECENT_KINDS] = j;
+    }
+}
+
 /* Make a problem of a tuple of rows, and of the nodes that each task holds, if they are given. */
 static int read_problem(PyObject *rows, PyObject *held, long long nodes, Problem *problem) {
     int64_t largest;
@@ -68,10 +86,12 @@ static int read_problem(PyObject *rows, PyObject *held, long long nodes, Problem
         PyObject *row = PyTuple_GetItem(rows, j);
         memcpy(problem->values + j * problem->width, PyBytes_AsString(row), (size_t)FIRST_MIN(PyBytes_Size(row), width));
     }
-    if (held == NULL || read_held(held, problem) == 0)
-        return 0;
-    free_problem(problem);
-    return -1;
+    if (held != NULL && read_held(held, problem) < 0) {
+        free_problem(problem);
+        return -1;
+    }
+    find_equals(rows, problem);
+    return 0;
 }
 
 /* Convert numbers to a tuple of int. */
