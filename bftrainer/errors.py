@@ -22,7 +22,7 @@
     │   ├── MeasurementError            a way to measure energy or to limit power that is not there
     │   ├── JournalError                a directory without a run that can be resumed
     │   └── OutputError                 a place that results cannot be written to
-    ├── RunFailedError                  exit status 1: an objective or observer failed; `result` holds what was done
+    ├── RunFailedError                  exit status 1: code of your own or a solver failed; `result` holds the rest
     ├── TuningError                     exit status 1: tuning got stuck; `history` holds the runs until then
     │   ├── NotConvergedError           the target was not reached (a RuntimeError too)
     │   ├── AllPrunedError              no batch size is left (a ValueError too)
@@ -154,7 +154,7 @@ class MeasurementError(InputError):
 
 
 class RunFailedError(BftrainerError):
-    """An objective or an observer failed in a run.
+    """An objective, an observer or a solver failed in a run.
 
     Parameters
     ----------

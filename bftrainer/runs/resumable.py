@@ -10,13 +10,12 @@ import json
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import ResumeError, SolverError
+from bftrainer.errors import ResumeError
 from bftrainer.files.directories import JOURNAL, ResultDirectory
 from bftrainer.files.documents import json_file
 from bftrainer.files.line_journal import WorkJournal
@@ -138,18 +137,12 @@ def find_unfinished(directory: ResultDirectory) -> Beginning:
     return journal.begun
 
 
-@contextmanager
 def keep_decisions(
     directory: ResultDirectory, arguments: Sequence[str], inputs: Inputs, every_s: float
-) -> Iterator[DecisionJournal]:
+) -> DecisionJournal:
     """Keep the decisions of a run while it goes on: `ResumeError` if an input or a version is not as it was."""
     found = [each for source in inputs.sources.values() for each in (source if isinstance(source, list) else [source])]
     checksums = {each["path"]: f"SHA-256 {each['sha256']}" for each in found if each is not None}
     journal = DecisionJournal(directory.working / JOURNAL, every_s)
     journal.begin(Beginning([*arguments], str(Path.cwd()), versions() | checksums))
-    try:
-        yield journal
-    except Exception as error:  # not a second Ctrl-C, which leaves at once
-        if isinstance(error, SolverError) or journal.path.exists():  # of a run that fails sooner nothing stays
-            journal.write()
-        raise
+    return journal

@@ -13,7 +13,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from bftrainer.errors import BftrainerError, ObjectiveError, RunFailedError, SettingsError, escaped, suggestion
+from bftrainer.errors import (
+    BftrainerError,
+    ObjectiveError,
+    RunFailedError,
+    SettingsError,
+    SolverError,
+    escaped,
+    suggestion,
+)
 from bftrainer.files.cache import refuse_changed
 from bftrainer.files.writing import versions
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
@@ -41,6 +49,8 @@ if TYPE_CHECKING:
 
 _EFFICIENCY = ["efficiency", "efficiency_horizon_s", "efficiency_eq_nodes", "ideal_work", "loss_variability_share"]
 _EFFICIENCY += ["loss_horizon_share"]
+# Errors of an objective, an observer or a solver, after which a run keeps what was done.
+_FAILURES = (ObjectiveError, RunFailedError, SolverError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,9 +368,11 @@ def run_replay(
 
 def _named_observer(observer: Observer) -> Observer:
     """An observer of the caller's, named by the error that ends the run if it fails."""
-    named = answering(f"observer {type(observer).__name__}", RunFailedError)
-    methods = {name: named(getattr(observer, name)) for name in ("on_event", "on_decision", "on_end")}
-    return cast(Observer, SimpleNamespace(**methods))
+    name, methods = type(observer).__name__, ("on_event", "on_decision", "on_end")
+    if isinstance(observer, type) or not all(callable(getattr(observer, method, None)) for method in methods):
+        raise SettingsError(f"Expected an object with {', '.join(methods)} as observer, got {name}.")
+    named = answering(f"observer {name}", RunFailedError)
+    return cast(Observer, SimpleNamespace(**{method: named(getattr(observer, method)) for method in methods}))
 
 
 def _compare_and_bound(
@@ -382,7 +394,7 @@ def _compare_and_bound(
             compared = efficiency(inputs, recording, interrupted, journal) if config.baseline else None
             bounded = bounds(inputs, replay_bound, blind=recording) if config.bounds else None
             bounded = None if interrupted() else bounded
-        except (ObjectiveError, RunFailedError) as error:
+        except _FAILURES as error:
             failure = error
     is_whole = recording.reason not in ("interrupted", "failed")
     is_whole &= (compared is not None or not config.baseline) and (bounded is not None or not config.bounds)
@@ -428,7 +440,7 @@ def replay_and_record(
             observers=[*recorders, *observers],
             interrupted=interrupted,
         )
-    except (ObjectiveError, RunFailedError) as error:
+    except _FAILURES as error:
         failure = error
         for each in recorders:
             each.on_end(allocator.cluster, "failed")

@@ -125,16 +125,14 @@ def test_afterwards_signals_are_as_before(call, monkeypatch):
 
 
 def test_a_signal_while_a_solver_does_not_answer(replay, here, monkeypatch):
-    """The status is that of the signal, not that of the solver; and a line says how to go on, where one can."""
+    """The status is that of the signal, not that of the solver."""
 
     def unanswered(*_, **__):
         """Fail as a solver does that hung when the signal came."""
-        (here / ".my results.new" / "unfinished.journal").touch()
         signal.raise_signal(signal.SIGTERM)
         raise SolverError("x: no answer within its time limit.")
 
     monkeypatch.setattr("bftrainer.runs.run_replay", unanswered)
     done = replay("--output-dir", "my results")
     assert done.status == 128 + signal.SIGTERM
-    assert done.err.splitlines()[0] == "Note: Not finished; bftrainer replay --resume 'my results' goes on."
     assert done.err.splitlines()[-1] == "Terminated."

@@ -236,6 +236,13 @@ def test_a_failing_observer_ends_the_run_with_what_is_done(replay, tmp_path, at,
     assert read_run(tmp_path).summary["partial"]
 
 
+@pytest.mark.parametrize("observer", [Breaking, object(), None])
+def test_an_observer_has_three_methods(replay, observer):
+    """Anything else is refused before the run, by name; so is a class in the place of an object."""
+    with pytest.raises(SettingsError, match="Expected an object with on_event, on_decision, on_end as observer, got "):
+        replay(observers=[observer])
+
+
 def test_a_failing_objective_keeps_the_replay_when_it_fails_in_the_comparison(replay):
     """Constant pools are replayed afterwards: the replay itself is whole."""
     whole, calls = replay(objective=root), iter(range(10**6))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bftrainer.errors import ResumeError, SolverError
+from bftrainer.errors import ResumeError, RunFailedError, SolverError
 from bftrainer.files.directories import JOURNAL, ResultDirectory
 from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report.glossary import GLOSSARY
@@ -109,11 +109,12 @@ def test_an_interrupted_run_can_be_resumed(tmp_path: Path) -> None:
 
 
 def test_a_solver_that_failed_is_asked_again(tmp_path: Path) -> None:
-    """A run that its solver ended goes on with the decision that it failed at."""
+    """A run that its solver ended keeps what was done, and goes on with the decision that it failed at."""
     config = ReplayConfig(solver=Scripted(None, SolverError("it broke")), max_events=4, baseline=False)
     journal = journal_at(tmp_path / "journal")
-    with pytest.raises(SolverError):
+    with pytest.raises(RunFailedError, match="it broke") as caught:
         run_replay(config=config, journal=journal)
+    assert (caught.value.result.recording.reason, len(caught.value.result.recording.decisions)) == ("failed", 1)
     assert journal.decided == 1
     journal.write()
     assert len(DecisionJournal(tmp_path / "journal").known) == 1
@@ -129,8 +130,7 @@ def directory(tmp_path: Path) -> ResultDirectory:
 def begin(directory: ResultDirectory, **options: Any) -> None:
     """Begin a run, and leave it with its decisions."""
     inputs = load_inputs(ReplayConfig(**({"solver": "dp", "max_events": 20, "baseline": False} | options)))
-    with keep_decisions(directory, ["--solver", "dp"], inputs, 0.0) as journal:
-        run_replay(inputs=inputs, journal=journal)
+    run_replay(inputs=inputs, journal=keep_decisions(directory, ["--solver", "dp"], inputs, 0.0))
 
 
 def test_what_a_run_depends_on_must_be_as_it_was(

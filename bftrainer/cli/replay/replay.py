@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager, nullcontext
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -180,8 +180,8 @@ def _replayed(
     from bftrainer.runs import run_replay, write_run
     from bftrainer.runs.resumable import keep_decisions
 
-    kept = keep_decisions(directory, arguments, inputs, every_s) if every_s else nullcontext()
-    with kept as journal, _progress(inputs, printing) as observers:
+    journal = keep_decisions(directory, arguments, inputs, every_s) if every_s else None
+    with _progress(inputs, printing) as observers:
         if journal is not None and journal.known:
             tell(f"Note: {directory.path}: Resumed after {len(journal.known):,} decisions.")
         try:
@@ -194,8 +194,6 @@ def _replayed(
                 scratch=directory.working.parent,  # not among the results: on NFS the file shows until it is closed
             )
         except SolverError:
-            if journal is not None and (journal.decided or journal.path.exists()):
-                tell(_how_to_go_on("Not finished", directory.path))
             if received:  # it was asked to end while the solver did not answer
                 raise Signalled(received[0]) from None
             raise
@@ -232,7 +230,7 @@ def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: 
         return 0
     if (place / JOURNAL).exists():
         tell(_how_to_go_on("Not finished" if result.failure else "Interrupted", place))
-    if result.failure:
+    if result.failure and not received:
         raise RunFailedError(str(result.failure), result)
     return KILLED_BY + received[0]
 
