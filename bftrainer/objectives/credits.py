@@ -72,18 +72,15 @@ def _tuned(part: _Part | None, spec: TaskSpec, objective: str) -> _Part:
     return part
 
 
-def _tuned_only(objective: str) -> Callable[[_Credit], _Credit]:
+def _tuned_only(credit: _Credit) -> _Credit:
     """Limit an objective to tuned tasks: a task set with others is refused before it is replayed."""
 
     def check(tasks: Sequence[TaskSpec]) -> None:
         for task in tasks:
-            _tuned(task.tuning, task, objective)
+            _tuned(task.tuning, task, credit.__name__.replace("_", "-"))  # type: ignore[attr-defined]
 
-    def declared(credit: _Credit) -> _Credit:
-        credit.check = check  # type: ignore[attr-defined]
-        return credit
-
-    return declared
+    credit.check = check  # type: ignore[attr-defined]
+    return credit
 
 
 @static
@@ -172,7 +169,7 @@ ENERGY = "energy"
 
 
 @static
-@_tuned_only(ENERGY)
+@_tuned_only
 def energy(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
     """Credit of `counts` nodes: work rate, weighed by work per joule relative to the task's best.
 
@@ -204,7 +201,7 @@ ENERGY_DELAY = "energy-delay"
 
 
 @static
-@_tuned_only(ENERGY_DELAY)
+@_tuned_only
 def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
     """Credit of `counts` nodes: the task's least cost of a unit of work, relative to its cost there.
 

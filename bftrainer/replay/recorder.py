@@ -69,7 +69,7 @@ class Recorder(Observer):
             0.0,
             change.left,
             change.joined,
-            cluster.preempted(change) if change.lost else 0,
+            cluster.preempted(change),
             self._active,
             cluster.pool,
             0,
