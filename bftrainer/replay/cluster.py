@@ -87,20 +87,15 @@ class ClusterTask:
 
     def advance(self, begin_s: float, end_s: float) -> None:
         """Book a span: ``progress += (end - begin) rate - pending``."""
-        elapsed_s, rate, before = end_s - begin_s, self.rate, self.progress
-        self.held = held = len(self.nodes)
-        self.ran, self.ran_as, self.progress_before = rate, self.spec, before
-        self.preemption_loss = 0.0
-        pending = self.rescale_booked = self.pending
-        if held or pending:
-            self.progress = after = before + elapsed_s * rate - pending
-            self.gross = after - before + pending
-            self.node_s += held * elapsed_s
-            self.rescale_cost += pending
-            self.pending = 0.0
-        else:
-            self.gross = 0.0
-        self.is_steady = not pending
+        self.held, self.ran, self.ran_as, self.progress_before = len(self.nodes), self.rate, self.spec, self.progress
+        self.rescale_booked, self.preemption_loss = self.pending, 0.0
+        if self.held or self.pending:
+            self.progress = self.progress_before + (end_s - begin_s) * self.rate - self.pending
+            self.node_s += self.held * (end_s - begin_s)
+            self.rescale_cost += self.pending
+        self.is_steady = not self.pending
+        self.pending = 0.0
+        self.settle()
 
     def lose_nodes(self, gone: Set[int], now_s: float) -> None:
         """Lose nodes to the scheduler, which costs once, whatever their number."""
@@ -154,7 +149,7 @@ class ClusterChange:
         Nodes that entered and left the pool.
     completed, retrying, failed, admitted : list of ClusterTask
         Those that are done; whose run ended short of its target, and will start again; that were given up; that began.
-    lost, freed : dict and list
+    lost, freed : dict
         By number of the task: nodes that left, and nodes of tasks that ended.
     overruns : tuple of Overrun
         Those that had done their work before the instant, where completions are only noticed.
@@ -172,18 +167,14 @@ class ClusterChange:
     failed: list[ClusterTask] = field(default_factory=list)
     admitted: list[ClusterTask] = field(default_factory=list)
     lost: dict[int, list[int]] = field(default_factory=dict)
-    freed: list[tuple[int, list[int]]] = field(default_factory=list)
+    freed: dict[int, list[int]] = field(default_factory=dict)
     overruns: tuple[Overrun, ...] = ()
     is_event: bool = True
 
-    def released(self) -> list[tuple[int, list[int]]]:
-        """Tasks, by number, and the nodes that each lost: first those that ended, then those whose nodes left."""
-        lost = self.lost
-        if not self.freed:
-            return sorted(lost.items()) if len(lost) > 1 else list(lost.items())
-        lost = dict(lost)
-        ended = [(number, sorted((*lost.pop(number, ()), *nodes))) for number, nodes in self.freed]
-        return [*ended, *sorted(lost.items())]
+    def released(self) -> list[list[int]]:
+        """Nodes that tasks lost, task by task: first those that ended, then those whose nodes left."""
+        ended = [sorted((*self.lost.get(number, ()), *nodes)) for number, nodes in self.freed.items()]
+        return ended + [self.lost[number] for number in sorted(self.lost.keys() - self.freed.keys())]
 
 
 Adoption = Decision[ClusterTask, int]
@@ -354,7 +345,7 @@ class Cluster:
 
     def _release(self, task: ClusterTask) -> None:
         """Free all nodes of a task."""
-        self.change.freed.append((task.number, task.nodes))
+        self.change.freed.setdefault(task.number, task.nodes)
         self._add_free(task.nodes)
         task.nodes, task.rate, task.is_steady = [], 0.0, False
 
