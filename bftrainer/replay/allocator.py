@@ -264,7 +264,7 @@ class Allocator:
         cluster = self.cluster
         if result.counts is None:
             return cluster.adopt(within_cap(cluster, self.power_cap_w, cluster.kept))
-        if max([len(task.modes) for task in cluster.active]) < 2:
+        if self._tuned is None or max([len(task.modes) for task in cluster.active]) < 2:
             return cluster.adopt(result.counts)
         choices = result.choices or choices_of(problem, result.counts)
         modes = [
