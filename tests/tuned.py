@@ -11,7 +11,7 @@ from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec
 from bftrainer.model.records import PowerRecord, Recording
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, PowerMeter, Recorder, Settings, replay
-from bftrainer.replay.loop import DecideOn
+from bftrainer.runs.config import DecideOn
 from bftrainer.zeus import Job, TrainingTrace
 from bftrainer.zeus.tuned_task import GroupTuner
 from tests.worlds import numbered

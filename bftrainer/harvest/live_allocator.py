@@ -103,10 +103,10 @@ class LiveAllocator(Allocator):
         self, decision: Decision[str, str], change: ClusterChange
     ) -> Iterator[tuple[str, tuple[int, tuple[Charge, ...]]]]:
         """Of tasks whose nodes change, the count from now on, and what a replay deducts: see `Cluster`."""
-        lost = {task.spec.name: task.lost for task in change.tasks}
         for name, before, after in zip(decision.tasks, decision.before, decision.after, strict=True):
-            least, charges = self.cluster.tasks[self._task_number[name]].spec.min_nodes, []
-            gone = lost.get(name, 0)
+            number = self._task_number[name]
+            least, charges = self.cluster.tasks[number].spec.min_nodes, []
+            gone = len(change.lost.get(number, ()))
             if gone and before + gone >= least:
                 charges.append(("shrink", before + gone))
             if after != before and before >= least:
@@ -189,7 +189,7 @@ class LiveAllocator(Allocator):
     def amend(self, name: str, work: float) -> None:
         """Let a task have another amount of work to do."""
         task = self.task(name)
-        if task.work != max(work, LEAST_WORK):
+        if task.spec.work != max(work, LEAST_WORK):
             self.cluster.respecify(task, replace(task.spec, work=max(work, LEAST_WORK)))
 
     def withdraw(self, name: str, done: float) -> bool:

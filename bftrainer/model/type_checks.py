@@ -102,9 +102,10 @@ def convert_fields(record: object, error: type[InputError], label: str = "{}") -
         What messages call a field, with ``{}`` for its name.
     """
     for name, kind, others in _declared(type(record)):  # type: ignore[arg-type]  # a class has a hash
-        value, what = getattr(record, name), label.format(name)
-        if isinstance(value, others):
+        value = getattr(record, name)
+        if isinstance(value, others) or (kind in (int, float, bool) and type(value) is kind):
             continue
+        what = label.format(name)
         if kind in _CONVERT:
             object.__setattr__(record, name, _CONVERT[kind](what, value, error))
         elif get_origin(kind) is Literal:

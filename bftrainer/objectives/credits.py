@@ -41,6 +41,16 @@ def _best(modes: _Modes, measure: Callable[..., NDArray[np.float64]], *more: flo
     return max(float(measure(mode, np.arange(mode.min_nodes, mode.max_nodes + 1), *more).max()) for mode in modes)
 
 
+def _share_of_best(
+    task: TaskState, counts: NDArray[np.int64], measure: Callable[..., NDArray[np.float64]], *more: float
+) -> NDArray[np.float64]:
+    """``measure(spec, counts, *more)`` relative to `best_of_modes`; 0 on 0 nodes, or where the best is 0."""
+    best, share, some = best_of_modes(task, measure, *more), np.zeros(counts.shape), counts > 0
+    if best > 0.0:
+        share[some] = measure(task.spec, counts[some], *more) / best
+    return share
+
+
 def node_rate(task: TaskState) -> float:
     """Most work per second and node, at any power limit and count that `task` may get."""
     return best_of_modes(task, _work_per_node)
@@ -72,18 +82,15 @@ def _tuned(part: _Part | None, spec: TaskSpec, objective: str) -> _Part:
     return part
 
 
-def _tuned_only(objective: str) -> Callable[[_Credit], _Credit]:
+def _tuned_only(credit: _Credit) -> _Credit:
     """Limit an objective to tuned tasks: a task set with others is refused before it is replayed."""
 
     def check(tasks: Sequence[TaskSpec]) -> None:
         for task in tasks:
-            _tuned(task.tuning, task, objective)
+            _tuned(task.tuning, task, credit.__name__.replace("_", "-"))  # type: ignore[attr-defined]
 
-    def declared(credit: _Credit) -> _Credit:
-        credit.check = check  # type: ignore[attr-defined]
-        return credit
-
-    return declared
+    credit.check = check  # type: ignore[attr-defined]
+    return credit
 
 
 @static
@@ -152,27 +159,19 @@ def deadline(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArra
     credit = LATE / per_node * spec.rates[counts]
     left_s = task.deadline_s - now_s
     if 0.0 < left_s < math.inf:
-        left = max(0.0, spec.work - task.progress)
-        needed = left + _rescale_cost(spec, task.nodes, counts)
+        left, held = max(0.0, spec.work - task.progress), task.nodes
+        grow_s, shrink_s = spec.change_s(held) if held >= spec.min_nodes else (0.0, 0.0)  # a start from nothing is free
+        needed = left + spec.rates[held] * (grow_s * (counts > held) + shrink_s * (counts < held))
         in_time = (counts > 0) & (spec.rates[counts] * left_s * (1.0 + TOLERANCE) >= needed)
         credit[in_time] += (1.0 - LATE) * left / left_s / per_node
     return credit
-
-
-def _rescale_cost(spec: TaskSpec, held: int, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Work lost by going from `held` nodes to `counts`; a start from nothing is free."""
-    if held < spec.min_nodes:
-        return np.zeros(counts.shape)
-    grow_s, shrink_s = spec.change_s(held)
-    cost: NDArray[np.float64] = spec.rates[held] * (grow_s * (counts > held) + shrink_s * (counts < held))
-    return cost
 
 
 ENERGY = "energy"
 
 
 @static
-@_tuned_only(ENERGY)
+@_tuned_only
 def energy(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
     """Credit of `counts` nodes: work rate, weighed by work per joule relative to the task's best.
 
@@ -187,12 +186,8 @@ def energy(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[
     ObjectiveError
         If the task is not tuned, or draws no power on some count.
     """
-    best, credit = best_of_modes(task, _work_per_joule), np.zeros(counts.shape)
-    if best > 0.0:
-        some = counts > 0
-        nodes = counts[some]
-        credit[some] = task.spec.rates[nodes] / node_rate(task) * (_work_per_joule(task.spec, nodes) / best)
-    return credit
+    share = _share_of_best(task, counts, _work_per_joule)
+    return task.spec.rates[counts] / node_rate(task) * share if share.any() else share
 
 
 def _work_per_joule(spec: TaskSpec, counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -204,7 +199,7 @@ ENERGY_DELAY = "energy-delay"
 
 
 @static
-@_tuned_only(ENERGY_DELAY)
+@_tuned_only
 def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
     """Credit of `counts` nodes: the task's least cost of a unit of work, relative to its cost there.
 
@@ -224,11 +219,7 @@ def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> ND
     You et al., "Zeus", NSDI '23, equation 2.
     """
     limit_w = float(max(_tuned(mode.run, mode, ENERGY_DELAY).power_limit_w for mode in task.modes))
-    best, credit = best_of_modes(task, _work_per_cost, limit_w), np.zeros(counts.shape)
-    if best > 0.0:
-        some = counts > 0
-        credit[some] = _work_per_cost(task.spec, counts[some], limit_w) / best
-    return credit
+    return _share_of_best(task, counts, _work_per_cost, limit_w)
 
 
 def _work_per_cost(spec: TaskSpec, counts: NDArray[np.int64], limit_w: float) -> NDArray[np.float64]:

@@ -192,29 +192,8 @@ class FairShare(Modifier):
         return partial(cls, by=by), inner or "scaling-efficiency"
 
 
-_LIMIT = re.compile(r"(\d+)|(\d+(?:\.\d+)?)%", re.ASCII)
+_LIMIT = re.compile(r"(user|group)(?:/(.+))?=(?:(\d+)|(\d+(?:\.\d+)?)%)", re.ASCII | re.DOTALL)
 _FORM = "user or group, alone or with /NAME, = nodes (16) or a share of the pool (25%)"
-
-
-@dataclass(frozen=True, slots=True)
-class _Limit:
-    """Limit of one owner, or of each without a limit of its own: nodes, or a share of the pool."""
-
-    by: str
-    owner: str | None
-    nodes: int
-    share: Fraction | None
-
-    @classmethod
-    def of(cls, key: str, limit: object) -> _Limit:
-        """Read one limit, such as ``user/astro`` and ``25%``."""
-        (by, slash, owner), match = key.partition("/"), _LIMIT.fullmatch(str(limit))
-        if by not in ("user", "group") or bool(slash) != bool(owner) or match is None:
-            raise ObjectiveError(f"objective quota: Expected {_FORM}, got '{key}={limit}'.")
-        share = None if match[2] is None else Fraction(match[2]) / 100
-        if share is not None and share > 1:
-            raise ObjectiveError(f"objective quota: Expected a share of the pool up to 100%, got '{key}={limit}'.")
-        return cls(by, owner or None, int(match[1] or 0), share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +223,23 @@ class Quota(Modifier):
 
     objective: Objective = as_given
     limits: Mapping[str, int | str] = field(default_factory=dict)
-    _limits: tuple[_Limit, ...] = field(init=False, repr=False, compare=False)
+    _limits: dict[tuple[str, str | None], int | Fraction] = field(init=False, repr=False, compare=False)
 
     kind: ClassVar[str] = "quota"
 
     def __post_init__(self) -> None:
         if not self.limits:
             raise ObjectiveError(f"objective quota: Expected limits ({_FORM}), got none.")
-        object.__setattr__(self, "_limits", tuple(_Limit.of(key, limit) for key, limit in self.limits.items()))
+        limits: dict[tuple[str, str | None], int | Fraction] = {}
+        for key, limit in self.limits.items():
+            match = _LIMIT.fullmatch(f"{key}={limit}")
+            if match is None:
+                raise ObjectiveError(f"objective quota: Expected {_FORM}, got '{key}={limit}'.")
+            by, owner, nodes, share = match.groups()
+            if share and Fraction(share) > 100:
+                raise ObjectiveError(f"objective quota: Expected a share of the pool up to 100%, got '{key}={limit}'.")
+            limits[by, owner] = int(nodes) if nodes else Fraction(share) / 100
+        object.__setattr__(self, "_limits", limits)
 
     def check(self, tasks: Sequence[TaskSpec]) -> None:
         """Refuse a limit of an owner that no task has.
@@ -261,23 +249,23 @@ class Quota(Modifier):
         ObjectiveError
         """
         Modifier.check(self, tasks)
-        for limit in self._limits:
-            owners = {owner for task in tasks if (owner := getattr(task, limit.by)) is not None}
-            if limit.owner is None and not owners:
-                raise ObjectiveError(f"objective quota: Expected tasks with a {limit.by}, got none.")
-            if limit.owner is not None and limit.owner not in owners:
-                hint = suggestion(limit.owner, owners)
-                raise ObjectiveError(f"objective quota: Expected the {limit.by} of a task, got {limit.owner!r}.{hint}")
+        for by, owner in self._limits:
+            owners = {each for task in tasks if (each := getattr(task, by)) is not None}
+            if owner is None and not owners:
+                raise ObjectiveError(f"objective quota: Expected tasks with a {by}, got none.")
+            if owner is not None and owner not in owners:
+                hint = suggestion(owner, owners)
+                raise ObjectiveError(f"objective quota: Expected the {by} of a task, got {owner!r}.{hint}")
 
     def constraints(self, problem: AllocationProblem, tasks: Sequence[TaskState]) -> list[Constraint]:
         """One row for each owner of the active tasks that is under a limit."""
-        rows, named = self.inner_constraints(problem, tasks), {(limit.by, limit.owner) for limit in self._limits}
-        for limit in self._limits:
-            most = limit.nodes if limit.share is None else math.floor(limit.share * problem.nodes)
-            owners = [getattr(task.spec, limit.by) for task in tasks]
-            for owner in dict.fromkeys(owner for owner in owners if owner is not None):
-                if owner == limit.owner or (limit.owner is None and (limit.by, owner) not in named):
-                    theirs = np.array([each == owner for each in owners], dtype=np.float64)
+        rows = self.inner_constraints(problem, tasks)
+        for (by, owner), limit in self._limits.items():
+            most = limit if isinstance(limit, int) else math.floor(limit * problem.nodes)
+            owners = [getattr(task.spec, by) for task in tasks]
+            for each in dict.fromkeys(owners):
+                if each is not None and (each == owner or (owner is None and (by, each) not in self._limits)):
+                    theirs = np.array([one == each for one in owners], dtype=np.float64)
                     rows.append(LinearRow(theirs, upper=most))
         return rows
 

@@ -13,7 +13,7 @@ import numpy as np
 import solvers
 from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
-from bftrainer.model.type_checks import instances, require, whole_number
+from bftrainer.model.type_checks import instances, whole_number
 from bftrainer.replay.allocator_settings import BUSY, Settings
 from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask
 from bftrainer.replay.learned_curves import LearnedCurves
@@ -165,39 +165,29 @@ class Allocator:
 
     def _apply_events(self, events: Sequence[Event]) -> ClusterChange:
         """Apply events of one instant without deciding, after checking them and replacing names by numbers."""
-        cluster, numbers, known = self.cluster, self._task_number, self._node_number
+        cluster, now_s, numbers, known = self.cluster, self.cluster.time_s, self._task_number, self._node_number
         of_kind = {kind: [event for event in events if event.kind is kind] for kind in EventKind}
         ending = [name for event in of_kind[EventKind.COMPLETION] for name in event.tasks]
         leaving = [name for event in of_kind[EventKind.LEAVE] for name in event.nodes]
         joining = [name for event in of_kind[EventKind.JOIN] for name in event.nodes]
         submitted = [event.spec for event in of_kind[EventKind.SUBMISSION] if event.spec is not None]
-        caps_w = [
-            math.inf if event.power_cap_w is None else event.power_cap_w for event in of_kind[EventKind.POWER_CAP]
-        ]
+        caps_w = [event.power_cap_w for event in of_kind[EventKind.POWER_CAP]]
         times_s, names = sorted({event.time_s for event in events}), [spec.name for spec in submitted]
         active = {task.spec.name for task in cluster.active}
         idle = {name for name in (*leaving, *joining) if name in known and cluster.owner[known[name]] != BUSY}
-        require(
-            InputError,
-            (len(times_s) == 1, f"events of one time, got {times_s}"),
+        wrong = [
+            *([f"events of one time, got {times_s}"] if len(times_s) != 1 else ()),
             # Up to where products with rates stay numbers.
-            *(
-                (cluster.time_s <= at < 1e18, f"an event at or after {cluster.time_s} s, got one at {at} s")
-                for at in times_s
-            ),
-            *((name in active, f"an active task to complete, got {name!r}") for name in ending),
-            *((len(set(some)) == len(some), f"each node once, got {sorted(some)}") for some in (leaving, joining)),
-            *((name in idle, f"an idle node to leave, got {name!r}") for name in leaving),
-            *(
-                (name not in idle or name in leaving, f"a node that is not idle to join, got {name!r}")
-                for name in joining
-            ),
-            *(
-                (name not in numbers and names.count(name) == 1, f"a new task name, got {name!r} again")
-                for name in names
-            ),
-            *((cap_w >= 0, f"a power cap of 0 W or more, got {cap_w}") for cap_w in caps_w),
-        )
+            *(f"an event at or after {now_s} s, got one at {at} s" for at in times_s if not now_s <= at < 1e18),
+            *(f"an active task to complete, got {name!r}" for name in ending if name not in active),
+            *(f"each node once, got {sorted(some)}" for some in (leaving, joining) if len(set(some)) != len(some)),
+            *(f"an idle node to leave, got {name!r}" for name in leaving if name not in idle),
+            *(f"a node that is not idle to join, got {name!r}" for name in joining if name in idle - set(leaving)),
+            *(f"a new task name, got {name!r} again" for name in names if name in numbers or names.count(name) > 1),
+            *(f"a power cap of 0 W or more, got {cap_w}" for cap_w in caps_w if cap_w is not None and not cap_w >= 0),
+        ]
+        if wrong:
+            raise InputError(f"Expected {wrong[0]}.")
         # All checks passed: from here on the state changes.
         cluster.submit(submitted)
         numbers |= {task.spec.name: task.number for task in cluster.tasks[len(numbers) :]}
@@ -206,7 +196,8 @@ class Allocator:
                 known[name] = len(known)
                 self.node_names.append(name)
                 cluster.owner.append(BUSY)
-        self.power_cap_w = caps_w[-1] if caps_w else self.power_cap_w
+        for cap_w in caps_w:
+            self.power_cap_w = math.inf if cap_w is None else cap_w
         joined, left = (sorted(known[name] for name in joining), [known[name] for name in leaving])
         return self.apply(times_s[0], joined, left, [task for task in cluster.active if task.spec.name in ending])
 
@@ -273,7 +264,7 @@ class Allocator:
         cluster = self.cluster
         if result.counts is None:
             return cluster.adopt(within_cap(cluster, self.power_cap_w, cluster.kept))
-        if max([len(task.modes) for task in cluster.active]) < 2:
+        if self._tuned is None or max([len(task.modes) for task in cluster.active]) < 2:
             return cluster.adopt(result.counts)
         choices = result.choices or choices_of(problem, result.counts)
         modes = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,8 +39,8 @@ class ClusterTask:
         Work done, work/s now, work that the next event deducts for the last decision, and how long rescaling takes.
     held, ran, ran_as, progress_before : int, float, TaskSpec, float
         Nodes, rate, spec and first progress in the span that ended at the last event.
-    gross, rescale_booked, preemption_loss, saving_loss, lost : float and int
-        Work of that span before costs, the costs booked at its end, and the number of nodes that left then.
+    gross, rescale_booked, preemption_loss, saving_loss : float
+        Work of that span before costs, and the costs booked at its end.
     node_s, rescales, preemptions, rescale_cost, preemption_cost, saving_cost, earlier_work
         Sums over its life; the last one is work of runs that ended short of their target.
     is_steady : bool
@@ -51,9 +51,8 @@ class ClusterTask:
 
     __slots__ = (
         *("number", "spec", "modes", "believed", "submitted_s", "status", "nodes", "progress", "rate", "pending"),
-        "rescaling_s",
-        *("work", "held", "ran", "ran_as", "progress_before", "gross", "rescale_booked", "preemption_loss"),
-        *("saving_loss", "lost", "started_s", "completed_s", "node_s", "rescales", "preemptions", "rescale_cost"),
+        *("rescaling_s", "held", "ran", "ran_as", "progress_before", "gross", "rescale_booked", "preemption_loss"),
+        *("saving_loss", "started_s", "completed_s", "node_s", "rescales", "preemptions", "rescale_cost"),
         *("preemption_cost", "saving_cost", "earlier_work", "stopped", "offers", "is_steady"),
     )
 
@@ -64,12 +63,11 @@ class ClusterTask:
         self.status = Status.WAITING
         self.nodes: list[int] = []
         self.progress = self.rate = self.pending = self.rescaling_s = 0.0
-        self.work = spec.work
         self.held, self.ran, self.ran_as, self.progress_before = 0, 0.0, spec, 0.0
         self.gross = self.rescale_booked = self.preemption_loss = self.saving_loss = 0.0
         self.started_s: float | None = None
         self.completed_s: float | None = None
-        self.lost = self.rescales = self.preemptions = 0
+        self.rescales = self.preemptions = 0
         self.node_s = self.rescale_cost = self.preemption_cost = self.saving_cost = self.earlier_work = 0.0
         self.stopped = self.is_steady = False
         self.offers: Any = {}
@@ -85,31 +83,25 @@ class ClusterTask:
 
     def remaining_s(self) -> float:
         """Seconds until its work is done at its present rate, which is above 0."""
-        return (self.work - self.progress + self.pending) / self.rate
+        return (self.spec.work - self.progress + self.pending) / self.rate
 
     def advance(self, begin_s: float, end_s: float) -> None:
         """Book a span: ``progress += (end - begin) rate - pending``."""
-        elapsed_s, rate, before = end_s - begin_s, self.rate, self.progress
-        self.held = held = len(self.nodes)
-        self.ran, self.ran_as, self.progress_before = rate, self.spec, before
-        self.preemption_loss, self.lost = 0.0, 0
-        pending = self.rescale_booked = self.pending
-        if held or pending:
-            self.progress = after = before + elapsed_s * rate - pending
-            self.gross = after - before + pending
-            self.node_s += held * elapsed_s
-            self.rescale_cost += pending
-            self.pending = 0.0
-        else:
-            self.gross = 0.0
-        self.is_steady = not pending
+        self.held, self.ran, self.ran_as, self.progress_before = len(self.nodes), self.rate, self.spec, self.progress
+        self.rescale_booked, self.preemption_loss = self.pending, 0.0
+        if self.held or self.pending:
+            self.progress = self.progress_before + (end_s - begin_s) * self.rate - self.pending
+            self.node_s += self.held * (end_s - begin_s)
+            self.rescale_cost += self.pending
+        self.is_steady = not self.pending
+        self.pending = 0.0
+        self.settle()
 
-    def lose_nodes(self, gone: Collection[int], now_s: float) -> None:
+    def lose_nodes(self, gone: Set[int], now_s: float) -> None:
         """Lose nodes to the scheduler, which costs once, whatever their number."""
         cost = self.preemption(now_s)
-        left = set(gone)
-        self.nodes = [node for node in self.nodes if node not in left]
-        self.lost, self.is_steady = len(left), False
+        self.nodes = [node for node in self.nodes if node not in gone]
+        self.is_steady = False
         self.preemptions += 1
         self.preemption_loss = cost
         self.preemption_cost += cost
@@ -157,7 +149,7 @@ class ClusterChange:
         Nodes that entered and left the pool.
     completed, retrying, failed, admitted : list of ClusterTask
         Those that are done; whose run ended short of its target, and will start again; that were given up; that began.
-    lost, freed : dict and list
+    lost, freed : dict
         By number of the task: nodes that left, and nodes of tasks that ended.
     overruns : tuple of Overrun
         Those that had done their work before the instant, where completions are only noticed.
@@ -175,18 +167,14 @@ class ClusterChange:
     failed: list[ClusterTask] = field(default_factory=list)
     admitted: list[ClusterTask] = field(default_factory=list)
     lost: dict[int, list[int]] = field(default_factory=dict)
-    freed: list[tuple[int, list[int]]] = field(default_factory=list)
+    freed: dict[int, list[int]] = field(default_factory=dict)
     overruns: tuple[Overrun, ...] = ()
     is_event: bool = True
 
-    def released(self) -> list[tuple[int, list[int]]]:
-        """Tasks, by number, and the nodes that each lost: first those that ended, then those whose nodes left."""
-        lost = self.lost
-        if not self.freed:
-            return sorted(lost.items()) if len(lost) > 1 else list(lost.items())
-        lost = dict(lost)
-        ended = [(number, sorted((*lost.pop(number, ()), *nodes))) for number, nodes in self.freed]
-        return [*ended, *sorted(lost.items())]
+    def released(self) -> list[list[int]]:
+        """Nodes that tasks lost, task by task: first those that ended, then those whose nodes left."""
+        ended = [sorted((*self.lost.get(number, ()), *nodes)) for number, nodes in self.freed.items()]
+        return ended + [self.lost[number] for number in sorted(self.lost.keys() - self.freed.keys())]
 
 
 Adoption = Decision[ClusterTask, int]
@@ -320,12 +308,12 @@ class Cluster:
     def complete(self, tasks: Iterable[ClusterTask]) -> None:
         """End tasks whose work is done, exactly; a run that falls short of its target makes its task start again."""
         for task in tasks:
-            task.progress = task.work
+            task.progress = task.spec.work
             task.settle()
             self._release(task)
             run = task.spec.run
             if run is not None and not run.reaches:
-                task.earlier_work += task.work
+                task.earlier_work += task.spec.work
                 task.progress = 0.0
                 self.change.retrying.append(task)
             else:
@@ -340,7 +328,7 @@ class Cluster:
         if not notices and self.time_s < self._none_done_before_s:
             return
         same_s = rounding_s(self.time_s) if notices else 0.0
-        due = [task for task in self.active if task.progress >= task.work - same_s * task.ran]
+        due = [task for task in self.active if task.progress >= task.spec.work - same_s * task.ran]
         if notices:
             self.complete(due)
             time_s, tasks = self.time_s, zip(self.change.tasks, self._due_s, strict=True)
@@ -352,12 +340,12 @@ class Cluster:
             )
             return
         for task in due:
-            task.progress = task.work
+            task.progress = task.spec.work
             task.settle()
 
     def _release(self, task: ClusterTask) -> None:
         """Free all nodes of a task."""
-        self.change.freed.append((task.number, task.nodes))
+        self.change.freed.setdefault(task.number, task.nodes)
         self._add_free(task.nodes)
         task.nodes, task.rate, task.is_steady = [], 0.0, False
 
@@ -383,7 +371,7 @@ class Cluster:
             owner[node] = BUSY
         for number, gone in lost.items():
             task = self.tasks[number]
-            task.lose_nodes(gone, self.time_s)
+            task.lose_nodes(set(gone), self.time_s)
             if task.rate > task.ran:  # else it completes later than it would have
                 self._none_done_before_s = -math.inf
         self.pool -= len(nodes)
@@ -409,7 +397,7 @@ class Cluster:
 
     def preempted(self, change: ClusterChange) -> int:
         """Number of tasks that an instant took nodes from."""
-        return sum(task.lost > 0 for task in change.tasks) if change.lost else 0
+        return len(change.lost)
 
     def hold(self) -> Adoption:
         """Decide to leave every task the nodes that it has."""
@@ -506,7 +494,7 @@ class Cluster:
 
     def respecify(self, task: ClusterTask, spec: TaskSpec) -> None:
         """Let a task go on with another spec: another amount of work, and another rate if it runs."""
-        task.spec, task.work = spec, spec.work
+        task.spec = spec
         if not task.modes:
             task.offers = {}
         if task.rate > 0:

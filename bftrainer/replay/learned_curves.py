@@ -128,13 +128,10 @@ class CurveLearner:
         solved = np.linalg.solve(known, towards.T)
         return mean + gap @ solved, np.sqrt(np.maximum(variance - np.einsum("ij,ji->i", towards, solved), 0.0))
 
-    def worth(self, counts: NDArray[np.int64]) -> Floats:
-        """What logs of throughput are raised by at counts of at least 1, as they could be learnt there."""
-        return self._worth(self.believed(counts)[1])
-
-    def _worth(self, deviations: Floats) -> Floats:
-        found: Floats = self.optimism * np.maximum(deviations - self.noise, 0.0)
-        return found
+    def worth(self, deviations: Floats) -> Floats:
+        """What logs of throughput are raised by where they could be learnt, from their standard deviations."""
+        worth: Floats = self.optimism * np.maximum(deviations - self.noise, 0.0)
+        return worth
 
     def curve(self) -> ScalingCurve:
         """The curve to decide by: what is believed, raised by the worth of a probe where one could be."""
@@ -145,7 +142,7 @@ class CurveLearner:
         counts = np.array(sorted(point for point in points if point <= self.max_nodes), dtype=np.int64)
         mean, deviations = self.believed(counts)
         # Kept within what products with times can hold.
-        rates = np.exp(np.clip(mean + self._worth(deviations), -200.0, 200.0))
+        rates = np.exp(np.clip(mean + self.worth(deviations), -200.0, 200.0))
         return ScalingCurve((0, *counts.tolist()), (0.0, *rates.tolist()))
 
 
@@ -202,7 +199,8 @@ class LearnedCurves:
         learner = self._learner(number, spec)
         if learner is None:
             return
-        self.probes += count not in learner.seen and learner.worth(np.array([count])).item() > _PROBE
+        deviation = learner.believed(np.array([count]))[1]
+        self.probes += count not in learner.seen and learner.worth(deviation).item() > _PROBE
         if learner.observe(count, work, seconds):
             learner.shown = learner.believed(np.ones(1, dtype=np.int64))[0].item()
             for other, mate in self.learners.items():

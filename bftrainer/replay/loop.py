@@ -11,7 +11,6 @@ from bftrainer.model import Instant, rounding_s
 from bftrainer.replay.allocator import Allocator
 from bftrainer.replay.cluster import Cluster, ClusterTask, Observer
 
-DecideOn = Literal["all", "nodes"]
 EndReason = Literal["finished", "window_end", "until", "max_events", "interrupted"]
 
 Stop = Callable[[float], EndReason | None]
@@ -38,7 +37,7 @@ def replay(
     end_s: float,
     allocator: Allocator,
     *,
-    decide_on: DecideOn = "all",
+    decide_on: Literal["all", "nodes"] = "all",
     until_s: float = math.inf,
     max_events: int | None = None,
     power_caps_w: Sequence[tuple[float, float]] = (),

@@ -59,4 +59,4 @@ class PublishedCluster(Cluster):
 
     def preempted(self, change: ClusterChange) -> int:
         """Number of tasks that paid for nodes that left."""
-        return sum(task.preemption_loss != 0.0 for task in change.tasks)
+        return sum(self.tasks[number].preemption_loss != 0.0 for number in change.lost)

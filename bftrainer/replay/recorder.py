@@ -53,7 +53,7 @@ class Recorder(Observer):
             self._number = int(cluster.is_published)
             if change.time_s > 0.0:
                 self._events.append(WINDOW_START)
-        for _, nodes in change.released():
+        for nodes in change.released():
             self._moves.append((change.time_s, -1, nodes), len(nodes))
         if change.admitted or change.completed or change.failed:
             self._active = [task.number for task in cluster.active]
@@ -69,7 +69,7 @@ class Recorder(Observer):
             0.0,
             change.left,
             change.joined,
-            cluster.preempted(change) if change.lost else 0,
+            cluster.preempted(change),
             self._active,
             cluster.pool,
             0,

@@ -157,7 +157,7 @@ class SavingTask(ClusterTask):
             return 0.0
         self.clock = clock.hit()
         # What was done is not lost, whether or not an event has noticed that.
-        if self.progress >= self.work - rounding_s(now_s) * rate:
+        if self.progress >= self.spec.work - rounding_s(now_s) * rate:
             return 0.0
         return float(clock.unsaved + self.spec.start_s(self.held) * rate)
 

@@ -62,8 +62,9 @@ def test_losing_several_nodes_costs_once():
     """A task that loses three nodes in one event pays one preemption cost, 12 s at its rate, and keeps the rest."""
     cluster = started(spec(), nodes=4)
     cluster.adopt([4])
-    (task,) = apply(cluster, 10.0, left=[0, 1, 2]).tasks
-    assert (task.preemption_loss, task.lost) == (12.0 * 40.0, 3)
+    change = apply(cluster, 10.0, left=[0, 1, 2])
+    (task,) = change.tasks
+    assert (task.preemption_loss, change.lost) == (12.0 * 40.0, {0: [0, 1, 2]})
     assert (task.progress, task.nodes) == (400.0 - 480.0, [3])
     assert cluster.owner == [BUSY, BUSY, BUSY, 0]
 

@@ -98,7 +98,7 @@ def test_a_probe_is_worth_something_only_where_something_can_be_learnt():
     """Counts far from what was measured are valued above what is believed of them, measured ones are not."""
     learner = CurveLearner(64, 0.02, optimism=1.0)
     learner.observe(4, 400.0 * 600, 600.0)
-    worth = learner.worth(np.array([4, 64]))
+    worth = learner.worth(learner.believed(np.array([4, 64]))[1])
     assert worth[0] == 0.0 < worth[1]
     assert learner.curve().at(4) == pytest.approx(400.0, rel=1e-3)
 

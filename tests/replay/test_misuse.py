@@ -179,7 +179,7 @@ def facts(allocator: Allocator) -> Any:
     """All that an allocator knows, as values."""
     cluster = allocator.cluster
     return (
-        [(task.status, task.nodes, task.work, task.progress, task.rate, task.pending) for task in cluster.tasks],
+        [(task.status, task.nodes, task.spec.work, task.progress, task.rate, task.pending) for task in cluster.tasks],
         [
             (task.spec.name, task.spec.run and (task.spec.run.attempt, task.spec.run.batch_size))
             for task in cluster.tasks
