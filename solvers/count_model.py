@@ -380,7 +380,10 @@ def _add_floor(model: CountModel, floor: Floor) -> None:
     earned = np.ldexp(model.table[-2], exponent)
     for group in floor.groups:
         inside = np.isin(np.arange(len(floor.credits)), group).astype(np.float64)
-        entries, had = inside[model.owners] * earned, math.ldexp(model.had(-2, inside), exponent)
-        model.add_row(dict(enumerate([*entries.tolist(), -1.0])), -had, math.inf)
+        entries = np.append(inside[model.owners] * earned, -1.0)
+        # Credits of a group may be far beyond those of the worst-off.
+        shift = min(0, CREDIT_EXPONENT - math.frexp(float(np.abs(entries).max()))[1])
+        had = math.ldexp(model.had(-2, inside), exponent + shift)
+        model.add_row(dict(enumerate(np.ldexp(entries, shift).tolist())), -had, math.inf)
     worth, ends = math.ldexp(floor.weight, -exponent), np.ldexp([lower, upper], exponent).tolist()
     model.continuous = model.add_value(worth, ends[1], ends[0])
