@@ -9,8 +9,8 @@ adds up (value, uses, credit) is linear. For each run but the first an integer s
 option on it; the others are on the first. Runs along which a node more brings the same share a *slope*, whichever
 class's they are: an integer says how many nodes are taken along it in all, at most ``sum length * tasks`` over its
 runs. Nodes, value, uses and credits are linear in these columns, so the pool, each capacity and each extra row are a
-row. The worst-off group's credit is one continuous column t, whose gain is the floor's weight, with one row per group:
-the group's credits are at least t. The linear relaxation is the tightest possible: the hull of every task's options.
+row. What the worst-off group's credit is worth is one continuous column t, with one row per group: the group's credits
+are worth at least t. The linear relaxation is the tightest possible: the hull of every task's options.
 
 Every allocation is a point of the model, and every integer point leads to an allocation of the same value: as many
 tasks of each class as it says have the first option of a run, and the nodes of a slope fill its runs in any order.
@@ -43,8 +43,8 @@ from solvers.problem import AllocationProblem, Floor, OutOfTime
 COEFFICIENT_EXPONENT = 24
 # Gains are scaled as no smaller than this share of the value common to all allocations, far below a proof's 1e-9.
 OFFSET_EXPONENT = -20
-# A group's credit is at most 2**20, so that an absolute tolerance of 1e-6 is a relative one of 1e-12.
-CREDIT_EXPONENT = 20
+# The largest power of two whose inverse is a float.
+LARGEST_EXPONENT = 1074
 # Slopes and uses per node that agree to so many digits are one.
 DIGITS = 11
 # Steps that differ by less than this share of a task's largest value differ by rounding.
@@ -228,13 +228,14 @@ def formulate(
     if totals:
         _add_totals(model)
     _add_limits(model, problem)
+    offset = model.had(0)
+    worths = [math.ldexp(offset, OFFSET_EXPONENT), *model.table[0].tolist()]
+    if problem.floor is not None:
+        worths += _worst_off(problem.floor)
+    # A power of two, applied by `ldexp`, is exact; its inverse is a float, too.
+    model.exponent = min(COEFFICIENT_EXPONENT - math.frexp(max(map(abs, worths)))[1], LARGEST_EXPONENT)
     if problem.floor is not None:
         _add_floor(model, problem.floor)
-    offset = model.had(0)
-    smallest = math.ldexp(abs(offset), OFFSET_EXPONENT)
-    largest = float(np.abs(model.table[0]).max(initial=smallest))
-    # A power of two, applied by `ldexp`, is exact and may itself lie beyond the range of floats.
-    model.exponent = COEFFICIENT_EXPONENT - math.frexp(largest)[1]
     if offset:
         model.add_value(offset, 1.0, 1.0)
     return model
@@ -370,17 +371,25 @@ def _add_limits(model: CountModel, problem: AllocationProblem) -> None:
             model.add_row(dict(enumerate(entries.tolist())), -math.inf, left)
 
 
-def _add_floor(model: CountModel, floor: Floor) -> None:
-    """Write the column t, scaled by a power of two, and for each group the row that its credits are at least t."""
-    lower, upper = (
-        min(math.fsum(float(end(floor.credits[task])) for task in group) for group in floor.groups)
+def _worst_off(floor: Floor) -> list[float]:
+    """The least and the most that the floor's term can be worth."""
+    sums = [
+        [math.fsum(float(end(floor.credits[task])) for task in group) for group in floor.groups]
         for end in (np.min, np.max)
-    )
-    exponent = CREDIT_EXPONENT - math.frexp(max(-lower, upper))[1]
-    earned = np.ldexp(model.table[-2], exponent)
+    ]
+    return [floor.weight * min(of_groups) for of_groups in sums]
+
+
+def _add_floor(model: CountModel, floor: Floor) -> None:
+    """Write the column t, in units of the scaled objective, and for each group the row that its credits are worth t."""
+    exponent = model.exponent
+    worth = np.ldexp(floor.weight * model.table[-2], exponent)
     for group in floor.groups:
         inside = np.isin(np.arange(len(floor.credits)), group).astype(np.float64)
-        entries, had = inside[model.owners] * earned, math.ldexp(model.had(-2, inside), exponent)
-        model.add_row(dict(enumerate([*entries.tolist(), -1.0])), -had, math.inf)
-    worth, ends = math.ldexp(floor.weight, -exponent), np.ldexp([lower, upper], exponent).tolist()
-    model.continuous = model.add_value(worth, ends[1], ends[0])
+        entries, had = np.append(inside[model.owners] * worth, -1.0), floor.weight * model.had(-2, inside)
+        # Credits of a group may be far beyond those of the worst-off.
+        shift = min(0, COEFFICIENT_EXPONENT - math.frexp(float(np.abs(entries).max()))[1])
+        entries = np.ldexp(entries, shift)
+        model.add_row(dict(enumerate(entries.tolist())), -math.ldexp(had, exponent + shift), math.inf)
+    lower, upper = np.ldexp(_worst_off(floor), exponent).tolist()
+    model.continuous = model.add_value(math.ldexp(1.0, -exponent), upper, lower)

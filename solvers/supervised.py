@@ -194,7 +194,6 @@ def _take_idle(memory_bytes: int | None) -> _Child:
     return _Child(memory_bytes)
 
 
-@atexit.register
 def end_idle() -> None:
     """End all processes that wait; those at work end with this process."""
     while _idle:
@@ -210,6 +209,7 @@ def _forget_idle() -> None:
         child.forget()
 
 
+atexit.register(end_idle)
 os.register_at_fork(after_in_child=_forget_idle)
 
 
