@@ -281,8 +281,10 @@ class NodeLog:
 
     def since(self, start_ns: int) -> NodeLog:
         """The log from an instant of its window on (others: `SettingsError`), with the nodes that are idle then."""
-        self._check_within("a start", start_ns, self.start_ns <= start_ns < self.end_ns)
-        return self if start_ns == self.start_ns else self._opened_at(start_ns)
+        if start_ns == self.start_ns:
+            return self
+        self._check_within("a start", start_ns, self.start_ns < start_ns < self.end_ns)
+        return self._opened_at(start_ns)
 
     def ending(self, end_ns: int) -> NodeLog:
         """The log up to an instant of its window (others: `SettingsError`)."""

@@ -21,7 +21,7 @@ class ArrivalOrder(NodeOrder):
         """Nodes enter the pool, together."""
         if nodes:
             self._arrivals += 1
-            self._arrived |= dict.fromkeys(nodes, self._arrivals)
+            self._arrived = self._arrived | dict.fromkeys(nodes, self._arrivals)  # checkpoints share what was there
 
     def line_up(self, nodes: list[int]) -> list[int]:
         """Ascending nodes in this order."""

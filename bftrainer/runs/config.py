@@ -291,7 +291,7 @@ class ReplayConfig:
         learned : bool
             Whether there are tasks whose curves are learned.
         """
-        from solvers.registry import declaration
+        from solvers.registry import declaration, is_ours
 
         reasons = {}
         if self.fallback is not None and self.fallback == self.solver:
@@ -299,6 +299,8 @@ class ReplayConfig:
         names = [name for name in (self.solver, self.fallback) if name is not None]
         if all(isinstance(name, str) for name in names):  # as far as they declare what they heed
             heeds = frozenset[str]().union(*(declaration(str(name)).heeds for name in names))
+            if self.isolate != "never" and not all(is_ours(str(name)) for name in names):
+                heeds |= {"time"}  # kept from outside, by ending the solver's process
             ignored = [name for name, option in OPTIONS.items() if option.limit and option.limit not in heeds]
             reasons |= dict.fromkeys(ignored, f"not heeded by {' and '.join(map(str, names))}")
         if tuned is False:

@@ -124,7 +124,7 @@ def test_afterwards_signals_are_as_before(call, monkeypatch):
     assert [signal.getsignal(signum) for signum in ENDED_BY] == before
 
 
-def test_a_signal_while_a_solver_does_not_answer(replay, here, monkeypatch):
+def test_a_signal_while_a_solver_does_not_answer(replay, monkeypatch):
     """The status is that of the signal, not that of the solver."""
 
     def unanswered(*_, **__):

@@ -280,6 +280,23 @@ def test_a_failure_is_not_silent():
     assert (decision.after, decision.result.solver) == ((2,), "dp")
 
 
+@pytest.mark.parametrize("compat", ["none", "published"])
+def test_an_event_that_failed_leaves_no_trace(compat):
+    """A node that left and came back within it has the place in the order of nodes that it had before."""
+
+    def credit(task, counts, now_s):
+        if task.spec.name == "bad":
+            raise ValueError("bad")
+        return as_given(task, counts, now_s)
+
+    completions = "noticed" if compat == "published" else "reported"
+    live = allocator(objective=credit, compat=compat, completions=completions)
+    live.on_event(Event.join(0.0, "a", "b"))
+    with pytest.raises(ObjectiveError):
+        live.on_event(Event.leave(10.0, "a"), Event.join(10.0, "a"), Event.submission(10.0, task("bad")))
+    assert live.on_event(Event.submission(20.0, task(max_nodes=1))).added == {"J0": ("a",)}
+
+
 def test_a_crash_is_a_failure():
     """Whatever a solver raises is an error that names it, and a fallback rescues."""
     join = Event.join(0.0, "a", "b")
