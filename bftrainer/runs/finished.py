@@ -233,19 +233,22 @@ def _read_table(path: Path, schema: RunTable) -> pa.Table:
 
 def finished_run(name: str, summary: Mapping[str, Any], read: Callable[[RunTable], pa.Table]) -> FinishedRun:
     """Build a run from its summary and a function that returns its tables."""
-    start = pd.Timestamp(summary["window_start"])
+    start_ns = instant_ns(summary["window_start"])
 
     def arrays(schema: RunTable) -> dict[str, NDArray[Any]]:
         """Columns of a table, times in seconds after the start; NaN for null, and in columns that it lacks."""
         table, columns = read(schema), {}
         frame = table.select([name for name in schema.shown if name in table.column_names]).to_pandas()
         for column in schema.shown.values():
-            values = frame.get(column.name, pd.Series(np.nan, frame.index))
-            columns[column.key] = ((values - start).dt.total_seconds() if column.kind == TIME else values).to_numpy()
+            values = frame.get(column.name, pd.Series(np.nan, frame.index)).to_numpy()
+            if column.kind == TIME:
+                stamps = frame[column.name].to_numpy("datetime64[ns]")
+                values = np.where(np.isnat(stamps), np.nan, (stamps.view(np.int64) - start_ns) / NS_PER_S)
+            columns[column.key] = values
         return columns
 
     tasks = arrays(TASKS)
-    moves = _node_moves(read(ALLOCATION), instant_ns(summary["window_start"]), tasks["name"])
+    moves = _node_moves(read(ALLOCATION), start_ns, tasks["name"])
     # Control characters in names would take effect on pages; a name is empty where there is none.
     named = {key: [escaped(each) if isinstance(each, str) else "" for each in tasks[key]] for key in ("name", "group")}
     return FinishedRun(

@@ -7,7 +7,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError
 from bftrainer.files.documents import number_cell, table_rows
-from bftrainer.model import NS_PER_S, Attempt, NodeLog, TaskSpec, Tuner, instant_ns
+from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, Tuner, instant_ns
 from bftrainer.model.records import PowerRecord, Recording, TunedRecord
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.zeus.policies.trace import TrainingTrace
@@ -25,8 +25,6 @@ from bftrainer.zeus.tuned_task import GroupTuner
 
 CAP_COLUMN, CARBON_COLUMN = "power_w", "gco2_per_kwh"
 J_PER_KWH = 3.6e6
-
-
 Steps = tuple[tuple[float, float], ...]
 """A step function: times in seconds since the window's start, increasing, and the value that holds from each one on."""
 NO_CAP: Steps = ((-math.inf, math.inf),)
@@ -95,14 +93,6 @@ def _time(where: str, cell: str, start_ns: int) -> float:
         return (instant_ns(cell.strip()) - start_ns) / NS_PER_S
     except (ValueError, OverflowError):
         raise SettingsError(f"{where}, column time: Expected an ISO time or seconds, got {cell!r}.") from None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Metered:
-    """Power of a run, and the tries of its tuned tasks, in the order in which they ended."""
-
-    record: PowerRecord
-    attempts: tuple[Attempt, ...]
 
 
 def read_steps(value: float | Path | None, column: str, log: NodeLog) -> Steps | None:

@@ -24,8 +24,8 @@ from bftrainer.errors import (
 )
 from bftrainer.files.cache import refuse_changed
 from bftrainer.files.writing import versions
-from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
-from bftrainer.model.records import RUN_SCHEMA, FinishedRun, Recording
+from bftrainer.model import NS_PER_S, Attempt, NodeLog, TaskSpec, iso
+from bftrainer.model.records import RUN_SCHEMA, FinishedRun, PowerRecord, Recording
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import answering, full_name
@@ -38,7 +38,7 @@ from bftrainer.report.glossary import ON_SCALING
 from bftrainer.report.ledger import ledger_of, limited_by
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.power import Metered, power_summary, with_tuning
+from bftrainer.runs.power import power_summary, with_tuning
 from bftrainer.runs.reference_runs import Efficiency, WorkBounds, bounds, efficiency
 from bftrainer.runs.resumable import DecisionJournal
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs
@@ -77,8 +77,10 @@ class RunResult:
     efficiency : Efficiency or None
     is_partial : bool
         Whether the run was interrupted, in the replay or in the comparison with constant pools.
-    metered : Metered or None
-        Power and tuning; None if power is unknown.
+    metered : PowerRecord or None
+        None if power is unknown.
+    attempts : tuple of Attempt
+        Those of tuned tasks, in the order in which they ended.
     bounds : WorkBounds or None
         How much more could be done, if that was asked for.
     learned : dict
@@ -97,7 +99,8 @@ class RunResult:
     timings: Timings
     efficiency: Efficiency | None = None
     is_partial: bool = False
-    metered: Metered | None = None
+    metered: PowerRecord | None = None
+    attempts: tuple[Attempt, ...] = ()
     bounds: WorkBounds | None = None
     learned: Mapping[str, Any] = field(default_factory=dict)
     failure: BftrainerError | None = None
@@ -231,12 +234,12 @@ class RunResult:
         if self.metered is None:
             return {}
         carbon, pue = self.inputs.carbon, self.config.pue
-        figures = power_summary(self.metered.record, carbon, pue, self.recording.end_s)
+        figures = power_summary(self.metered, carbon, pue, self.recording.end_s)
         tuned = [task.tuned for task in self.recording.tasks if task.tuned is not None]
         if not tuned:
             return figures
-        sizes = Counter(each.batch_size for each in self.metered.attempts)
-        limits = Counter(each.power_limit_w for each in self.metered.attempts)
+        sizes = Counter(each.batch_size for each in self.attempts)
+        limits = Counter(each.power_limit_w for each in self.attempts)
         return figures | {
             "tasks_reached": sum(task.reached for task in tuned),
             "tasks_failed": sum(task.failure is not None for task in tuned),
@@ -446,11 +449,9 @@ def replay_and_record(
             each.on_end(allocator.cluster, "failed")
         if not len(recorder.recording.decisions):
             raise
-    recording, metered = recorder.recording, None
-    if meter is not None:
-        record = meter.record()
-        metered = Metered(record, tuple(tuner.attempts) if tuner else ())
-        recording = recording if tuner is None else with_tuning(recording, record, tuner)
+    recording, metered = recorder.recording, None if meter is None else meter.record()
+    if tuner is not None and metered is not None:
+        recording = with_tuning(recording, metered, tuner)
     replay_s = time.perf_counter() - began_s
     return RunResult(
         inputs=inputs,
@@ -458,6 +459,7 @@ def replay_and_record(
         recording=recording,
         timings=Timings(inputs.load_s, replay_s, 0.0, inputs.load_s + replay_s),
         metered=metered,
+        attempts=tuple(tuner.attempts) if tuner else (),
         learned={} if learning is None else learning.figures(inputs.tasks),
         failure=failure,
     )

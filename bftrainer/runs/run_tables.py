@@ -132,7 +132,7 @@ class RunTable:
 def _power_spans(result: RunResult) -> Iterator[Rows]:
     """Spans of constant power, with the cap at their beginning."""
     if result.metered is not None:
-        for part in result.metered.record.samples.parts():
+        for part in result.metered.samples.parts():
             cap_w = [value_at(result.inputs.power_cap_w, time_s) for time_s in part["begin_s"].tolist()]
             yield {**{name: part[name] for name in PowerSample.__slots__}, "cap_w": cap_w}  # null where it is infinite
 
@@ -218,7 +218,7 @@ POWER = RunTable(
 )
 ATTEMPTS = RunTable(
     "attempts.parquet",
-    lambda result: [result.metered.attempts if result.metered else ()],
+    lambda result: [result.attempts],
     (
         *_columns(TEXT, "group task"),
         *_columns(COUNT, "recurrence attempt batch_size power_limit_w"),

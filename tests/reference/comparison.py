@@ -44,7 +44,7 @@ def compare(world: World, result: RunResult, reference: Replay) -> list[str]:
     for task, account in zip(recording.tasks, reference.accounts, strict=True):
         differences += compare_task(task, account)
     if is_metered:
-        attempts = [tuple(getattr(each, name) for name in each.__slots__) for each in result.metered.attempts]
+        attempts = [tuple(getattr(each, name) for name in each.__slots__) for each in result.attempts]
         differences += compare_values("attempts", attempts, reference.attempts)
         energy_j = sum(account.totals["energy_j"] for account in reference.accounts)
         differences += compare_values("energy_j", result.summary()["energy_j"], energy_j)

@@ -104,8 +104,7 @@ def run(folder: Path, tasks: Any = None, **options: Any) -> RunResult:
 
 def attempts(result: RunResult) -> Any:
     """The tries of a run."""
-    assert result.metered is not None
-    return result.metered.attempts
+    return result.attempts
 
 
 @pytest.mark.parametrize(("sizes", "limits"), PAIRS)
