@@ -66,7 +66,7 @@ class ValueTables:
         if metered or len(modes) > 1:  # then it also depends on the running mode, and on modes yet to be profiled
             runs = [spec.run for spec in modes or (task.seen_as,)] if metered else []
             profiling = [run is not None and task.progress < run.profiling_work for run in runs]
-            situation = len(task.nodes), id(task.spec), *profiling
+            situation = len(task.nodes), task.spec.run, *profiling
         options: TaskOptions | None = task.offers.get(situation)
         if options is None:
             options = task.offers[situation] = self._value(task, modes or (task.seen_as,), metered=metered)
@@ -82,9 +82,9 @@ class ValueTables:
         if task.offers and content == task.offers.content:
             return
         first, offers, kind = specs[0], None, None
-        if self._is_static and content != [None] and not (first.saves or first.tuning or first.run):
+        if self._is_static and None not in content and len(task.modes) < 2 and not first.saves:
             costs = first.grow_cost_s, first.shrink_cost_s
-            kind = (content[0], np.shape(answers[0]), first.min_nodes, first.max_nodes, *costs)
+            kind = (*content, np.shape(answers[0]), first.min_nodes, first.max_nodes, *costs)
             offers = self._kinds.get(kind)
         if offers is None:
             offers = Offers([self._checked(spec, answer) for spec, answer in zip(specs, answers, strict=True)])
