@@ -255,9 +255,11 @@ def _group(kept: Sequence[NDArray[np.int64]], problem: AllocationProblem, alike:
         uses = np.zeros((resources, left.size)) if task.uses is None else -task.uses[:, left]
         credit = [] if floor is None else [floor.credits[number][left]]
         gains = np.array([task.values[left], *uses, *credit, task.counts[left]], dtype=np.float64)
-        places = _order(gains, resources)
-        one = _Class([], owner, left[places], gains[:, places])
-        classes.setdefault((owner, gains.tobytes()), one).members.append(number)
+        key = owner, gains.tobytes()
+        if key not in classes:
+            places = _order(gains, resources)
+            classes[key] = _Class([], owner, left[places], gains[:, places])
+        classes[key].members.append(number)
     return list(classes.values())
 
 

@@ -10,18 +10,8 @@ from typing import Literal
 import numpy as np
 
 from bftrainer.errors import SolverError, SolverUnavailableError
+from solvers import registry
 from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult, TaskOptions
-from solvers.registry import (
-    MEMORY_BYTES,
-    declaration,
-    declare,
-    get_solver,
-    is_ours,
-    is_own,
-    one_line,
-    solve,
-    solver_class,
-)
 from solvers.supervised import START_S, run_apart
 
 Isolate = Literal["auto", "always", "never"]
@@ -43,12 +33,12 @@ class Isolated:
         If no solver of this name is registered.
     """
 
-    def __init__(self, solver: str | Solver, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, solver: str | Solver, memory_bytes: int = registry.MEMORY_BYTES) -> None:
         self._solver, self._memory_bytes = solver, memory_bytes
-        says = declaration(solver) if isinstance(solver, str) else declare(solver)
+        says = registry.declaration(solver) if isinstance(solver, str) else registry.declare(solver)
         self.name, self.exact, self.requires, self.heeds = says.name, says.exact, says.requires, says.heeds
         self.extra_rows, self.capacities, self.floor = says.extra_rows, says.capacities, says.floor
-        self.is_ours = is_ours(solver) if isinstance(solver, str) else is_own(type(solver).__module__)
+        self.is_ours = registry.is_ours(solver) if isinstance(solver, str) else registry.is_own(type(solver).__module__)
         self.fault = says.fault
         if says.needs_licence or says.fault:
             self.licence = lambda: ""  # so that it is tried before the run
@@ -78,11 +68,11 @@ class Isolated:
         except SolverError as error:
             fault = str(error)
         except Exception as error:  # whatever third-party code raises, or sends
-            fault = one_line(name, error)
+            fault = registry.one_line(name, error)
         raise SolverError(f"{fault.rstrip('.')}.")
 
 
-def isolated(solver: str | Solver, isolate: Isolate, memory_bytes: int = MEMORY_BYTES) -> str | Solver:
+def isolated(solver: str | Solver, isolate: Isolate, memory_bytes: int = registry.MEMORY_BYTES) -> str | Solver:
     """The solver, in a process of its own where that is wanted.
 
     Parameters
@@ -97,11 +87,11 @@ def isolated(solver: str | Solver, isolate: Isolate, memory_bytes: int = MEMORY_
     if isolate == "never":
         return solver
     try:
-        if isinstance(solver, str) and not is_ours(solver):
+        if isinstance(solver, str) and not registry.is_ours(solver):
             return Isolated(solver, memory_bytes)
-        kind = solver_class(solver) if isinstance(solver, str) else type(solver)
+        kind = registry.solver_class(solver) if isinstance(solver, str) else type(solver)
         # Objects of the caller's are trusted as the caller is, and may be of a class that no other process has.
-        leaves = isolate == "always" and (bool(kind.requires) or not is_own(kind.__module__))
+        leaves = isolate == "always" and (bool(kind.requires) or not registry.is_own(kind.__module__))
         return Isolated(solver, memory_bytes) if leaves else solver
     except SolverError:
         return solver  # whoever asks it hears why it cannot be used
@@ -112,7 +102,7 @@ _ready: set[str] = set()
 
 @cache
 def _made(name: str) -> Solver:
-    return get_solver(name)
+    return registry.get_solver(name)
 
 
 def _get_ready(solver: str | Solver) -> None:
@@ -123,7 +113,7 @@ def _get_ready(solver: str | Solver) -> None:
     _ready.add(made.name)
     for name in made.requires:
         import_module(name)
-    if is_own(type(made).__module__):
+    if registry.is_own(type(made).__module__):
         one = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
         asked = solver, AllocationProblem((one, one), 2), Limits(prune=False)
         _answer(*asked)
@@ -132,4 +122,4 @@ def _get_ready(solver: str | Solver) -> None:
 
 def _answer(solver: str | Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
     """What a solver answers, in the process that may die of it."""
-    return solve(_made(solver) if isinstance(solver, str) else solver, problem, limits)
+    return registry.solve(_made(solver) if isinstance(solver, str) else solver, problem, limits)
