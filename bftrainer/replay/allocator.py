@@ -310,7 +310,7 @@ class Allocator:
             self.cluster.pool,
             tasks,
             before,
-            [len(task.nodes) for task in tasks] if moves.added or moves.removed else before,
+            self.cluster.counts if moves.added or moves.removed else before,
             moves.added,
             moves.removed,
             result,

@@ -309,7 +309,7 @@ class Cluster:
         first_s = now_s + shortest_s
         last_s = first_s + rounding_s(first_s)
         self._none_done_before_s = now_s + shortest_s / 2.0  # half of it, so that rounding does not matter
-        return first_s, [task for seconds, task in left_s if now_s + max(seconds, 0.0) <= last_s]
+        return first_s, [task for seconds, task in left_s if now_s + seconds <= last_s]
 
     def _note_rate(self, task: ClusterTask) -> None:
         """Note that a task has another rate, or other work to do, and so another time of completion."""
@@ -430,7 +430,7 @@ class Cluster:
 
     def preempted(self, change: ClusterChange) -> int:
         """Number of tasks that an instant took nodes from."""
-        return sum(task.lost > 0 for task in change.tasks) if change.lost else 0
+        return len(change.lost)
 
     def adopt(self, counts: Sequence[int]) -> Moves:
         """Give each active task its new count, without migration: who grows keeps its nodes, who shrinks gives some up.
@@ -438,9 +438,9 @@ class Cluster:
         Who changes pays for it: ``P(N_old) grow_cost_s`` or ``P(N_old) shrink_cost_s`` is deducted at the next event.
         """
         changes = [
-            (task, count - len(task.nodes))
-            for task, count in zip(self.active, counts, strict=True)
-            if count != len(task.nodes)
+            (task, count - held)
+            for task, count, held in zip(self.active, counts, self.counts, strict=True)
+            if count != held
         ]
         moves = Moves()
         if changes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +26,9 @@ from bftrainer.runs.power import Metered, with_tuning
 from bftrainer.runs.result import RunResult, Timings
 from bftrainer.runs.resumable import DecisionJournal
 from bftrainer.runs.run_inputs import Inputs, load_inputs
+
+_YOUNG_OBJECTS = 10_000
+"""New objects in between two collections of garbage during a replay."""
 
 
 def run_replay(
@@ -154,17 +159,18 @@ def replay_and_record(
     recorders: list[Recorder | PowerMeter] = [recorder, *([] if meter is None else [meter])]
     failure = None
     try:
-        replay(
-            log.rows(),
-            log.window_s,
-            allocator,
-            decide_on=config.decide_on,
-            until_s=config.until_s(log.start_ns),
-            max_events=config.max_events,
-            power_caps_w=inputs.power_caps_w,
-            observers=[*recorders, *observers],
-            interrupted=interrupted,
-        )
+        with _collecting_rarely():
+            replay(
+                log.rows(),
+                log.window_s,
+                allocator,
+                decide_on=config.decide_on,
+                until_s=config.until_s(log.start_ns),
+                max_events=config.max_events,
+                power_caps_w=inputs.power_caps_w,
+                observers=[*recorders, *observers],
+                interrupted=interrupted,
+            )
     except (ObjectiveError, RunFailedError) as error:
         failure = error
         for each in recorders:
@@ -186,3 +192,14 @@ def replay_and_record(
         learned={} if learning is None else learning.figures(inputs.tasks),
         failure=failure,
     )
+
+
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Look for cyclic garbage less often: each event makes many objects, none of them in a cycle."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], _YOUNG_OBJECTS) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
