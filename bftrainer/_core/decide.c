@@ -595,10 +595,12 @@ Outcome decide(const Problem *problem, Effort effort, Answer *answer) {
     /* Gaps up to this one count as proven anyway. */
     p.gap = effort.gap > CERTIFIED_GAP ? effort.gap : 0.0;
     double most = problem->values[0], least = problem->values[0];
-    for (Py_ssize_t i = 1; i < entries; i++)
-        most = problem->values[i] > most ? problem->values[i] : most;
-    for (Py_ssize_t j = 1; j < tasks; j++)
-        least = FIRST_MIN(least, problem->values[j * problem->width]);
+    for (Py_ssize_t j = 0; j < tasks; j++) {
+        const double *row = problem->values + j * problem->width;
+        if (problem->like[j] == j)
+            most = FIRST_MAX(most, row[first_largest(row, problem->width)]);
+        least = FIRST_MIN(least, row[0]);
+    }
     p.scale = (double)tasks * FIRST_MAX(most, -least);
     if (p.scale == 0.0)
         p.scale = 1.0;

@@ -279,7 +279,7 @@ class Cluster:
         first_s = now_s + shortest_s
         last_s = first_s + rounding_s(first_s)
         self._none_done_before_s = now_s + shortest_s / 2.0  # half of it, so that rounding does not matter
-        return first_s, [task for seconds, task in left_s if now_s + max(seconds, 0.0) <= last_s]
+        return first_s, [task for seconds, task in left_s if now_s + seconds <= last_s]
 
     def _note_rate(self, task: ClusterTask) -> None:
         """Note that a task has another rate, or other work to do, and so another time of completion."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
@@ -307,6 +309,10 @@ def _plain(value: Any) -> Any:
     return full_name(value) if hasattr(value, "solve") else value
 
 
+_YOUNG_OBJECTS = 10_000
+"""New objects in between two collections of garbage during a replay."""
+
+
 def run_replay(
     node_log: NodeLog | Path | str | None = None,
     tasks: Sequence[TaskSpec] | Path | str | None = None,
@@ -432,17 +438,18 @@ def replay_and_record(
     recorders: list[Recorder | PowerMeter] = [recorder, *([] if meter is None else [meter])]
     failure = None
     try:
-        replay(
-            log.rows(),
-            log.window_s,
-            allocator,
-            decide_on=config.decide_on,
-            until_s=config.until_s(log.start_ns),
-            max_events=config.max_events,
-            power_caps_w=inputs.power_caps_w,
-            observers=[*recorders, *observers],
-            interrupted=interrupted,
-        )
+        with _collecting_rarely():
+            replay(
+                log.rows(),
+                log.window_s,
+                allocator,
+                decide_on=config.decide_on,
+                until_s=config.until_s(log.start_ns),
+                max_events=config.max_events,
+                power_caps_w=inputs.power_caps_w,
+                observers=[*recorders, *observers],
+                interrupted=interrupted,
+            )
     except _FAILURES as error:
         failure = error
         for each in recorders:
@@ -463,3 +470,14 @@ def replay_and_record(
         learned={} if learning is None else learning.figures(inputs.tasks),
         failure=failure,
     )
+
+
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Look for cyclic garbage less often: each event makes many objects, none of them in a cycle."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], _YOUNG_OBJECTS) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
