@@ -29,7 +29,7 @@ def answering(where: str, kind: type[BftrainerError]) -> Iterator[None]:
         line = _line_of(error)
         if isinstance(error, BftrainerError) and not line:
             raise
-        text = textwrap.shorten(str(error), 200, placeholder=" ...").removesuffix(".")
+        text = textwrap.shorten(str(error).removesuffix("."), 200, placeholder=" ...")
         raise kind(f"{where}: raised {type(error).__name__}: {text}{line}.") from error
 
 

@@ -138,20 +138,8 @@ class ValueTables:
         if constraints is None:
             return problem
         with answering(where, ObjectiveError):
-            added = list(constraints(problem, tuple(self._state_of(task, task.seen_as) for task in cluster.active)))
-            rows = tuple(each for each in added if isinstance(each, LinearRow))
-            floors = [each for each in added if isinstance(each, Floor)]
-            for each in added:
-                if not isinstance(each, LinearRow | Floor):
-                    what = type(each).__name__
-                    raise ObjectiveError(f"{where}: Expected constraints to be LinearRows or a Floor, got {what}.")
-            for place, row in enumerate(rows):
-                if not np.isfinite(row.coefficients).all() or math.isnan(row.lower) or math.isnan(row.upper):
-                    what = f"others in row {place}"
-                    raise ObjectiveError(f"{where}: Expected finite coefficients and bounds without NaN, got {what}.")
-            if len(floors) > 1:
-                raise ObjectiveError(f"{where}: Expected at most one Floor, got {len(floors)}.")
-            return replace(problem, rows=rows, floor=floors[0] if floors else None) if added else problem
+            states = tuple(self._state_of(task, task.seen_as) for task in cluster.active)
+            return with_constraints(problem, list(constraints(problem, states)), where)
 
     def _ask(self, task: ClusterTask, spec: TaskSpec, now_s: float) -> object:
         """Ask the objective for the credit of a task at 0 to its maximum of nodes, running as `spec`."""
@@ -181,3 +169,20 @@ class ValueTables:
         if not math.isfinite(largest * span_s * credit.size):
             raise ObjectiveError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
         return credit
+
+
+def with_constraints(problem: AllocationProblem, added: Sequence[object], where: str) -> AllocationProblem:
+    """The problem with rows, and at most one floor, that an objective adds; `ObjectiveError` for anything else."""
+    rows = tuple(each for each in added if isinstance(each, LinearRow))
+    floors = [each for each in added if isinstance(each, Floor)]
+    for each in added:
+        if not isinstance(each, LinearRow | Floor):
+            what = type(each).__name__
+            raise ObjectiveError(f"{where}: Expected constraints to be LinearRows or a Floor, got {what}.")
+    for place, row in enumerate(rows):
+        if not np.isfinite(row.coefficients).all() or math.isnan(row.lower) or math.isnan(row.upper):
+            what = f"others in row {place}"
+            raise ObjectiveError(f"{where}: Expected finite coefficients and bounds without NaN, got {what}.")
+    if len(floors) > 1:
+        raise ObjectiveError(f"{where}: Expected at most one Floor, got {len(floors)}.")
+    return replace(problem, rows=rows, floor=floors[0] if floors else None) if added else problem

@@ -1,7 +1,7 @@
 """Audit a finished run: replay it by its recorded decisions, and compare every table and figure with what was written.
 
-In the second replay `DecisionJudge` answers instead of a solver; it values each decision by its formula and solves it
-again. Who owned which node, and the work of plain tasks, also follow from the tables alone, without the replay's loop.
+In the second replay `DecisionJudge` answers instead of a solver, values each decision and solves it again. Who owned
+which node, and the work of plain tasks, also follow from the tables alone, without the replay's loop.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from bftrainer.model.columns import Table
 from bftrainer.model.records import HELD, RUN_SCHEMA, DecisionRecord, Floats
 from bftrainer.replay import Cluster, ClusterChange, Observer
 from bftrainer.replay.power_draw import training_power_w
+from bftrainer.replay.value_tables import with_constraints
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import value_at
 from bftrainer.runs.reference_runs import efficiency
@@ -117,14 +118,14 @@ def audit(directory: Path, objective: Objective | None = None) -> Findings:
         return findings
     check_work(run, inputs, hits, findings)
     again = replay_again(run, inputs, judge)
-    for table in run_tables(again):
-        if findings.expect(table.file in run.tables, f"{table.file}: missing from a run of these tasks"):
-            compare_tables(table.file, run.tables[table.file], plain_times(table.of(again)), findings)
+    tables = {table.file: table for table in run_tables(again)}
+    for name in sorted(run.tables.keys() | tables.keys()):
+        if findings.expect(name in run.tables and name in tables, f"{name}: missing, or not of a run of these tasks"):
+            compare_tables(name, run.tables[name], plain_times(tables[name].of(again)), findings)
     compare_summaries(run.summary, json.loads(json.dumps(again.summary())), code, findings)
-    for place, row in enumerate(run.tables[POWER.file].to_pylist() if POWER.file in run.tables else ()):
-        drawn_w, most_w = inputs.config.pue * (row["tasks_w"] + row["idle_w"]), row["cap_w"]
-        is_kept = most_w is None or drawn_w <= most_w * (1 + 1e-9)
-        findings.expect(is_kept, f"power.parquet row {place} tasks_w: above cap_w")
+    for at, row in enumerate(run.tables[POWER.file].to_pylist() if POWER.file in run.tables else ()):
+        drawn_w, cap_w = inputs.config.pue * (row["tasks_w"] + row["idle_w"]), row["cap_w"]
+        findings.expect(cap_w is None or drawn_w <= cap_w * (1 + 1e-9), f"power.parquet row {at} tasks_w: above cap_w")
     return findings
 
 
@@ -151,7 +152,12 @@ def read_record(directory: Path, findings: Findings) -> RecordedRun:
         findings.expect(same, f"{name} is missing, or not as it was written, by .bftrainer")
     if not any(sealed.values()):
         findings.unchecked["files: no checksums (.bftrainer) tell whether they are as they were written"] += 1
-    return RecordedRun(directory, summary, tables, tables[DECISIONS.file].to_pylist())
+    decisions = tables[DECISIONS.file].to_pylist()
+    for place, row in enumerate(decisions):
+        lists = [row["tasks"], row["before"], row["after"]]
+        if None in (*lists, row["time"], row["held"]) or len(set(map(len, lists))) > 1:
+            raise RunDirectoryError(f"{directory / DECISIONS.file} row {place}: Expected no null, lists of one length.")
+    return RecordedRun(directory, summary, tables, decisions)
 
 
 def plain_times(table: pa.Table) -> pa.Table:
@@ -253,11 +259,11 @@ class DecisionJudge(Observer):
     def check(self, number: int, states: list[TaskState], nodes: int, now_s: float) -> None:
         """Check what a decision says of itself, its counts and value, and whether anything better is possible."""
         row, where, expect = self.rows[number], f"decisions.parquet row {number}", self.findings.expect
-        held, by, config = row["held"], row["decided_by"], self.inputs.config
+        held, by, is_kept, config = row["held"], row["decided_by"], row["held"] == "kept", self.inputs.config
         marks = {
             "stop_reason": row["stop_reason"] in _STOPS.get(held, tuple(StopReason)),
-            "held": held in HELD and (row["objective"] is None) == (held == "kept"),
-            "decided_by": by in tuple(DecidedBy) and (by == "kept") == (held == "kept"),
+            "held": held in HELD and (row["objective"] is None) == is_kept and (held != "claimed" or self.code),
+            "decided_by": by in tuple(DecidedBy) and (by == "kept") == is_kept,
             "backend_s": by != "backend" or row["backend_s"] is not None,
             "solve_s": 0 <= (row["backend_s"] or 0.0) <= row["solve_s"],
             "model_rows": (row["model_rows"] is None) == (row["model_columns"] is None),
@@ -265,7 +271,7 @@ class DecisionJudge(Observer):
         }
         for column, holds in marks.items():
             expect(holds, f"{where} {column}: {row[column]} does not go with {held}, decided by {by}")
-        if held == "kept":
+        if is_kept:
             self.findings.unchecked["decisions.parquet objective, bound: no solver had an answer"] += 1
             return
         tables = [self._values(state, now_s) for state in states]
@@ -337,10 +343,7 @@ class DecisionJudge(Observer):
         cap_w = value_at(self.inputs.power_cap_w, now_s + 1e-9)
         spare_w = () if cap is None else (max(0.0, cap_w / self.settings.pue - nodes * idle_w),)
         problem = AllocationProblem(tuple(options), nodes, capacities=spare_w)
-        extra = self.constraints(problem, states)
-        floors = [each for each in extra if isinstance(each, solvers.Floor)]
-        rows = tuple(each for each in extra if isinstance(each, solvers.LinearRow))
-        return replace(problem, rows=rows, floor=floors[0] if floors else None)
+        return with_constraints(problem, self.constraints(problem, states), "objective")
 
 
 def pick_options(problem: AllocationProblem, row: Row, states: list[TaskState]) -> tuple[int, ...]:
@@ -365,8 +368,7 @@ def replay_again(run: RecordedRun, inputs: Inputs, judge: DecisionJudge) -> RunR
     is_cut, has_failed = (summary["end_reason"] == reason for reason in ("interrupted", "failed"))
     settings = replace(inputs.settings, objective=judge, solver=judge, fallback=None)
     limited = replace(config, baseline=False, max_events=max(1, summary["events"]) if is_cut else config.max_events)
-    if has_failed:  # at a decision: what happened at that instant is recorded
-        limited = replace(limited, until=summary["window_s"])
+    limited = replace(limited, until=summary["window_s"]) if has_failed else limited  # at a decision, which is left out
     again = run_replay(inputs=replace(inputs, config=limited, settings=settings), observers=[judge])
     for number in sorted(number for due in judge.due.values() for number in due):
         judge.findings.expect(False, f"decisions.parquet row {number} time: no decision is due then")
@@ -413,7 +415,7 @@ def compare_summaries(recorded: Row, again: Row, code: set[str], findings: Findi
     left = set()
     for key in sorted(theirs.keys() | mine.keys()):
         top = key.partition(".")[0]
-        is_known = (key in theirs and key in mine) or (top != "settings" and top in recorded and top in again)
+        is_known = key in mine or (top != "settings" and top in again)
         if is_known and not {key, top} & names:
             findings.compare(f"summary.json {key}", theirs.get(key), mine.get(key), scale if "work" in key else 0.0)
         elif top != "inputs":  # whose checksums were compared

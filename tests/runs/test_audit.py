@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import InputError
+from bftrainer.errors import InputError, RunDirectoryError
 from bftrainer.model import NS_PER_S, NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs import run_replay, write_run
@@ -255,6 +255,10 @@ PLANTED = [
     ("tuned", cell("attempts", "batch_size", 0, lambda size: size * 2)),  # another batch size
     ("tuned", swap_power),  # the cap not kept
     ("tuned", figure("emissions_gco2", by=1.0)),  # emissions
+    ("dp", lambda run: sum_up(run, lambda summary: summary.pop("ledger"))),  # no ledger
+    ("dp", lambda run: sum_up(run, lambda summary: summary.pop("efficiency"))),  # no U
+    ("dp", lambda run: sum_up(run, lambda summary: summary["settings"].pop("max_tasks"))),  # a setting left out
+    ("dp", cell("decisions", "held", 2, lambda _: "claimed")),  # which none of our solvers says
 ]
 
 
@@ -269,6 +273,28 @@ def test_planted_errors_are_found(originals, kind, plant):
     wrong = audit(run).wrong
     assert wrong
     assert all(line.split()[0].endswith((".parquet", ".csv", ".json")) and "\n" not in line for line in wrong)
+
+
+def test_a_table_of_another_run_is_found(originals):
+    """A run of plain tasks has no attempts."""
+    run = originals["dp"].with_name("changed")
+    shutil.rmtree(run, ignore_errors=True)
+    shutil.copytree(originals["dp"], run)
+    shutil.copy(originals["tuned"] / "attempts.parquet", run)
+    assert "attempts.parquet: missing, or not of a run of these tasks" in audit(run).wrong
+
+
+@pytest.mark.parametrize(
+    ("column", "edit"), [("after", lambda _: None), ("after", lambda counts: counts[1:]), ("held", lambda _: None)]
+)
+def test_a_damaged_decision_is_refused_by_its_row(originals, column, edit):
+    """A null, or lists that do not fit together."""
+    run = originals["dp"].with_name("changed")
+    shutil.rmtree(run, ignore_errors=True)
+    shutil.copytree(originals["dp"], run)
+    cell("decisions", column, 2, edit)(run)
+    with pytest.raises(RunDirectoryError, match=r"decisions\.parquet row 2: Expected no null, lists of one length\."):
+        audit(run)
 
 
 # Times by the clock, sizes of models, and settings that say how decisions are found, but not what they are worth.
