@@ -168,6 +168,13 @@ def test_wrong_content_is_left_to_the_audit(folder, tmp_path):
     assert any("summary.json window_s" in line for line in found)
 
 
+def test_a_start_without_a_zone_is_utc(folder, tmp_path):
+    """Times in tables are counted from the summary's start, which is in UTC unless it says otherwise."""
+    start = json.loads((folder / "summary.json").read_text())["window_start"]
+    copy = damaged(folder, tmp_path, with_summary(window_start=start.removesuffix("Z")))
+    assert read_run(copy).steps["time_s"].tolist() == read_run(folder).steps["time_s"].tolist()
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
