@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -68,8 +69,9 @@ def _check_summary(file: Path, summary: Any) -> None:
         raise RunDirectoryError(f"{file}: Expected numbers that are finite, and of 64 bits, got {str(odd[0])[:20]}.")
     try:
         _summary_model().model_validate(summary)
-        for end in ("window_start", "window_end"):
-            instant_ns(summary[end])
+        start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))
+        if not math.isclose((end_ns - start_ns) / NS_PER_S, summary["window_s"], rel_tol=1e-9, abs_tol=1e-6):
+            raise ValueError(f"they are not window_s apart, {summary['window_s']:g} s")
     except ValidationError as faults:
         fault = faults.errors()[0]
         key = ".".join(map(str, fault["loc"]))

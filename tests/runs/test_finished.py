@@ -154,18 +154,25 @@ def test_tables_of_another_run(tmp_path, name):
 
 
 def test_wrong_content_is_left_to_the_audit(folder, tmp_path):
-    """Events out of order, and a window that is none, have the form of a run: its page is made, the audit tells."""
+    """Events out of order, and other figures, have the form of a run: its page is made, and the audit tells."""
 
     def change(copy):
         lines = (copy / "step-logs.csv").read_text().splitlines(keepends=True)
         (copy / "step-logs.csv").write_text("".join([lines[0], *lines[2:], lines[1]]))
-        with_summary(window_s=-5.0)(copy)
+        with_summary(nodes_total=-5)(copy)
 
     copy = damaged(folder, tmp_path, change)
     write_page([copy], tmp_path / "page.html")
     found = audit(copy).wrong
     assert any("step-logs.csv row 0 evtTime" in line for line in found)
-    assert any("summary.json window_s" in line for line in found)
+    assert any("summary.json nodes_total" in line for line in found)
+
+
+def test_a_start_without_a_zone_is_utc(folder, tmp_path):
+    """Times in tables are counted from the summary's start, which is in UTC unless it says otherwise."""
+    start = json.loads((folder / "summary.json").read_text())["window_start"]
+    copy = damaged(folder, tmp_path, with_summary(window_start=start.removesuffix("Z")))
+    assert read_run(copy).steps["time_s"].tolist() == read_run(folder).steps["time_s"].tolist()
 
 
 @pytest.mark.parametrize(
@@ -185,6 +192,7 @@ def test_wrong_content_is_left_to_the_audit(folder, tmp_path):
         (with_summary(forward_time_s={}), "forward_time_s: Input should be a valid number"),
         (with_summary(limited_by=["pool"]), "limited_by: Input should be a valid string"),
         (with_summary(ledger={"useful": 1.0}), "ledger.idle_node_s: Field required"),
+        (with_summary(window_s=1e6), "window_end: Expected times (they are not window_s apart, 1e+06 s)"),
         (with_summary(partial="no"), "partial: Input should be a valid boolean. It is 'no'."),
         (with_summary(settings=[1]), "settings: Input should be a valid dictionary"),
         (with_summary(inputs={"node_log": {"path": 3}}), "inputs.node_log"),
