@@ -174,7 +174,8 @@ class ClusterChange:
     def released(self) -> list[list[int]]:
         """Nodes that tasks lost, task by task: first those that ended, then those whose nodes left."""
         ended = [sorted((*self.lost.get(number, ()), *nodes)) for number, nodes in self.freed.items()]
-        return ended + [self.lost[number] for number in sorted(self.lost.keys() - self.freed.keys())]
+        others = self.lost.keys() - self.freed.keys() if ended else self.lost
+        return ended + [self.lost[number] for number in sorted(others)]
 
 
 Adoption = Decision[ClusterTask, int]
