@@ -174,7 +174,8 @@ class ClusterChange:
     def released(self) -> list[list[int]]:
         """Nodes that tasks lost, task by task: first those that ended, then those whose nodes left."""
         ended = [sorted((*self.lost.get(number, ()), *nodes)) for number, nodes in self.freed.items()]
-        return ended + [self.lost[number] for number in sorted(self.lost.keys() - self.freed.keys())]
+        others = self.lost.keys() - self.freed.keys() if ended else self.lost
+        return ended + [self.lost[number] for number in sorted(others)]
 
 
 Adoption = Decision[ClusterTask, int]
@@ -225,6 +226,7 @@ class Cluster:
     """
 
     is_published = False
+    make_order: Callable[[], NodeOrder] = NodeOrder
 
     def __init__(self, settings: Settings, specs: Sequence[TaskSpec], nodes: int, start_ns: int = 0) -> None:
         self.settings, self.start_ns = settings, start_ns
@@ -232,7 +234,7 @@ class Cluster:
         self.owner, self.free = [BUSY] * nodes, list[int]()
         self.tasks, self.active = list[ClusterTask](), list[ClusterTask]()
         self._coming, self._queue = list[tuple[float, int]](), list[int]()  # by time, and due ones by number
-        self.order = NodeOrder()
+        self.order = self.make_order()
         self.change = ClusterChange(0.0, 0.0, ())
         self._began_s, self._due_s = 0.0, list[float]()
         self._none_done_before_s = -math.inf

@@ -13,9 +13,6 @@ from bftrainer.replay.cluster import Cluster, ClusterTask, Observer
 
 EndReason = Literal["finished", "window_end", "until", "max_events", "interrupted"]
 
-Stop = Callable[[float], EndReason | None]
-"""Says why the replay stops at an instant, or None."""
-
 
 def merge_instants(rows: Iterable[Instant], times_s: Iterable[float], end_s: float) -> Iterator[Instant]:
     """Merge rows of the node log with times of submissions and power caps; the last instant is the end."""
@@ -72,7 +69,8 @@ def replay(
     reason: EndReason | None = None
     last_reason: EndReason = "until" if until_s < end_s else "window_end"
     last_s = min(end_s, until_s)
-    stops: tuple[Stop, ...] = (
+    # Each says why the replay stops at an instant, or None.
+    stops: tuple[Callable[[float], EndReason | None], ...] = (
         lambda _: "interrupted" if interrupted() else None,
         lambda _: "max_events" if max_events is not None and events >= max_events else None,
         lambda time_s: last_reason if time_s >= last_s else None,

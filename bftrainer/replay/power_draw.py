@@ -123,7 +123,7 @@ class PowerMeter(Observer):
         # Of a task that saves the restart alone counts: what it then does again is training like any other.
         self._rescaling_s = {
             task.number: float(task.spec.start_s(task.held)) if task.spec.saves else task.preemption_loss / task.ran
-            for task in (change.tasks if change.left else ())
+            for task in map(cluster.tasks.__getitem__, change.lost)
             if task.preemption_loss
         }
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bftrainer.model import TaskSpec
-from bftrainer.replay.allocator_settings import Settings
 from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask
 from bftrainer.replay.node_order import NodeOrder, remove_all
 
@@ -45,10 +43,7 @@ class PublishedCluster(Cluster):
     """
 
     is_published = True
-
-    def __init__(self, settings: Settings, specs: Sequence[TaskSpec], nodes: int, start_ns: int = 0) -> None:
-        super().__init__(settings, specs, nodes, start_ns)
-        self.order = ArrivalOrder()
+    make_order = ArrivalOrder
 
     def rescale_charge(self, task: ClusterTask, old: int, new: int) -> tuple[float, float]:
         """Rate and seconds whose product a change costs, also below the minimum."""

@@ -64,7 +64,7 @@ class Recorder(Observer):
             change.elapsed_s,
             math.fsum([task.gross for task in tasks]),
             math.fsum([task.rescale_booked for task in tasks]),
-            math.fsum([task.preemption_loss for task in tasks]) if change.lost else 0.0,
+            math.fsum([cluster.tasks[number].preemption_loss for number in change.lost]),
             0.0,
             0.0,
             change.left,

@@ -142,7 +142,6 @@ class SavingTask(ClusterTask):
             until_s = min(end_s, self.reached_s(begin_s))
             self.clock, saving_s = self.clock.after(until_s - begin_s, rate)
             saving = saving_s * rate
-        self.saving_loss = 0.0
         super().advance(begin_s, end_s)
         self.saving_loss = saving
         self.saving_cost += saving
