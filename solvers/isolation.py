@@ -68,7 +68,7 @@ class Isolated:
         except SolverError as error:
             fault = str(error)
         except Exception as error:  # whatever third-party code raises, or sends
-            fault = registry.one_line(name, error)
+            fault = registry.describe_error(name, error)
         raise SolverError(f"{fault.rstrip('.')}.")
 
 

@@ -260,7 +260,7 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
     except (BftrainerError, MemoryError):
         raise
     except Exception as error:  # a fallback must catch whatever third-party code raises
-        raise SolverError(one_line(name, error)) from error
+        raise SolverError(describe_error(name, error)) from error
 
 
 def _is_trusted(solver: Solver) -> bool:
@@ -277,10 +277,10 @@ def _naming(where: str) -> Iterator[None]:
     except (BftrainerError, MemoryError):
         raise
     except Exception as error:  # its import and its constructor may raise anything
-        raise SolverUnavailableError(one_line(where, error)) from error
+        raise SolverUnavailableError(describe_error(where, error)) from error
 
 
-def one_line(where: str, error: Exception) -> str:
+def describe_error(where: str, error: Exception) -> str:
     """Message that names whose error it is."""
     return " ".join(f"{where}: {type(error).__name__}: {error}".split())
 

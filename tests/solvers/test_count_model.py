@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.instances import power_instance, problems
 from solvers import (
     AllocationProblem,
+    Floor,
     Held,
     Limits,
     LinearRow,
@@ -301,3 +302,23 @@ def test_solutions_that_are_none_are_refused() -> None:
     slope = next(run.slope for run in model.classes[0].runs if run.slope is not None)
     with pytest.raises(ValueError, match="Expected all nodes to find a place, got"):
         model.decode(np.where(np.arange(nothing.size) == slope, 5.0, 0.0))
+
+
+@pytest.mark.parametrize("name", ["cbc", "highs"])
+@pytest.mark.parametrize("pruned", [True, False], ids=["pruned", "whole"])
+def test_the_worst_off_count_however_small_their_credit(name: str, pruned: bool) -> None:
+    """Of two tasks worth the same, the one in need gets the nodes for a credit of 1e-8 of the value."""
+    same = task({0: -7.0, 2: -16.0, 3: 43.0, 4: -18.0})
+    earned = (np.array([2e-7, 2e-7, 6e-7, 1e-7]), np.array([3e-7, 1e-7, 4e-7, 0.0]))
+    asked = replace(problem(same, same, nodes=3), floor=Floor(((0,), (1,)), earned))
+    found = get_solver(name).solve(asked, Limits(prune=pruned))
+    assert (found.held, found.choices) == (Held.OPTIMAL, (2, 0))
+
+
+@pytest.mark.parametrize("name", ["cbc", "highs"])
+def test_credits_far_beyond_those_of_the_worst_off(name: str) -> None:
+    """One group can never earn anything, so whatever another one earns is worth nothing."""
+    asked = problem(task({0: -1.0, 1: -11.0}), task({0: -1.0}), nodes=14)
+    asked = replace(asked, floor=Floor(((0, 1), (1,)), (np.array([1e290, 4e290]), np.array([0.0])), 1000.0))
+    found = get_solver(name).solve(asked, Limits())
+    assert (found.held, found.objective) == (Held.OPTIMAL, -2.0)
