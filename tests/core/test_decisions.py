@@ -36,6 +36,14 @@ def random_problem(rng: np.random.Generator) -> AllocationProblem:
     return AllocationProblem(tuple(tasks), int(rng.integers(0, 3 * most + 10)))
 
 
+def repeated(rng: np.random.Generator) -> AllocationProblem:
+    """Tasks of up to four kinds, mostly in runs: those of a kind are one object, as in a replay of equal tasks."""
+    some = instance(rng, 4, 60) if rng.integers(2) else random_problem(rng)
+    kinds = rng.integers(0, min(4, len(some.tasks)), size=int(rng.integers(1, 90)))
+    kinds = np.sort(kinds) if rng.integers(2) else kinds
+    return AllocationProblem(tuple(some.tasks[kind] for kind in kinds), int(rng.integers(0, 400)))
+
+
 def both(monkeypatch: pytest.MonkeyPatch, work: object) -> tuple[object, object]:
     """What `work` returns with the core, and without it."""
     compiled = work()
@@ -58,6 +66,7 @@ PROBLEMS = {
     "measured": lambda rng, number: instance(
         rng, int(rng.integers(1, 61)), int(rng.choice([1, 7, 60, 391, 5000])), equal=number % 3 == 0
     ),
+    "repeated": lambda rng, _: repeated(rng),
     "near ties": lambda rng, number: near_ties(number, *(int(n) for n in rng.integers(2, 40, 2)), 1)[0],
 }
 
