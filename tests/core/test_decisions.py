@@ -93,6 +93,18 @@ def test_prunings_are_those_of_numpy(kind: str, monkeypatch: pytest.MonkeyPatch)
         assert alike(found, wanted), (kind, number)
 
 
+def test_sharing_a_row_changes_no_decision() -> None:
+    """Tasks whose rows are one object are decided as if each had its own, whatever each holds."""
+    rng = np.random.default_rng(73)
+    for _ in range(300):
+        kinds = [(rng.integers(-1, 5, 9).cumsum() * 1.0).tobytes() for _ in range(2)]
+        shared = [kinds[kind] for kind in rng.integers(0, 2, 20)]
+        held, nodes = rng.integers(0, 4, 20).tolist(), int(rng.integers(0, 150))
+        own = [bytes(bytearray(row)) for row in shared]
+        found, wanted = (core.decision(rows, held, nodes, True, 0.0, 60.0) for rows in (shared, own))
+        assert found == wanted
+
+
 def test_values_that_cancel_take_a_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """An optimum far below the values at stake is found again on its own scale, in the core as in NumPy."""
     huge = TaskOptions(np.array([0, 1]), np.array([-1e12, 1e12]))
