@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 from dataclasses import dataclass
@@ -234,6 +235,16 @@ def test_a_failing_observer_ends_the_run_with_what_is_done(replay, tmp_path, at,
     assert decided(done) == decided(whole)[:count]
     write_run(done, tmp_path)
     assert read_run(tmp_path).summary["partial"]
+
+
+def test_garbage_is_collected_as_before_afterwards(replay):
+    """During a replay the collector looks less often; that ends with it, also where it fails."""
+    before = gc.get_threshold()
+    replay()
+    assert gc.get_threshold() == before
+    with pytest.raises(RunFailedError):
+        replay(observers=[Breaking(on_event=3)])
+    assert gc.get_threshold() == before
 
 
 def test_a_failing_objective_keeps_the_replay_when_it_fails_in_the_comparison(replay):
