@@ -25,7 +25,7 @@ typedef enum { BY_TRIVIAL, BY_PRUNING, BY_SEARCH, BY_BACKEND, BY_REMEMBERED, BY_
 
 /* Values at 0, 1, 2, ... nodes, one row per task; -inf where a count is no option or exceeds the pool.
 
-`like` has the first task that equals a task in values and nodes held: what holds of that one is not computed again.
+`like` has an earlier task, of equal values and nodes held, for each task that is not computed again, else itself.
 */
 typedef struct {
     Py_ssize_t tasks, width, *like;

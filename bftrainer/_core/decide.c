@@ -70,9 +70,6 @@ void free_problem(Problem *problem) {
     free(problem->values);
     free(problem->held);
     free(problem->like);
-    problem->values = NULL;
-    problem->held = NULL;
-    problem->like = NULL;
 }
 
 /* Sum as `math.fsum`, correctly rounded; the addends are overwritten with partial sums. Fails on overflow. */
@@ -465,13 +462,7 @@ static int64_t set_windows(Programme *p, double budget) {
     int64_t sum = 0;
     for (Py_ssize_t j = 0; j < p->problem->tasks; j++) {
         const double *losses = p->losses + j * width;
-        Py_ssize_t low = 0, high = width - 1, like = p->problem->like[j];
-        if (like < j) {
-            p->low[j] = p->low[like];
-            p->high[j] = p->high[like];
-            sum += p->low[j];
-            continue;
-        }
+        Py_ssize_t low = 0, high = width - 1;
         while (low < width && !(losses[low] <= budget))
             low++;
         while (high >= 0 && !(losses[high] <= budget))

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RECENT_KINDS 8
+#define NEAR_TASKS 16
 
 /* Read the nodes that each task holds. */
 static int read_held(PyObject *held, Problem *problem) {
@@ -55,19 +55,13 @@ static int largest_count(PyObject *rows, int64_t *largest) {
     return 0;
 }
 
-/* Find the first task that is equal to each, among those of the last `RECENT_KINDS` kinds. */
+/* Find tasks equal to one of the last few before them: their rows are one object, and they hold as many nodes. */
 static void find_equals(PyObject *rows, Problem *problem) {
-    Py_ssize_t kinds[RECENT_KINDS], found = 0;
     for (Py_ssize_t j = 0; j < problem->tasks; j++) {
         problem->like[j] = j;
-        for (Py_ssize_t i = found; i > 0 && i > found - RECENT_KINDS && problem->like[j] == j; i--) {
-            Py_ssize_t kind = kinds[(i - 1) % RECENT_KINDS];
-            /* Equal tasks mostly share one object, which is enough. */
-            if (PyTuple_GetItem(rows, j) == PyTuple_GetItem(rows, kind) && problem->held[j] == problem->held[kind])
-                problem->like[j] = kind;
-        }
-        if (problem->like[j] == j)
-            kinds[found++ % RECENT_KINDS] = j;
+        for (Py_ssize_t i = j - 1; i >= 0 && i >= j - NEAR_TASKS && problem->like[j] == j; i--)
+            if (PyTuple_GetItem(rows, j) == PyTuple_GetItem(rows, i) && problem->held[j] == problem->held[i])
+                problem->like[j] = problem->like[i];
     }
 }
 

@@ -36,6 +36,14 @@ def random_problem(rng: np.random.Generator) -> AllocationProblem:
     return AllocationProblem(tuple(tasks), int(rng.integers(0, 3 * most + 10)))
 
 
+def repeated(rng: np.random.Generator) -> AllocationProblem:
+    """Tasks of up to four kinds, mostly in runs: those of a kind are one object, as in a replay of equal tasks."""
+    some = instance(rng, 4, 60) if rng.integers(2) else random_problem(rng)
+    kinds = rng.integers(0, min(4, len(some.tasks)), size=int(rng.integers(1, 90)))
+    kinds = np.sort(kinds) if rng.integers(2) else kinds
+    return AllocationProblem(tuple(some.tasks[kind] for kind in kinds), int(rng.integers(0, 400)))
+
+
 def both(monkeypatch: pytest.MonkeyPatch, work: object) -> tuple[object, object]:
     """What `work` returns with the core, and without it."""
     compiled = work()
@@ -58,6 +66,7 @@ PROBLEMS = {
     "measured": lambda rng, number: instance(
         rng, int(rng.integers(1, 61)), int(rng.choice([1, 7, 60, 391, 5000])), equal=number % 3 == 0
     ),
+    "repeated": lambda rng, _: repeated(rng),
     "near ties": lambda rng, number: near_ties(number, *(int(n) for n in rng.integers(2, 40, 2)), 1)[0],
 }
 
@@ -82,6 +91,18 @@ def test_prunings_are_those_of_numpy(kind: str, monkeypatch: pytest.MonkeyPatch)
         problem = PROBLEMS[kind](rng, number)
         found, wanted = both(monkeypatch, lambda p=problem: prune(p))
         assert alike(found, wanted), (kind, number)
+
+
+def test_sharing_a_row_changes_no_decision() -> None:
+    """Tasks whose rows are one object are decided as if each had its own, whatever each holds."""
+    rng = np.random.default_rng(73)
+    for _ in range(300):
+        kinds = [(rng.integers(-1, 5, 9).cumsum() * 1.0).tobytes() for _ in range(2)]
+        shared = [kinds[kind] for kind in rng.integers(0, 2, 20)]
+        held, nodes = rng.integers(0, 4, 20).tolist(), int(rng.integers(0, 150))
+        own = [bytes(bytearray(row)) for row in shared]
+        found, wanted = (core.decision(rows, held, nodes, True, 0.0, 60.0) for rows in (shared, own))
+        assert found == wanted
 
 
 def test_values_that_cancel_take_a_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 from dataclasses import dataclass
@@ -241,6 +242,16 @@ def test_an_observer_has_three_methods(replay, observer):
     """Anything else is refused before the run, by name; so is a class in the place of an object."""
     with pytest.raises(SettingsError, match="Expected an object with on_event, on_decision, on_end as observer, got "):
         replay(observers=[observer])
+
+
+def test_garbage_is_collected_as_before_afterwards(replay):
+    """During a replay the collector looks less often; that ends with it, also where it fails."""
+    before = gc.get_threshold()
+    replay()
+    assert gc.get_threshold() == before
+    with pytest.raises(RunFailedError):
+        replay(observers=[Breaking(on_event=3)])
+    assert gc.get_threshold() == before
 
 
 def test_a_failing_objective_keeps_the_replay_when_it_fails_in_the_comparison(replay):
