@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer.model.records import FinishedRun
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.drawing import METADATA, palette, plain
+from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import PARTS, limit_in_words

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.model.records import FinishedRun
+from bftrainer.report.finished_run import FinishedRun
 
 # Colours that people with red-green blindness can distinguish (Okabe and Ito, 2008), by the names that style.css has.
 SERIES = ("blue", "orange", "green", "purple", "sky", "red")

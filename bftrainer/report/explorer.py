@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.model.records import HELD, FinishedRun
+from bftrainer.model.records import HELD
 from bftrainer.report.chart import LineChart, Packed, TaskSpans, joined
+from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.pictures import OUTCOMES, zone_of
 
 MOST_SPANS = 500_000

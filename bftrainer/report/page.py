@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import escaped
-from bftrainer.model.records import FinishedRun
 from bftrainer.report.brief import Brief, Worth, brief_of, marked
 from bftrainer.report.chart import short, time_charts
 from bftrainer.report.comparison import figures_of, input_files
 from bftrainer.report.explorer import explorer_data, explorer_script
+from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
 from bftrainer.report.ledger import bounds_in_words, learned_in_words, limit_in_words
 from bftrainer.report.metrics import fallen_back, settled_before

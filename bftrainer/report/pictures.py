@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 
-from bftrainer.model.records import FinishedRun
 from bftrainer.report.chart import DASHES, SERIES, ledger_share, short_names, thinned_steps
 from bftrainer.report.drawing import below_axes, palette, plain, rendered
+from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.report.ledger import FREE, HELD, PARTS
 from bftrainer.report.print_figures import PART_LOOKS, Curve

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, escaped, suggestion
-from bftrainer.model.records import FinishedRun
 from bftrainer.report.chart import TaskSpans, joined, ledger_share, node_classes, thinned_steps
 from bftrainer.report.comparison import Alike, alike, figures_of, input_files, setting_label
 from bftrainer.report.drawing import (
@@ -28,6 +27,7 @@ from bftrainer.report.drawing import (
     small_pt,
     wrapped,
 )
+from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, scale, term_of
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import PARTS

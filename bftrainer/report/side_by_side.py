@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bftrainer.model.records import FinishedRun
 from bftrainer.report.comparison import RunComparison, alike, compare_runs, figures_of, unit_of
+from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import GLOSSARY, HEADLINES, MARK, WORK_SHARES, Unit, format_value
 from bftrainer.report.intervals import estimate
 

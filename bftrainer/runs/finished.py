@@ -22,8 +22,9 @@ from bftrainer.files.documents import json_file
 from bftrainer.files.manifest import check_intact
 from bftrainer.files.opening import open_file, translated
 from bftrainer.model import NS_PER_S, instant_ns
-from bftrainer.model.records import HELD, RUN_SCHEMA, FinishedRun, Holdings, NodeMoves
+from bftrainer.model.records import HELD, RUN_SCHEMA
 from bftrainer.report.comparison import shortest_tails
+from bftrainer.report.finished_run import FinishedRun, NodeMoves
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.report.ledger import PARTS
 from bftrainer.runs.config import OPTIONS
@@ -259,7 +260,7 @@ def finished_run(name: str, summary: Mapping[str, Any], read: Callable[[RunTable
         steps=_with_start(arrays(STEPS), summary),
         decisions=arrays(DECISIONS),
         tasks=tasks | {key: np.array(texts, dtype=object) for key, texts in named.items()},
-        holdings=_holdings(moves),
+        holdings=moves.holdings(),
         power=arrays(POWER) if "energy_j" in summary else None,
         moves=moves,
     )
@@ -287,13 +288,3 @@ def _node_moves(table: pa.Table, start_ns: int, tasks: NDArray[Any]) -> NodeMove
     # Names go into pages, where control characters would take effect.
     labels = list(map(escaped, names.to_pylist()))
     return NodeMoves(time_s, node.to_numpy().astype(np.int64), task.to_numpy().astype(np.int64), labels)
-
-
-def _holdings(moves: NodeMoves) -> Holdings:
-    """Node counts of tasks from the moves of single nodes: the task that gets one, and the one that had it."""
-    former = pd.Series(moves.task).groupby(moves.node).shift(fill_value=-1)
-    change = np.repeat(np.array([1, -1]), moves.node.size)
-    columns = {"task": np.append(moves.task, former), "time_s": np.tile(moves.time_s, 2), "change": change}
-    changes = pd.DataFrame(columns).query("task >= 0").groupby(["task", "time_s"])["change"].sum()
-    task, time_s = (changes.index.get_level_values(level).to_numpy() for level in ("task", "time_s"))
-    return Holdings(time_s=time_s, task=task, nodes=changes.groupby("task").cumsum().to_numpy())

@@ -27,7 +27,7 @@ from bftrainer.errors import (
 from bftrainer.files.cache import refuse_changed
 from bftrainer.files.writing import versions
 from bftrainer.model import NS_PER_S, Attempt, NodeLog, TaskSpec, iso
-from bftrainer.model.records import RUN_SCHEMA, FinishedRun, PowerRecord, Recording
+from bftrainer.model.records import RUN_SCHEMA, PowerRecord, Recording
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import answering, full_name
@@ -36,6 +36,7 @@ from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.node_order import DepartureOrder
 from bftrainer.report.brief import headline
 from bftrainer.report.comparison import figures_of
+from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import ON_SCALING
 from bftrainer.report.ledger import ledger_of, limited_by
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics

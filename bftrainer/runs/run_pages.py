@@ -16,12 +16,12 @@ from bftrainer.errors import BftrainerError, RunDirectoryError
 from bftrainer.extras import absent, missing_extra, require_extra
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.files.writing import file_source, refuse_existing, replacing
-from bftrainer.model.records import FinishedRun
 from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.nodelogs.offers import offered_log
 from bftrainer.report.brief import Worth, brief_of, brief_pdf
+from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.page import LogFigures, brief_page, page, rendered_page
 from bftrainer.runs.finished import read_runs
 from bftrainer.spot.statistics import trace_statistics

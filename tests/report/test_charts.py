@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.model.records import FinishedRun, Holdings, NodeMoves
 from bftrainer.report import chart, explorer
 from bftrainer.report.chart import Packed, ledger_share, node_classes, short_names, time_charts
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.explorer import explorer_data
+from bftrainer.report.finished_run import FinishedRun, Holdings, NodeMoves
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.pictures import draw_decisions, draw_fragments, draw_losses, page_drawings, svg_of
 from bftrainer.runs.config import ReplayConfig

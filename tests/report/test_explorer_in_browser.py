@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.model.records import Holdings, NodeMoves
+from bftrainer.report.finished_run import Holdings, NodeMoves
 from bftrainer.report.page import LogFigures, page
 from bftrainer.runs.finished import read_run
 from tests.browser import IN_BROWSER, PAINTED, PHONE, SEEN, WIDE, chromium, opened, settled, violations, without_scripts

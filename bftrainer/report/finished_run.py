@@ -1,0 +1,108 @@
+"""A finished run as pages and figures show it: arrays by column, who held how many nodes, and which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Columns = Mapping[str, NDArray[Any]]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holdings:
+    """Number of nodes that tasks hold: in each row, from its time on a task holds so many; arrays of shape (H,).
+
+    Parameters
+    ----------
+    time_s : ndarray of float64
+        Seconds since the window's start; ascending within a task.
+    task : ndarray of int64
+        Index of the task in file order, ascending.
+    nodes : ndarray of int64
+    """
+
+    time_s: Floats
+    task: Integers
+    nodes: Integers
+
+    def spans(self, end_s: float) -> tuple[Floats, Floats, Integers, Integers]:
+        """Begin, end, task and nodes of each span in which a task holds nodes; open spans end at `end_s`."""
+        last = np.append(self.task[1:] != self.task[:-1], True) if self.task.size else np.zeros(0, dtype=bool)
+        end = np.where(last, end_s, np.append(self.time_s[1:], end_s)[: self.time_s.size])
+        held = (self.nodes > 0) & (end > self.time_s)
+        return self.time_s[held], end[held], self.task[held], self.nodes[held]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeMoves:
+    """Nodes that change hands, in order of time: the index of the node in `names`, and of its task, -1 if released."""
+
+    time_s: Floats
+    node: Integers
+    task: Integers
+    names: list[str]
+
+    def spans(self, end_s: float) -> tuple[Floats, Floats, Integers, Integers]:
+        """Begin, end, node and task of each span in which a task has a node, by node; open ones end at `end_s`."""
+        order = np.argsort(self.node, kind="stable")
+        time_s, node, task = self.time_s[order], self.node[order], self.task[order]
+        end = np.append(time_s[1:], end_s)[: time_s.size]
+        end[np.flatnonzero(node[1:] != node[:-1])] = end_s
+        held = (task >= 0) & (end > time_s)
+        return time_s[held], end[held], node[held], task[held]
+
+    def holdings(self) -> Holdings:
+        """Node counts of tasks: of the task that gets a node, and of the one that had it."""
+        import pandas as pd
+
+        former = pd.Series(self.task).groupby(self.node).shift(fill_value=-1)
+        change = np.repeat(np.array([1, -1]), self.node.size)
+        columns = {"task": np.append(self.task, former), "time_s": np.tile(self.time_s, 2), "change": change}
+        changes = pd.DataFrame(columns).query("task >= 0").groupby(["task", "time_s"])["change"].sum()
+        task, time_s = (changes.index.get_level_values(level).to_numpy() for level in ("task", "time_s"))
+        return Holdings(time_s=time_s, task=task, nodes=changes.groupby("task").cumsum().to_numpy())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedRun:
+    """A finished replay, as read from its files: arrays by column, times in seconds since the window's start.
+
+    Parameters
+    ----------
+    name : str
+        Name of the run in comparisons.
+    summary : mapping
+        Contents of `summary.json`.
+    steps : mapping, arrays of shape (E,)
+        The pool after each event: `time_s`, ascending; `idle` and `used`, nodes until the next event; work and costs.
+    decisions : mapping, arrays of shape (D,)
+        `time_s`, `solve_s`, `held` (one of `HELD`), and `gap`, NaN where it is unknown.
+    tasks : mapping, arrays of shape (T,)
+        In file order: `name` and `group`, empty without one, then the fields of a `TaskRecord`; NaN where there is no
+        time or tuning.
+    holdings : Holdings
+    power : mapping or None, arrays of shape (P,)
+        Spans of constant power, see `PowerSample`, and `cap_w`, NaN without a cap; None if the power of nodes is
+        unknown.
+    moves : NodeMoves, optional
+    """
+
+    name: str
+    summary: Mapping[str, Any]
+    steps: Columns
+    decisions: Columns
+    tasks: Columns
+    holdings: Holdings
+    power: Columns | None
+    moves: NodeMoves | None = None
+
+    @property
+    def window_s(self) -> float:
+        """Length of the replayed window."""
+        return float(self.summary["window_s"])
