@@ -66,15 +66,17 @@ class _Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Class:
-    """Alike tasks, the first of those that rows and groups treat alike, and choices in the order of the runs.
+    """Alike tasks, and the first of those that rows and groups treat alike.
 
-    The gains of choices are value, less each use, credit, and nodes in the last row.
+    The gains of options are value, less each use, credit, and nodes in the last row, in the order of the runs; `places`
+    are theirs among the choices of each member.
     """
 
-    members: list[int]
     owner: int
-    choices: NDArray[np.int64]
+    places: list[int]
     gains: NDArray[np.float64]
+    members: list[int] = field(default_factory=list)
+    choices: list[NDArray[np.int64]] = field(default_factory=list)
     runs: list[_Run] = field(default_factory=list)
 
 
@@ -179,10 +181,10 @@ class CountModel:
         ValueError
             If its entries lead to no allocation.
         """
-        left = np.rint(x).astype(np.int64).tolist()
+        entries = np.rint(x).astype(np.int64).tolist()
         choices = [0] * sum([len(one.members) for one in self.classes])
         for one in self.classes:
-            tasks = [left[run.tasks] for run in one.runs if run.tasks is not None]
+            tasks = [entries[run.tasks] for run in one.runs if run.tasks is not None]
             tasks.insert(0, len(one.members) - sum(tasks))
             if min(tasks) < 0:
                 raise ValueError(f"Expected {len(one.members)} tasks on the runs of a class, got {tasks}.")
@@ -190,13 +192,13 @@ class CountModel:
             for run in [run for run, number in zip(one.runs, tasks, strict=True) for _ in range(number)]:
                 along = 0
                 if run.slope is not None:
-                    along = min(run.length, max(0, left[run.slope]))
-                    left[run.slope] -= along
+                    along = min(run.length, max(0, entries[run.slope]))
+                    entries[run.slope] -= along
                 places.append(run.first + along)
             places.sort(key=one.gains[-1].item, reverse=True)
-            for member, place in zip(one.members, places, strict=True):
-                choices[member] = one.choices.item(place)
-        rest = [left[run.slope] for one in self.classes for run in one.runs if run.slope is not None]
+            for member, left, place in zip(one.members, one.choices, places, strict=True):
+                choices[member] = left.item(one.places[place])
+        rest = [entries[run.slope] for one in self.classes for run in one.runs if run.slope is not None]
         if any(rest):
             raise ValueError(f"Expected all nodes to find a place, got {rest} left.")
         return tuple(choices)
@@ -258,8 +260,9 @@ def _group(kept: Sequence[NDArray[np.int64]], problem: AllocationProblem, alike:
         key = owner, gains.tobytes()
         if key not in classes:
             places = _order(gains, resources)
-            classes[key] = _Class([], owner, left[places], gains[:, places])
+            classes[key] = _Class(owner, places.tolist(), gains[:, places])
         classes[key].members.append(number)
+        classes[key].choices.append(left)
     return list(classes.values())
 
 

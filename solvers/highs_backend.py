@@ -47,7 +47,7 @@ class HighsSolver(MilpSolver):
     }
 
     def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:  # noqa: ARG002 - whatever they are
-        # With whole numbers beyond 1, as of alike tasks and along segments, it may not.
+        # With whole numbers beyond 1, as of alike tasks and along slopes, it may not.
         upper = np.array(model.upper)
         return upper.size < SMALL and not bool((upper[model.integral] > 1.0).any())
 

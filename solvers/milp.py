@@ -94,7 +94,7 @@ class MilpSolver:
         """Take over an answer of its own from before, as if it had just been given."""
         asked = result.decided_by in (DecidedBy.BACKEND, DecidedBy.SEARCH)
         if self.memory is not None and asked and result.choices is not None and _is_plain(problem, limits):
-            _keep(self.memory, Question.of(problem, prune(problem).choices), limits, result)
+            _keep(self.memory, Question.of(problem, prune(problem).choices), result)
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem`; pruning and formulating count towards the time limit.
@@ -132,18 +132,19 @@ class MilpSolver:
         alone = _ask_in_turn(replace(backend, problem=question.problem), Pruned(tuple(question.whole), searchable=True))
         answer = _lifted(backend, options, question, alone)
         if memory is not None:
-            _keep(memory, question, limits, answer)
+            _keep(memory, question, answer)
         return answer
 
 
 def _is_plain(problem: AllocationProblem, limits: Limits) -> bool:
-    """Whether tasks share nothing but nodes, and pruning goes by their values."""
-    return limits.prune and not problem.rows and not problem.capacities and problem.floor is None
+    """Whether tasks share nothing but nodes, and pruning goes by their values; a wide gap is one of the whole value."""
+    is_exact = limits.prune and limits.gap <= PROVEN_GAP
+    return is_exact and not problem.rows and not problem.capacities and problem.floor is None
 
 
-def _keep(memory: Memory, question: Question, limits: Limits, answer: SolveResult) -> None:
-    """Remember an answer that was proven; within a wider gap of one problem it need not be within that of others."""
-    is_proven = answer.held is Held.OPTIMAL and answer.stop_reason is StopReason.OPTIMAL and limits.gap <= PROVEN_GAP
+def _keep(memory: Memory, question: Question, answer: SolveResult) -> None:
+    """Remember an answer that was proven."""
+    is_proven = answer.held is Held.OPTIMAL and answer.stop_reason is StopReason.OPTIMAL
     if is_proven and answer.choices is not None:
         memory.keep(question.key, question.lowered(answer.choices))
 

@@ -153,6 +153,15 @@ def test_the_first_of_alike_tasks_gets_the_most() -> None:
         assert len(written(problem(*same, nodes=5, rows=(row,))).classes) == classes
 
 
+def test_alike_tasks_may_number_their_options_differently() -> None:
+    """Of tasks with other minima the same counts may be left: each is told its own choice."""
+    tasks = task({0: 0.0, 3: 5.0, 4: 7.0}), task({0: 0.0, 2: 1.0, 3: 5.0, 4: 7.0})
+    asked = problem(*tasks, nodes=7)
+    model = formulate([np.array([1, 2]), np.array([2, 3])], asked)
+    assert [one.members for one in model.classes] == [[0, 1]]
+    assert model.decode(CbcSolver()._run(model, Limits()).x) == (2, 2)
+
+
 def test_extra_rows_count_nodes() -> None:
     """An extra row bears on counts: weights of columns times coefficients of tasks."""
     row = LinearRow(np.array([1.0, 2.0]), lower=1.0, upper=7.0)
