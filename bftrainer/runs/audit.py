@@ -40,7 +40,7 @@ from bftrainer.runs.power import value_at
 from bftrainer.runs.reference_runs import efficiency
 from bftrainer.runs.run import RunResult, Timings, run_replay
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs, read_tasks
-from bftrainer.runs.run_tables import ALLOCATION, BELIEFS, DECISIONS, POWER, STEPS, TASKS, run_tables
+from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, BELIEFS, DECISIONS, POWER, STEPS, TASKS, run_tables
 from solvers import AllocationProblem, DecidedBy, Held, Limits, SolveResult, StopReason, TaskOptions, registry
 from solvers.reference_solvers import EqualShare
 
@@ -131,8 +131,9 @@ def audit(directory: Path, objective: Objective | None = None) -> Findings:
 
 def read_record(directory: Path, findings: Findings) -> RecordedRun:
     """Read a result directory, and compare its files with the checksums beside them."""
-    names = {path.name for path in directory.glob("*.parquet")} | {DECISIONS.file, TASKS.file, ALLOCATION.file}
-    path, files, tables = directory / "summary.json", [STEPS.file, *sorted(names)], dict[str, pa.Table]()
+    files = [STEPS.file, DECISIONS.file, TASKS.file, ALLOCATION.file]
+    files += [each.file for each in (ATTEMPTS, BELIEFS, POWER) if (directory / each.file).exists()]
+    path, tables = directory / "summary.json", dict[str, pa.Table]()
     gone = [name for name in (path.name, *files) if not (directory / name).is_file()]
     if gone:  # a pipe would have no end
         raise RunDirectoryError(f"{directory / gone[0]}: Expected this file of a run, found none.")
@@ -476,9 +477,8 @@ def check_work(run: RecordedRun, inputs: Inputs, hits: set[tuple[int, str]], fin
     completed = {row["task"]: row["completed"] for row in tasks if settings.completions == "reported"}
     times = [*run.tables[STEPS.file]["evtTime"].to_pylist(), end_ns, end_ns]
     totals: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    # The cost of what is decided at the window's end as published is booked by no later row.
-    published_end_ns = end_ns if settings.compat == "published" else None
-    for row in (row for row in run.decisions if row["time"] != published_end_ns):
+    unbooked_ns = end_ns if settings.compat == "published" else None  # what is decided then costs in no later row
+    for row in (row for row in run.decisions if row["time"] != unbooked_ns):
         until = times[min(bisect_right(times, row["time"]), len(times) - 1)]
         for name, before, after in zip(row["tasks"], row["before"], row["after"], strict=True):
             if name not in specs or not 0 <= max(before, after) <= specs[name].max_nodes:
