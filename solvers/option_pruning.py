@@ -53,6 +53,8 @@ class Pruned:
         The step that left one option per task, if one did.
     searchable : bool
         Whether `searched_on` may leave fewer.
+    relaxed : Relaxation or None
+        What pruning under capacities went by.
     """
 
     choices: tuple[NDArray[np.int64], ...]
@@ -60,6 +62,7 @@ class Pruned:
     bound: float = math.inf
     decided_by: DecidedBy = DecidedBy.TRIVIAL
     searchable: bool = False
+    relaxed: Relaxation | None = None
 
     @property
     def decided(self) -> bool:
@@ -172,7 +175,7 @@ def pruned_by(problem: AllocationProblem, relaxed: Relaxation, found: Found) -> 
     """Keep options that may beat what a search under capacities ended with, unless others dominate them."""
     kept = [row.nonzero()[0] for row in _within(relaxed, found.shortfall, relaxed.bound - found.shortfall)]
     bound = relaxed.bound - found.least
-    return _undominated(problem, Pruned(tuple(kept), tuple(found.choices.tolist()), bound))
+    return _undominated(problem, Pruned(tuple(kept), tuple(found.choices.tolist()), bound, relaxed=relaxed))
 
 
 def improved(table: OptionTable, relaxed: Relaxation, deadline: float) -> Relaxation:
