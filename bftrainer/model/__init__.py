@@ -3,11 +3,10 @@
 from bftrainer.model.decision import Decision, Event, EventKind, Objective, is_static, static
 from bftrainer.model.instants import NS_PER_S, instant_ns, instants_ns, iso, iso_column, rounding_s
 from bftrainer.model.node_log import Instant, NodeLog
-from bftrainer.model.task import Attempt, NodePoints, ScalingCurve, TaskSpec, TaskState, TunedRun, Tuner, TuningSpec
+from bftrainer.model.task import NodePoints, ScalingCurve, TaskSpec, TaskState, TunedRun, Tuner, TuningSpec
 
 __all__ = [
     "NS_PER_S",
-    "Attempt",
     "Decision",
     "Event",
     "EventKind",

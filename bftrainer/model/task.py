@@ -296,35 +296,6 @@ class TunedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """A finished run of a tuned task, as reported to its group.
-
-    Parameters
-    ----------
-    group, task : str
-        Names of the group and of the task.
-    recurrence, attempt : int
-        Number of the task in its group, in order of admission, and of the attempt of this task; from 0.
-    batch_size, power_limit_w : int
-        Settings of the run; the limit is the one chosen for the batch size.
-    energy_j, train_s : float
-        Energy and time of its net work on one node, from which the group's policy learns.
-    reached : bool
-        Whether it reached its target.
-    """
-
-    group: str
-    task: str
-    recurrence: int
-    attempt: int
-    batch_size: int
-    power_limit_w: int
-    energy_j: float
-    train_s: float
-    reached: bool
-
-
-@dataclass(frozen=True, slots=True)
 class TaskSpec:
     """One malleable training task, as its owner describes it.
 
@@ -505,11 +476,6 @@ class TaskState:
 
 class Tuner(Protocol):
     """Chooses batch sizes and power limits as tasks are admitted, and learns from how their runs end."""
-
-    @property
-    def attempts(self) -> list[Attempt]:
-        """Finished runs, in the order in which they ended."""
-        ...
 
     @property
     def failures(self) -> Mapping[str, str]:

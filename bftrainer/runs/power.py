@@ -17,7 +17,7 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError, SettingsError, TrainingTraceError
 from bftrainer.files.documents import number_cell, table_rows
-from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, Tuner, instant_ns
+from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, instant_ns
 from bftrainer.model.records import PowerRecord, Recording, TunedRecord
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.zeus.policies.trace import TrainingTrace
@@ -180,7 +180,7 @@ def read_tuning(tasks: Sequence[TaskSpec], config: ReplayConfig) -> Callable[[],
     return partial(GroupTuner, tuple(tasks), traces, config.seed, config.power_options, policies) if traces else None
 
 
-def with_tuning(recording: Recording, metered: PowerRecord, tuner: Tuner) -> Recording:
+def with_tuning(recording: Recording, metered: PowerRecord, tuner: GroupTuner) -> Recording:
     """Add the outcome of tuning to the recording of each tuned task."""
     ended = defaultdict[str, list[int]](list)
     for attempt in tuner.attempts:

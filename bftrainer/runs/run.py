@@ -26,7 +26,7 @@ from bftrainer.errors import (
 )
 from bftrainer.files.cache import refuse_changed
 from bftrainer.files.writing import versions
-from bftrainer.model import NS_PER_S, Attempt, NodeLog, TaskSpec, iso
+from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.model.records import RUN_SCHEMA, PowerRecord, Recording
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.objectives import name_of_objective
@@ -45,6 +45,7 @@ from bftrainer.runs.power import power_summary, with_tuning
 from bftrainer.runs.reference_runs import Efficiency, WorkBounds, bounds, efficiency
 from bftrainer.runs.resumable import DecisionJournal
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs
+from bftrainer.zeus.tuned_task import Attempt
 from solvers.registry import declaration
 
 if TYPE_CHECKING:

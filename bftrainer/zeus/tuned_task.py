@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from bftrainer.errors import InvalidTaskError, NotConvergedError, TuningError, TuningInputError
-from bftrainer.model import Attempt, ScalingCurve, TaskSpec, TunedRun, TuningSpec
+from bftrainer.model import ScalingCurve, TaskSpec, TunedRun, TuningSpec
 from bftrainer.model.type_checks import whole_number
 from bftrainer.plugins import answering
 from bftrainer.zeus.policies.job import Job
@@ -40,6 +40,35 @@ class _Launch:
     run: Run
     sized: BatchSizeTrace
     chosen: PowerPoint
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A finished run of a tuned task, as reported to its group.
+
+    Parameters
+    ----------
+    group, task : str
+        Names of the group and of the task.
+    recurrence, attempt : int
+        Number of the task in its group, in order of admission, and of the attempt of this task; from 0.
+    batch_size, power_limit_w : int
+        Settings of the run; the limit is the one chosen for the batch size.
+    energy_j, train_s : float
+        Energy and time of its net work on one node, from which the group's policy learns.
+    reached : bool
+        Whether it reached its target.
+    """
+
+    group: str
+    task: str
+    recurrence: int
+    attempt: int
+    batch_size: int
+    power_limit_w: int
+    energy_j: float
+    train_s: float
+    reached: bool
 
 
 @contextmanager

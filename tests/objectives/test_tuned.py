@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bftrainer import Allocator, Settings
 from bftrainer.errors import ObjectiveError
-from bftrainer.model import Attempt, Event, TaskSpec, TaskState
+from bftrainer.model import Event, TaskSpec, TaskState
 from bftrainer.objectives import energy, energy_delay, get_objective
 from bftrainer.objectives.credits import best_of_modes
 from tests.examples import examples
@@ -98,7 +98,7 @@ class TwoLimits:
     """A tuner that offers every task a high and a low limit."""
 
     def __init__(self) -> None:
-        self.attempts: list[Attempt] = []
+        self.attempts: list[object] = []
         self.failures: dict[str, str] = {}
 
     def start(self, task: TaskSpec) -> tuple[TaskSpec, ...]:
