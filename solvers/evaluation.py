@@ -200,6 +200,8 @@ def verified(
     given = result.counts if result.choices is None else result.choices
     if (given is None) != (held is Held.NOTHING):
         raise SolverError(f"{name}: Expected counts exactly if something is held, got {given} and {held}.")
+    if given is None and reason is StopReason.OPTIMAL and not problem.rows:  # which no allocation may satisfy
+        raise SolverError(f"{name}: Expected an allocation with the stop reason optimal, got none.")
     if bound != bound:
         bound = math.inf
     if given is not None:

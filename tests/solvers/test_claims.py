@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from benchmarks.instances import problems
+from bftrainer.errors import SolverError
 from bftrainer.runs import run_replay, write_run
 from bftrainer.runs.audit import audit
 from bftrainer.runs.finished import read_run
-from solvers import DecidedBy, Floor, Held, Limits, LinearRow, objective
+from solvers import DecidedBy, Floor, Held, Limits, LinearRow, SolveResult, StopReason, objective
+from solvers.evaluation import verified
 from solvers.isolation import Isolated
 from solvers.option_pruning import upper_bound
 from solvers.registry import get_solver, solve
@@ -27,6 +29,12 @@ def test_a_false_optimum_is_claimed(solver) -> None:
     result = solve(solver, TWO, Limits())
     assert (result.held, result.decided_by, result.counts) == (Held.CLAIMED, DecidedBy.BACKEND, (0, 0))
     assert (result.objective, result.bound, result.gap) == (0.0, 7.0, np.inf)
+
+
+def test_nothing_is_no_optimum() -> None:
+    """A solver that has finished, and holds nothing, contradicts itself: an allocation of no nodes is always there."""
+    with pytest.raises(SolverError, match=r"x: Expected an allocation with the stop reason optimal, got none\."):
+        verified("x", TWO, SolveResult(None, np.nan, np.inf, StopReason.OPTIMAL, Held.NOTHING, "x"), 0.0)
 
 
 @pytest.mark.parametrize("solver", [Exact(), Isolated(Exact())], ids=["here", "apart"])
