@@ -280,14 +280,11 @@ def _labels(_: Any, state: Any) -> Labels:
     return np.array(labels.tolist()) if dates else labels
 
 
-def _block(values: Any, where: Any) -> ColumnBlock:
-    data = np.atleast_2d(_values(values))  # extension arrays hold one column
-    if isinstance(where, slice):
-        where = np.arange(*where.indices(_MOST_COLUMNS))
-    positions = _values(where).astype(np.int64)
-    if data.ndim != 2 or positions.shape != data.shape[:1]:
+def _positions(where: Any, count: int) -> NDArray[np.int64]:
+    places = range(*where.indices(_MOST_COLUMNS)) if isinstance(where, slice) else where
+    if len(places) != count:
         raise _MalformedError("got a block that does not fit its columns")
-    return ColumnBlock(positions, data)
+    return _values(places).astype(np.int64)
 
 
 def _old_manager(state: Any) -> _Named:
@@ -299,21 +296,18 @@ def _old_manager(state: Any) -> _Named:
 def _frame(state: Any) -> Frame:
     """A DataFrame whose column labels are not text yet."""
     parts, (labels, index) = state.get("_mgr", state.get("_data")).args[:2]
-    if len(labels) > _MOST_COLUMNS:
-        raise _MalformedError(f"got {len(labels)} columns")
-    blocks: list[ColumnBlock] = []
-    left = len(labels)
-    for values, where in parts:
-        blocks.append(_block(values, where))
-        left -= len(blocks[-1].columns)
-        if left < 0:
-            break
-        if blocks[-1].values.shape[1] != len(index):
-            raise _MalformedError("got columns of another length than its index")
+    values = [np.atleast_2d(_values(part)) for part, _ in parts]  # extension arrays hold one column
+    if len(labels) > _MOST_COLUMNS or sum(map(len, values)) != len(labels):
+        raise _MalformedError(f"got other columns than the {len(labels)} that have a name")
+    blocks = tuple(
+        ColumnBlock(_positions(where, len(each)), each) for each, (_, where) in zip(values, parts, strict=True)
+    )
+    if any(block.values.shape[1:] != (len(index),) for block in blocks):
+        raise _MalformedError("got columns of another length than its index")
     taken = np.concatenate([np.empty(0, dtype=np.int64), *(block.columns for block in blocks)])
-    if left or not np.array_equal(np.sort(taken), np.arange(len(labels))):
+    if not np.array_equal(np.sort(taken), np.arange(len(labels))):
         raise _MalformedError("got blocks that do not cover its columns once")
-    return Frame(index, labels, tuple(blocks))
+    return Frame(index, labels, blocks)
 
 
 _ARRAYS = (
@@ -367,10 +361,8 @@ _OTHERS = {
     "UInt64Dtype Float32Dtype Float64Dtype StringDtype BooleanDtype NA C_NA Day Hour Minute Second Milli Micro Nano",
 }
 _FORMER = {"__builtin__": "builtins", "copy_reg": "copyreg"}
-_STEP_BYTES = 1 << 11  # making so many bytes counts as a step: a call may copy again and again what the file holds once
+_STEP_BYTES = 1 << 10  # making so many bytes counts as a step: a call may copy again and again what the file holds once
 _OBJECT_BYTES = 64
-
-
 _Unpickler: Any = pickle._Unpickler
 
 
@@ -380,6 +372,7 @@ class _Steps(dict[int, Any]):
     def __init__(self, steps: dict[int, Any], path: Path) -> None:
         super().__init__(steps)
         self.path, self.budget, self.taken = path, budget(), 0
+        self.most = self.budget.opcodes * self.budget.factor
 
     def __getitem__(self, code: int) -> Any:
         self.count(1)
@@ -388,7 +381,8 @@ class _Steps(dict[int, Any]):
     def count(self, steps: int) -> None:
         """Refuse a pickle that takes too many."""
         self.taken += steps
-        self.budget.check(self.path, self.taken, "opcodes", "steps of a pickle")
+        if self.taken > self.most:
+            self.budget.check(self.path, self.taken, "opcodes", "steps of a pickle")
 
 
 class _Memo(dict[int, Any]):
@@ -423,11 +417,6 @@ class _FrameUnpickler(_Unpickler):  # type: ignore[misc]
         args, named = self.stack.pop(), self.stack.pop()
         self._made(named.made(*args))
 
-    def _instantiate(self, named: Any, args: list[Any]) -> None:
-        self.append(named)
-        self.append(args)
-        self.take_call()
-
     def take_state(self) -> None:
         """Finish an object, if its state matters."""
         state, named = self.stack.pop(), self.stack.pop()
@@ -443,15 +432,9 @@ class _FrameUnpickler(_Unpickler):  # type: ignore[misc]
         self.dispatch.count((sys.getsizeof(made) + _OBJECT_BYTES * count) // _STEP_BYTES)
         self.append(made)
 
-    def extend(self, elements: list[Any]) -> None:
-        """Add to the list on the stack."""
-        if type(self.stack[-1]) is not list:
-            raise TypeError("elements of what is no list")
-        self.stack[-1].extend(elements)
-
     def update(self, items: list[Any]) -> None:
         """Add to the dict on the stack; nested tuples, as keys, take a hundred bytes to write and forever to hash."""
-        if type(self.stack[-1]) is not dict or not all(type(key) is str for key in items[::2]):
+        if not all(type(key) is str for key in items[::2]):
             raise TypeError("a key that is no text")
         self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
@@ -468,8 +451,6 @@ _STEPS: dict[int, Callable[[Any], None]] = {
     pickle.REDUCE[0]: _FrameUnpickler.take_call,
     pickle.NEWOBJ[0]: _FrameUnpickler.take_call,
     pickle.BUILD[0]: _FrameUnpickler.take_state,
-    pickle.APPEND[0]: lambda self: self.extend([self.stack.pop()]),
-    pickle.APPENDS[0]: lambda self: self.extend(self.pop_mark()),
     pickle.SETITEM[0]: lambda self: self.update([self.stack.pop(-2), self.stack.pop()]),
     pickle.SETITEMS[0]: lambda self: self.update(self.pop_mark()),
     pickle.DICT[0]: _FrameUnpickler.take_dict,

@@ -71,6 +71,35 @@ def test_copies_are_bounded():
         read_pickled_frame(io.BytesIO(b"\x80\x02" + calls + copies + b"."), "x.pkl")
 
 
+def word(text):
+    """A text, as a step of a pickle."""
+    return b"X" + struct.pack("<I", len(text)) + text.encode()
+
+
+def whole(number):
+    """A number, as a step of a pickle."""
+    return b"J" + struct.pack("<i", number)
+
+
+def many_columns(uses):
+    """Frames of four million columns and no rows, each of one block that the file holds once."""
+    most = whole(4_000_000)
+    kind = b"cnumpy\ndtype\n" + word("i1") + b"\x85R(K\x03" + word("|") + b"NNNtb"
+    values = b"cnumpy\n_frombuffer\n(B\x00\x00\x00\x00" + kind + b"(" + most + b"K\x00t" + word("C") + b"tRq\x01"
+    place = b"cbuiltins\nslice\n(K\x00" + most + b"K\x01tRq\x02"
+    axis = b"cpandas\n_new_Index\n(N}(" + word("start") + b"K\x00" + word("stop") + b"%b" + word("step") + b"K\x01utR"
+    blocks = b"](" + b"h\x01h\x02\x86" * uses + b"e"
+    manager = b"cpandas\nBlockManager\n(" + blocks + b"](" + axis % most + axis % b"K\x00" + b"etRq\x03"
+    return values + place + manager + (b"cpandas\nDataFrame\n)\x81}" + word("_mgr") + b"h\x03sb") * 1000
+
+
+@pytest.mark.parametrize(("uses", "said"), [(1, "steps of a pickle"), (20_000, "other columns than the 4000000")])
+def test_arrays_are_bounded(uses, said):
+    """Columns that the file holds once are not made again and again, neither in one frame nor in many."""
+    with pytest.raises(InputError, match=said):
+        read_pickled_frame(io.BytesIO(b"\x80\x02" + many_columns(uses) + b"."), "x.pkl")
+
+
 DEEP = b")" + b"2\x86" * 60  # a tuple that holds itself twice over, sixty deep
 MEMO = b")\x94" + b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86\x94" for i in range(60))
 
