@@ -258,9 +258,7 @@ class _Categories:
 def _extension(state: Any) -> NDArray[Any]:
     """Values of an extension array, pickled as its attributes, or as array and type (of dates, or of categories)."""
     if not isinstance(state, dict):
-        state = {
-            "_data" if isinstance(part, np.ndarray) else "_dtype": part for part in state if not isinstance(part, dict)
-        }
+        state = {"_data" if isinstance(part, np.ndarray) else "_dtype": part for part in state[:2]}
     kind, mask = state.get("_dtype"), state.get("_mask")
     data = _values(next(state[name] for name in ("_pa_array", "_data", "_ndarray", "_codes") if name in state))
     if mask is not None and (mask.dtype != np.bool_ or mask.shape != data.shape):
