@@ -14,7 +14,7 @@ from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place
 from bftrainer.files.cache import KeptArrays, user_cache
 from bftrainer.files.opening import Form, file_stamp, form_of, one_line, open_pickle, suffix_form, translated
 from bftrainer.files.writing import file_source, refuse_existing, replacing
-from bftrainer.legacy.frame import Frame, plain_cell, read_pickled_frame, shortened
+from bftrainer.legacy.frame import Frame, read_pickled_frame, shortened
 from bftrainer.model import NodeLog, iso
 from bftrainer.model.node_rows import Rows
 from bftrainer.nodelogs.native_logs import (
@@ -216,14 +216,14 @@ def _zeros_and_ones(cells: NDArray[Any], columns: NDArray[np.int64], frame: Fram
         one_line(frame.columns[int(columns[column])]),
         iso(np.datetime64(frame.index[row], "ns").astype(np.int64)),
     )
-    found = shortened(plain_cell(given[column, row]))
+    found = shortened(given[column, row])
     raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {found} (row {row + 1}, {time}, node {node}).")
 
 
 def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
     """Convert object cells to numbers, NaN for anything else."""
-    flat = [plain_cell(cell) for cell in cells.ravel()]
-    known = [float(cell) if isinstance(cell, bool | int | float | np.number | np.bool_) else np.nan for cell in flat]
+    kinds = (bool, int, float, np.number, np.bool_)
+    known = [float(cell) if isinstance(cell, kinds) else np.nan for cell in cells.ravel()]
     return np.array(known, dtype=np.float64).reshape(cells.shape)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from bftrainer.errors import InvalidTaskError, OutputError
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import replacing_together
-from bftrainer.legacy.frame import Frame, label_texts, plain_cell, read_pickled_frame, shortened
+from bftrainer.legacy.frame import Frame, label_texts, read_pickled_frame, shortened
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.tasksets.native_tasks import toml_drafts, write_toml_tasks
@@ -83,7 +83,7 @@ def _scalability(path: Path, names: Sequence[str], bounds_path: Path) -> tuple[d
     frame = _frame(path, _SCALABILITY)
     labels = _names(path, frame)
     _check_same(path, set(labels), bounds_path, set(names))
-    columns = [_cells(frame, column) for column in _SCALABILITY]
+    columns = [frame.column(column) for column in _SCALABILITY]
     made: dict[Any, ScalingCurve] = {}
     curves, submissions = {}, {}
     for name, nodes, throughput, credit, submitted in zip(labels, *columns, strict=True):
@@ -172,7 +172,7 @@ def _check_same(path: Path, here: set[str], bounds_path: Path, there: set[str]) 
 
 
 def _drafts(path: Path, frame: Frame) -> list[Draft]:
-    columns = [_cells(frame, column) for column in _BOUNDS]
+    columns = [frame.column(column) for column in _BOUNDS]
     drafts = []
     for name, grow, shrink, least, most, work, submitted in zip(_names(path, frame), *columns, strict=True):
         where = f"{path}, task {one_line(name)}"
@@ -189,17 +189,12 @@ def _drafts(path: Path, frame: Frame) -> list[Draft]:
     return drafts
 
 
-def _cells(frame: Frame, name: str) -> list[Any]:
-    column = frame.column(name)
-    return [plain_cell(cell) for cell in column] if column.dtype.kind == "O" else list(column)
-
-
 def _list(where: str, key: str, value: Any) -> list[Any]:
     if isinstance(value, np.ndarray) and value.ndim == 1:
         return list(value.tolist())
-    if not isinstance(value, list):
+    if not isinstance(value, list | tuple):
         raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {shortened(value)}.")
-    return value
+    return list(value)
 
 
 def _number(where: str, key: str, value: Any) -> float:

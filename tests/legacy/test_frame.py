@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from bftrainer.errors import InputError
-from bftrainer.legacy.frame import plain_cell, read_pickled_frame
-from bftrainer.legacy.pickle import load_records
+from bftrainer.legacy.frame import read_pickled_frame
 
 TIMES = np.array(["2021-02-10T20:21:15", "2021-02-10T20:22:00", "2021-02-10T20:23:00"], dtype="M8[ns]")
 STATES = {"a1": [1, 1, 0], "a2": [0, 1, 1], "b1": [0, 0, 0]}
@@ -101,9 +100,9 @@ def test_interleaved_blocks():
 
 
 def test_plain_cells():
-    """Cells of an object column come out as numbers, lists, arrays and dates."""
+    """Cells of an object column are numbers, lists, arrays and dates."""
     cells = [np.float64(1.5), [0, np.int64(2)], np.array([1, 2]), pd.Timestamp("2021-02-10"), pd.NaT, "x", None]
-    got = [plain_cell(cell) for cell in frame_of(pd.DataFrame({"a": pd.Series(cells, dtype=object)})).column("a")]
+    got = list(frame_of(pd.DataFrame({"a": pd.Series(cells, dtype=object)})).column("a"))
     assert got[0] == 1.5
     assert got[1] == [0, 2]
     assert got[2].tolist() == [1, 2]
@@ -133,8 +132,8 @@ def test_unread_types_are_refused(frame):
         frame_of(frame)
 
 
-def test_damaged_cells_stay_records():
-    """A cell whose record makes no sense is handed on as it is, for the reader of its column to refuse."""
+def test_damaged_cells_are_refused():
+    """A date whose unit is none makes no frame."""
     stream = io.BytesIO(b"cpandas._libs.tslibs.timestamps\n_unpickle_timestamp\n(I1\nNNI99\ntR.")
-    damaged = load_records(stream, "x.pkl")
-    assert plain_cell(damaged) is damaged
+    with pytest.raises(InputError, match=r"^x\.pkl: Expected a pickled pandas DataFrame, got something else \(99\)"):
+        read_pickled_frame(stream, "x.pkl")

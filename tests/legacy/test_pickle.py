@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from bftrainer.errors import InputError, NodeLogError, UnsafePickleError
+from bftrainer.legacy import frame as frame_module
 from bftrainer.legacy.frame import read_pickled_frame
-from bftrainer.legacy.pickle import Record, load_records
 from bftrainer.nodelogs import read_node_log
 from bftrainer.tasksets import read_task_set
 
@@ -79,7 +79,7 @@ def test_system_call_is_refused_by_name_and_never_runs(tmp_path, read, place, pr
 def test_refusal_names_the_global_as_the_file_does(module):
     """The refusal repeats the name in the file, whatever module the payload goes through."""
     with pytest.raises(UnsafePickleError, match=rf"evt\.pkl: refused to load {module}\.system "):
-        load_records(io.BytesIO(f"c{module}\nsystem\n(S'true'\ntR.".encode()), "evt.pkl")
+        read_pickled_frame(io.BytesIO(f"c{module}\nsystem\n(S'true'\ntR.".encode()), "evt.pkl")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -102,7 +102,7 @@ def test_refusal_names_the_global_as_the_file_does(module):
 def test_dangerous_callables_are_refused(payload, name, protocol):
     """Callables that are harmless names but dangerous with chosen arguments are not admitted either."""
     with pytest.raises(UnsafePickleError, match=f"refused to load .*{name}"):
-        load_records(io.BytesIO(pickle.dumps(payload, protocol)), "evt.pkl")
+        read_pickled_frame(io.BytesIO(pickle.dumps(payload, protocol)), "evt.pkl")
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def test_dotted_names_are_not_followed(module, name):
     """Protocol 4 lets a name reach for attributes of an admitted global; that is refused."""
     stream = b"\x80\x04" + b"".join(b"\x8c" + bytes([len(text)]) + text.encode() for text in (module, name)) + b"\x93."
     with pytest.raises(UnsafePickleError, match=name.replace(".", r"\.")):
-        load_records(io.BytesIO(stream), "evt.pkl")
+        read_pickled_frame(io.BytesIO(stream), "evt.pkl")
 
 
 def test_persistent_ids_are_refused():
     """A reference to an object outside the file is refused."""
     for stream in (b"P17\n.", b"\x80\x02K\x11Q."):
         with pytest.raises(UnsafePickleError, match="refused to load a persistent object"):
-            load_records(io.BytesIO(stream), "evt.pkl")
+            read_pickled_frame(io.BytesIO(stream), "evt.pkl")
 
 
 @pytest.fixture
@@ -138,31 +138,37 @@ def extension():
 def test_extension_codes_do_not_go_round_the_list(extension):
     """A code of copyreg's extension registry is refused even if its global has been cached."""
     with pytest.raises(UnsafePickleError, match=r"os\.system"):
-        load_records(io.BytesIO(extension), "evt.pkl")
+        read_pickled_frame(io.BytesIO(extension), "evt.pkl")
 
 
 def test_other_codecs_are_refused():
     """`_codecs.encode` serves latin1 alone: other codecs may be slow, or unpack bombs."""
     with pytest.raises(UnsafePickleError, match=r"_codecs\.encode to 'zlib_codec'"):
-        load_records(io.BytesIO(b"c_codecs\nencode\n(Vx\nVzlib_codec\ntR."), "evt.pkl")
+        read_pickled_frame(io.BytesIO(b"c_codecs\nencode\n(Vx\nVzlib_codec\ntR."), "evt.pkl")
 
 
-def test_pickled_data_cannot_change_the_stand_ins():
-    """State pickled onto an admitted class is an error, and the class stays as it was."""
-    before = vars(Record).copy()
-    stream = b"cpandas.core.frame\nDataFrame\n(N(dVargs\nNstb."
+@pytest.mark.parametrize("made", ["", "(I1\ntR"])
+def test_state_reaches_nothing_but_data(made):
+    """State pickled onto an admitted name, or onto what is made of it, changes neither a class nor an instance."""
+    stream = f"cpandas.core.frame\nDataFrame\n{made}(N(dVargs\nNstb.".encode()
     with pytest.raises(InputError, match="Expected a pickled pandas DataFrame"):
-        load_records(io.BytesIO(stream), "evt.pkl")
-    assert vars(Record) == before
-    with pytest.raises(TypeError):
-        Record.args = None
+        read_pickled_frame(io.BytesIO(stream), "evt.pkl")
+    assert not hasattr(pd.DataFrame, "args")
+    assert frame_module._FINISHED["pandas"]["DataFrame"] is frame_module._frame
 
 
-def test_admitted_globals_are_not_called():
-    """A call of an admitted global gives a record of it."""
-    record = load_records(io.BytesIO(b"cpandas.core.frame\nDataFrame\n(I1\ntR."), "evt.pkl")
-    assert isinstance(record, Record)
-    assert (type(record).__name__, record.args, record.state) == ("DataFrame", (1,), None)
+@pytest.mark.parametrize("module", ["pandas.core.frame", "pandas.nowhere"])
+def test_admitted_globals_are_not_called(module):
+    """An admitted name is neither imported nor called: what it makes is known by its name only."""
+    with pytest.raises(InputError, match=r"got a pickled DataFrame\."):
+        read_pickled_frame(io.BytesIO(f"c{module}\nDataFrame\n(I1\ntR.".encode()), "evt.pkl")
+
+
+@pytest.mark.parametrize("step", [b"(ios\nsystem\n", b"(cos\nsystem\no", b"cos\nsystem\n)\x81", b"cos\nsystem\n)}\x92"])
+def test_other_ways_to_call_are_refused_by_name(step):
+    """Instances of old classes, and new objects with and without keywords, are calls as well."""
+    with pytest.raises(UnsafePickleError, match=r"refused to load os\.system"):
+        read_pickled_frame(io.BytesIO(step + b"."), "evt.pkl")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +187,7 @@ def test_admitted_globals_are_not_called():
 def test_noise_is_one_line(content):
     """What is no whole pickle is said so in one line that names the file."""
     with pytest.raises(NodeLogError) as caught:
-        load_records(io.BytesIO(content), "evt.pkl", NodeLogError)
+        read_pickled_frame(io.BytesIO(content), "evt.pkl", NodeLogError)
     assert str(caught.value).startswith("evt.pkl: Expected a pickled pandas DataFrame, got ")
     assert "\n" not in str(caught.value)
 
@@ -209,5 +215,5 @@ def test_flipped_bits_never_raise_anything_else(fixtures):
 def test_messages_stay_on_one_line():
     """A global whose name holds line breaks is refused with them escaped."""
     with pytest.raises(UnsafePickleError) as caught:
-        load_records(io.BytesIO(b"\x80\x04\x8c\x03a\nb\x8c\x01c\x93."), "evt.pkl")
+        read_pickled_frame(io.BytesIO(b"\x80\x04\x8c\x03a\nb\x8c\x01c\x93."), "evt.pkl")
     assert str(caught.value) == r"evt.pkl: refused to load a\nb.c (only pandas and numpy data are read)."
