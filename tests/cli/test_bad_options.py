@@ -146,10 +146,11 @@ def test_objective(refused, here, monkeypatch, body, said, request):
         assert_matches(said, refused("--objective", f"{name}:credit"))
 
 
-def test_objective_that_cannot_be_compiled(refused, here):
+def test_objective_that_cannot_be_imported(refused, here, monkeypatch):
     """A syntax error in an objective's module is one line, as is one that ends Python."""
     (here / "broken_goal.py").write_text("def credit(:\n")
     (here / "leaving_goal.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     for name, error in {"broken_goal": "SyntaxError", "leaving_goal": "SystemExit"}.items():
         said = refused("--objective", f"{name}:credit")
         assert f"objective {name}:credit: Cannot import the module: {error}" in said
