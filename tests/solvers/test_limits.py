@@ -118,10 +118,11 @@ def test_cbc_answers_small_models_in_this_process(
 @pytest.mark.parametrize("name", ["cbc", "dp", "gurobi", "highs"])
 @pytest.mark.parametrize("pruned", [True, False], ids=["pruned", "whole"])
 def test_a_limit_too_short_for_anything_is_no_error(name: str, pruned: bool) -> None:
-    """Within 0.1 ms what the search knows is held, with its gap; without pruning, nothing: never "no allocation"."""
+    """Within 0.1 ms what the search knows is held, with its gap; without pruning, or by `dp`, perhaps nothing."""
     for asked in problems(7, 10, 130, 3):
         result = solve(usable(name), asked, Limits(time_s=0.0001, prune=pruned))
-        assert result.held is not Held.NOTHING or (not pruned and result.stop_reason is StopReason.TIME_LIMIT)
+        may_hold_nothing = not pruned or name == "dp"  # which is through in time, or has nothing
+        assert result.held is not Held.NOTHING or (may_hold_nothing and result.stop_reason is StopReason.TIME_LIMIT)
         assert result.held is Held.NOTHING or 0.0 <= result.gap < math.inf
 
 
