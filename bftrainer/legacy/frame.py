@@ -114,7 +114,7 @@ def read_pickled_frame(
         raise error(f"{name}: Expected a readable DataFrame, {one_line(cause)}.") from None
     except EOFError:
         raise error(f"{name}: Expected a pickled pandas DataFrame, got a file that ends early.") from None
-    except (OSError, LimitError):
+    except (OSError, LimitError, ImportError):  # pyarrow may be there and not load
         raise
     except Exception as cause:  # an unpickler fed with noise may raise anything
         raise error(f"{name}: Expected a pickled pandas DataFrame, got something else ({one_line(cause)}).") from None

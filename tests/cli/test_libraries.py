@@ -29,5 +29,5 @@ def test_a_library_that_cannot_be_loaded(call, here):
     """One line with what the system said, and status 1: the input is not at fault."""
     (here / "idle.parquet").write_bytes(b"PAR1")
     done = call("replay", "-ndmap", "idle.parquet", "-bdfn", "Jbnd.pkl")
-    assert (done.status, done.out) == (1, "")
+    assert (done.status, done.out) == (1, ""), done.err
     assert done.err == "Error: Cannot load pyarrow.lib: libarrow.so: failed to map segment from shared object.\n"
