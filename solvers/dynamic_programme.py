@@ -69,7 +69,7 @@ class DynamicProgramme:
     heeds = frozenset({"time", "gap", "prune", "effort"})
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
-        """Answer `problem`; without an answer in `limits.time_s`, hold nothing."""
+        """Answer `problem`; when `limits.time_s` is over hold what the bound came with, and nothing without pruning."""
         deadline = perf_counter() + limits.time_s
         if not problem.tasks:
             done = StopReason.OPTIMAL, Held.OPTIMAL
@@ -79,7 +79,12 @@ class DynamicProgramme:
         try:
             counts, value, bound, by = _best_counts(problem, limits, deadline)
         except OutOfTime:
-            return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
+            if not limits.prune:
+                return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
+            relaxed = relax(value_table(problem.tasks, problem.nodes), problem.nodes)
+            counts = tuple(relaxed.choices.tolist())
+            value, ended = objective(problem, counts), (StopReason.TIME_LIMIT, Held.INCUMBENT, self.name)
+            return SolveResult(counts, value, max(value, relaxed.bound), *ended, decided_by=DecidedBy.SEARCH)
         held = Held.OPTIMAL if proves(problem, bound, value) else Held.INCUMBENT
         return SolveResult(counts, value, bound, StopReason.OPTIMAL, held, self.name, decided_by=by)
 

@@ -219,8 +219,8 @@ def test_the_journal_replays(steps, learned, tmp_path_factory):
     one, other = again.allocator.cluster, first.allocator.cluster
     for name in ("time_s", "pool", "owner"):
         assert getattr(one, name) == getattr(other, name)
-    assert [(task.progress, task.status) for task in one.tasks] == [
-        (task.progress, task.status) for task in other.tasks
+    assert [(task.progress, task.status, task.nodes) for task in one.tasks] == [
+        (task.progress, task.status, task.nodes) for task in other.tasks
     ]
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.instances import problems
-from solvers import DecidedBy, Held, Limits, StopReason, milp, objective
+from solvers import DecidedBy, Held, Limits, StopReason, check, milp, objective
 from solvers.count_model import CountModel, formulate
 from solvers.label_setting import search
 from solvers.milp import OUT_OF_TIME, MilpSolver, ModelOutcome
@@ -118,12 +118,23 @@ def test_cbc_answers_small_models_in_this_process(
 @pytest.mark.parametrize("name", ["cbc", "dp", "gurobi", "highs"])
 @pytest.mark.parametrize("pruned", [True, False], ids=["pruned", "whole"])
 def test_a_limit_too_short_for_anything_is_no_error(name: str, pruned: bool) -> None:
-    """Within 0.1 ms what the search knows is held, with its gap; without pruning, or by `dp`, perhaps nothing."""
+    """Within 0.1 ms what the search knows is held, with its gap; without pruning, nothing: never "no allocation"."""
     for asked in problems(7, 10, 130, 3):
         result = solve(usable(name), asked, Limits(time_s=0.0001, prune=pruned))
-        may_hold_nothing = not pruned or name == "dp"  # which is through in time, or has nothing
-        assert result.held is not Held.NOTHING or (may_hold_nothing and result.stop_reason is StopReason.TIME_LIMIT)
+        assert result.held is not Held.NOTHING or (not pruned and result.stop_reason is StopReason.TIME_LIMIT)
         assert result.held is Held.NOTHING or 0.0 <= result.gap < math.inf
+
+
+def test_the_dynamic_programme_holds_what_its_bound_came_with() -> None:
+    """Where not even the first step is within the time: a feasible allocation, and a bound that no other exceeds."""
+    reasons = set()
+    for asked in problems(7, 10, 130, 20):
+        late, best = (get_solver("dp").solve(asked, Limits(time_s=time_s)) for time_s in (-1.0, 10.0))
+        assert late.held is (Held.INCUMBENT if late.stop_reason is StopReason.TIME_LIMIT else Held.OPTIMAL)
+        assert check(asked, late.counts) == late.objective <= best.objective * (1 + 1e-9)
+        assert best.objective <= late.bound * (1 + 1e-9)
+        reasons.add(late.stop_reason)
+    assert reasons == {StopReason.TIME_LIMIT, StopReason.OPTIMAL}  # some are decided before time counts
 
 
 @pytest.mark.parametrize("name", ["cbc", "dp", "gurobi", "highs", "exhaustive", "equal-share"])
