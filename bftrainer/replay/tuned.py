@@ -45,9 +45,8 @@ class TunedTasks:
         Tasks of groups that cannot go on are given up, so that others may be admitted.
         """
         for task in change.tasks:
-            if len(task.modes) > 1 and (
-                run := task.ran_as.run
-            ):  # net work counts for the power limit that it was done at
+            run = task.ran_as.run if len(task.modes) > 1 else None
+            if run is not None:  # net work counts for the power limit that it was done at
                 at = self._work_at.setdefault(task.number, {})
                 at[run.power_limit_w] = at.get(run.power_limit_w, 0.0) + task.net
         ended = [*change.completed, *change.retrying]
