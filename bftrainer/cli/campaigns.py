@@ -38,8 +38,8 @@ from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.advice import Advice
+    from bftrainer.campaigns.bound import WorkBounds
     from bftrainer.campaigns.forecast import Forecast
-    from bftrainer.runs.reference_runs import WorkBounds
 
 
 def _helped(*own: str) -> dict[str, Any]:
@@ -272,14 +272,13 @@ def _horizons(text: str) -> tuple[float, ...]:
 @click.pass_context
 def bound(ctx: click.Context, /, horizons_s: tuple[float, ...], as_json: bool, **options: Any) -> None:
     """How much work could the same nodes do if decisions knew when nodes leave, or if changes were free?"""
+    from bftrainer.campaigns.bound import bound_work
     from bftrainer.cli._shared.progress import counting
-    from bftrainer.runs import load_inputs, run_replay
-    from bftrainer.runs.reference_runs import bounds
+    from bftrainer.runs import load_inputs
 
-    config = replace(config_of(ctx, options), baseline=False, bounds=True)
-    inputs = load_inputs(config)
+    inputs = load_inputs(replace(config_of(ctx, options), baseline=False))
     with counting("Replaying", len(horizons_s) + 3) as count:
-        found = bounds(inputs, lambda given: run_replay(inputs=given).recording, None, horizons_s, count)
+        found = bound_work(inputs, horizons_s, count)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:

@@ -143,18 +143,3 @@ def learned_in_words(summary: Mapping[str, Any]) -> str | None:
     text = f"curves of {tasks:,} of {summary['tasks_total']:,} tasks, in {summary['learned_probes']:,} probes"
     is_known = errors != [None, None]  # what curves truly are, which nobody knows of real tasks
     return f"{text}; error at the end {used} where tasks ran, {mean} over all counts" if is_known else text
-
-
-def bounds_in_words(summary: Mapping[str, Any]) -> str | None:
-    """How much more work other decisions would do on the same nodes, and what to know of that; None if unknown."""
-    found = summary.get("bounds")
-    if not found:
-        return None
-    parts = []
-    for bound in found["bounds"]:
-        if bound["name"] != "blind":
-            gain, horizon_s = bound["against_blind"], bound.get("horizon_s")
-            name = bound["name"] + ("" if horizon_s is None else f" {horizon_s:g} s")
-            parts.append(f"{name} {'-' if gain is None else f'{100 * gain:+.1f} %'}")
-    text = f"against blind decisions: {', '.join(parts)} work, after {format_value(found['time_s'], 's')}"
-    return "; ".join([text, *(note.removesuffix(".") for note in found["notes"])])

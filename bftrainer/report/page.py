@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bftrainer.errors import escaped
 from bftrainer.report.brief import Brief, Worth, brief_of, marked
-from bftrainer.report.chart import short, time_charts
+from bftrainer.report.chart import time_charts
 from bftrainer.report.comparison import figures_of, input_files
 from bftrainer.report.explorer import explorer_data, explorer_script
 from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
-from bftrainer.report.ledger import bounds_in_words, learned_in_words, limit_in_words
+from bftrainer.report.ledger import learned_in_words, limit_in_words
 from bftrainer.report.metrics import fallen_back, settled_before
 from bftrainer.report.pictures import OUTCOMES, local_time, machine_in_words, page_drawings, zone_of
-from bftrainer.report.print_figures import Curve
 from bftrainer.report.side_by_side import names_of, side_by_side
 
 MOST_ROWS = 1_000
 """Tasks, and decisions, that all tables of a page together list without a script."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LogFigures:
-    """Figures of the node log of a run.
-
-    Parameters
-    ----------
-    figures : mapping or None
-        Figures of its idle spans, as `bftrainer trace stats` gives them; None if the log is no longer available.
-    reason : str
-        Why there are none.
-    time_s, share : ndarray of float64, shape (K,)
-        Share of idle spans that last longer than a time, where it falls.
-    """
-
-    figures: Mapping[str, Any] | None
-    reason: str = ""
-    time_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    share: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
 
 def brief_page(briefs: Sequence[Brief], version: str) -> str:
@@ -52,15 +29,13 @@ def brief_page(briefs: Sequence[Brief], version: str) -> str:
     return rendered_page("brief.html", briefs=briefs, version=version)
 
 
-def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str, worth: Worth | None = None) -> str:
+def page(runs: Sequence[FinishedRun], version: str, worth: Worth | None = None) -> str:
     """Make the page of one run, which begins with its brief, or of several side by side.
 
     Parameters
     ----------
     runs : sequence of FinishedRun
         At least one; the others are compared with the first.
-    logs : sequence of LogFigures
-        One per run.
     version : str
         Of bftrainer.
     worth : Worth, optional
@@ -75,7 +50,7 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str, 
         title=f"{names_of(runs)}: training on idle nodes",
         subtitle="Machines, units or windows differ." if several and several.apart else machine_in_words(first),
         runs=[{"name": run.name, "partial": bool(run.summary["partial"])} for run in runs],
-        notes=[*_notes(runs, logs), *left_out, *(several.apart if several else ())],
+        notes=[*_notes(runs), *left_out, *(several.apart if several else ())],
         assumed=_assumed(runs),
         brief=brief_of(runs[0], worth) if len(runs) == 1 else None,
         answer=_answer(first) if len(runs) == 1 else "Settings that differ, and what came of them.",
@@ -83,12 +58,11 @@ def page(runs: Sequence[FinishedRun], logs: Sequence[LogFigures], version: str, 
         several=several,
         large_idle=[_large_idle(run, len(runs) > 1) for run in runs if run.summary.get("below_large_idle")],
         charts=charts,
-        drawings=page_drawings(runs, _curves(runs, logs)),
+        drawings=page_drawings(runs),
         facts={
             "losses": _limits(runs),
             "tasks": list(filter(None, map(_longest_wait, runs))),
-            "decisions": [*_optimality(runs), *_known(runs)],
-            "fragments": _fragment_facts(runs, logs),
+            "decisions": [*_optimality(runs), *_learned(runs)],
         },
         task_tables=[_task_table(run, MOST_ROWS // len(runs)) for run in runs],
         decision_tables=[_decision_table(run, MOST_ROWS // 5 // len(runs)) for run in runs],
@@ -119,17 +93,8 @@ def _escape(value: Any) -> Any:
     return escaped(value) if type(value) is str else value
 
 
-def _curves(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[Curve]:
-    """Distribution of idle intervals of each log that is known."""
-    curves: dict[int, Curve] = {}
-    for run, log in zip(runs, logs, strict=True):
-        if log.time_s.size:
-            curves.setdefault(id(log), (short(run.name), log.time_s, log.share))
-    return list(curves.values())
-
-
-def _notes(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[str]:
-    notes = [f"{run.name}: {log.reason}" for run, log in zip(runs, logs, strict=True) if log.reason]
+def _notes(runs: Sequence[FinishedRun]) -> list[str]:
+    notes = []
     for run in runs:
         said = " ".join(f"{note[0].upper()}{note[1:]}" for note in run.summary.get("node_log_notes") or () if note)
         notes += [f"{run.name}: idle time rests on the node log. {said}"] if said else []
@@ -226,11 +191,10 @@ def _limits(runs: Sequence[FinishedRun]) -> list[str]:
     return [f"{names_of(some)}: limited by: {text}." for text, some in found.items()]
 
 
-def _known(runs: Sequence[FinishedRun]) -> list[str]:
-    """What decisions learned, and how much better they could be, of the runs that tell."""
-    ways = {"learned": learned_in_words, "bounds": bounds_in_words}
-    texts = [(f"{run.name}: {lead}", tell(run.summary)) for run in runs for lead, tell in ways.items()]
-    return [f"{lead} {text}." for lead, text in texts if text is not None]
+def _learned(runs: Sequence[FinishedRun]) -> list[str]:
+    """What decisions learned of how tasks scale, in the runs where they did."""
+    texts = [(run.name, learned_in_words(run.summary)) for run in runs]
+    return [f"{name}: learned {text}." for name, text in texts if text is not None]
 
 
 def _optimality(runs: Sequence[FinishedRun]) -> list[str]:
@@ -258,22 +222,6 @@ def _optimality(runs: Sequence[FinishedRun]) -> list[str]:
         failed = f" ({failures})" if (failures := fallen_back(s)) else ""
         found.append(f"{lead}{text}.{before} {times}; solver {', '.join(s['solvers'])}{failed}.")
     return found
-
-
-def _fragment_facts(runs: Sequence[FinishedRun], logs: Sequence[LogFigures]) -> list[str]:
-    found = []
-    for run, log in zip(runs, logs, strict=True):
-        f = log.figures
-        if f is None or f["fragment_mean_s"] is None:
-            continue
-        lead = f"{run.name}: " if len(runs) > 1 else ""
-        found.append(
-            f"{lead}{f['fragments']:,} idle intervals, {format_value(f['fragment_mean_s'], 's')} long on average, "
-            f"median {format_value(f['fragment_median_s'], 's')}; "
-            f"{format_value(f['fragment_under_600_s_share'], 'share')} are shorter than 10 minutes. Of the "
-            f"log as a whole, not of the window alone, {format_value(3600 * f['node_hours'], 'node_s')} were idle."
-        )
-    return list(dict.fromkeys(found))
 
 
 def _waits(run: FinishedRun) -> Any:

@@ -19,7 +19,7 @@ from bftrainer.report.drawing import below_axes, palette, plain, rendered
 from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.report.ledger import FREE, HELD, PARTS
-from bftrainer.report.print_figures import PART_LOOKS, Curve
+from bftrainer.report.print_figures import PART_LOOKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -240,18 +240,10 @@ def svg_of(draw: Callable[[Axes], None], key: str, height_in: float) -> str:
 OUTCOMES = {"optimal": "proven optimal", "claimed": "claimed optimal", "incumbent": "best found", "kept": "kept"}
 """What pages call the outcomes of decisions."""
 _HATCHES = ("", "////", "xxxx", "....", "----", "\\\\\\\\", "++++", "oo", "||||", "//..")
-_MOST_CURVE_POINTS = 1000
 
 
-def page_drawings(runs: Sequence[FinishedRun], curves: Sequence[Curve]) -> dict[str, tuple[str, str, str]]:
-    """Title, reading and SVG of each drawing of a page, by the id of its section.
-
-    Parameters
-    ----------
-    runs : sequence of FinishedRun
-    curves : sequence of Curve
-        Of how long nodes stay idle, one a log.
-    """
+def page_drawings(runs: Sequence[FinishedRun]) -> dict[str, tuple[str, str, str]]:
+    """Title, reading and SVG of each drawing of a page, by the id of its section."""
     named = short_names(runs)
     drawn: dict[str, tuple[str, str, Callable[[Axes], None], float]] = {
         "decisions": (
@@ -265,21 +257,7 @@ def page_drawings(runs: Sequence[FinishedRun], curves: Sequence[Curve]) -> dict[
         reading = "Each node-second that was idle, once: what tasks made of it, and why the rest was left."
         height = 2.0 + 0.35 * len(runs)
         drawn["losses"] = ("Where it went", reading, lambda ax: draw_losses(named, ax), height)
-    if curves:
-        reading = "The share of idle intervals that end within a time."
-        drawn["fragments"] = ("How long nodes stay idle", reading, lambda ax: draw_fragments(curves, ax), 2.8)
     return {key: (title, reading, svg_of(draw, key, height)) for key, (title, reading, draw, height) in drawn.items()}
-
-
-def draw_fragments(curves: Sequence[Curve], ax: Axes) -> None:
-    """Draw the share of idle intervals up to a length, from as many points as are visible."""
-    for name, time_s, stays in curves:
-        number = min(time_s.size, _MOST_CURVE_POINTS)
-        rows = np.unique(np.linspace(0, time_s.size - 1, number).round().astype(np.int64))
-        ax.step(time_s[rows] / 60.0, 100 * (1.0 - stays[rows]), where="post", label=plain(name))
-    ax.set(xlabel="length (min)", ylabel="idle intervals (%)", xscale="log", ylim=(0, 102))
-    if len(curves) > 1:
-        ax.legend(frameon=False)
 
 
 def draw_decisions(runs: Sequence[FinishedRun], ax: Axes) -> None:

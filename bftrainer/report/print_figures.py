@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HOUR_S = 3600.0
-Curve = tuple[str, NDArray[np.float64], NDArray[np.float64]]
 _Point = tuple[Any, float, float | None, int]
 _COMPARED = ("efficiency", "loss_variability_share", "loss_horizon_share")
 _POINTS, _BINS, _NAME, _MOST_SPANS = 600, 200, 40, 20_000
@@ -275,23 +274,6 @@ def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
     lead = "Where the idle node-time went, each node-second once; all of it is 100 %"
     columns = ("run", "seeds", "part", "share_percent", "half_width")
     return _finished(figure, sheet, runs, groups, "ledger.useful", columns, rows, lead)
-
-
-def plot_fragments(runs: Sequence[FinishedRun], curves: Sequence[Curve], sheet: Sheet) -> PrintFigure:
-    """Share of idle intervals that end within a time; curves are (name, time in seconds, share that stays longer)."""
-    figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
-    ax, drawn, rows = figure.add_subplot(), [], []
-    for number, (name, time_s, stays) in enumerate(curves):
-        kept = np.unique(np.linspace(0, time_s.size - 1, min(time_s.size, 4 * _POINTS)).round().astype(np.int64))
-        minutes, ends = time_s[kept] / 60.0, 1.0 - stays[kept]
-        drawn += ax.step(minutes, 100 * ends, where="post", **_look(number))
-        rows += [(name, *each) for each in zip(time_s[kept].tolist(), ends.tolist(), strict=True)]
-    ax.set(xlabel="length (min)", ylabel="idle intervals (%)", xscale="log", ylim=(0, 102))
-    ax.xaxis.set_major_formatter("{x:g}")
-    if len(curves) > 1:
-        legend_above(figure, drawn, [name for name, *_ in curves])
-    lead = "Share of idle intervals of nodes that end within a time"
-    return _finished(figure, sheet, runs, [], "idle_node_s", ("log", "time_s", "share"), rows, lead)
 
 
 def plot_energy(runs: Sequence[FinishedRun], tuned: Sequence[Mapping[str, str]], sheet: Sheet) -> PrintFigure:

@@ -36,8 +36,8 @@ from bftrainer.replay import Cluster, ClusterChange, Observer
 from bftrainer.replay.power_draw import training_power_w
 from bftrainer.replay.value_tables import with_constraints
 from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.efficiency import compute_efficiency
 from bftrainer.runs.power import value_at
-from bftrainer.runs.reference_runs import efficiency
 from bftrainer.runs.run import RunResult, Timings, run_replay
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs, read_tasks
 from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, BELIEFS, DECISIONS, POWER, STEPS, TASKS, run_tables
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 SHOWN = 3  # rows of a column that are told one by one
 PROVEN = 1e-7  # share of an optimum by which MIP solvers may miss what they call proven
 _CLOCKS = ("load_s", "replay_s", "baseline_s", "wall_s")
-_UNCHECKED = ("command", "versions", "engine", "inputs", "bounds", *_CLOCKS)
+_UNCHECKED = ("command", "versions", "engine", "inputs", *_CLOCKS)
 # What a row of decisions.parquet says of how it was decided, copied to the second replay's.
 _COPIED = ("bound", "gap", "solver", "solve_s", "model_rows", "model_columns", "backend_s")
 _KINDS = {"held": Held, "stop_reason": StopReason, "decided_by": DecidedBy}
@@ -189,7 +189,7 @@ def load_recorded(run: RecordedRun, objective: Objective | None, findings: Findi
     chosen = {name: settings[name] for name in OPTIONS if name in settings}
     chosen |= {name: path for name, path in paths.items() if name not in ("scalability", "traces")}
     chosen |= {"scaling": LEARNED if settings.get("scaling") == LEARNED else None, "until": settings.get("until_s")}
-    chosen |= {"tasks": task_set.tasks, "cache": False, "isolate": "never", "bounds": False}
+    chosen |= {"tasks": task_set.tasks, "cache": False, "isolate": "never"}
     usual = {"objective": "as-given", "solver": "dp", "fallback": None, "policy": "zeus", "power_policy": "jit"}
     chosen |= {name: usual[name] for name in usual if name.removeprefix("power_") in code}
     chosen |= {"since": settings.get("since") and pd.Timestamp(settings["since"]).to_pydatetime(warn=False)}
@@ -381,7 +381,9 @@ def replay_again(run: RecordedRun, inputs: Inputs, judge: DecisionJudge) -> RunR
         records.append(replace(record, **copied | kinds) if number >= 0 else record)
     reason = summary["end_reason"] if is_cut or has_failed else again.recording.reason
     recording = replace(again.recording, decisions=Table.of(DecisionRecord, records), reason=reason)
-    compared = efficiency(inputs, recording) if config.baseline and not judge.code and not summary["partial"] else None
+    compared = None
+    if config.baseline and not judge.code and not summary["partial"]:
+        compared = compute_efficiency(inputs, recording, lambda: False)
     is_partial = is_cut or has_failed or (config.baseline and summary["efficiency_horizon_s"] is None)
     parts: dict[str, Any] = {"timings": Timings(*(summary[name] for name in _CLOCKS)), "efficiency": compared}
     return replace(again, inputs=inputs, recording=recording, is_partial=is_partial, **parts)

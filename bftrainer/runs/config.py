@@ -224,12 +224,6 @@ class ReplayConfig:
         False, "solver: --strict-published", "Let equal-share give 0 where the share is just the minimum."
     )
     baseline: bool = option(True, "figures: --no-baseline", "Skip the efficiency against constant pools.")
-    bounds: bool = option(
-        False,
-        "figures: --bounds",
-        "Also replay with knowledge of when nodes leave, and with free changes: how much more could be done?",
-        changes_result=False,
-    )
     large_idle: int | None = option(
         None,
         "figures: --large-idle",

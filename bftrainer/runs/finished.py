@@ -105,7 +105,6 @@ def _summary_model() -> type[BaseModel]:
 
     settings = {name: float | str if each.units else each.kind for name, each in OPTIONS.items() if each.is_setting}
     source: Any = part({"path": str, "sha256": str})
-    bound: Any = part({"name": str, "against_blind": float | None}, {"horizon_s": float})
     figures = [*(name for name in GLOSSARY if "." not in name), "efficiency_eq_nodes", "solve_wall_share"]
     below = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
     model: type[BaseModel] = part(
@@ -127,7 +126,6 @@ def _summary_model() -> type[BaseModel]:
             "ledger": part(dict.fromkeys(("idle_node_s", *PARTS), float | None)),
             "below_large_idle": part({"large_idle": float}, dict.fromkeys(below, float)),
             "assumed_scaling": part({"note": str, "figures": list[str]}),
-            "bounds": part({"bounds": list[bound]}, {"time_s": float, "notes": list[str]}),
         },
     )
     return model

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import gc
-import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from bftrainer.errors import (
-    BftrainerError,
-    ObjectiveError,
-    RunFailedError,
-    SettingsError,
-    SolverError,
-    escaped,
-    suggestion,
-)
+from bftrainer.errors import BftrainerError, ObjectiveError, RunFailedError, SettingsError, SolverError, suggestion
 from bftrainer.files.cache import refuse_changed
 from bftrainer.files.writing import versions
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
@@ -36,13 +25,12 @@ from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.node_order import DepartureOrder
 from bftrainer.report.brief import headline
 from bftrainer.report.comparison import figures_of
-from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import ON_SCALING
 from bftrainer.report.ledger import ledger_of, limited_by
 from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
 from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from bftrainer.runs.power import power_summary, with_tuning
-from bftrainer.runs.reference_runs import Efficiency, WorkBounds, bounds, efficiency
 from bftrainer.runs.resumable import DecisionJournal
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs
 from bftrainer.zeus.tuned_task import Attempt
@@ -51,8 +39,8 @@ from solvers.registry import declaration
 if TYPE_CHECKING:
     import pandas as pd
 
-_EFFICIENCY = ["efficiency", "efficiency_horizon_s", "efficiency_eq_nodes", "ideal_work", "loss_variability_share"]
-_EFFICIENCY += ["loss_horizon_share"]
+_EFFICIENCY: tuple[str, ...] = ("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes")
+_EFFICIENCY += ("ideal_work", "loss_variability_share", "loss_horizon_share")
 # Errors of an objective, an observer or a solver, after which a run keeps what was done.
 _FAILURES = (ObjectiveError, RunFailedError, SolverError)
 
@@ -85,8 +73,6 @@ class RunResult:
         None if power is unknown.
     attempts : tuple of Attempt
         Those of tuned tasks, in the order in which they ended.
-    bounds : WorkBounds or None
-        How much more could be done, if that was asked for.
     learned : dict
         Figures of learnt curves; empty if decisions knew all.
     failure : BftrainerError or None
@@ -105,12 +91,11 @@ class RunResult:
     is_partial: bool = False
     metered: PowerRecord | None = None
     attempts: tuple[Attempt, ...] = ()
-    bounds: WorkBounds | None = None
     learned: Mapping[str, Any] = field(default_factory=dict)
     failure: BftrainerError | None = None
     engine: Literal["replay", "live"] = "replay"
     versions: Mapping[str, str] = field(default_factory=versions)
-    _summaries: list[dict[str, Any]] = field(default_factory=list, init=False)
+    _summary: dict[str, Any] = field(default_factory=dict, init=False)
 
     @property
     def config(self) -> ReplayConfig:
@@ -128,20 +113,20 @@ class RunResult:
 
     def summary(self) -> dict[str, Any]:
         """All figures of the run, ready for JSON, in the order of the schema."""
-        if not self._summaries:  # sums over a long replay take seconds
-            self._summaries.append(self._summarise())
-        return deepcopy(self._summaries[0])
+        if not self._summary:  # sums over a long replay take seconds
+            self._summary.update(self._summarise())
+        return deepcopy(self._summary)
 
     def _summarise(self) -> dict[str, Any]:
         recording, inputs, config = self.recording, self.inputs, self.config
         intervals = Intervals.of(recording)
         pool = pool_metrics(intervals)
-        returned = pool.pop("return_on_investment")
+        return_on_investment = pool.pop("return_on_investment")
         fallback = declaration(config.fallback) if isinstance(config.fallback, str) else config.fallback
         decisions = decision_metrics(recording.decisions, None if fallback is None else fallback.name)
         solve_s = math.fsum(recording.decisions["solve_s"])
-        whole_s = 0.0 if inputs.idle_log is None else idle_node_s(inputs.idle_log, recording.end_s)
-        ledger = ledger_of(recording, max(0.0, whole_s - pool["idle_node_s"]))
+        idle_node_s_before_offers = 0.0 if inputs.idle_log is None else idle_node_s(inputs.idle_log, recording.end_s)
+        ledger = ledger_of(recording, max(0.0, idle_node_s_before_offers - pool["idle_node_s"]))
         summary = {
             "schema": RUN_SCHEMA,
             "partial": self.is_partial,
@@ -168,10 +153,9 @@ class RunResult:
             "ledger": ledger,
             "limited_by": limited_by(ledger),
             **dict(zip(_EFFICIENCY, astuple(self.efficiency) if self.efficiency else [None] * 6, strict=True)),
-            "return_on_investment": returned,
+            "return_on_investment": return_on_investment,
             **task_metrics(recording.tasks, pool["used_node_s"]),
             **self._power(),
-            **({"bounds": self.bounds and self.bounds.to_dict()} if config.bounds else {}),
             **self.learned,
             **decisions,
             **asdict(self.timings),
@@ -195,7 +179,7 @@ class RunResult:
         """
         from bftrainer.runs.run_tables import run_tables
 
-        tables = {Path(each.file).stem: each for each in run_tables(self)[1:]}
+        tables = {Path(run_table.file).stem: run_table for run_table in run_tables(self)[1:]}
         if table not in tables:
             raise SettingsError(f"Expected a table of this run, got {table!r}.{suggestion(table, tables)}")
         return tables[table].of(self).to_pandas()
@@ -210,40 +194,30 @@ class RunResult:
         SettingsError
             If the extra `report` is not installed.
         """
-        from bftrainer.runs.run_pages import write_page_of
+        from bftrainer.runs.run_pages import write_page_of_result
 
-        output = Path(path)
-        run = self._finished(escaped(output.stem.removesuffix("-itrOut")))
-        write_page_of([run], [Path()], output, force=force)
-        return output
+        write_page_of_result(self, Path(path), force=force)
+        return Path(path)
 
     def __repr__(self) -> str:
         return f"<RunResult: {headline(self.summary())}>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """Show the brief in notebooks."""
         from bftrainer.runs.run_pages import notebook_view
 
-        return notebook_view(self._finished("this run"))
-
-    def _finished(self, name: str) -> FinishedRun:
-        """The run as if read from its files, for a page."""
-        from bftrainer.runs.finished import finished_run
-
-        summary = json.loads(json.dumps(self.summary()))  # converted as in its file
-        return finished_run(name, summary, lambda table: table.of(self))
+        return notebook_view(self)
 
     def _power(self) -> dict[str, Any]:
         """Energy figures and final settings of tuned tasks; empty if power is unknown."""
         if self.metered is None:
             return {}
-        carbon, pue = self.inputs.carbon, self.config.pue
-        figures = power_summary(self.metered, carbon, pue, self.recording.end_s)
+        figures = power_summary(self.metered, self.inputs.carbon, self.config.pue, self.recording.end_s)
         tuned = [task.tuned for task in self.recording.tasks if task.tuned is not None]
         if not tuned:
             return figures
-        sizes = Counter(each.batch_size for each in self.attempts)
-        limits = Counter(each.power_limit_w for each in self.attempts)
+        sizes = Counter(attempt.batch_size for attempt in self.attempts)
+        limits = Counter(attempt.power_limit_w for attempt in self.attempts)
         return figures | {
             "tasks_reached": sum(task.reached for task in tuned),
             "tasks_failed": sum(task.failure is not None for task in tuned),
@@ -256,15 +230,15 @@ class RunResult:
 
     def _assumed_scaling(self, summary: Mapping[str, Any]) -> dict[str, Any] | None:
         """Assumption about how tasks scale, and the figures of the summary that rest on it."""
-        found = self.inputs.assumed_scaling
-        if found is None:
+        assumed = self.inputs.assumed_scaling
+        if assumed is None:
             return None
         return {
-            "model": str(found.model),
-            "work_per_s_on_one_node": found.model.rate_1,
-            "tasks": found.tasks,
-            "is_default": found.is_default,
-            "note": found.note,
+            "model": str(assumed.model),
+            "work_per_s_on_one_node": assumed.model.rate_1,
+            "tasks": assumed.tasks,
+            "is_default": assumed.is_default,
+            "note": assumed.note,
             "figures": [key.rpartition(".")[2] for key in ON_SCALING if figures_of(summary).get(key) is not None],
         }
 
@@ -272,20 +246,20 @@ class RunResult:
         """Settings that affect the result, besides the inputs; those of power and learning only where they matter."""
         config, assumed = self.config, self.inputs.assumed_scaling
         until_s = config.until_s(self.start_ns)
-        found = {
+        derived = {
             "since": None if config.since is None else self.iso(0.0),
             "until_s": until_s if math.isfinite(until_s) else None,
             "large_idle": self._large_idle,
             "scaling": LEARNED if config.scaling == LEARNED else assumed and str(assumed.model),
         }
-        given = {name: option for name, option in OPTIONS.items() if name not in found and option.is_setting}
-        absent = {"power": not self.metered, "learning": not self.learned}
-        told = {
-            name: _plain(getattr(config, name))
-            for name, option in given.items()
-            if not absent.get(option.section) and (option.default_told or getattr(config, name) != option.default)
+        without_effect = {"power": not self.metered, "learning": not self.learned}
+        plain = {
+            name: _to_plain(getattr(config, name))
+            for name, option in OPTIONS.items()
+            if name not in derived and option.is_setting and not without_effect.get(option.section)
+            if option.default_told or getattr(config, name) != option.default
         }
-        return told | {"objective": name_of_objective(config.objective)} | found
+        return plain | {"objective": name_of_objective(config.objective)} | derived
 
     @property
     def _large_idle(self) -> int:
@@ -304,15 +278,11 @@ class RunResult:
         }
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """A setting in the form of the summary: files by their paths, solvers by their names."""
     if isinstance(value, Path):
         return str(value)
     return full_name(value) if hasattr(value, "solve") else value
-
-
-_YOUNG_OBJECTS = 10_000
-"""New objects in between two collections of garbage during a replay."""
 
 
 def run_replay(
@@ -354,9 +324,9 @@ def run_replay(
     Raises
     ------
     InputError
-        If another program changes the log's entry in the cache meanwhile.
+        If an input cannot be read, or does not fit the others.
     RunFailedError
-        If the objective or an observer fails; its `result` is what was done until then.
+        If the objective, an observer or the solver fails; its `result` is what was done until then.
 
     Examples
     --------
@@ -365,67 +335,39 @@ def run_replay(
     >>> result.summary()["events"]
     50
     """
-    options |= {name: each for name, each in (("node_log", node_log), ("tasks", tasks)) if each is not None}
+    options |= {name: value for name, value in (("node_log", node_log), ("tasks", tasks)) if value is not None}
     if inputs is None:
         inputs = load_inputs(ReplayConfig(**options) if config is None else replace(config, **options))
     elif config not in (None, inputs.config) or options:
         raise SettingsError("Give either inputs or a configuration, not both.")
     try:
-        result = replay_and_record(inputs, command, [*map(_named_observer, observers)], interrupted, journal, scratch)
-        return _compare_and_bound(result, interrupted, journal)
+        named = [_name_in_errors(observer) for observer in observers]
+        result = _replay_and_record(inputs, command, named, interrupted, journal, scratch)
+        if inputs.config.baseline and not result.is_partial:
+            result = _compare_with_constant_pools(result, interrupted, journal)
     finally:  # a node log that was changed meanwhile explains any fault
         refuse_changed(inputs.log.node)
+    if result.failure is not None:
+        raise RunFailedError(str(result.failure), result) from result.failure
+    return result
 
 
-def _named_observer(observer: Observer) -> Observer:
+def _name_in_errors(observer: Observer) -> Observer:
     """An observer of the caller's, named by the error that ends the run if it fails."""
     name, methods = type(observer).__name__, ("on_event", "on_decision", "on_end")
     if isinstance(observer, type) or not all(callable(getattr(observer, method, None)) for method in methods):
         raise SettingsError(f"Expected an object with {', '.join(methods)} as observer, got {name}.")
-    named = answering(f"observer {name}", RunFailedError)
-    return cast(Observer, SimpleNamespace(**{method: named(getattr(observer, method)) for method in methods}))
+    wrap = answering(f"observer {name}", RunFailedError)
+    return cast(Observer, SimpleNamespace(**{method: wrap(getattr(observer, method)) for method in methods}))
 
 
-def _compare_and_bound(
-    result: RunResult, interrupted: Callable[[], bool], journal: DecisionJournal | None
-) -> RunResult:
-    """Add efficiency and bounds, if they are asked for; a failure leaves the result partial."""
-    began_s, inputs, recording, config = time.perf_counter(), result.inputs, result.recording, result.config
-    failure, compared, bounded = result.failure, None, None
-
-    def replay_bound(changed: Inputs) -> Recording:
-        """The recording of a replay that bounds this one."""
-        other = replay_and_record(changed, interrupted=interrupted, journal=journal)
-        if other.failure is not None:
-            raise other.failure
-        return other.recording
-
-    if failure is None and recording.reason != "interrupted":
-        try:
-            compared = efficiency(inputs, recording, interrupted, journal) if config.baseline else None
-            bounded = bounds(inputs, replay_bound, blind=recording) if config.bounds else None
-            bounded = None if interrupted() else bounded
-        except _FAILURES as error:
-            failure = error
-    is_whole = recording.reason not in ("interrupted", "failed")
-    is_whole &= (compared is not None or not config.baseline) and (bounded is not None or not config.bounds)
-    baseline_s = time.perf_counter() - began_s
-    timings = replace(result.timings, baseline_s=baseline_s, wall_s=result.timings.wall_s + baseline_s)
-    result = replace(
-        result, efficiency=compared, bounds=bounded, failure=failure, is_partial=not is_whole, timings=timings
-    )
-    if failure is not None:
-        raise RunFailedError(str(failure), result) from failure
-    return result
-
-
-def replay_and_record(
+def _replay_and_record(
     inputs: Inputs,
-    command: str = "",
-    observers: Sequence[Observer] = (),
-    interrupted: Callable[[], bool] = lambda: False,
-    journal: DecisionJournal | None = None,
-    scratch: Path | None = None,
+    command: str,
+    observers: Sequence[Observer],
+    interrupted: Callable[[], bool],
+    journal: DecisionJournal | None,
+    scratch: Path | None,
 ) -> RunResult:
     """Replay the inputs and record everything; raise what fails before the first decision."""
     began_s, config, log = time.perf_counter(), inputs.config, inputs.log
@@ -440,18 +382,17 @@ def replay_and_record(
     recorders: list[Recorder | PowerMeter] = [recorder, *([] if meter is None else [meter])]
     failure = None
     try:
-        with _collecting_rarely():
-            replay(
-                log.rows(),
-                log.window_s,
-                allocator,
-                decide_on=config.decide_on,
-                until_s=config.until_s(log.start_ns),
-                max_events=config.max_events,
-                power_caps_w=inputs.power_caps_w,
-                observers=[*recorders, *observers],
-                interrupted=interrupted,
-            )
+        replay(
+            log.rows(),
+            log.window_s,
+            allocator,
+            decide_on=config.decide_on,
+            until_s=config.until_s(log.start_ns),
+            max_events=config.max_events,
+            power_caps_w=inputs.power_caps_w,
+            observers=[*recorders, *observers],
+            interrupted=interrupted,
+        )
     except _FAILURES as error:
         failure = error
         for each in recorders:
@@ -467,6 +408,7 @@ def replay_and_record(
         command=command,
         recording=recording,
         timings=Timings(inputs.load_s, replay_s, 0.0, inputs.load_s + replay_s),
+        is_partial=recording.reason in ("interrupted", "failed"),
         metered=metered,
         attempts=tuple(tuner.attempts) if tuner else (),
         learned={} if learning is None else learning.figures(inputs.tasks),
@@ -474,12 +416,15 @@ def replay_and_record(
     )
 
 
-@contextmanager
-def _collecting_rarely() -> Iterator[None]:
-    """Look for cyclic garbage less often: each event makes many objects, none of them in a cycle."""
-    before = gc.get_threshold()
-    gc.set_threshold(max(before[0], _YOUNG_OBJECTS) if before[0] else 0, *before[1:])
+def _compare_with_constant_pools(
+    result: RunResult, interrupted: Callable[[], bool], journal: DecisionJournal | None
+) -> RunResult:
+    """Add the efficiency; an interruption or a failure leaves the result partial."""
+    began_s, efficiency, failure = time.perf_counter(), None, None
     try:
-        yield
-    finally:
-        gc.set_threshold(*before)
+        efficiency = compute_efficiency(result.inputs, result.recording, interrupted, journal)
+    except _FAILURES as error:
+        failure = error
+    baseline_s = time.perf_counter() - began_s
+    timings = replace(result.timings, baseline_s=baseline_s, wall_s=result.timings.wall_s + baseline_s)
+    return replace(result, efficiency=efficiency, is_partial=efficiency is None, failure=failure, timings=timings)

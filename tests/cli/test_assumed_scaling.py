@@ -147,7 +147,7 @@ def test_figures(call, two, words):
     assert call("plot", *words, "-o", "f.svg").status == 0
     told = "assumed scaling (assumed)" if "measured" in words else "assumed scaling"
     assert f">{told}</text>" in (two / "f.svg").read_text()
-    for other in (("pool", "measured"), ("fragments", "assumed"), ("setting", "assumed", "--metric", "eq_nodes")):
+    for other in (("pool", "measured"), ("setting", "assumed", "--metric", "eq_nodes")):
         assert call("plot", *other, "-o", "other.svg", "--force").status == 0
         assert "assumed scaling" not in (two / "other.svg").read_text()
 

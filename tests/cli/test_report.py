@@ -7,12 +7,10 @@ import io
 import json
 import re
 import shutil
-import sys
 
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.files.manifest import MANIFEST
 from tests.cli.conftest import check_refusal
 from tests.finished import write_sample_run, write_tuned_run
@@ -125,7 +123,7 @@ def test_a_replay_makes_its_page(call, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("kind", ["pool", "gantt", "losses", "fragments", "setting", "energy"])
+@pytest.mark.parametrize("kind", ["pool", "gantt", "losses", "setting", "energy"])
 def test_plot(call, tmp_path, kind):
     """Each kind is drawn, with its data and a caption beside it; the same run gives the same bytes."""
     first, second = tmp_path / "one.svg", tmp_path / "two.svg"
@@ -206,28 +204,6 @@ def test_without_the_libraries(call, monkeypatch):
     assert "pip install '.[report]'" in done.err
 
 
-@pytest.mark.long
-def test_a_run_that_moved_finds_its_log(call, tmp_path, monkeypatch):
-    """Run and log may go elsewhere together; the log is known by its content, whatever else has its name."""
-    from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
-
-    log = sample_path(SAMPLE_NODE_LOG).read_bytes()
-    old, new, elsewhere = (tmp_path / name for name in ("old", "new", "elsewhere"))
-    (old / "logs").mkdir(parents=True)
-    (old / "logs" / "log.parquet").write_bytes(log)
-    monkeypatch.chdir(old)
-    write_sample_run(old / "runs" / "run", node_log="logs/log.parquet", events=20)
-    old.rename(new)
-    (elsewhere / "logs").mkdir(parents=True)
-    (elsewhere / "logs" / "log.parquet").write_bytes(b"another")
-    monkeypatch.chdir(elsewhere)
-    assert call("plot", "fragments", new / "runs" / "run", "-o", "moved.svg").status == 0
-    (new / "logs" / "log.parquet").rename(new / "runs" / "log.parquet")
-    assert call("plot", "fragments", new / "runs" / "run", "-o", "beside.svg").status == 0
-    assert call("report", new / "runs" / "run").status == 0
-    assert "fragments are not shown" not in (elsewhere / "report.html").read_text()
-
-
 def test_names_are_no_formulas(call, runs, tmp_path):
     """A run's name with dollars, or one that begins with _, is drawn as it is."""
     for name in ("_$x_$", "a$b"):
@@ -236,20 +212,6 @@ def test_names_are_no_formulas(call, runs, tmp_path):
     text = (tmp_path / "f.svg").read_text()
     assert "_$x_$</text>" in text
     assert "a$b</text>" in text
-
-
-def test_a_changed_log_is_told(call, tmp_path, monkeypatch):
-    """Fragments of a log that is not the one replayed any more are not shown, and the page says why."""
-    log = tmp_path / "log.parquet"
-    from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
-
-    log.write_bytes(sample_path(SAMPLE_NODE_LOG).read_bytes())
-    run = write_sample_run(tmp_path / "run", node_log=log, events=20)
-    log.write_bytes(b"changed")
-    assert call("report", run, "-o", tmp_path / "page.html").status == 0
-    assert "has changed since the run" in (tmp_path / "page.html").read_text()
-    monkeypatch.setattr(sys, "argv", ["bftrainer", "plot", "fragments", str(run), "-o", str(tmp_path / "f.png")])
-    assert guarded(cli, "bftrainer") == 2
 
 
 def test_a_brief_is_a_page_or_for_print(call, runs):

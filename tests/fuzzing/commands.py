@@ -35,7 +35,7 @@ replay -ndmap {log} -bdfn tasks.toml --dry-run
 replay -ndmap {log} -bdfn tasks.toml --solver dp --since 5 --until 20 --skip-events 1 --report page.html
 trace filter busy.csv --nodes inventory.txt --exclude-nodes n[2-3] -o out.csv
 spot simulate --trace {log} -o out
-replay -ndmap {log} -bdfn tasks.toml --solver dp --json --bounds
+replay -ndmap {log} -bdfn tasks.toml --solver dp --json
 replay -ndmap {log} -bdfn tasks.toml --solver equal-share --compat published --json
 bound -ndmap {world} -bdfn tasks.toml --solver dp --horizons 5,20 --json
 reproduce bftrainer --quick --workers 1 --log {world} -o out
@@ -51,8 +51,8 @@ replay -ndmap idle.csv -bdfn {bounds} --scaling amdahl:0.1 --solver dp --dry-run
 replay -ndmap idle.csv -bdfn sample-tasks.toml --max-events 2 --solver dp --dry-run
 replay -ndmap idle.csv -bdfn tuned.toml --solver dp --power-cap cap.csv --carbon carbon.csv | train.csv power.csv
 replay -ndmap idle.csv -bdfn tuned.toml --solver dp --policy ucb --power-policy oracle --json | train.csv power.csv
-replay -ndmap idle.csv -bdfn saving.toml --solver dp --bounds --json
-replay -ndmap idle.csv -bdfn tasks.toml --solver dp --scaling learned --profile-noise 0.1 --bounds --json
+replay -ndmap idle.csv -bdfn saving.toml --solver dp --json
+replay -ndmap idle.csv -bdfn tasks.toml --solver dp --scaling learned --profile-noise 0.1 --json
 bound -ndmap idle.csv -bdfn saving.toml --solver dp --horizons 5,20
 convert {bounds} out.toml -scfn {scaling}
 convert tasks.toml out.toml

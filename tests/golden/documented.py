@@ -71,7 +71,6 @@ SCENES: dict[str, tuple[Step, ...]] = {
         Step("plot pool careful eager -o pool.svg --style ggplot --width column", ("pool.svg", "pool.csv")),
         Step("plot gantt careful -o gantt.png", ("gantt.png",)),
         Step("plot losses careful eager -o losses.pdf", ("losses.pdf",)),
-        Step("plot fragments careful -o fragments.svg", ("fragments.svg",)),
         Step("plot setting careful eager --against forward_time_s --metric occupancy -o tfwd.png", ("tfwd.png",)),
         Step("plot --list", says=("occupancy", "ledger.useful")),
         Step("solvers", says=("dp", "cbc", "highs", "equal-share")),

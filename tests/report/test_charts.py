@@ -16,7 +16,7 @@ from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.explorer import explorer_data
 from bftrainer.report.finished_run import FinishedRun, Holdings, NodeMoves
 from bftrainer.report.ledger import PARTS
-from bftrainer.report.pictures import draw_decisions, draw_fragments, draw_losses, page_drawings, svg_of
+from bftrainer.report.pictures import draw_decisions, draw_losses, page_drawings, svg_of
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.finished import read_run, read_runs
 from bftrainer.runs.run_inputs import load_inputs
@@ -222,16 +222,6 @@ def test_power_and_cap(tuned, runs):
     assert "power" not in {chart.key for chart in time_charts(runs)}
 
 
-def test_fragments_rise():
-    """The share of intervals that are over by a time, over minutes; of many points few are drawn."""
-    ax = axes_or_new(None)
-    draw_fragments([("log", np.array([60.0, 120.0]), np.array([0.5, 0.0]))], ax)
-    assert [each.tolist() for each in ax.lines[0].get_data()] == [[1, 2], [50, 100]]
-    time_s = np.arange(1.0, 5001.0)
-    draw_fragments([("log", time_s, 1 - time_s / 5000)], ax)
-    assert len(ax.lines[1].get_xdata()) == 1000
-
-
 def test_submissions_after_the_window_are_not_drawn():
     """A task that is to come in years does not squeeze the window into a line."""
     run = roster(2)
@@ -292,7 +282,7 @@ def test_names_of_runs_stay_short_and_apart():
 def test_names_are_no_markup_in_drawings(runs):
     """Names of runs that look like elements or formulas are drawn as text."""
     named = [replace(run, name=name) for run, name in zip(runs, ("<b>$x_", "&amp;</svg>"), strict=True)]
-    for _, _, picture in page_drawings(named, []).values():
+    for _, _, picture in page_drawings(named).values():
         assert "<b>" not in picture
         assert picture.count("</svg>") == 1
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bftrainer.report.finished_run import Holdings, NodeMoves
-from bftrainer.report.page import LogFigures, page
+from bftrainer.report.page import page
 from bftrainer.runs.finished import read_run
 from tests.browser import IN_BROWSER, PAINTED, PHONE, SEEN, WIDE, chromium, opened, settled, violations, without_scripts
 from tests.finished import write_sample_run
@@ -39,7 +39,7 @@ def address(tmp_path_factory):
 
     def written(*runs):
         place = tmp_path_factory.mktemp("page") / "page.html"
-        place.write_text(page(runs, [LogFigures(None)] * len(runs), "1.2.3"), encoding="utf-8")
+        place.write_text(page(runs, "1.2.3"), encoding="utf-8")
         return place.as_uri()
 
     return written

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bftrainer.report.page import LogFigures, page
+from bftrainer.report.page import page
 from bftrainer.report.side_by_side import side_by_side
 from bftrainer.runs.finished import read_runs
 from tests.finished import write_sample_run, write_tuned_run
@@ -49,9 +49,9 @@ def runs(tmp_path_factory):
     return read_runs([write_sample_run(folder / "plain", baseline=True), write_tuned_run(folder / "tuned")])
 
 
-def made(runs, reason=""):
-    """The page of those runs, parsed; their logs are gone."""
-    text = page(runs, [LogFigures(None, reason)] * len(runs), "1.2.3")
+def made(runs):
+    """The page of those runs, parsed."""
+    text = page(runs, "1.2.3")
     found = Parsed(text)
     assert found.open == []
     return found
@@ -188,11 +188,6 @@ def test_what_tables_leave_out_is_told(runs, monkeypatch):
     assert f"{decisions - 4:,} of {decisions:,} decisions are left out here; decisions.parquet" in text
 
 
-def test_a_missing_log_is_told(runs):
-    """Why there are no fragments stands at the top."""
-    assert "plain: the node log is not there any more." in made(runs[:1], "the node log is not there any more.").text
-
-
 @pytest.mark.long
 def test_names_cannot_break_the_page(runs):
     """Names that end scripts or open elements are shown as text, in the table and in the data of charts."""
@@ -208,5 +203,4 @@ def test_names_cannot_break_the_page(runs):
 @pytest.mark.long
 def test_equal_runs_give_equal_pages(runs):
     """Same files, same bytes."""
-    logs = [LogFigures(None)] * 2
-    assert page(runs, logs, "1") == page(runs, logs, "1")
+    assert page(runs, "1") == page(runs, "1")

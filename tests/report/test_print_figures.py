@@ -14,7 +14,6 @@ from bftrainer.report.drawing import WIDTHS_MM, Sheet, printed
 from bftrainer.report.print_figures import (
     plot_allocation,
     plot_energy,
-    plot_fragments,
     plot_losses,
     plot_pool,
     plot_setting,
@@ -22,7 +21,6 @@ from bftrainer.report.print_figures import (
 from bftrainer.runs.finished import read_run, tuning_groups, with_all_settings
 from tests.finished import write_sample_run, write_tuned_run
 
-CURVE = ("a log", np.array([60.0, 600.0, 6000.0]), np.array([0.5, 0.25, 0.0]))
 HOSTILE = "<b>$x$</b> _%#" + "long " * 60 + "\u5de5\u4f5c \u05d0\u05d1"
 
 
@@ -80,12 +78,11 @@ def kinds(run, tuned, places):
         "setting": lambda sheet: plot_setting(many, "max_tasks", "occupancy", sheet),
         "bars": lambda sheet: plot_setting(many, "solver", "occupancy", sheet),
         "losses": lambda sheet: plot_losses(many, sheet),
-        "fragments": lambda sheet: plot_fragments(many, [CURVE, (HOSTILE, *CURVE[1:])], sheet),
         "energy": lambda sheet: plot_energy([tuned, replace(tuned, name=HOSTILE)], [groups, groups], sheet),
     }
 
 
-KINDS = ("pool", "gantt", "setting", "bars", "losses", "fragments", "energy")
+KINDS = ("pool", "gantt", "setting", "bars", "losses", "energy")
 
 
 @pytest.mark.long

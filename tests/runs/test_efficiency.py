@@ -15,7 +15,7 @@ from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
 from bftrainer.report.metrics import Intervals
-from bftrainer.runs.reference_runs import Efficiency, efficiency
+from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from solvers.dynamic_programme import DynamicProgramme
 from tests.examples import examples
 from tests.worlds import World, inputs_of, worlds
@@ -210,7 +210,7 @@ def test_shares_add_up_in_any_world(world: World):
     settings_ = Settings(
         objective=as_given, solver="dp", forward_time_s=60.0, max_tasks=world.max_tasks, completions=completions
     )
-    found = efficiency(inputs_of(world.tasks, settings_), recording)
+    found = compute_efficiency(inputs_of(world.tasks, settings_), recording, lambda: False)
     assert found is not None
     if found.loss_variability_share is not None:
         assert_shares_add_up(found, recording)
@@ -251,7 +251,7 @@ def test_an_interrupt_ends_the_search_for_the_ideal(monkeypatch):
             asked.append(None)
             return super().solve(*arguments)
 
-    monkeypatch.setattr("bftrainer.runs.reference_runs.get_solver", lambda _: Noting())
+    monkeypatch.setattr("bftrainer.runs.efficiency.get_solver", lambda _: Noting())
     log = pool(40, (0, 2), (10, 1), (20, 3), (30, 0))
     replayed(log, task())
     needed = len(asked)

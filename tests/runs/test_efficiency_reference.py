@@ -20,7 +20,7 @@ from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.model.records import AllocationChange, DecisionRecord, Recording
 from bftrainer.replay import Allocator, Recorder, replay
 from bftrainer.report.metrics import Intervals
-from bftrainer.runs.reference_runs import Efficiency, efficiency
+from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from tests.examples import examples
 from tests.worlds import World, inputs_of, worlds
 
@@ -163,7 +163,7 @@ def walked(world: World, recording: Recording) -> Reference:
 
 
 def found_by(world: World, recording: Recording) -> Efficiency:
-    found = efficiency(inputs_of(world.tasks, world.allocator().settings), recording)
+    found = compute_efficiency(inputs_of(world.tasks, world.allocator().settings), recording, lambda: False)
     assert found is not None
     return found
 

@@ -167,11 +167,11 @@ def test_long_runs_say_the_same(run, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("options", [{}, {"sample": "tuned", "idle_power_w": 50.0}, {"decide_on": "nodes"}], ids=str)
 def test_long_runs_have_the_same_figures(options, monkeypatch):
-    """Compared with constant pools and bounded, or with power, too."""
+    """Compared with constant pools, or with power, too."""
     options = dict(options)
     if options.pop("sample", None):
         options["tasks"] = sample_path("sample-tuned-tasks.toml")
-    config = ReplayConfig(solver="dp", max_events=200, bounds="tasks" not in options, **options)
+    config = ReplayConfig(solver="dp", max_events=200, **options)
     whole = run_replay(config=config)
     for name, rows in (("CHUNK", 16), ("PART_ROWS", 64), ("PART_ITEMS", 256), ("IN_MEMORY", 100)):
         monkeypatch.setattr(columns, name, rows)

@@ -29,7 +29,6 @@ SAVING = tuple(
 CONFIGS: dict[str, dict[str, Any]] = {
     "plain": {"solver": "dp"},
     "saving": {"solver": "dp", "tasks": SAVING},
-    "bounded": {"solver": "dp", "bounds": True, "max_events": 20},
     "backend": {"solver": "cbc"},
     "rows alone": {"solver": "dp", "decide_on": "nodes"},
     "random first": {"solver": "dp", "initial": "random"},

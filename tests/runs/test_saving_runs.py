@@ -6,8 +6,9 @@ from io import StringIO
 
 import pytest
 
+from bftrainer.campaigns.bound import bound_work
 from bftrainer.cli.replay.result_table import render_summary
-from bftrainer.runs import run_replay, write_run
+from bftrainer.runs import ReplayConfig, load_inputs, run_replay, write_run
 from bftrainer.runs.finished import read_run
 from tests.runs.test_resumable import SAVING
 
@@ -56,9 +57,8 @@ def test_runs_without_such_tasks_are_as_they_were(tmp_path):
 
 def test_the_ceiling_is_free_of_saves_too():
     """Cost-free decisions neither save nor lose anything; all others do less."""
-    found = run_replay(
-        tasks=SAVING, solver="dp", forward_time_s=120.0, max_events=60, baseline=False, bounds=True
-    ).bounds
+    config = ReplayConfig(tasks=SAVING, solver="dp", forward_time_s=120.0, max_events=60)
+    found = bound_work(load_inputs(config), [60.0, 600.0, 3600.0])
     free, *others = found.bounds
     assert free.rescale_share == free.preemption_share == 0.0
     assert all(each.work < free.work for each in others)

@@ -15,8 +15,8 @@ from bftrainer.errors import InvalidTaskError
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
 from bftrainer.replay import Settings
+from bftrainer.runs.efficiency import compute_efficiency
 from bftrainer.runs.power import with_tuning
-from bftrainer.runs.reference_runs import efficiency
 from bftrainer.zeus import HistoryEntry, JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator
 from bftrainer.zeus.tuned_task import GroupTuner
 from tests import tuned
@@ -175,7 +175,9 @@ def test_efficiency_adds_up_epochs_of_one_dataset_only():
     asked = Settings(as_given, "dp", forward_time_s=60.0)
     for tasks, value in ((tuned.recurrences(4), 1.0), ((*tuned.recurrences(4), plain), None)):
         recording, _, _ = tuned.run(tasks, [(0.0, nodes, ())], 5000.0)
-        found = efficiency(inputs_of(tasks, asked, lambda tasks=tasks: tuned.tuner(tasks)), recording)
+        found = compute_efficiency(
+            inputs_of(tasks, asked, lambda tasks=tasks: tuned.tuner(tasks)), recording, lambda: False
+        )
         assert found.value == value
         assert found.eq_nodes == 2.0
 

@@ -137,7 +137,6 @@ KINDS = {
     "gantt": "which task held nodes when; of one run",
     "setting": "a figure of summary.json, efficiency unless said, against a setting",
     "losses": "where the idle node-time went",
-    "fragments": "how long nodes stay idle",
     "energy": "energy of tuned tasks against the time to their targets",
     "paired": "what values of an option gain on its first one, pair by pair; of a sweep's directory",
 }
@@ -232,7 +231,6 @@ def plot(
 def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | None) -> Callable[[Sheet], PrintFigure]:
     from bftrainer.report import print_figures as figures
     from bftrainer.runs.finished import read_runs, tuning_groups, with_all_settings
-    from bftrainer.runs.run_pages import fragment_curves
 
     if kind == "paired":
         from bftrainer.campaigns.paired import plot_gains, read_points
@@ -243,9 +241,6 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | Non
     if kind == "energy":
         groups = [tuning_groups(path) for path in paths]
         return lambda sheet: figures.plot_energy(runs, groups, sheet)
-    if kind == "fragments":
-        curves = fragment_curves(paths, runs)
-        return lambda sheet: figures.plot_fragments(runs, curves, sheet)
     full, figure = with_all_settings(runs), metric or "efficiency"
     kinds: dict[str, Callable[[Sheet], PrintFigure]] = {
         "pool": lambda sheet: figures.plot_pool(runs, sheet),

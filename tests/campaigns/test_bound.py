@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bftrainer.campaigns.bound import WorkBounds, bound_work
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.report.ledger import bounds_in_words
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay
-from bftrainer.runs.reference_runs import WorkBounds, bounds
 from tests.logs import random_log
 
 LINEAR = ScalingCurve.linear(10.0, 4)
@@ -26,8 +25,7 @@ def given(work: float = 1e9, **options: object) -> ReplayConfig:
 
 def bounded(config: ReplayConfig, *horizons_s: float) -> WorkBounds:
     """Bounds of a configuration's replay."""
-    inputs = load_inputs(replace(config, baseline=False))
-    return bounds(inputs, lambda each: run_replay(inputs=each).recording, None, horizons_s)
+    return bound_work(load_inputs(config), horizons_s)
 
 
 @pytest.fixture(scope="module")
@@ -80,39 +78,9 @@ def test_work_that_is_done_early_is_said():
     assert found.notes()[0].startswith("only 0 % of the work is outstanding at half-time")
 
 
-def test_a_run_can_hold_its_bounds(found):
-    """A run with bounds has those of `bound`, beside the same figures as without; its page and terminal say them."""
-    plain, with_bounds = run_replay(config=given()), run_replay(config=given(bounds=True))
-    summary = with_bounds.summary()
-    assert with_bounds.bounds == found
-    assert summary["bounds"] == found.to_dict()
-    same = {key for key, value in plain.summary().items() if summary[key] == value}
-    assert {"settings", "work_done", "ledger", "efficiency", "partial"} <= same
-    text = bounds_in_words(summary)
-    assert f"cost-free {100 * found.bounds[0].against_blind:+.1f} %" in text
-    assert text.endswith("work, after 2 h")
-    assert bounds_in_words(plain.summary()) is None
-
-
-def test_bounds_cut_short_make_a_run_partial():
-    """Who interrupts the replays that bounds need gets the run without them, and the run says that it is partial."""
-    asked = []
-
-    def interrupted() -> bool:
-        asked.append(True)
-        return len(asked) > 2 * len(whole.recording.events)
-
-    whole = run_replay(config=given(baseline=False))
-    cut = run_replay(config=given(bounds=True, baseline=False), interrupted=interrupted)
-    assert cut.recording.reason == "window_end"
-    assert cut.is_partial
-    assert cut.summary()["bounds"] is None
-
-
 def test_what_cannot_be_bounded_is_refused():
     """Work in different units does not add up; without a horizon there is no clairvoyant pool."""
     with pytest.raises(SettingsError, match="Expected at least one horizon, got none"):
         bounded(given())
-    config = ReplayConfig(tasks=sample_path(SAMPLE_TUNED_TASKS), solver="dp", bounds=True)
-    with pytest.raises(SettingsError, match="Expected tasks that count work in one unit for bounds"):
-        run_replay(config=config)
+    with pytest.raises(SettingsError, match="Expected tasks that count work in one unit"):
+        bounded(ReplayConfig(tasks=sample_path(SAMPLE_TUNED_TASKS), solver="dp"), 60.0)

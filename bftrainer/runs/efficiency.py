@@ -1,0 +1,167 @@
+"""Efficiency of a run: the same tasks on constant pools, and the best allocation for each instant."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import numpy as np
+
+import solvers
+from bftrainer.model import Instant, TaskSpec
+from bftrainer.model.records import EventRecord, Recording
+from bftrainer.replay import Allocator, Recorder, replay
+from bftrainer.replay.allocator import Journal
+from bftrainer.report.metrics import Intervals
+from bftrainer.runs.run_inputs import Inputs, work_adds_up
+from solvers.registry import get_solver
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Comparison of harvested work with that of dedicated nodes.
+
+    Parameters
+    ----------
+    value : float or None
+        U: harvested over static work at `horizon_s`; None if the static pools do no work, or tasks count work in
+        different units, such as epochs over different datasets.
+    horizon_s : float
+        h: the earliest time at which one of the three runs has completed everything, in seconds since the window's
+        start; the end of the harvested run if there are no others.
+    eq_nodes : float
+        Size of the constant pool, between whose floor and ceiling static work is interpolated.
+    ideal_work : float or None
+        Work that the tasks active at each instant would have done on `eq_nodes` dedicated nodes if rescaling were free,
+        over the whole harvested run.
+    loss_variability_share : float or None
+        Loss because the pool's size varies and saturates: shortfall of the best allocation for each instant from
+        `ideal_work`, as a share of it.
+    loss_horizon_share : float or None
+        Loss because decisions weigh costs: shortfall of gross work from that of the best allocation for each instant,
+        as a share of `ideal_work`. These two, the work lost to rescaling and preemption, and the work booked, all as
+        shares of it, add up to 1.
+    """
+
+    value: float | None
+    horizon_s: float
+    eq_nodes: float
+    ideal_work: float | None = None
+    loss_variability_share: float | None = None
+    loss_horizon_share: float | None = None
+
+
+def compute_efficiency(
+    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], journal: Journal | None = None
+) -> Efficiency | None:
+    """Compare a harvested run with the same tasks, solver and settings on constant pools; None if interrupted.
+
+    Constant pools have no log rows at which a completion could be noticed, so these runs always decide at completions
+    and submissions, even if the harvested run does not. Their decisions follow in its journal.
+
+    References
+    ----------
+    Liu et al., arXiv:2106.12091, section 4.1.
+    """
+    tasks, harvested, end_s = inputs.tasks, Intervals.of(recording), recording.end_s
+    begin_s = min((max(0.0, task.submitted_after_s(inputs.log.start_ns)) for task in tasks), default=0.0)
+    if end_s <= begin_s:
+        return Efficiency(None, end_s, 0.0)
+    inside_s = np.maximum(np.minimum(harvested.end_s, end_s) - np.maximum(harvested.start_s, begin_s), 0.0)
+    eq_nodes = math.fsum(harvested.idle * inside_s) / (end_s - begin_s)
+    if math.isclose(eq_nodes, round(eq_nodes), rel_tol=1e-12):  # a pool larger by a node might end the comparison
+        eq_nodes = float(round(eq_nodes))
+    if not work_adds_up(tasks):
+        return Efficiency(None, end_s, eq_nodes)
+    runs: dict[int, Recording | None] = {0: None}  # where nothing happens
+    for size in sorted({math.floor(eq_nodes), math.ceil(eq_nodes)} - {0}):
+        runs[size] = _replay_on_constant_pool(inputs, size, begin_s, end_s, interrupted, journal)
+        if interrupted():
+            return None
+    finished_s = [run.end_s for run in (recording, *runs.values()) if run is not None and run.reason == "finished"]
+    horizon_s = min([*finished_s, end_s])
+    work = {size: Intervals.of(run).work_at(horizon_s) if run else 0.0 for size, run in runs.items()}
+    static = _interpolate(eq_nodes, work.__getitem__)
+    if not static > 0:
+        return Efficiency(None, horizon_s, eq_nodes)
+    efficiency = Efficiency(harvested.work_at(horizon_s) / static, horizon_s, eq_nodes)
+    if inputs.make_tuner is not None:
+        return efficiency  # the rate of a tuned task depends on what its group has learnt, so nothing is ideal
+    best = _BestAllocations(tasks, eq_nodes)
+    steady, present = array("d"), array("d")
+    for event, after in itertools.pairwise(recording.timeline):
+        if interrupted():
+            return None
+        for span_s, active in _spans_with_work(event, after):
+            steady.append(span_s * best.rate_on_constant_pool(active))
+            present.append(span_s * best.rate(active, event.idle))
+    ideal, reachable = math.fsum(steady), math.fsum(present)
+    if not ideal:
+        return replace(efficiency, ideal_work=ideal)
+    return replace(
+        efficiency,
+        ideal_work=ideal,
+        loss_variability_share=(ideal - reachable) / ideal,
+        loss_horizon_share=(reachable - math.fsum(harvested.gross)) / ideal,
+    )
+
+
+def _interpolate(eq_nodes: float, value: Callable[[int], float]) -> float:
+    """Interpolate between the whole pools next to `eq_nodes`."""
+    low = math.floor(eq_nodes)
+    least = value(low)
+    return least + (eq_nodes - low) * (value(math.ceil(eq_nodes)) - least)
+
+
+def _replay_on_constant_pool(
+    inputs: Inputs, size: int, begin_s: float, end_s: float, interrupted: Callable[[], bool], journal: Journal | None
+) -> Recording:
+    """Replay a run's tasks on so many dedicated nodes."""
+    dedicated = replace(inputs.settings, completions="reported", compat="none")
+    names, tuner = [f"n{number}" for number in range(size)], inputs.make_tuner and inputs.make_tuner()
+    allocator, recorder = Allocator(inputs.tasks, dedicated, names, inputs.log.start_ns, tuner), Recorder()
+    allocator.journal, caps_w = journal, inputs.power_caps_w
+    rows = [Instant(begin_s, range(size))]
+    replay(rows, end_s, allocator, power_caps_w=caps_w, observers=[recorder], interrupted=interrupted)
+    return recorder.recording
+
+
+class _BestAllocations:
+    """The most work per second that tasks can do if rescaling is free, each question solved once."""
+
+    def __init__(self, tasks: Sequence[TaskSpec], eq_nodes: float) -> None:
+        self._tasks, self._eq_nodes, self._exact = tasks, eq_nodes, get_solver("dp")
+        self._offer, self.rate = cache(self._options), cache(self._best_rate)
+
+    def _options(self, number: int) -> solvers.RangeOptions:
+        """Throughput of a task at the counts it may have."""
+        spec = self._tasks[number]
+        counts = solvers.counts_on_offer(spec.min_nodes, spec.max_nodes)
+        return solvers.RangeOptions(counts, spec.rates[counts], 0, spec.min_nodes, spec.max_nodes)
+
+    def _best_rate(self, active: tuple[int, ...], nodes: int) -> float:
+        """Most work per second of these tasks on this many nodes."""
+        if not (active and nodes):
+            return 0.0
+        problem = solvers.AllocationProblem(tuple(map(self._offer, active)), nodes)
+        return self._exact.solve(problem, solvers.Limits()).objective
+
+    def rate_on_constant_pool(self, active: tuple[int, ...]) -> float:
+        """The same on the constant pool."""
+        return _interpolate(self._eq_nodes, partial(self.rate, active))
+
+
+def _spans_with_work(event: EventRecord, after: EventRecord) -> list[tuple[float, tuple[int, ...]]]:
+    """Seconds between events, and the active tasks that still had work to do in them."""
+    if not after.overruns:
+        return [(after.elapsed_s, event.tasks)]
+    idle_from_s = {over.task: over.idle_from_s for over in after.overruns}
+    edges_s = sorted({event.time_s, *idle_from_s.values(), after.time_s})
+    return [
+        (end_s - begin_s, tuple(task for task in event.tasks if idle_from_s.get(task, end_s) >= end_s))
+        for begin_s, end_s in itertools.pairwise(edges_s)
+    ]
