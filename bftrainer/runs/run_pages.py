@@ -152,7 +152,7 @@ def _log_figures(path: Path, source: Any, settings: Mapping[str, Any]) -> LogFig
         if file is None:
             what = "has changed since the run" if there else "no longer exists"
             return LogFigures(None, f"the node log {named} {what}; its fragments are not shown.")
-        log = read_node_log(file, 0, lambda _: None, lambda: str(source["sha256"]))
+        log = read_node_log(file)
         if not log.nodes:
             return LogFigures(None, "the node log has no nodes, so there are no fragments to show.")
         start_ns = log.skipped(settings.get("skip_events") or 0).start_ns
