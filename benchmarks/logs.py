@@ -47,11 +47,10 @@ _PLAIN_SORT = f"{_DRAW}\nnp.lexsort((start, node)), np.lexsort((end, node))\n"
 
 _READ_TABLE = "import sys, pyarrow.parquet; pyarrow.parquet.read_table(sys.argv[1], read_dictionary=['node'])"
 _READ = """
-import os, sys
+import sys
 from pathlib import Path
-os.environ["BFTRAINER_CACHE"] = sys.argv[1] + ".cache"
 from bftrainer.runs.run_inputs import read_log
-log = read_log(Path(sys.argv[1]), 0, print, cache=sys.argv[2] == "cached", share=False)
+log = read_log(Path(sys.argv[1]), 0, print, share=False)
 """
 
 
@@ -88,7 +87,7 @@ def interval_cases(plan: Plan) -> Iterator[Case]:
 
 
 def log_cases(plan: Plan) -> Iterator[Case]:
-    """A log of a large machine as Parquet: generated, parsed, found in the cache, its rows as arrays, and replayed."""
+    """A log of a large machine as Parquet: generated, parsed, its rows as arrays, and replayed."""
     nodes, days = (100, 2) if plan.quick else (9_400, 365)
     path = plan.scratch / f"machine-{nodes}-{days}.parquet"
     group = f"{days} d of {nodes:,} nodes"
@@ -96,17 +95,14 @@ def log_cases(plan: Plan) -> Iterator[Case]:
     yield Case(group, "bftrainer trace generate", partial(_timed, [*made, "--force"], plan.scratch), budget_s=600.0)
 
     def prepare() -> None:
-        """Write the log, and have it cached."""
+        """Write the log."""
         if not path.exists():
             _timed(made, plan.scratch, 0)
-        _timed([sys.executable, "-c", _READ, path, "cached"], plan.scratch, 0)
 
     for name, code, how in (
         (PLAIN_TABLE, _READ_TABLE, ""),
         ("parsed", _READ, "parsed"),
         ("parsed, and all rows", f"{_READ}sum(1 for _ in log.rows())", "parsed"),
-        ("cached", _READ, "cached"),
-        ("cached, and all rows", f"{_READ}sum(1 for _ in log.rows())", "cached"),
     ):
         once = partial(_timed, [sys.executable, "-c", code, path, how], plan.scratch)
         yield Case(group, name, once, prepare=prepare, budget_s=120.0)
@@ -114,7 +110,7 @@ def log_cases(plan: Plan) -> Iterator[Case]:
     tasks.write_text(_endless(sample_path(SAMPLE_TASKS).read_text(encoding="utf-8")), encoding="utf-8")
     for name, more in (("replayed", ["--no-baseline"]), ("replayed and compared", [])):
         argv = replay_argv(["-ndmap", path, "--tasks", tasks, "--solver", "dp", "--output-dir", plan.scratch / "run"])
-        once = partial(_timed, [*argv, "--force", "--no-cache", *more], plan.scratch)
+        once = partial(_timed, [*argv, "--force", *more], plan.scratch)
         yield Case(group, name, once, prepare=prepare, budget_s=300.0)
 
 

@@ -54,9 +54,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep parsed logs and keys out of the user's directories, also in processes that tests start."""
-    os.environ["BFTRAINER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep keys out of the user's directories, also in processes that tests start."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 

@@ -113,7 +113,7 @@ def answers(folder: Path, env: dict[str, str], workers: int) -> dict[str, str]:
         [sys.executable, "-c", DRIVER],
         input=json.dumps(commands),
         cwd=folder,
-        env=os.environ | {"BFTRAINER_CACHE": str(folder / ".cache")} | env,
+        env=os.environ | env,
         capture_output=True,
         encoding="utf-8",
         check=True,

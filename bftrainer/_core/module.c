@@ -4,11 +4,8 @@
 
 #include "core.h"
 
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NEAR_TASKS 16
 
@@ -212,33 +209,7 @@ static PyObject *pruned(PyObject *module, PyObject *args, PyObject *kwargs) {
     return result;
 }
 
-static char cut_off_line[1024];
-
-/* Say which file was cut off, and end: what was computed from it would be wrong, and there is no way back. */
-static void end_now(int number) {
-    (void)number;
-    if (write(2, cut_off_line, strlen(cut_off_line)) >= 0)
-        _exit(2);
-    _exit(1);
-}
-
-PyDoc_STRVAR(end_where_cut_off_doc,
-"end_where_cut_off(line)\n--\n\n"
-"Print a line and end this process, with status 2, when it reads beyond the end of a mapped file that was cut off.");
-
-static PyObject *end_where_cut_off(PyObject *module, PyObject *args) {
-    const char *line;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "s:end_where_cut_off", &line))
-        return NULL;
-    snprintf(cut_off_line, sizeof cut_off_line, "%s", line);
-    struct sigaction action = {.sa_handler = end_now};
-    sigaction(SIGBUS, &action, NULL);
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef methods[] = {
-    {"end_where_cut_off", end_where_cut_off, METH_VARARGS, end_where_cut_off_doc},
     {"decision", (PyCFunction)(void (*)(void))decision, METH_VARARGS | METH_KEYWORDS, decision_doc},
     {"pruned", (PyCFunction)(void (*)(void))pruned, METH_VARARGS | METH_KEYWORDS, pruned_doc},
     {NULL, NULL, 0, NULL},

@@ -182,7 +182,7 @@ def _refuse_unknown(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
 
 
 # Inputs that a point cannot start without; everything else in a sweep's file has been checked.
-_NAMED = ("node_log", "skip_events", "cache", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
+_NAMED = ("node_log", "skip_events", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
 
 
 def _refuse_futile(points: Sequence[SweepPoint]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from bftrainer.cli._shared.usage import (
     show_page,
     size_option,
 )
-from bftrainer.cli.replay.options import USUAL, cache_option
+from bftrainer.cli.replay.options import USUAL
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 from bftrainer.runs.config import OPTIONS
@@ -69,14 +68,13 @@ MOST_ROWS = 50
     metavar="OPTION",
     help="Also compare this option's values with its first one, point by point, with 95 % intervals.",
 )
-@cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.pass_context
 @large_option
 def sweep(
     ctx: click.Context, file: Path, directory: Path | None, engine: str | None, workers: int | None,
     scheduler: str | None, jobqueue: Path | None, resume: bool, force: bool, report: Path | None,
-    metrics: tuple[str, ...], paired: str | None, cache: bool, as_json: bool,
+    metrics: tuple[str, ...], paired: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Replay a grid or list of settings, and put the figures of all into one table.
 
@@ -93,7 +91,6 @@ def sweep(
     no_page = report is None and paired is None and "of the page, which takes --report, or of --paired"
     refuse_unused({"force": resume and "--resume keeps finished points", "metrics": no_page})
     spec = read_sweep(file)
-    spec = spec if cache else replace(spec, base={**spec.base, "cache": False})
     _check_sizes(spec)
     judged = metrics or ("work_done",)
     if paired is not None:

@@ -1,9 +1,7 @@
-"""Read node logs in any form, once with the user's cache, and write them in the form that the file name asks for."""
+"""Read node logs in any form, and write them in the form that the file name asks for."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,100 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place
-from bftrainer.files.cache import KeptArrays, user_cache
-from bftrainer.files.opening import Form, file_stamp, form_of, one_line, open_pickle, suffix_form, translated
-from bftrainer.files.writing import file_source, refuse_existing, replacing
+from bftrainer.files.opening import Form, file_stamp, form_of, one_line, open_pickle, suffix_form
+from bftrainer.files.writing import refuse_existing, replacing
 from bftrainer.legacy.frame import Frame, read_pickled_frame, shortened
 from bftrainer.model import NodeLog, iso
-from bftrainer.model.node_rows import Rows
 from bftrainer.nodelogs.native_logs import (
     Warn,
     metadata_path,
     read_csv_node_log,
-    without_metadata,
     write_csv_node_log,
 )
 from bftrainer.nodelogs.parquet_logs import read_parquet_node_log, write_parquet_node_log
-
-READER = 1
-"""Version of the readers; to be raised when they make something else of a file."""
-SLOW_BYTES = 1 << 20
-"""Smaller Parquet files are read as fast as an entry of the cache."""
-_TYPES = {"times_ns": np.int64, "starts": np.int64, "node": np.int32, "idle": np.bool_, "unchanged_ns": np.int64}
-
-
-def read_once(
-    path: Path, form: Form, digest: Callable[[], str], read: Callable[[Warn], NodeLog], warn: Warn
-) -> NodeLog:
-    """Take a log from the cache, or read and keep it; what the file is called makes no difference.
-
-    Parameters
-    ----------
-    path : Path
-    form : Form
-    digest : callable
-        Gives the SHA-256 of the file.
-    read, warn : callable
-        `read(warn)` parses the file; it is not called if the log was kept.
-    """
-    cache = None if form is Form.PARQUET and path.stat().st_size < SLOW_BYTES else user_cache()
-    if cache is None:
-        return read(warn)
-    beside = metadata_path(path)
-    parts = [str(READER), form.value, digest()]
-    if form is Form.CSV and beside.is_file():
-        with translated(beside, NodeLogError):
-            parts.append(file_source(beside)["sha256"])
-    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    found = cache.find(key)
-    log = None if found is None else _log(found, path, form)
-    if found is not None and log is not None:
-        if found.about["assumed"]:
-            warn(without_metadata(str(path)))
-        return log
-    notes: list[str] = []
-    log = read(notes.append)
-    for note in notes:
-        warn(note)
-    cache.keep(key, *_parts(log, assumed=bool(notes)))
-    kept = cache.find(key)
-    # The memory of the entry can be given back and shared, unlike that of what was parsed.
-    return (kept and _log(kept, path, form)) or log
-
-
-def _parts(log: NodeLog, *, assumed: bool) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-    """What is kept of a log."""
-    about = {
-        "nodes": list(log.nodes),
-        "window": [int(log.start_ns), int(log.end_ns)],
-        "provenance": dict(log.provenance),
-        "assumed": assumed,
-    }
-    rows = log.row_index
-    values = (rows.time_ns, rows.start, log.node, log.idle, log.unchanged_ns)
-    return about, {name: np.asarray(value, kind) for (name, kind), value in zip(_TYPES.items(), values, strict=True)}
-
-
-def _log(found: KeptArrays, path: Path, form: Form) -> NodeLog | None:
-    """The log of an entry, whose checksum says that it is as it was written; None if it is something else."""
-    about, arrays = found.about, found.arrays
-    if {name: array.dtype for name, array in arrays.items()} != _TYPES:
-        return None
-    provenance = about["provenance"]
-    if form in (Form.PICKLE, Form.TAR):
-        provenance["source"] = path.name  # the same contents may have been read under another name
-    return NodeLog.of_rows(
-        Rows(arrays["times_ns"], arrays["starts"]),
-        checked=True,
-        nodes=tuple(about["nodes"]),
-        start_ns=about["window"][0],
-        end_ns=about["window"][1],
-        node=arrays["node"],
-        idle=arrays["idle"],
-        provenance=provenance,
-        unchanged_ns=arrays["unchanged_ns"],
-    )
-
 
 _NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _NODES_AT_A_TIME = 64  # a cache line of a row-major int8 matrix
@@ -244,9 +159,7 @@ def _ignore(_: str) -> None:
     """Ignore a warning."""
 
 
-def read_node_log(
-    path: str | Path, skip_events: int = 0, warn: Warn = _ignore, digest: Callable[[], str] | None = None
-) -> NodeLog:
+def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) -> NodeLog:
     """Read a node log: native Parquet or CSV(.gz), or a pickled DataFrame, bare, gzipped or in a tar.
 
     Parameters
@@ -256,8 +169,6 @@ def read_node_log(
         Number of rows to drop from the start, see `NodeLog.skipped`; the log starts with the nodes they leave idle.
     warn : callable
         Called with one line for each assumption made.
-    digest : callable, optional
-        Gives the SHA-256 of the file. With it the parsed log is kept in the user's cache, and taken from there.
 
     Raises
     ------
@@ -273,15 +184,9 @@ def read_node_log(
     if form not in _NODE_LOG_READERS:
         raise NodeLogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
     stamps = [file_stamp(place) for place in (path, metadata_path(path))]
-
-    def read(warn: Warn) -> NodeLog:
-        """Parse the file, if it stays what its checksum says."""
-        log = _NODE_LOG_READERS[form](path, warn)
-        if stamps != [file_stamp(place) for place in (path, metadata_path(path))]:
-            raise NodeLogError(f"{path}: Expected a log that stays as it is, got one that changed while it was read.")
-        return log
-
-    log = read(warn) if digest is None else read_once(path, form, digest, read, warn)
+    log = _NODE_LOG_READERS[form](path, warn)
+    if stamps != [file_stamp(place) for place in (path, metadata_path(path))]:
+        raise NodeLogError(f"{path}: Expected a log that stays as it is, got one that changed while it was read.")
     with at_place(path, SettingsError):
         return log.skipped(skip_events)
 

@@ -189,7 +189,7 @@ def load_recorded(run: RecordedRun, objective: Objective | None, findings: Findi
     chosen = {name: settings[name] for name in OPTIONS if name in settings}
     chosen |= {name: path for name, path in paths.items() if name not in ("scalability", "traces")}
     chosen |= {"scaling": LEARNED if settings.get("scaling") == LEARNED else None, "until": settings.get("until_s")}
-    chosen |= {"tasks": task_set.tasks, "cache": False, "isolate": "never"}
+    chosen |= {"tasks": task_set.tasks, "isolate": "never"}
     usual = {"objective": "as-given", "solver": "dp", "fallback": None, "policy": "zeus", "power_policy": "jit"}
     chosen |= {name: usual[name] for name in usual if name.removeprefix("power_") in code}
     chosen |= {"since": settings.get("since") and pd.Timestamp(settings["since"]).to_pydatetime(warn=False)}

@@ -170,9 +170,6 @@ class ReplayConfig:
         "inputs: --planned-departures",
         "CSV of node,time: when nodes leave for maintenance or reservations, known the forward time before.",
     )
-    cache: bool = option(
-        True, "inputs: --no-cache", "Parse the node log anew, and keep it nowhere.", changes_result=False
-    )
     max_events: int | None = option(None, "inputs: --max-events", "Stop after this many events.", least=1)
     decide_on: DecideOn = option(
         None,

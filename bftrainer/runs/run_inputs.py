@@ -165,16 +165,15 @@ def load_inputs(config: ReplayConfig, *, share: bool = False) -> Inputs:
     )
 
 
-def read_log(path: Path, skip_events: int, warn: Callable[[str], None], *, cache: bool, share: bool) -> NodeLog:
-    """See `read_node_log`; with `cache` it is kept for other processes, too, and `share` is that of `load_inputs`."""
+def read_log(path: Path, skip_events: int, warn: Callable[[str], None], *, share: bool) -> NodeLog:
+    """See `read_node_log`; `share` is that of `load_inputs`."""
 
     def read() -> tuple[tuple[NodeLog, list[str]], Iterable[Path]]:
         """Log and warnings."""
         notes: list[str] = []
-        digest = (lambda: checksum(path)["sha256"]) if cache else None
-        return (read_node_log(path, skip_events, notes.append, digest), notes), [path, metadata_path(path)]
+        return (read_node_log(path, skip_events, notes.append), notes), [path, metadata_path(path)]
 
-    log, notes = _once(("node log", path, skip_events, cache), read, share)
+    log, notes = _once(("node log", path, skip_events), read, share)
     for note in notes:
         warn(note)
     return log
@@ -237,7 +236,7 @@ def _read_log(
 ) -> tuple[NodeLog, NodeLog | None]:
     """The part of a log, in time and nodes, that is offered; and that which is idle, if it is more."""
     if isinstance(node_log, Path):
-        kept = read_log(node_log, config.skip_events, notes.append, cache=config.cache, share=share)
+        kept = read_log(node_log, config.skip_events, notes.append, share=share)
     else:
         kept = node_log.skipped(config.skip_events)
     whole, start_ns = kept, config.start_ns(kept)
@@ -247,7 +246,7 @@ def _read_log(
         if not isinstance(node_log, Path):
             whole = node_log
         elif config.skip_events:
-            whole = read_log(node_log, 0, lambda _: None, cache=config.cache, share=share)
+            whole = read_log(node_log, 0, lambda _: None, share=share)
         notes += note_unknown_ages(whole.selected(config.first_node, config.node_count), start_ns, after_ns)
     log = offered_log(whole, after_ns, departures, lead_ns)
     chosen = [each.since(start_ns).selected(config.first_node, config.node_count) for each in (log, kept)]

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bftrainer.files.arrow import booleans, instants, integers, lists, reals, texts
-from bftrainer.files.cache import release_mapped
 from bftrainer.model import instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample
@@ -261,7 +260,6 @@ def write_run(result: RunResult, directory: Path) -> None:
         ):
             for group in table.groups(result):
                 writer.write_table(group)
-                release_mapped()
     text = json.dumps(result.summary(), indent=2, allow_nan=False)
     (directory / "summary.json").write_text(text + "\n", encoding="utf-8")
 
@@ -276,4 +274,3 @@ def _write_steps(result: RunResult, path: Path) -> None:
             time_s, *others = (column.values(events) for column in columns)
             times = iso_column(instants_ns(result.start_ns, time_s))
             file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *others)), strict=True)))
-            release_mapped()

@@ -54,8 +54,8 @@ def template(has_runs: bool) -> Path:
 
 @contextmanager
 def world(name: str) -> Iterator[Path]:
-    """A copy of the template, on a disk of its own if that may be; with a cache and keys of its own."""
-    before = {name: os.environ.get(name) for name in ("BFTRAINER_CACHE", "XDG_STATE_HOME")}
+    """A copy of the template, on a disk of its own if that may be; with keys of its own."""
+    before = {name: os.environ.get(name) for name in ("XDG_STATE_HOME",)}
     with tempfile.TemporaryDirectory(prefix="chaos-") as place:
         here = Path(place, "here")
         here.mkdir()

@@ -80,7 +80,7 @@ class Scene:
     def __init__(self, root: Path) -> None:
         self.here, self.beside = root / "here", root / "beside"
         self.unseen = [root / name for name in ("home", "tmp")]
-        for folder in (*self.unseen, self.here, root / "cache", root / "state"):
+        for folder in (*self.unseen, self.here, root / "state"):
             folder.mkdir()
         Case("", (), dict(CANARIES)).write(self.beside)
         (root / "state" / "bftrainer").mkdir()
@@ -89,7 +89,6 @@ class Scene:
         self._environment = {name: text for name, text in os.environ.items() if not name.startswith("BFTRAINER_")} | {
             "HOME": str(root / "home"),
             "TMPDIR": str(root / "tmp"),
-            "BFTRAINER_CACHE": str(root / "cache"),
             "XDG_STATE_HOME": str(root / "state"),
             "MPLBACKEND": "agg",
             "NO_PROXY": "*",

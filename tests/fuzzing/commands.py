@@ -30,7 +30,7 @@ trace export {log} -o out.csv
 trace anonymise {log} --key-file key -o out.csv
 trace generate --like busy.csv --days 0.05 --seed 1 -o out.csv
 trace stats busy.csv --json --figure out.svg
-replay -ndmap {log} -bdfn tasks.toml --solver dp --output-dir out --no-cache
+replay -ndmap {log} -bdfn tasks.toml --solver dp --output-dir out
 replay -ndmap {log} -bdfn tasks.toml --dry-run
 replay -ndmap {log} -bdfn tasks.toml --solver dp --since 5 --until 20 --skip-events 1 --report page.html
 trace filter busy.csv --nodes inventory.txt --exclude-nodes n[2-3] -o out.csv

@@ -109,7 +109,7 @@ def _begin_harvest(place: Path) -> None:
 def _build(folder: Path) -> None:
     os.chdir(folder)
     _first(folder)
-    os.environ |= {"XDG_STATE_HOME": str(folder / "state"), "BFTRAINER_CACHE": str(folder / "cache")}
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")
     (folder / "state" / "bftrainer").mkdir(parents=True)
     (folder / "state" / "bftrainer" / "journal.key").write_bytes(KEY)
     (folder / "state" / "bftrainer" / "journal.key").chmod(0o600)
@@ -193,7 +193,7 @@ def world() -> dict[str, bytes]:
             if len(path.relative_to(folder).parts) > 1 and path.is_file():
                 _settled(path)
         found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    found = {name: data for name, data in found.items() if not name.startswith(("state/", "cache/", "said"))}
+    found = {name: data for name, data in found.items() if not name.startswith(("state/", "said"))}
     others = [*SAMPLES.glob("*.[cpt]*"), *FIXTURES.glob("*.pkl"), *(FIXTURES / "logs").glob("*")]
     found |= {path.name: path.read_bytes() for path in others if path.is_file()}
     found |= scheduler_logs()["slurm"][1]

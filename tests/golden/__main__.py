@@ -43,7 +43,7 @@ def main() -> int:
     if unknown := set(chosen.files) - set(GOLDENS):
         parser.error(f"no such file: {', '.join(sorted(unknown))}")
     with TemporaryDirectory() as folder:
-        os.environ |= {"BFTRAINER_CACHE": f"{folder}/cache", "XDG_STATE_HOME": f"{folder}/state"}
+        os.environ["XDG_STATE_HOME"] = f"{folder}/state"
         changes = compare_files(chosen.files or list(GOLDENS), write=not chosen.check)
     return int(chosen.check and changes > 0)
 

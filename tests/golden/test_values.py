@@ -46,8 +46,7 @@ def test_changes_are_printed_and_written(tmp_path, monkeypatch, capsys):
     """The command tells each change, old and new; only without --check does it write them."""
     monkeypatch.setattr(values, "FOLDER", tmp_path)
     monkeypatch.setattr("tests.golden.__main__.measure", lambda *_: {"nodes": 4})
-    for name in ("BFTRAINER_CACHE", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path))  # main has its own, which are gone afterwards
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # main has its own, which is gone afterwards
     values.save("imports.json", {"swf": {"nodes": 3}})
     monkeypatch.setattr("sys.argv", ["tests.golden", "--check", "imports.json"])
     assert main() == 1

@@ -26,6 +26,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     **{(words, f"--foresight{rest}"): _FORESIGHT for words in _REPLAYS for rest in ("", "-use", "-horizon", "-least")},
     **{(words, "--queue"): _QUEUE for words in (*_REPLAYS, *(f"import {name}" for name in _LOGS))},
     ("replay", "--bounds"): "use `bftrainer bound` with the same options.",
+    **{(words, "--no-cache"): "every run parses its node log; none is kept." for words in (*_REPLAYS, "sweep")},
     ("compare", "--figure"): "use --metric.",
     ("plot", "--figure"): "use --metric.",
     ("compare", "--latex"): "print a table by --csv, and give it to DataFrame.to_latex of pandas.",

@@ -195,8 +195,6 @@ HELP_SECTIONS = {
     for section, question in SECTIONS.items()
 }
 """Names of the options that answer each question."""
-cache_option = declared_option("cache", OPTIONS["cache"])
-"""Whether commands of finished runs and of sweeps, too, keep parsed node logs."""
 setting_options = with_options(large_option, *_SETTINGS)
 """The options of a replay that say what is replayed and how, not where results go."""
 replay_options = with_options(large_option, *_SETTINGS, *_OUTPUT)
