@@ -50,7 +50,7 @@ _READ = """
 import sys
 from pathlib import Path
 from bftrainer.runs.run_inputs import read_log
-log = read_log(Path(sys.argv[1]), 0, print, share=False)
+log, _ = read_log(Path(sys.argv[1]))
 """
 
 

@@ -192,10 +192,10 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     ----------
     Bergstra et al., "Algorithms for hyper-parameter optimization", NeurIPS 2011: tree-structured Parzen estimators.
     """
-    inputs = load_inputs(plan.config, share=True)
+    inputs = load_inputs(plan.config)
     checksums = checksums_of(inputs)
     for name in plan.objectives:  # found out now, not during the search
-        load_inputs(replace(plan.config, objective=name), share=True)
+        load_inputs(replace(plan.config, objective=name))
     length_s = min(plan.config.until_s(inputs.log.start_ns), inputs.log.window_s)
     split_s = round(plan.train_share * length_s)
     whole = replace(plan.config, baseline=plan.metric in _NEED_BASELINE)
@@ -287,7 +287,7 @@ def _suggest(trial: Any, plan: AdvicePlan, tasks: int) -> SearchedSettings:
 def _value(config: ReplayConfig, settings: SearchedSettings, metric: str, checksums: Mapping[str, str]) -> float:
     """The metric of a replay of files with these checksums; NaN if it has none."""
     changed = {each.name: getattr(settings, each.name) for each in fields(settings)}
-    inputs = load_inputs(replace(config, **changed), share=True)
+    inputs = load_inputs(replace(config, **changed))
     refuse_changed_inputs(inputs, checksums)
     summary = run_replay(inputs=inputs).summary()
     value = figures_of(summary).get(metric)

@@ -170,7 +170,7 @@ def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], 
     BftrainerError
         If a replay fails.
     """
-    inputs = load_inputs(replace(plan.config, baseline=False), share=True)
+    inputs = load_inputs(replace(plan.config, baseline=False))
     log = inputs.log
     until_s = min(inputs.config.until_s(log.start_ns), log.window_s)
     items: list[float]
@@ -220,7 +220,7 @@ class _Replays:
                 config = replace(config, first_node=0, node_count=None)
             else:
                 config = replace(config, since=stretch)
-            inputs = load_inputs(config, share=True)
+            inputs = load_inputs(config)
             refuse_changed_inputs(inputs, self.checksums)
             tasks = _from_now(inputs.tasks, plan.start_ns)
             records = run_replay(inputs=replace(inputs, tasks=tasks)).recording.tasks
@@ -254,6 +254,6 @@ def _generate_like(plan: ForecastPlan, seed: int) -> NodeLog:
 @cache
 def _fit(config: ReplayConfig) -> tuple[SupercomputerModel, int]:
     """Model fitted to the log, or its part, that a configuration names; and its end."""
-    log = load_inputs(config, share=True).log
+    log = load_inputs(config).log
     end_ns = log.start_ns + round(min(config.until_s(log.start_ns), log.window_s) * NS_PER_S)
     return SupercomputerModel.fitted(log.ending(end_ns)), end_ns

@@ -170,7 +170,8 @@ def _cells(quick: bool) -> list[_Cell]:
 def _sweep(log: Path | None, directory: Path, quick: bool, notes: list[str]) -> SweepSpec:
     """The sweep that `bftrainer sweep` would read from the directory's sweep.toml."""
     place = sample_path(SAMPLE_NODE_LOG) if log is None else log.absolute()
-    node_log = read_log(place, 0, notes.append, share=True)
+    node_log, log_notes = read_log(place)
+    notes += log_notes
     length_s = node_log.window_s / _windows(quick)
     # Enough tasks for a window with twice the mean idle node-time.
     work = 2 * idle_node_s(node_log, node_log.window_s) / _windows(quick) * _IMAGES_PER_NODE_S

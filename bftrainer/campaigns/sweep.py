@@ -199,7 +199,7 @@ def _refuse_futile(points: Sequence[SweepPoint]) -> None:
         if named in refusals:
             continue
         try:
-            load_inputs(ReplayConfig(**dict(named), baseline=False), share=True)
+            load_inputs(ReplayConfig(**dict(named), baseline=False))
         except InputError as error:
             refusals[named] = error
             continue
@@ -256,7 +256,7 @@ class _Work:
             finished = None if self.anew else _finished(point, self.directory)
             if finished is not None:
                 return finished
-            inputs = load_inputs(point.config(), share=True)
+            inputs = load_inputs(point.config())
             refuse_changed_inputs(inputs, dict(point.contents))
             result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
             if not (self.directory / RUNS).is_dir():

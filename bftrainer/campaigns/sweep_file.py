@@ -194,7 +194,6 @@ def _task_set(options: Mapping[str, Any]) -> TaskSet:
         Path(options.get("tasks") or sample_path(SAMPLE_TASKS)),
         None if scalability is None else Path(scalability),
         options.get("scaling"),
-        share=True,
     )
 
 

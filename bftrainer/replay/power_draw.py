@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,21 @@ from bftrainer.model.columns import RowStore
 from bftrainer.model.records import PowerRecord, PowerSample
 from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Observer
 from bftrainer.replay.saving import SavingTask
+
+Steps = tuple[tuple[float, float], ...]
+"""A step function: times in seconds since the window's start, increasing, and the value that holds from each one on."""
+
+
+def value_at(steps: Steps, time_s: float) -> float:
+    """Value at a time; before the first time, the first value."""
+    return steps[max(bisect_right(steps, time_s, key=itemgetter(0)) - 1, 0)][1]
+
+
+def steps_between(steps: Steps, begin_s: float, end_s: float) -> Steps:
+    """Steps of an interval: its begin, and the times before its end from which on another value holds."""
+    first, last = bisect_right(steps, begin_s, key=itemgetter(0)), bisect_left(steps, end_s, key=itemgetter(0))
+    known = ((begin_s, value_at(steps, begin_s)), *steps[first:last])
+    return tuple(next(same) for _, same in itertools.groupby(known, itemgetter(1))) if begin_s < end_s else ()
 
 
 def held_idle_w(spec: TaskSpec, idle_node_w: float) -> float:

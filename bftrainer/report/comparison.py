@@ -7,9 +7,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
+from bftrainer.errors import escaped
 from bftrainer.report.glossary import GLOSSARY, Assumption, assumption
 
 Summary = Mapping[str, Any]
@@ -299,3 +300,22 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
         return math.isnan(other)
     return bool(one == other)
+
+
+def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
+    """Names that distinguish runs: their directories' names, with as many parents as needed, or numbered if equal.
+
+    Examples
+    --------
+    >>> run_names([Path("/tmp/may/x-itrOut"), Path("/tmp/june/x-itrOut"), Path("y-itrOut")])
+    ('may/x', 'june/x', 'y')
+    """
+    whole = [path.resolve() for path in paths]
+    tails = shortest_tails(whole)
+    bare = [tail.removesuffix("-itrOut") for tail in tails]
+    # Directory names need not be valid text, and names of runs are written into pages and figures.
+    names = [escaped(name) for name in (bare if len(set(bare)) == len(set(whole)) else tails)]
+    return tuple(
+        name if whole.count(path) == 1 else f"{name} ({whole[: place + 1].count(path)})"
+        for place, (path, name) in enumerate(zip(whole, names, strict=True))
+    )

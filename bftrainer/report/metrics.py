@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ from numpy.typing import NDArray
 
 from bftrainer.model import rounding_s
 from bftrainer.model.columns import Coded, Table
-from bftrainer.model.records import DecisionRecord, EventRecord, Recording, TaskRecord
+from bftrainer.model.records import DecisionRecord, EventRecord, PowerRecord, Recording, TaskRecord
+from bftrainer.replay.power_draw import Steps, steps_between
 from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import ratio
 from solvers.problem import DecidedBy, Held
 
 Floats = NDArray[np.float64]
+_J_PER_KWH = 3.6e6
 _SETTLED = {
     DecidedBy.PRUNING: "exact pruning settled",
     DecidedBy.SEARCH: "search settled",
@@ -227,3 +230,32 @@ def _times(solve_s: Floats) -> dict[str, float | None]:
         return {"solve_s_median": None, "solve_s_p95": None, "solve_s_max": None}
     median, p95, most = np.percentile(solve_s, [50, 95, 100])
     return {"solve_s_median": float(median), "solve_s_p95": float(p95), "solve_s_max": float(most)}
+
+
+def power_metrics(record: PowerRecord, carbon: Steps | None, pue: float, window_s: float) -> dict[str, Any]:
+    """Energy, average power and emissions of a run; emissions are None without a carbon intensity (gCO2/kWh).
+
+    Energies and powers are those of the nodes; those with site in their name are multiplied by the PUE.
+    """
+    samples = record.samples
+    tasks_w, idle_w, length_s = samples["tasks_w"], samples["idle_w"], samples["end_s"] - samples["begin_s"]
+    tasks_j, idle_j = math.fsum(tasks_w * length_s), math.fsum(idle_w * length_s)
+    grams = None
+    if carbon is not None:
+        grams = math.fsum(
+            pue * (piece.tasks_w + piece.idle_w) * (end_s - begin_s) / _J_PER_KWH * intensity
+            for piece in samples
+            for (begin_s, intensity), (end_s, _) in itertools.pairwise(
+                (*steps_between(carbon, piece.begin_s, piece.end_s), (piece.end_s, 0.0))
+            )
+        )
+    return {
+        "energy_j": tasks_j,
+        "idle_energy_j": idle_j,
+        "site_energy_j": pue * (tasks_j + idle_j),
+        "average_power_w": (tasks_j + idle_j) / window_s if window_s else None,
+        "peak_power_w": float(np.max(tasks_w + idle_w, initial=0.0)),
+        "pue": pue,
+        "idle_node_w": record.idle_node_w,
+        "emissions_gco2": grams,
+    }

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
+from bftrainer._version import __version__
 from bftrainer.errors import escaped
-from bftrainer.report.brief import Brief, Worth, brief_of, marked
+from bftrainer.extras import absent, require_extra
+from bftrainer.files.writing import refuse_existing, replacing
+from bftrainer.report.brief import Brief, Worth, brief_of, brief_pdf, marked
 from bftrainer.report.chart import time_charts
 from bftrainer.report.comparison import figures_of, input_files
 from bftrainer.report.explorer import explorer_data, explorer_script
@@ -24,29 +29,70 @@ MOST_ROWS = 1_000
 """Tasks, and decisions, that all tables of a page together list without a script."""
 
 
-def brief_page(briefs: Sequence[Brief], version: str) -> str:
-    """Make a page of briefs, which needs no script."""
-    return rendered_page("brief.html", briefs=briefs, version=version)
+def check_pages() -> None:
+    """Refuse to make pages without the libraries for them: `SettingsError`."""
+    require_extra("Pages need", "report", "jinja2", "matplotlib")
 
 
-def page(runs: Sequence[FinishedRun], version: str, worth: Worth | None = None) -> str:
-    """Make the page of one run, which begins with its brief, or of several side by side.
+def write_page(
+    runs: Sequence[FinishedRun], output: Path, *, force: bool = False, brief: bool = False, worth: Worth | None = None
+) -> None:
+    """Write a page about runs.
 
     Parameters
     ----------
     runs : sequence of FinishedRun
-        At least one; the others are compared with the first.
-    version : str
-        Of bftrainer.
+    output : Path
+        A name that ends in ``.pdf`` gets the briefs, an A4 side for each run.
+    force : bool
+        Whether to replace a page.
+    brief : bool
+        Whether the page has the brief of each run alone.
     worth : Worth, optional
+        What a useful node-hour stands for.
+
+    Raises
+    ------
+    OutputError
+        If the page exists and not `force`, or cannot be written.
+    SettingsError
+        If matplotlib or Jinja is not installed.
     """
+    check_pages()
+    refuse_existing(output, force=force)
+    if output.suffix.lower() == ".pdf":
+        content = brief_pdf([brief_of(run, worth) for run in runs])
+    else:
+        text = brief_page([brief_of(run, worth) for run in runs]) if brief else page(runs, worth)
+        content = text.encode(errors="backslashreplace")  # it names files, whose names need not be valid text
+    with replacing(output) as stream:
+        stream.write(content)
+
+
+def notebook_view(run: FinishedRun) -> str | None:
+    """The brief of a run as a part of a page, for notebooks; None where libraries for it are missing."""
+    if absent("jinja2", "matplotlib"):
+        return None
+    brief = brief_of(run)
+    # Ids in pictures must differ from those of other results in the notebook.
+    prefix = crc32(f"{run.name}{run.summary['command']}{brief.subtitle}{brief.headline}".encode(errors="replace"))
+    return rendered_page("brief_notebook.html", brief=brief, prefix=prefix)
+
+
+def brief_page(briefs: Sequence[Brief]) -> str:
+    """Make a page of briefs, which needs no script."""
+    return rendered_page("brief.html", briefs=briefs, version=__version__)
+
+
+def page(runs: Sequence[FinishedRun], worth: Worth | None = None) -> str:
+    """Make the page of one run, which begins with its brief, or of several, compared with the first."""
     charts = {chart.key: chart for chart in time_charts(runs)}
     data, columns, left_out = explorer_data(runs, list(charts.values()))
     several = side_by_side(runs) if len(runs) > 1 else None
     first = runs[0].summary
     return rendered_page(
         "page.html",
-        version=version,
+        version=__version__,
         title=f"{names_of(runs)}: training on idle nodes",
         subtitle="Machines, units or windows differ." if several and several.apart else machine_in_words(first),
         runs=[{"name": run.name, "partial": bool(run.summary["partial"])} for run in runs],

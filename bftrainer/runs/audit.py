@@ -33,11 +33,10 @@ from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instan
 from bftrainer.model.columns import Table
 from bftrainer.model.records import HELD, RUN_SCHEMA, DecisionRecord, Floats
 from bftrainer.replay import Cluster, ClusterChange, Observer
-from bftrainer.replay.power_draw import training_power_w
+from bftrainer.replay.power_draw import training_power_w, value_at
 from bftrainer.replay.value_tables import with_constraints
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import compute_efficiency
-from bftrainer.runs.power import value_at
 from bftrainer.runs.run import RunResult, Timings, run_replay
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs, read_tasks
 from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, BELIEFS, DECISIONS, POWER, STEPS, TASKS, run_tables

@@ -39,20 +39,13 @@ class Option:
 
     Parameters
     ----------
-    section : str
-        One of `SECTIONS`.
     flags : tuple of str
         On the command line; those with one dash are also keys of sweep files. If the default is True, they make it
         False.
-    default : object
-    text : str
     kind : type
-        ``int``, ``float``, ``bool``, ``str``, `Path`, `datetime` (or seconds), or a ``Literal`` of all it may be: the
-        first type of its field.
+        The first type of its field, or a ``Literal`` of all values; a `datetime` may be seconds.
     unset : str
         Description of the default, if it is None.
-    metavar : str, optional
-        ``NAME`` if it is a str, and nothing is said here.
     least : int, optional
         Smallest allowed value, of those that are finite.
     sized : {"", "tasks", "processes"}
@@ -131,7 +124,7 @@ class ReplayConfig:
     node_log: Path | NodeLog | None = option(
         None,
         "inputs: -ndmap --node-log",
-        "Idle nodes over time (Parquet, CSV, legacy pickle or its .tar.gz).",
+        "Node log: Parquet, CSV, legacy pickle or its .tar.gz.",
         unset="embedded sample",
     )
     tasks: Path | Sequence[TaskSpec] | None = option(
@@ -143,15 +136,12 @@ class ReplayConfig:
     scaling: str | None = option(
         None,
         "inputs: --scaling",
-        "Scaling of legacy tasks that come without; or decisions know none and learn it.",
+        "Scaling of legacy tasks without scalability; learned: hide curves from decisions, which learn them.",
         unset="linear, 1 work/s and node",
         metavar="linear|amdahl:F|learned",
     )
     profile_noise: float = option(
-        0.02,
-        "learning: --profile-noise",
-        "Relative standard deviation of a task's throughput measured in a minute, where curves are learnt.",
-        least=0,
+        0.02, "learning: --profile-noise", "Relative noise of a throughput measured in a minute.", least=0
     )
     first_node: int = option(0, "inputs: -nis --first-node", "Index of the first node used.", least=0)
     node_count: int | None = option(None, "inputs: -nN --node-count", "Number of nodes used.", unset="all", least=1)
@@ -163,7 +153,7 @@ class ReplayConfig:
         None, "inputs: --until", "Stop there: ISO time, or seconds since the window's start."
     )
     offer_after_s: float = option(
-        0.0, "inputs: --offer-after", "Offer a node only once it has been idle for so many seconds.", least=0
+        0.0, "inputs: --offer-after", "Offer a node only after so many idle seconds.", least=0
     )
     planned_departures: Path | None = option(
         None,
@@ -174,14 +164,11 @@ class ReplayConfig:
     decide_on: DecideOn = option(
         None,
         "start: --decide-on",
-        "Events: also submissions and completions, or rows of the log only.",
+        "all: rows of the log, submissions and completions; nodes: rows of the log only.",
         unset="all; nodes with --compat published",
     )
     compat: Compat = option(
-        "none",
-        "start: --compat",
-        "published: differ in nothing from the published replayer, with --decide-on nodes and its strict heuristic.",
-        default_told=False,
+        "none", "start: --compat", "published: the published replayer's rules in every detail.", default_told=False
     )
     initial: Initial = option("solve", "start: --initial", "First allocation.")
     startup_cost: StartupCost = option("none", "start: --startup-cost", "Cost of a start from nothing.")
@@ -193,13 +180,11 @@ class ReplayConfig:
     solver: str | Solver = option("cbc", "solver: --solver", "See `bftrainer solvers`; or module:callable.")
     fallback: str | Solver | None = option(None, "solver: --fallback", "Solver to ask when that one fails.")
     forward_time_s: float = option(10.0, "horizon: -Tfwd --forward-time", "Forward-looking time in seconds.")
-    time_limit_s: float = option(
-        10.0, "horizon: -optTL --time-limit", "Seconds that one decision may take.", limit="time"
-    )
+    time_limit_s: float = option(10.0, "horizon: -optTL --time-limit", "Seconds for one decision.", limit="time")
     effort: int | None = option(
         None,
         "limits: --effort",
-        "Nodes of each branch-and-bound tree, and thousands of labels of dp: the same on any machine, however busy.",
+        "Branch-and-bound nodes, or thousands of labels of dp: a limit that is the same on any machine.",
         unset="no limit",
         least=1,
         limit="effort",
@@ -208,13 +193,11 @@ class ReplayConfig:
     threads: int = option(1, "limits: --threads", "Threads of a solver.", sized="processes", limit="threads")
     max_tasks: int = option(10, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
     seed: int = option(0, "limits: --seed", "For --initial random, tuned tasks and learned curves.", least=0)
-    prune: bool = option(
-        True, "limits: --no-prune", "Give solvers all options, also those that no optimum uses.", limit="prune"
-    )
+    prune: bool = option(True, "limits: --no-prune", "Give solvers all options, also useless ones.", limit="prune")
     isolate: Isolate = option(
         "auto",
         "solver: --isolate",
-        "Solvers that answer in a process of their own: other packages', all that call a library, or none.",
+        "Solvers in a process of their own: those of other packages, all that call a library, or none.",
         changes_result=False,
     )
     strict_published: bool = option(
@@ -222,11 +205,7 @@ class ReplayConfig:
     )
     baseline: bool = option(True, "figures: --no-baseline", "Skip the efficiency against constant pools.")
     large_idle: int | None = option(
-        None,
-        "figures: --large-idle",
-        "Shares are also given for intervals with fewer idle nodes.",
-        unset="a quarter",
-        least=1,
+        None, "figures: --large-idle", "Also give shares of times with fewer idle nodes.", unset="a quarter", least=1
     )
     idle_power_w: float = option(0.0, "power: --idle-power", "Watts of a node that does not train.")
     pue: float = option(1.0, "power: --pue", "Watts at the meter for each watt of the nodes.")
@@ -273,15 +252,7 @@ class ReplayConfig:
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
 
     def without_effect(self, *, tuned: bool | None = None, learned: bool = False) -> dict[str, str]:
-        """Options that have no effect in this configuration, and why.
-
-        Parameters
-        ----------
-        tuned : bool, optional
-            Whether there are tuned tasks; unknown before tasks are read.
-        learned : bool
-            Whether there are tasks whose curves are learned.
-        """
+        """Options without effect, and why; `tuned` and `learned` say whether there are such tasks, if known."""
         from solvers.registry import declaration, is_ours
 
         reasons = {}
@@ -303,13 +274,7 @@ class ReplayConfig:
         return reasons
 
     def settings(self, objective: Objective, solver: str | Solver) -> Settings:
-        """Settings of the allocator, with this objective and solver.
-
-        Raises
-        ------
-        SettingsError
-            If a number is out of range or a choice unknown.
-        """
+        """Settings of the allocator, with this objective and solver: `SettingsError` if one is out of range."""
         from bftrainer.replay.allocator_settings import Settings
         from solvers import Limits
 
@@ -322,23 +287,11 @@ class ReplayConfig:
         )
 
     def start_ns(self, log: NodeLog) -> int:
-        """Start of the replay of a log, in nanoseconds since the Unix epoch.
-
-        Raises
-        ------
-        SettingsError
-            If that is before the log's start, or a date beyond what logs can hold.
-        """
+        """Start of the replay of a log, in nanoseconds since the Unix epoch: `SettingsError` if no log can hold it."""
         return log.start_ns if self.since is None else _option_ns(log.start_ns, self.since, "since")
 
     def until_s(self, start_ns: int) -> float:
-        """Latest end of the replay, in seconds since the window's start.
-
-        Raises
-        ------
-        SettingsError
-            If that is not after the window's start, or a date beyond what logs can hold.
-        """
+        """Latest end of the replay, in seconds since the window's start: `SettingsError` if it is not after that."""
         from bftrainer.model import NS_PER_S
 
         if self.until is None:
@@ -374,13 +327,7 @@ _WORDS = {int: "whole", float: "a number", bool: "true or false", str: "text", P
 
 
 def check_value(name: str, option: Option, value: Any) -> Any:
-    """Check type and range of a value; numbers of NumPy become those of Python, and names of files paths.
-
-    Raises
-    ------
-    SettingsError
-        If it is no value of the option, nor an object that may be handed over in its place.
-    """
+    """Check type and range of a value: numbers of NumPy become those of Python, and names of files paths."""
     import numpy as np
 
     if isinstance(value, np.number | np.bool_):

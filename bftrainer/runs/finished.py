@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from bftrainer.files.manifest import check_intact
 from bftrainer.files.opening import open_file, translated
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.records import HELD, RUN_SCHEMA
-from bftrainer.report.comparison import shortest_tails
+from bftrainer.report.comparison import run_names
 from bftrainer.report.finished_run import FinishedRun, NodeMoves
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.report.ledger import PARTS
@@ -33,19 +34,15 @@ from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, DECISIONS, POWER, RE
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from bftrainer.runs.run import RunResult
+
 _ALWAYS = ("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions")
 # Numbers beyond this have no meaning in a run, and sums of them would overflow.
 _MOST = 1e100
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """Read the summary of a result directory.
-
-    Raises
-    ------
-    RunDirectoryError
-        If it is not one, its summary cannot be read, or it was written by a newer version.
-    """
+    """Read the summary of a result directory: `RunDirectoryError` if it is damaged, or of a newer version."""
     file = path / "summary.json"
     with translated(file, RunDirectoryError):
         if not file.is_file():
@@ -131,35 +128,8 @@ def _summary_model() -> type[BaseModel]:
     return model
 
 
-def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
-    """Names that distinguish runs: their directories' names, with as many parents as needed.
-
-    A directory that is given several times is numbered.
-
-    Examples
-    --------
-    >>> run_names([Path("/tmp/may/x-itrOut"), Path("/tmp/june/x-itrOut"), Path("y-itrOut")])
-    ('may/x', 'june/x', 'y')
-    """
-    whole = [path.resolve() for path in paths]
-    tails = shortest_tails(whole)
-    bare = [tail.removesuffix("-itrOut") for tail in tails]
-    # Directory names need not be valid text, and names of runs are written into pages and figures.
-    names = [escaped(name) for name in (bare if len(set(bare)) == len(set(whole)) else tails)]
-    return tuple(
-        name if whole.count(path) == 1 else f"{name} ({whole[: place + 1].count(path)})"
-        for place, (path, name) in enumerate(zip(whole, names, strict=True))
-    )
-
-
 def read_runs(paths: Sequence[Path]) -> tuple[FinishedRun, ...]:
-    """Read runs, under names that distinguish them.
-
-    Raises
-    ------
-    RunDirectoryError
-        If one of them cannot be read.
-    """
+    """Read runs, under names that distinguish them: `RunDirectoryError` if one cannot be read."""
     return tuple(read_run(path, name) for path, name in zip(paths, run_names(paths), strict=True))
 
 
@@ -170,13 +140,7 @@ def with_all_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
 
 
 def read_run(path: Path, name: str | None = None) -> FinishedRun:
-    """Read everything in a result directory that pages and figures show.
-
-    Raises
-    ------
-    RunDirectoryError
-        If it is not one, a file or a column is missing, or a file is of another run.
-    """
+    """Read all that pages and figures show of a run: `RunDirectoryError` if a file is missing, damaged or another's."""
     summary = read_summary(path)
     # With --compat published the start may be a row, and is no event.
     more = summary["settings"].get("compat") == "published"
@@ -194,13 +158,7 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
 
 
 def tuning_groups(path: Path) -> dict[str, str]:
-    """Group of each tuned task of a run, by its name; empty without any.
-
-    Raises
-    ------
-    RunDirectoryError
-        If the run's table of them cannot be read.
-    """
+    """Group of each tuned task of a run, by its name; empty without any."""
     if "attempts" not in read_summary(path):
         return {}
     columns = _read_table(path / ATTEMPTS.file, ATTEMPTS)
@@ -262,6 +220,12 @@ def finished_run(name: str, summary: Mapping[str, Any], read: Callable[[RunTable
         power=arrays(POWER) if "energy_j" in summary else None,
         moves=moves,
     )
+
+
+def finish(result: RunResult, name: str) -> FinishedRun:
+    """A result as if read from its files."""
+    summary = json.loads(json.dumps(result.summary()))  # converted as in its file
+    return finished_run(name, summary, lambda table: table.of(result))
 
 
 def _with_start(steps: dict[str, NDArray[Any]], summary: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

@@ -12,7 +12,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from bftrainer.errors import BftrainerError, ObjectiveError, RunFailedError, SettingsError, SolverError, suggestion
+from bftrainer.errors import (
+    BftrainerError,
+    ObjectiveError,
+    RunFailedError,
+    SettingsError,
+    SolverError,
+    escaped,
+    suggestion,
+)
 from bftrainer.files.writing import versions
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.model.records import RUN_SCHEMA, PowerRecord, Recording
@@ -26,13 +34,12 @@ from bftrainer.report.brief import headline
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ON_SCALING
 from bftrainer.report.ledger import ledger_of, limited_by
-from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
+from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, power_metrics, task_metrics
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
-from bftrainer.runs.power import power_summary, with_tuning
 from bftrainer.runs.resumable import DecisionJournal
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs
-from bftrainer.zeus.tuned_task import Attempt
+from bftrainer.zeus.tuned_task import Attempt, record_tuning
 from solvers.registry import declaration
 
 if TYPE_CHECKING:
@@ -193,25 +200,28 @@ class RunResult:
         SettingsError
             If the extra `report` is not installed.
         """
-        from bftrainer.runs.run_pages import write_page_of_result
+        from bftrainer.report.page import write_page
+        from bftrainer.runs.finished import finish
 
-        write_page_of_result(self, Path(path), force=force)
-        return Path(path)
+        output = Path(path)
+        write_page([finish(self, escaped(output.stem.removesuffix("-itrOut")))], output, force=force)
+        return output
 
     def __repr__(self) -> str:
         return f"<RunResult: {headline(self.summary())}>"
 
     def _repr_html_(self) -> str | None:
         """Show the brief in notebooks."""
-        from bftrainer.runs.run_pages import notebook_view
+        from bftrainer.report.page import notebook_view
+        from bftrainer.runs.finished import finish
 
-        return notebook_view(self)
+        return notebook_view(finish(self, "this run"))
 
     def _power(self) -> dict[str, Any]:
         """Energy figures and final settings of tuned tasks; empty if power is unknown."""
         if self.metered is None:
             return {}
-        figures = power_summary(self.metered, self.inputs.carbon, self.config.pue, self.recording.end_s)
+        figures = power_metrics(self.metered, self.inputs.carbon, self.config.pue, self.recording.end_s)
         tuned = [task.tuned for task in self.recording.tasks if task.tuned is not None]
         if not tuned:
             return figures
@@ -397,7 +407,7 @@ def _replay_and_record(
             raise
     recording, metered = recorder.recording, None if meter is None else meter.record()
     if tuner is not None and metered is not None:
-        recording = with_tuning(recording, metered, tuner)
+        recording = record_tuning(recording, metered, tuner)
     replay_s = time.perf_counter() - began_s
     return RunResult(
         inputs=inputs,

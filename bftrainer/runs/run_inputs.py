@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import solvers
-from bftrainer.errors import InvalidTaskError, SettingsError, SolverError, UnusedOptionsError, legible
+from bftrainer.errors import InvalidTaskError, SettingsError, SolverError, UnusedOptionsError, at_place, legible
 from bftrainer.files.budgets import budget
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, file_stamp, sample_path
 from bftrainer.files.writing import file_source
@@ -23,20 +23,12 @@ from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.nodelogs.offers import note_unknown_ages, offered_log, read_departures
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Settings
+from bftrainer.replay.power_draw import Steps, steps_between, value_at
 from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.power import (
-    CARBON_COLUMN,
-    NO_CAP,
-    Steps,
-    read_cap,
-    read_steps,
-    read_tuning,
-    steps_between,
-    value_at,
-)
+from bftrainer.runs.power import CARBON_COLUMN, NO_CAP, read_cap, read_steps
 from bftrainer.tasksets import AssumedScaling, TaskSet, read_task_set
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
-from bftrainer.zeus.tuned_task import GroupTuner
+from bftrainer.zeus.tuned_task import GroupTuner, read_tuner
 from solvers.isolation import isolated
 from solvers.reference_solvers import EqualShare
 from solvers.registry import declaration, get_solver, solve
@@ -56,7 +48,7 @@ CODE: dict[str, Callable[[str], Any]] = {
 
 # Longer than any log.
 _LONGEST_S = 1e9
-_shared: dict[tuple[Any, ...], tuple[Any, dict[Path, tuple[int, int, int] | None]]] = {}
+_read: dict[tuple[Any, ...], tuple[Any, dict[Path, tuple[int, int, int] | None]]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,12 +57,8 @@ class Inputs:
 
     Parameters
     ----------
-    config : ReplayConfig
-        The configuration that names them.
     log : NodeLog
         Selection and skipped rows already applied.
-    tasks : tuple of TaskSpec
-    settings : Settings
     notes : tuple of str
         Notes to the user about how they were read.
     sources : dict
@@ -90,8 +78,7 @@ class Inputs:
     idle_log : NodeLog, optional
         The log before some of its idle time was withheld; None if all of it is offered.
     departure_horizon_s : float, optional
-        Given only by `bounds`: decisions know when nodes leave, and leave free ones alone so long before; 0 for all on
-        offer.
+        Only for bounds: decisions know when nodes leave, and leave free ones alone so long before; 0 for all on offer.
     """
 
     config: ReplayConfig
@@ -115,14 +102,8 @@ class Inputs:
         return steps_between(self.power_cap_w, 0.0, self.log.window_s)[1:]
 
 
-def load_inputs(config: ReplayConfig, *, share: bool = False) -> Inputs:
-    """Read and validate all inputs that `config` names.
-
-    Parameters
-    ----------
-    config : ReplayConfig
-    share : bool
-        Whether many replays of this process read the same files: each is read once, until it changes.
+def load_inputs(config: ReplayConfig) -> Inputs:
+    """Read and validate all inputs that `config` names; files that do not change are read once in a process.
 
     Raises
     ------
@@ -132,18 +113,18 @@ def load_inputs(config: ReplayConfig, *, share: bool = False) -> Inputs:
         If the solver is not installed or has no licence.
     """
     began = time.perf_counter()
-    settings, task_set = _settings(config), _read_tasks(config, share)
+    settings, task_set = _settings(config), _read_tasks(config)
     tasks, notes = task_set.tasks, list(task_set.warnings)
     if config.tasks is None and config.node_log is not None:
         notes.insert(0, SAMPLE_TASKS_USED)
     node_log = sample_path(SAMPLE_NODE_LOG) if config.node_log is None else config.node_log
-    log, idle_log = _read_log(node_log, config, share, notes)
+    log, idle_log = _offer_log(node_log, config, notes)
     config.until_s(log.start_ns)  # which refuses what is not within the log
     check = getattr(settings.objective, "check", None)
     if check is not None:
         check(tasks)
     notes += _warnings(config, log, tasks)
-    make_tuner = read_tuning(tasks, config)
+    make_tuner = read_tuner(tasks, config.seed, config.power_options, (config.policy, config.power_policy))
     if make_tuner is not None:
         notes += make_tuner().warnings()  # made here, so that sections that do not fit their traces are found now
     _refuse_unfit(config, tasks, task_set.learned)
@@ -165,31 +146,20 @@ def load_inputs(config: ReplayConfig, *, share: bool = False) -> Inputs:
     )
 
 
-def read_log(path: Path, skip_events: int, warn: Callable[[str], None], *, share: bool) -> NodeLog:
-    """See `read_node_log`; `share` is that of `load_inputs`."""
+def read_log(path: Path) -> tuple[NodeLog, list[str]]:
+    """Read a node log, and notes about it; see `read_node_log`."""
 
     def read() -> tuple[tuple[NodeLog, list[str]], Iterable[Path]]:
-        """Log and warnings."""
         notes: list[str] = []
-        return (read_node_log(path, skip_events, notes.append), notes), [path, metadata_path(path)]
+        return (read_node_log(path, warn=notes.append), notes), [path, metadata_path(path)]
 
-    log, notes = _once(("node log", path, skip_events), read, share)
-    for note in notes:
-        warn(note)
-    return log
+    return _read_once(("node log", path), read)
 
 
-def read_tasks(path: Path, scalability: Path | None, scaling: str | None, *, share: bool = False) -> TaskSet:
-    """See `read_task_set`; under the scaling `learned`, decisions are to learn the curves of all.
-
-    Raises
-    ------
-    InvalidTaskError
-        If there is nothing to learn, as a task has no curve.
-    """
+def read_tasks(path: Path, scalability: Path | None, scaling: str | None) -> TaskSet:
+    """Read a task set, see `read_task_set`; under the scaling `learned`, decisions are to learn the curves of all."""
 
     def read() -> tuple[TaskSet, Iterable[Path]]:
-        """Tasks, which may come from further files than the named one."""
         tasks = read_task_set(path, scalability, None if scaling == LEARNED else scaling)
         if scaling == LEARNED:
             if tasks.assumed_scaling is not None:
@@ -197,65 +167,61 @@ def read_tasks(path: Path, scalability: Path | None, scaling: str | None, *, sha
             tasks = replace(tasks, learned=tuple(task.name for task in tasks.tasks))
         return tasks, tasks.sources
 
-    return _once(("tasks", path, scalability, scaling), read, share)
+    return _read_once(("tasks", path, scalability, scaling), read)
 
 
 def checksum(path: Path) -> dict[str, str]:
-    """See `file_source`; computed once."""
-    return _once(("checksum", path), lambda: (file_source(path), [path]), share=True)
+    """Path and SHA-256 of a file."""
+    return _read_once(("checksum", path), lambda: (file_source(path), [path]))
 
 
-def _once(key: tuple[Any, ...], read: Callable[[], tuple[T, Iterable[Path]]], share: bool) -> T:
-    """Result of `read`, or of an earlier call of this process that shares it, if its files have not changed."""
-    if key in _shared:
+def _read_once(key: tuple[Any, ...], read: Callable[[], tuple[T, Iterable[Path]]]) -> T:
+    """Result of `read`, or of an earlier call in this process if the files that it names have not changed."""
+    if key in _read:
         value: T
-        value, stamps = _shared[key]
+        value, stamps = _read[key]
         if stamps == {path: file_stamp(path) for path in stamps}:
             return value
     value, files = read()
-    if share:
-        _shared[key] = value, {path: file_stamp(path) for path in files}
+    _read[key] = value, {path: file_stamp(path) for path in files}
     return value
 
 
-def _read_tasks(config: ReplayConfig, share: bool) -> TaskSet:
+def _read_tasks(config: ReplayConfig) -> TaskSet:
     """Tasks of the file that is named, or those that were handed over."""
     tasks = sample_path(SAMPLE_TASKS) if config.tasks is None else config.tasks
     if isinstance(tasks, Path):
-        return read_tasks(tasks, config.scalability, config.scaling, share=share)
+        return read_tasks(tasks, config.scalability, config.scaling)
     learned = tuple(task.name for task in tasks) if config.scaling == LEARNED else ()
-    given = {"--scalability": config.scalability, "--scaling": None if learned else config.scaling}
-    vain = {option: "tasks that are no file have a scaling" for option, value in given.items() if value is not None}
-    if vain:
-        raise UnusedOptionsError(vain)
+    options = {"--scalability": config.scalability, "--scaling": None if learned else config.scaling}
+    unused = {name: "tasks that are no file have a scaling" for name, value in options.items() if value is not None}
+    if unused:
+        raise UnusedOptionsError(unused)
     return TaskSet(tuple(tasks), learned=learned)
 
 
-def _read_log(
-    node_log: Path | NodeLog, config: ReplayConfig, share: bool, notes: list[str]
-) -> tuple[NodeLog, NodeLog | None]:
+def _offer_log(node_log: Path | NodeLog, config: ReplayConfig, notes: list[str]) -> tuple[NodeLog, NodeLog | None]:
     """The part of a log, in time and nodes, that is offered; and that which is idle, if it is more."""
-    if isinstance(node_log, Path):
-        kept = read_log(node_log, config.skip_events, notes.append, share=share)
-    else:
-        kept = node_log.skipped(config.skip_events)
-    whole, start_ns = kept, config.start_ns(kept)
+    log, log_notes = read_log(node_log) if isinstance(node_log, Path) else (node_log, [])
+    notes += log_notes
+    with at_place(node_log if isinstance(node_log, Path) else None, SettingsError):
+        idle = log.skipped(config.skip_events)
+    start_ns = config.start_ns(idle)
     departures = None if config.planned_departures is None else read_departures(config.planned_departures)
-    after_ns, lead_ns = (nanoseconds(min(each, _LONGEST_S)) for each in (config.offer_after_s, config.forward_time_s))
-    if after_ns:  # rows before the window tell since when nodes are idle
-        if not isinstance(node_log, Path):
-            whole = node_log
-        elif config.skip_events:
-            whole = read_log(node_log, 0, lambda _: None, share=share)
+    after_ns, lead_ns = (
+        nanoseconds(min(time_s, _LONGEST_S)) for time_s in (config.offer_after_s, config.forward_time_s)
+    )
+    whole = log if after_ns else idle  # rows before the window tell since when nodes are idle
+    if after_ns:
         notes += note_unknown_ages(whole.selected(config.first_node, config.node_count), start_ns, after_ns)
-    log = offered_log(whole, after_ns, departures, lead_ns)
-    chosen = [each.since(start_ns).selected(config.first_node, config.node_count) for each in (log, kept)]
-    return chosen[0], None if log is whole else chosen[1]
+    offered = offered_log(whole, after_ns, departures, lead_ns)
+    parts = [part.since(start_ns).selected(config.first_node, config.node_count) for part in (offered, idle)]
+    return parts[0], None if offered is whole else parts[1]
 
 
 def log_start_ns(config: ReplayConfig) -> int:
     """Start of the log of a configuration, whatever part of it is replayed; nanoseconds since the Unix epoch."""
-    return load_inputs(replace(config, since=None, until=None, baseline=False), share=True).log.start_ns
+    return load_inputs(replace(config, since=None, until=None, baseline=False)).log.start_ns
 
 
 def _sources(

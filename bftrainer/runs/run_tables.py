@@ -18,7 +18,7 @@ from bftrainer.files.arrow import booleans, instants, integers, lists, reals, te
 from bftrainer.model import instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample
-from bftrainer.runs.power import value_at
+from bftrainer.replay.power_draw import value_at
 from solvers.problem import Held
 
 if TYPE_CHECKING:
@@ -33,23 +33,12 @@ Rows = Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Column of a table.
-
-    Parameters
-    ----------
-    name : str
-        Name in the file; docs/files.md describes it.
-    kind : DataType
-    path : str
-        Field of the records, or an attribute of one.
-    only : str
-        Runs have it if this attribute is not None in one of their tasks; by default all have it.
-    """
+    """Column of a table; docs/files.md describes each."""
 
     name: str
     kind: pa.DataType
-    path: str
-    only: str = ""
+    path: str  # field of the records, or an attribute of one
+    only: str = ""  # runs have it if this attribute is not None in one of their tasks
 
     @property
     def key(self) -> str:
@@ -84,22 +73,12 @@ def _columns(kind: pa.DataType, names: str, part: str = "", only: str = "") -> l
 
 @dataclass(frozen=True, slots=True)
 class RunTable:
-    """Table of a run.
-
-    Parameters
-    ----------
-    file : str
-    source : callable
-        Function of a result that returns the rows in parts that fit in memory, at least one.
-    columns : tuple of Column
-    read : str
-        Names of those that pages and figures of finished runs show; with ? of those that may be null.
-    """
+    """Table of a run; its rows come in parts that fit in memory, at least one."""
 
     file: str
     source: Callable[[RunResult], Iterable[Rows]]
     columns: tuple[Column, ...]
-    read: str = ""
+    read: str = ""  # columns that pages and figures of finished runs show; with ? of those that may be null
 
     @property
     def shown(self) -> dict[str, Column]:
@@ -241,15 +220,7 @@ def run_tables(result: RunResult) -> list[RunTable]:
 
 
 def write_run(result: RunResult, directory: Path) -> None:
-    """Write step-logs.csv, decisions.parquet, tasks.parquet, allocation.parquet and summary.json.
-
-    Also power.parquet if power is known, attempts.parquet if tasks are tuned, and beliefs.parquet if curves are learnt.
-
-    Raises
-    ------
-    OSError
-        If the disk is full or the directory cannot be written to.
-    """
+    """Write all tables of a run and summary.json into a directory: `OSError` if that fails."""
     steps, *tables = run_tables(result)
     _write_steps(result, directory / steps.file)
     for table in tables:

@@ -10,15 +10,18 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from bftrainer.errors import InvalidTaskError, NotConvergedError, TuningError, TuningInputError
+from bftrainer.errors import InvalidTaskError, NotConvergedError, TrainingTraceError, TuningError, TuningInputError
 from bftrainer.model import ScalingCurve, TaskSpec, TunedRun, TuningSpec
+from bftrainer.model.records import PowerRecord, Recording, TunedRecord
 from bftrainer.model.type_checks import whole_number
 from bftrainer.plugins import answering
 from bftrainer.zeus.policies.job import Job
@@ -364,3 +367,43 @@ def _booked(launch: _Launch, work_at: Mapping[int, float]) -> Run:
         energy_j += share * work * point.energy_per_epoch_j
         time_s += share * work * point.time_per_epoch_s
     return launch.run._replace(traced_energy_j=energy_j, traced_time_s=time_s)
+
+
+def read_tuner(
+    tasks: Sequence[TaskSpec], seed: int, power_options: PowerOptions, policies: Policies
+) -> Callable[[], GroupTuner] | None:
+    """Read the traces that the tasks' zeus sections name, and return what makes a new tuner; None without sections."""
+    traces: dict[tuple[str, str], TrainingTrace] = {}
+    for task in tasks:
+        if task.tuning is None or (files := (task.tuning.train_trace, task.tuning.power_trace)) in traces:
+            continue
+        try:
+            traces[files] = TrainingTrace(*files)
+        except TrainingTraceError as error:
+            raise InvalidTaskError(f"{str(error).removesuffix('.')} (task {task.name}).") from None
+    return partial(GroupTuner, tuple(tasks), traces, seed, power_options, policies) if traces else None
+
+
+def record_tuning(recording: Recording, metered: PowerRecord, tuner: GroupTuner) -> Recording:
+    """Add the outcome of tuning to the recording of each tuned task."""
+    ended = defaultdict[str, list[int]](list)
+    for attempt in tuner.attempts:
+        ended[attempt.task].append(attempt.attempt)
+    tasks = list(recording.tasks)
+    for number, task in enumerate(tasks):
+        spec, run, reached = task.spec, task.spec.run, task.completed_s is not None
+        if spec.tuning is None:
+            continue
+        # The last try may have been cut short, by the replay's end or because the group was given up.
+        under_way = run is not None and run.attempt not in ended[spec.name]
+        outcome = TunedRecord(
+            energy_j=metered.energy_j.get(number, 0.0),
+            train_s=metered.train_s.get(number, 0.0),
+            attempts=len(ended[spec.name]) + under_way,
+            batch_size=None if run is None else run.batch_size,
+            power_limit_w=None if run is None else run.power_limit_w,
+            reached=reached,
+            failure=None if reached else tuner.failures.get(spec.tuning_group),
+        )
+        tasks[number] = replace(task, tuned=outcome)
+    return replace(recording, tasks=tuple(tasks))

@@ -90,7 +90,7 @@ def test_bars_of_the_ledger_lead_from_all_to_useful(runs):
 
 def test_pictures_take_the_colours_of_the_page(runs):
     """Pictures are well-formed, tell colours by name, and their ids are unique on a page of several briefs."""
-    text = brief_page([brief_of(run) for run in runs], "1")
+    text = brief_page([brief_of(run) for run in runs])
     pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     assert len(pictures) == 4
     for picture in pictures:
@@ -106,7 +106,7 @@ def test_pictures_take_the_colours_of_the_page(runs):
 
 def test_a_page_of_briefs_needs_nothing(runs):
     """No script, nothing from elsewhere."""
-    text = brief_page([brief_of(runs[0])], "1")
+    text = brief_page([brief_of(runs[0])])
     assert "<script" not in text
     assert not re.search(r'(src|(?<!xlink:)href)="(?!#)', text)
 
@@ -156,7 +156,7 @@ def test_odd_runs_have_a_brief(runs, odd):
     run = odd(runs[0])
     brief = brief_of(run)
     assert len(re.findall(rb"/Type /Page\b", brief_pdf([brief]))) == 1
-    text = brief_page([brief], "1")
+    text = brief_page([brief])
     assert ("Partial:" in text) == bool(run.summary["partial"])
     assert "</svg>&" not in text
 

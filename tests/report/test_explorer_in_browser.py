@@ -39,7 +39,7 @@ def address(tmp_path_factory):
 
     def written(*runs):
         place = tmp_path_factory.mktemp("page") / "page.html"
-        place.write_text(page(runs, "1.2.3"), encoding="utf-8")
+        place.write_text(page(runs), encoding="utf-8")
         return place.as_uri()
 
     return written

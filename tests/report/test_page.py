@@ -51,7 +51,7 @@ def runs(tmp_path_factory):
 
 def made(runs):
     """The page of those runs, parsed."""
-    text = page(runs, "1.2.3")
+    text = page(runs)
     found = Parsed(text)
     assert found.open == []
     return found
@@ -203,4 +203,4 @@ def test_names_cannot_break_the_page(runs):
 @pytest.mark.long
 def test_equal_runs_give_equal_pages(runs):
     """Same files, same bytes."""
-    assert page(runs, "1") == page(runs, "1")
+    assert page(runs) == page(runs)

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from bftrainer.runs.run_pages import write_page
+from bftrainer.report.page import write_page
+from bftrainer.runs.finished import read_runs
 from tests.browser import (
     IN_BROWSER,
     PAINTED,
@@ -36,8 +37,8 @@ def pages(tmp_path_factory):
     plain, tuned = write_sample_run(folder / "plain", baseline=True), write_tuned_run(folder / "tuned")
     named = {"plain": [plain], "tuned": [tuned], "both": [plain, tuned]}
     for name, runs in named.items():
-        write_page(runs, folder / f"{name}.html")
-        write_page(runs, folder / f"{name}-brief.html", brief=True)
+        write_page(read_runs(runs), folder / f"{name}.html")
+        write_page(read_runs(runs), folder / f"{name}-brief.html", brief=True)
     return {name: (folder / f"{name}.html").as_uri() for name in named}
 
 

@@ -14,10 +14,11 @@ import pytest
 from bftrainer import run_replay
 from bftrainer.errors import RunDirectoryError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.report.comparison import run_names
+from bftrainer.report.page import write_page
 from bftrainer.runs import write_run
 from bftrainer.runs.audit import audit
-from bftrainer.runs.finished import read_run, read_summary, run_names
-from bftrainer.runs.run_pages import write_page
+from bftrainer.runs.finished import read_run, read_runs, read_summary
 from tests.finished import write_sample_run, write_tuned_run
 
 
@@ -87,7 +88,7 @@ def test_the_page_of_a_run_in_memory(tmp_path):
     result = run_replay(solver="dp", max_events=60, tasks=sample_path(SAMPLE_TUNED_TASKS), idle_power_w=50.0)
     (tmp_path / "run-itrOut").mkdir()
     write_run(result, tmp_path / "run-itrOut")
-    write_page([tmp_path / "run-itrOut"], tmp_path / "run.html")
+    write_page(read_runs([tmp_path / "run-itrOut"]), tmp_path / "run.html")
     result.report(tmp_path / "run-itrOut.html")
     assert (tmp_path / "run-itrOut.html").read_bytes() == (tmp_path / "run.html").read_bytes()
 
@@ -162,7 +163,7 @@ def test_wrong_content_is_left_to_the_audit(folder, tmp_path):
         with_summary(nodes_total=-5)(copy)
 
     copy = damaged(folder, tmp_path, change)
-    write_page([copy], tmp_path / "page.html")
+    write_page(read_runs([copy]), tmp_path / "page.html")
     found = audit(copy).wrong
     assert any("step-logs.csv row 0 evtTime" in line for line in found)
     assert any("summary.json nodes_total" in line for line in found)
@@ -277,5 +278,5 @@ def test_names_that_are_no_text(folder, tmp_path):
     assert run_names([odd, tmp_path / "other" / odd.name])[0].isprintable()
     change = with_summary(command=f"bftrainer-replay {odd}", inputs={"node_log": {"path": str(odd), "sha256": "0"}})
     change(odd)
-    write_page([odd], tmp_path / "page.html", force=False)
+    write_page(read_runs([odd]), tmp_path / "page.html", force=False)
     assert "\\udcff" in (tmp_path / "page.html").read_text(encoding="utf-8")

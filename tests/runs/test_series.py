@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import instant_ns
-from bftrainer.runs.power import CAP_COLUMN, Steps, read_series, steps_between, value_at
+from bftrainer.replay.power_draw import Steps, steps_between, value_at
+from bftrainer.runs.power import CAP_COLUMN, read_series
 
 START_NS = instant_ns("2026-01-05")
 

@@ -16,9 +16,8 @@ from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
 from bftrainer.replay import Settings
 from bftrainer.runs.efficiency import compute_efficiency
-from bftrainer.runs.power import with_tuning
 from bftrainer.zeus import HistoryEntry, JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator
-from bftrainer.zeus.tuned_task import GroupTuner
+from bftrainer.zeus.tuned_task import GroupTuner, record_tuning
 from tests import tuned
 from tests.examples import examples
 from tests.worlds import inputs_of
@@ -134,7 +133,7 @@ def test_a_default_that_does_not_converge_fails_its_group_alone():
     assert set(learnt.failures) == {"bad"}
     assert "default batch size 128 did not converge" in learnt.failures["bad"]
     # The first one's try came to its end, and there was nothing more to do for it; the second one was at its second.
-    tries = with_tuning(recording, metered, learnt).tasks[:3]
+    tries = record_tuning(recording, metered, learnt).tasks[:3]
     assert [task.tuned.attempts for task in tries] == [1, 2, 1]
     assert (tries[0].work_done, tries[0].work_total) == (pytest.approx(tries[0].spec.work), tries[0].spec.work)
 

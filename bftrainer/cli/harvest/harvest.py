@@ -157,8 +157,8 @@ def _show_prediction(directory: Path, report: Path | None, *, force: bool, quiet
     """Replay what happened, and set both side by side: as a table, and on a page if there is to be one."""
     from bftrainer.extras import EXTRAS, absent, missing_extra
     from bftrainer.harvest.fidelity import predict
-    from bftrainer.runs.finished import read_summary
-    from bftrainer.runs.run_pages import write_page
+    from bftrainer.report.page import write_page
+    from bftrainer.runs.finished import read_runs, read_summary
 
     if not read_summary(directory)["work_done"]:
         tell("Note: Nothing was done, so that there is nothing to compare, and no page.")
@@ -167,7 +167,7 @@ def _show_prediction(directory: Path, report: Path | None, *, force: bool, quiet
     if report is None:
         tell(f"Note: {missing_extra('A page needs', 'report', absent(*EXTRAS['report']))}.")
     else:
-        write_page([directory, predicted], report, force=force)
+        write_page(read_runs([directory, predicted]), report, force=force)
     if not quiet:
         print_fidelity(directory, predicted)
     show_page(report, quiet=quiet)

@@ -85,7 +85,7 @@ def replay(
 def check_page(path: Path, *, force: bool) -> None:
     """Refuse a page that could not be made or written, before the run."""
     from bftrainer.files.writing import refuse_existing
-    from bftrainer.runs.run_pages import check_pages
+    from bftrainer.report.page import check_pages
 
     check_pages()
     refuse_inputs(path)
@@ -222,9 +222,11 @@ def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: 
         if harvest is not None and not options["as_json"]:
             print_fidelity(harvest, place)
     if options["report"] is not None:
-        from bftrainer.runs.run_pages import write_page
+        from bftrainer.report.page import write_page
+        from bftrainer.runs.finished import read_runs
 
-        write_page([place] if harvest is None else [harvest, place], options["report"], force=options["force"])
+        runs = read_runs([place] if harvest is None else [harvest, place])
+        write_page(runs, options["report"], force=options["force"])
         show_page(options["report"], quiet=options["as_json"])
     if not result.is_partial:
         return 0

@@ -49,8 +49,8 @@ def _tell_unsealed(runs: Sequence[Path]) -> None:
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and all figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
-    from bftrainer.report.comparison import compare_runs, with_short_names
-    from bftrainer.runs.finished import read_summary, run_names
+    from bftrainer.report.comparison import compare_runs, run_names, with_short_names
+    from bftrainer.runs.finished import read_summary
 
     if as_json and as_csv:
         raise click.UsageError("Give one of --json and --csv.")
@@ -276,13 +276,13 @@ def report(
 ) -> None:
     """Make one page of finished runs, which needs no network; several are set side by side."""
     from bftrainer.report.brief import Worth
-    from bftrainer.runs.finished import read_summary
-    from bftrainer.runs.run_pages import write_page
+    from bftrainer.report.page import write_page
+    from bftrainer.runs.finished import read_runs, read_summary
 
     for run in runs:
         read_summary(run)  # report an invalid run before a problem with the page's path
     refuse_inputs(output)
-    write_page(runs, output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
+    write_page(read_runs(runs), output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
     show_page(output)
     _tell_unsealed(runs)
 
