@@ -18,6 +18,7 @@ from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, Swee
 from bftrainer.files.arrow import integers, reals, texts
 from bftrainer.files.directories import result_directory
 from bftrainer.files.writing import replacing
+from bftrainer.objectives import get_objective
 from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
@@ -25,9 +26,11 @@ from bftrainer.report.sweep_page import check_metrics, sweep_page
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.finished import read_summary
 from bftrainer.runs.run import run_replay
-from bftrainer.runs.run_inputs import CODE, load_inputs
+from bftrainer.runs.run_inputs import load_inputs
 from bftrainer.runs.run_tables import write_run
 from bftrainer.tasksets import write_task_set
+from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
+from solvers.registry import declaration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,6 +169,15 @@ def _checked(spec: SweepSpec) -> list[SweepPoint]:
     return points
 
 
+_LOOKUPS: dict[str, Callable[[str], Any]] = {
+    "objective": get_objective,
+    **dict.fromkeys(("solver", "fallback"), declaration),
+    "policy": BATCH_SIZES.get,
+    "power_policy": POWER_LIMITS.get,
+}
+"""Options whose values are names of code, perhaps as ``module:callable``, and what looks them up."""
+
+
 def _refuse_unknown(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
     """Refuse a sweep that names an objective, a solver or other code that cannot be found, before its first point.
 
@@ -174,9 +186,9 @@ def _refuse_unknown(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
     SweepError
         Naming the line.
     """
-    for name, value in dict.fromkeys(item for point in points for item in point.options if item[0] in CODE):
+    for name, value in dict.fromkeys(item for point in points for item in point.options if item[0] in _LOOKUPS):
         try:
-            CODE[name](value)
+            _LOOKUPS[name](value)
         except InputError as error:
             raise SweepError(f"{spec.at(name)}: {error}") from None
 

@@ -8,7 +8,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from pathlib import Path
@@ -17,9 +16,7 @@ from typing import Any
 from bftrainer.errors import (
     BftrainerError,
     SettingsError,
-    SolverUnavailableError,
     SweepError,
-    UnknownSolverError,
     suggestion,
 )
 from bftrainer.files.documents import toml_file
@@ -151,9 +148,9 @@ class SweepSpec:
         vain: dict[str, str] = {}
         useful: set[str] = set()
         for point in points:
-            given, reasons = dict(point.options), {}
-            with suppress(UnknownSolverError, SolverUnavailableError):  # reported when the point is replayed
-                reasons = point.config().without_effect(**kinds_of_tasks(given))
+            given = dict(point.options)
+            kinds = kinds_of_tasks(given)
+            reasons = point.config().without_effect(**kinds) if kinds else {}
             useful |= given.keys() - reasons.keys()
             vain |= {name: why for name, why in reasons.items() if name in given}
         unused = [f"{name} ({why})" for name, why in vain.items() if name not in useful]

@@ -54,8 +54,6 @@ class Option:
         Units of a number that may have one on the command line, or be a file with its values over time.
     expected : str
         Description of its values in messages, if its type does not say it.
-    limit : str
-        Name in `heeds` of a `solvers.registry.Declaration` of a limit that a solver may ignore.
     changes_result : bool
         False if it only says how the result is obtained; summaries and keys of sweeps leave it out then.
     default_told : bool
@@ -73,7 +71,6 @@ class Option:
     sized: Literal["", "tasks", "processes"] = ""
     units: Mapping[str, float] = field(default_factory=dict)
     expected: str = ""
-    limit: str = ""
     changes_result: bool = True
     default_told: bool = True
 
@@ -180,20 +177,19 @@ class ReplayConfig:
     solver: str | Solver = option("cbc", "solver: --solver", "See `bftrainer solvers`; or module:callable.")
     fallback: str | Solver | None = option(None, "solver: --fallback", "Solver to ask when that one fails.")
     forward_time_s: float = option(10.0, "horizon: -Tfwd --forward-time", "Forward-looking time in seconds.")
-    time_limit_s: float = option(10.0, "horizon: -optTL --time-limit", "Seconds for one decision.", limit="time")
+    time_limit_s: float = option(10.0, "horizon: -optTL --time-limit", "Seconds for one decision.")
     effort: int | None = option(
         None,
         "limits: --effort",
         "Branch-and-bound nodes, or thousands of labels of dp: a limit that is the same on any machine.",
         unset="no limit",
         least=1,
-        limit="effort",
     )
-    mip_gap: float = option(1e-09, "limits: --mip-gap", "Relative gap at which a decision is good enough.", limit="gap")
-    threads: int = option(1, "limits: --threads", "Threads of a solver.", sized="processes", limit="threads")
+    mip_gap: float = option(1e-09, "limits: --mip-gap", "Relative gap at which a decision is good enough.")
+    threads: int = option(1, "limits: --threads", "Threads of a solver.", sized="processes")
     max_tasks: int = option(10, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
     seed: int = option(0, "limits: --seed", "For --initial random, tuned tasks and learned curves.", least=0)
-    prune: bool = option(True, "limits: --no-prune", "Give solvers all options, also useless ones.", limit="prune")
+    prune: bool = option(True, "limits: --no-prune", "Give solvers all options, also useless ones.")
     isolate: Isolate = option(
         "auto",
         "solver: --isolate",
@@ -251,26 +247,16 @@ class ReplayConfig:
         if self.strict_published and self.solver != "equal-share":
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
 
-    def without_effect(self, *, tuned: bool | None = None, learned: bool = False) -> dict[str, str]:
-        """Options without effect, and why; `tuned` and `learned` say whether there are such tasks, if known."""
-        from solvers.registry import declaration, is_ours
-
-        reasons = {}
-        if self.fallback is not None and self.fallback == self.solver:
-            reasons["fallback"] = "it is the solver that would have failed"
-        names = [name for name in (self.solver, self.fallback) if name is not None]
-        if all(isinstance(name, str) for name in names):  # as far as they declare what they heed
-            heeds = frozenset[str]().union(*(declaration(str(name)).heeds for name in names))
-            if self.isolate != "never" and not all(is_ours(str(name)) for name in names):
-                heeds |= {"time"}  # kept from outside, by ending the solver's process
-            ignored = [name for name, option in OPTIONS.items() if option.limit and option.limit not in heeds]
-            reasons |= dict.fromkeys(ignored, f"not heeded by {' and '.join(map(str, names))}")
-        if tuned is False:
-            if self.initial != "random" and not learned:
-                reasons["seed"] = "nothing is drawn without --initial random, tuned tasks or learned curves"
-            reasons |= dict.fromkeys(("power_options", "policy", "power_policy"), "no task is tuned")
-            if not self.idle_power_w:
-                reasons |= dict.fromkeys(("carbon", "pue"), "no power is known without tuned tasks or --idle-power")
+    def without_effect(self, *, tuned: bool, learned: bool) -> dict[str, str]:
+        """Options without effect on a run with or without tuned tasks and learned curves, and why."""
+        reasons = {} if learned else {"profile_noise": "no curve is learned"}
+        if tuned:
+            return reasons
+        if self.initial != "random" and not learned:
+            reasons["seed"] = "nothing is drawn without --initial random, tuned tasks or learned curves"
+        reasons |= dict.fromkeys(("power_options", "policy", "power_policy"), "no task is tuned")
+        if not self.idle_power_w:
+            reasons |= dict.fromkeys(("carbon", "pue"), "no power is known without tuned tasks or --idle-power")
         return reasons
 
     def settings(self, objective: Objective, solver: str | Solver) -> Settings:

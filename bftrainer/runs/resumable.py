@@ -30,41 +30,18 @@ _MOST_WAITING = 10_000  # decisions in memory, 2 MiB of ten tasks: a year has a 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """How a run was begun.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-        Those of the command, to repeat it by.
-    directory : str
-        Where they were given.
-    dependencies : dict of str to str
-        What must be as it was: versions of the software by its names, checksums of inputs by their paths.
-    """
+    """How a run was begun: the command's arguments, the directory where they were given, and what must not change."""
 
     arguments: Sequence[str]
     directory: str
-    dependencies: dict[str, str]
+    dependencies: dict[str, str]  # versions of the software by its names, checksums of inputs by their paths
 
 
 class DecisionJournal:
-    """The decisions of a run in their order: of its replay, of those on constant pools, and of its bounds.
+    """The decisions of a run in their order: of its replay, and of those on constant pools.
 
-    Parameters
-    ----------
-    path : Path
-        Lines of JSON: how the run was begun, then the result of each decision. `ResumeError` if it is something else.
-    every_s : float
-        Seconds after which decisions are written at the latest.
-
-    Attributes
-    ----------
-    begun : Beginning or None
-        None in a new journal.
-    known : deque of bytes
-        Lines of decisions that were made before and come next.
-    decided : int
-        Number of decisions made so far.
+    Its file has lines of JSON: how the run was begun, then the result of each decision; written at the latest after
+    `every_s` seconds. `known` are the lines of decisions that were made before and come next.
     """
 
     def __init__(self, path: Path, every_s: float = 0.0) -> None:

@@ -27,24 +27,15 @@ from bftrainer.replay.power_draw import Steps, steps_between, value_at
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.power import CARBON_COLUMN, NO_CAP, read_cap, read_steps
 from bftrainer.tasksets import AssumedScaling, TaskSet, read_task_set
-from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
 from bftrainer.zeus.tuned_task import GroupTuner, read_tuner
 from solvers.isolation import isolated
 from solvers.reference_solvers import EqualShare
-from solvers.registry import declaration, get_solver, solve
+from solvers.registry import get_solver, solve
 
 T = TypeVar("T")
 LEARNED = "learned"
 """The scaling under which decisions know no curve."""
 SAMPLE_TASKS_USED = "no task set is given (-bdfn, --tasks): the 40 tasks of the embedded sample are used."
-
-CODE: dict[str, Callable[[str], Any]] = {
-    "objective": get_objective,
-    **dict.fromkeys(("solver", "fallback"), declaration),
-    "policy": BATCH_SIZES.get,
-    "power_policy": POWER_LIMITS.get,
-}
-"""Options whose values are names of code, perhaps as ``module:callable``, and what looks them up."""
 
 # Longer than any log.
 _LONGEST_S = 1e9
@@ -293,9 +284,8 @@ def _refuse_unfit(config: ReplayConfig, tasks: Sequence[TaskSpec], learned: Coll
     if both is not None:
         why = "its batch size and power limit scale a curve that decisions know"
         raise SettingsError(f"Expected no tuned task among those whose curves are learned, got {both}: {why}.")
-    reasons = {} if tuned else config.without_effect(tuned=False)
-    vain = {name: why for name, why in reasons.items() if OPTIONS[name].section == "power"}
-    vain |= {} if learned else {"profile_noise": "no curve is learned"}
-    given = {OPTIONS[name].flag: why for name, why in vain.items() if getattr(config, name) != OPTIONS[name].default}
+    reasons = config.without_effect(tuned=bool(tuned), learned=bool(learned))
+    reasons.pop("seed", None)  # of which several may be compared, whether or not something is drawn
+    given = {OPTIONS[name].flag: why for name, why in reasons.items() if getattr(config, name) != OPTIONS[name].default}
     if given:
         raise UnusedOptionsError(given)

@@ -37,16 +37,6 @@ UNUSED = {
     "sweep s.toml --resume --force": "--force (--resume",
     f"{REPLAY} --seed 3": "--seed (nothing is drawn",
     f"{REPLAY} --sample plain": "--sample (-bdfn names the tasks)",
-    f"{REPLAY} --solver dp --fallback dp": "--fallback (it is the solver",
-    f"{REPLAY} --solver dp --threads 4": "--threads (not heeded by dp)",
-    f"{REPLAY} --threads 4": "--threads (not heeded by cbc)",
-    f"{REPLAY} --solver highs --fallback dp --threads 2 --no-prune --seed 3": "effect: --seed (",
-    f"{REPLAY} --solver equal-share --fallback exhaustive --no-prune": "--no-prune (not heeded by equal-share and exh",
-    f"{REPLAY} -mip false --mip-gap 0.1": "--mip-gap (not heeded by equal-share)",
-    f"{REPLAY} -mip false -optTL 5": "--time-limit (not heeded by equal-share)",
-    f"{REPLAY} --solver exhaustive -optTL 5": "--time-limit (not heeded by exhaustive)",
-    f"{REPLAY} --solver exhaustive --effort 5": "--effort (not heeded by exhaustive)",
-    f"{REPLAY} --solver node-level --no-prune": "--no-prune (not heeded by node-level)",
     f"{REPLAY} --scaling linear": "--scaling (all tasks of tasks.toml have a scaling)",
     f"{REPLAY} --policy grid --power-policy oracle": "--policy (no task is tuned), --power-policy (no task is tuned)",
     f"{REPLAY} --profile-noise 0.1": "--profile-noise (no curve is learned)",
@@ -104,13 +94,6 @@ baseline = false
 """
 OF_SWEEPS = {
     "[grid]\nseed = [1, 2]\n": (7, "seed (nothing is drawn without --initial random, tuned tasks or learned curves)"),
-    'solver = "dp"\nthreads = 4\n': (7, "threads (not heeded by dp)"),
-    '[grid]\nsolver = ["dp", "equal-share"]\nthreads = [2, 4]\n': (8, "threads (not heeded by"),
-    'prune = false\noptTL = 5\n[[point]]\nsolver = "equal-share"\n': (
-        7,
-        "time_limit_s (not heeded by equal-share), prune (not heeded by equal-share)",
-    ),
-    '[[point]]\nsolver = "dp"\nfallback = "dp"\n': (8, "fallback (it is the solver that would have failed)"),
     "power_options = 'all'\n": (6, "power_options (no task is tuned)"),
     "pue = 1.5\n": (6, "pue (no power is known without tuned tasks or --idle-power)"),
 }
@@ -129,8 +112,8 @@ def test_options_of_sweeps_that_have_no_effect(call, inputs, text, line, said):
 
 @pytest.mark.usefixtures("inputs")
 def test_options_of_sweeps_that_have_an_effect_somewhere(call, inputs):
-    """What one point heeds is no slip, though another one does not."""
-    text = '[grid]\nsolver = ["highs", "dp"]\nthreads = [1]\n[[point]]\ninitial = "random"\nseed = 3\nsolver = "dp"\n'
+    """What has an effect on one point is no slip, though it has none on another one."""
+    text = '[grid]\nsolver = ["highs", "dp"]\n[[point]]\ninitial = "random"\nseed = 3\nsolver = "dp"\n'
     (inputs / "sweep.toml").write_text(SWEEP + text)
     assert call("sweep", "sweep.toml", "--workers", 1).status == 0
 

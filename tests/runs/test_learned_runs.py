@@ -127,4 +127,4 @@ def test_a_seed_has_an_effect_where_curves_are_learnt():
     """It is that of the noise; where nothing is learnt it is refused."""
     config = ReplayConfig(seed=3)
     assert "seed" not in config.without_effect(tuned=False, learned=True)
-    assert "seed" in config.without_effect(tuned=False)
+    assert "seed" in config.without_effect(tuned=False, learned=False)

@@ -222,5 +222,5 @@ def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     if sample == "tuned" and not names_tasks:
         options["tasks"] = sample_path(SAMPLE_TUNED_TASKS)
     config = ReplayConfig(**options)
-    refuse_unused({"sample": names_tasks, **config.without_effect()})
+    refuse_unused({"sample": names_tasks})
     return config
