@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from bftrainer.model import rounding_s
 from bftrainer.model.columns import Coded, Table
-from bftrainer.model.records import DecisionRecord, EventRecord, PowerRecord, Recording, TaskRecord
+from bftrainer.model.records import DecisionRecord, EventRecord, PowerRecord, Recording, TaskRecord, TunedRecord
 from bftrainer.replay.power_draw import Steps, steps_between
 from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import ratio
@@ -141,6 +142,18 @@ def pool_metrics(intervals: Intervals) -> dict[str, Any]:
     }
 
 
+def metrics_below(intervals: Intervals, large_idle: int) -> dict[str, Any]:
+    """`pool_metrics` over the intervals with fewer idle nodes than so many, and what share of the whole these are."""
+    small = intervals.where(intervals.idle < large_idle)
+    metrics = pool_metrics(small)
+    return {
+        "large_idle": large_idle,
+        "time_share": ratio(math.fsum(small.length_s), math.fsum(intervals.length_s)),
+        "idle_node_s_share": ratio(metrics["idle_node_s"], math.fsum(intervals.idle * intervals.length_s)),
+        **metrics,
+    }
+
+
 def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
     """Completion, turnaround, waiting, preemptions and rescales.
 
@@ -258,4 +271,18 @@ def power_metrics(record: PowerRecord, carbon: Steps | None, pue: float, window_
         "pue": pue,
         "idle_node_w": record.idle_node_w,
         "emissions_gco2": grams,
+    }
+
+
+def tuning_metrics(outcomes: Sequence[TunedRecord], settings: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Outcome of tuned tasks, and how often each batch size and power limit (W) of their attempts was chosen."""
+    sizes, limits = (Counter(values) for values in zip(*settings, strict=True)) if settings else (Counter(), Counter())
+    return {
+        "tasks_reached": sum(outcome.reached for outcome in outcomes),
+        "tasks_failed": sum(outcome.failure is not None for outcome in outcomes),
+        "attempts": sum(outcome.attempts for outcome in outcomes),
+        "train_s": math.fsum(outcome.train_s for outcome in outcomes),
+        "batch_sizes": {str(size): sizes[size] for size in sorted(sizes)},
+        "power_limits_w": {str(limit): limits[limit] for limit in sorted(limits)},
+        "failures": sorted({outcome.failure for outcome in outcomes if outcome.failure is not None}),
     }

@@ -39,25 +39,23 @@ class Option:
 
     Parameters
     ----------
+    section : str
+        One of `SECTIONS`.
     flags : tuple of str
         On the command line; those with one dash are also keys of sweep files. If the default is True, they make it
         False.
     kind : type
         The first type of its field, or a ``Literal`` of all values; a `datetime` may be seconds.
-    unset : str
-        Description of the default, if it is None.
+    unset, expected : str
+        Description of the default if that is None, and of its values if their type does not say it.
     least : int, optional
         Smallest allowed value, of those that are finite.
     sized : {"", "tasks", "processes"}
         What the number counts, if unusually large ones need `--large`.
     units : mapping of str to float
         Units of a number that may have one on the command line, or be a file with its values over time.
-    expected : str
-        Description of its values in messages, if its type does not say it.
-    changes_result : bool
-        False if it only says how the result is obtained; summaries and keys of sweeps leave it out then.
-    default_told : bool
-        False if summaries leave it out where it has its default.
+    changes_result, default_told : bool
+        False if summaries leave it out, always or where it has its default.
     """
 
     section: str

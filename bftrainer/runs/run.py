@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, astuple, dataclass, field, replace
@@ -34,7 +33,15 @@ from bftrainer.report.brief import headline
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ON_SCALING
 from bftrainer.report.ledger import ledger_of, limited_by
-from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, power_metrics, task_metrics
+from bftrainer.report.metrics import (
+    Intervals,
+    decision_metrics,
+    metrics_below,
+    pool_metrics,
+    power_metrics,
+    task_metrics,
+    tuning_metrics,
+)
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from bftrainer.runs.resumable import DecisionJournal
@@ -73,8 +80,9 @@ class RunResult:
     recording : Recording
     timings : Timings
     efficiency : Efficiency or None
+        None without a comparison with constant pools.
     is_partial : bool
-        Whether the run was interrupted, in the replay or in the comparison with constant pools.
+        Whether the run was interrupted or failed, in the replay or in that comparison.
     metered : PowerRecord or None
         None if power is unknown.
     attempts : tuple of Attempt
@@ -166,7 +174,7 @@ class RunResult:
             **decisions,
             **asdict(self.timings),
             "solve_wall_share": solve_s / self.timings.wall_s if self.timings.wall_s else None,
-            "below_large_idle": self._below_large_idle(intervals),
+            "below_large_idle": metrics_below(intervals, self._large_idle),
         }
         return summary | {"assumed_scaling": self._assumed_scaling(summary)}
 
@@ -223,19 +231,8 @@ class RunResult:
             return {}
         figures = power_metrics(self.metered, self.inputs.carbon, self.config.pue, self.recording.end_s)
         tuned = [task.tuned for task in self.recording.tasks if task.tuned is not None]
-        if not tuned:
-            return figures
-        sizes = Counter(attempt.batch_size for attempt in self.attempts)
-        limits = Counter(attempt.power_limit_w for attempt in self.attempts)
-        return figures | {
-            "tasks_reached": sum(task.reached for task in tuned),
-            "tasks_failed": sum(task.failure is not None for task in tuned),
-            "attempts": sum(task.attempts for task in tuned),
-            "train_s": math.fsum(task.train_s for task in tuned),
-            "batch_sizes": {str(size): sizes[size] for size in sorted(sizes)},
-            "power_limits_w": {str(limit): limits[limit] for limit in sorted(limits)},
-            "failures": sorted({task.failure for task in tuned if task.failure is not None}),
-        }
+        settings = [(attempt.batch_size, attempt.power_limit_w) for attempt in self.attempts]
+        return figures | (tuning_metrics(tuned, settings) if tuned else {})
 
     def _assumed_scaling(self, summary: Mapping[str, Any]) -> dict[str, Any] | None:
         """Assumption about how tasks scale, and the figures of the summary that rest on it."""
@@ -273,18 +270,6 @@ class RunResult:
     @property
     def _large_idle(self) -> int:
         return self.config.large_idle if self.config.large_idle is not None else max(1, len(self.inputs.log.nodes) // 4)
-
-    def _below_large_idle(self, intervals: Intervals) -> dict[str, Any]:
-        """The same shares over the intervals with fewer idle nodes than the limit."""
-        small = intervals.where(intervals.idle < self._large_idle)
-        total_s, total_idle = math.fsum(intervals.length_s), math.fsum(intervals.idle * intervals.length_s)
-        metrics = pool_metrics(small)
-        return {
-            "large_idle": self._large_idle,
-            "time_share": math.fsum(small.length_s) / total_s if total_s else None,
-            "idle_node_s_share": metrics["idle_node_s"] / total_idle if total_idle else None,
-            **metrics,
-        }
 
 
 def _to_plain(value: Any) -> Any:
