@@ -197,7 +197,7 @@ class LiveAllocator(Allocator):
         self.amend(name, done)
         task = self.task(name)
         if task.status == Status.WAITING:
-            self.cluster.give_up([task])
+            self.cluster.fail([task])
         return task.status == Status.ACTIVE
 
     def wanted(self, more: int) -> int:
@@ -215,7 +215,7 @@ class LiveAllocator(Allocator):
         for task, believed in known:
             task.believed = believed
             task.offers = {}
-        return sum(cluster.kept if result.counts is None else result.counts)
+        return sum(cluster.runnable_counts if result.counts is None else result.counts)
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         """Ask the solver, unless the answer is known."""

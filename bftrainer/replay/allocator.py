@@ -16,8 +16,8 @@ from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
 from bftrainer.model.type_checks import instances, whole_number
 from bftrainer.replay.allocator_settings import BUSY, Settings
 from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask
+from bftrainer.replay.departure_order import DepartureOrder
 from bftrainer.replay.learned_curves import LearnedCurves
-from bftrainer.replay.node_order import DepartureOrder
 from bftrainer.replay.power_draw import drawn_w, within_cap
 from bftrainer.replay.published_cluster import PublishedCluster
 from bftrainer.replay.tuned import TunedTasks
@@ -263,7 +263,7 @@ class Allocator:
         """Adopt the allocation of a result (the present one if it has none) and its power limits."""
         cluster = self.cluster
         if result.counts is None:
-            return cluster.adopt(within_cap(cluster, self.power_cap_w, cluster.kept))
+            return cluster.adopt(within_cap(cluster, self.power_cap_w, cluster.runnable_counts))
         if self._tuned is None or max([len(task.modes) for task in cluster.active]) < 2:
             return cluster.adopt(result.counts)
         choices = result.choices or choices_of(problem, result.counts)

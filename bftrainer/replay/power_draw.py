@@ -122,7 +122,9 @@ class PowerMeter(Observer):
         self._pool, self._begin_s = cluster.pool, change.time_s
         # Of a task that saves the restart alone counts: what it then does again is training like any other.
         self._rescaling_s = {
-            task.number: float(task.spec.start_s(task.held)) if task.spec.saves else task.preemption_loss / task.ran
+            task.number: float(task.spec.start_s(task.span_nodes))
+            if task.spec.saves
+            else task.preemption_loss / task.span_rate
             for task in map(cluster.tasks.__getitem__, change.lost)
             if task.preemption_loss
         }
@@ -146,12 +148,12 @@ class PowerMeter(Observer):
         steady_w, nodes = 0.0, 0
         # Between most events nearly all tasks keep training: this loop is the cost of metering.
         for task in change.tasks:
-            run, count, number = task.ran_as.run, task.held, task.number
+            run, count, number = task.span_spec.run, task.span_nodes, task.number
             if run is None or not count:
                 continue
             nodes += count
-            is_steady = task.progress_before >= run.profiling_work and number not in rescaling_s
-            if task.ran > 0 and is_steady and number not in idle_from_s:
+            is_steady = task.span_progress >= run.profiling_work and number not in rescaling_s
+            if task.span_rate > 0 and is_steady and number not in idle_from_s:
                 power_w = run.power_w.item(count)
                 steady_w += power_w
                 energy_j[number] += power_w * elapsed_s
@@ -174,12 +176,12 @@ class PowerMeter(Observer):
 
 def _draw(task: ClusterTask, trains_s: float, ends_s: float, idle_node_w: float) -> tuple[list[float], list[float]]:
     """Power of a tuned task in a span, and when it changes: idle while it rescales, profiling, training, then idle."""
-    run, nodes, rate = task.ran_as.run, task.held, task.ran
-    idle_w = nodes * held_idle_w(task.ran_as, idle_node_w)
+    run, nodes, rate = task.span_spec.run, task.span_nodes, task.span_rate
+    idle_w = nodes * held_idle_w(task.span_spec, idle_node_w)
     if run is None or not rate > 0:
         return [], [idle_w]
     # A rescale's cost is booked off at the next instant, so progress counts from its end.
-    left_s = max(0.0, run.profiling_work - task.progress_before) / rate
+    left_s = max(0.0, run.profiling_work - task.span_progress) / rate
     if isinstance(task, SavingTask) and left_s:
         left_s = task.clock_before.reached_s(left_s)
     powers_w = [idle_w, run.profiling_power_w.item(nodes), run.power_w.item(nodes), idle_w]

@@ -139,7 +139,7 @@ class SavingTask(ClusterTask):
         """Book a span; what is done while it saves is not work, and it saves no more once its work is done."""
         rate, self.clock_before, saving = self.rate, self.clock, 0.0
         if rate > 0:
-            until_s = min(end_s, self.reached_s(begin_s))
+            until_s = min(end_s, self.completion_s(begin_s))
             self.clock, saving_s = self.clock.after(until_s - begin_s, rate)
             saving = saving_s * rate
         super().advance(begin_s, end_s)
@@ -158,14 +158,14 @@ class SavingTask(ClusterTask):
         # What was done is not lost, whether or not an event has noticed that.
         if self.progress >= self.spec.work - rounding_s(now_s) * rate:
             return 0.0
-        return float(clock.unsaved + self.spec.start_s(self.held) * rate)
+        return float(clock.unsaved + self.spec.start_s(self.span_nodes) * rate)
 
     def resume(self) -> None:
         """Set the clock anew: nothing is unsaved."""
         assert self.spec.saves is not None
         self.clock = self.clock.begun(self.spec.saves, len(self.nodes))
 
-    def lost_by_hit_s(self, count: int) -> float:
+    def expected_loss_s(self, count: int) -> float:
         """Seconds of progress that a hit is expected to cost on so many nodes."""
         saves, hazard_per_s = self.spec.saves, self.clock.hazard_per_s
         assert saves is not None

@@ -45,15 +45,15 @@ class TunedTasks:
         Tasks of groups that cannot go on are given up, so that others may be admitted.
         """
         for task in change.tasks:
-            run = task.ran_as.run if len(task.modes) > 1 else None
+            run = task.span_spec.run if len(task.modes) > 1 else None
             if run is not None:  # net work counts for the power limit that it was done at
                 at = self._work_at.setdefault(task.number, {})
                 at[run.power_limit_w] = at.get(run.power_limit_w, 0.0) + task.net
         ended = [*change.completed, *change.retrying]
         for task in sorted(ended, key=change.tasks.index) if len(ended) > 1 else ended:
-            if task.ran_as.run is not None:
-                self._save_group(task.ran_as)
-                self.tuner.ended(task.ran_as, self._work_at.pop(task.number, {}))
+            if task.span_spec.run is not None:
+                self._save_group(task.span_spec)
+                self.tuner.ended(task.span_spec, self._work_at.pop(task.number, {}))
                 task.modes = ()
         self._start(cluster, (*change.retrying, *change.admitted))
         while lost := self.tuner.failures and [
@@ -64,7 +64,7 @@ class TunedTasks:
             for task in lost:
                 task.modes = ()
                 self._work_at.pop(task.number, None)
-            self._start(cluster, cluster.give_up(lost))
+            self._start(cluster, cluster.fail(lost))
 
     def _start(self, cluster: Cluster, tasks: Iterable[ClusterTask]) -> None:
         for task in tasks:

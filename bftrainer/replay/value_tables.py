@@ -61,15 +61,15 @@ class ValueTables:
         """Options of a task, computed again only if its credit has changed, or it was not in this situation before."""
         modes = task.modes
         if not (self._is_static and task.offers):
-            self._note_credit(task, (*modes, task.seen_as), now_s)
+            self._note_credit(task, (*modes, task.decision_spec), now_s)
         situation: object = len(task.nodes)
         if metered or len(modes) > 1:  # then it also depends on the running mode, and on modes yet to be profiled
-            runs = [spec.run for spec in modes or (task.seen_as,)] if metered else []
+            runs = [spec.run for spec in modes or (task.decision_spec,)] if metered else []
             profiling = [run is not None and task.progress < run.profiling_work for run in runs]
             situation = len(task.nodes), task.spec.run, *profiling
         options: TaskOptions | None = task.offers.get(situation)
         if options is None:
-            options = task.offers[situation] = self._value(task, modes or (task.seen_as,), metered=metered)
+            options = task.offers[situation] = self._value(task, modes or (task.decision_spec,), metered=metered)
         return options
 
     def _note_credit(self, task: ClusterTask, specs: Sequence[TaskSpec], now_s: float) -> None:
@@ -94,7 +94,7 @@ class ValueTables:
 
     def _value(self, task: ClusterTask, modes: Sequence[TaskSpec], *, metered: bool) -> TaskOptions:
         """Options at the task's counts: each at its most valuable mode, or under a cap all modes with their power."""
-        held, settings, current, tables = len(task.nodes), self.settings, task.seen_as, task.offers.tables
+        held, settings, current, tables = len(task.nodes), self.settings, task.decision_spec, task.offers.tables
         least, most = modes[0].min_nodes, modes[0].max_nodes  # a task's minimum, whatever its mode
         counts = solvers.counts_on_offer(least, most)
         rows = [settings.forward_time_s * credit for credit in tables[: len(modes)]]
@@ -138,7 +138,7 @@ class ValueTables:
         if constraints is None:
             return problem
         with answering(where, ObjectiveError):
-            states = tuple(self._state_of(task, task.seen_as) for task in cluster.active)
+            states = tuple(self._state_of(task, task.decision_spec) for task in cluster.active)
             return with_constraints(problem, list(constraints(problem, states)), where)
 
     def _ask(self, task: ClusterTask, spec: TaskSpec, now_s: float) -> object:

@@ -18,7 +18,7 @@ from bftrainer.model import Instant, TaskSpec
 from bftrainer.model.records import EventRecord, Recording
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import throughput
-from bftrainer.replay import Allocator, Recorder, replay
+from bftrainer.replay import Allocator, Recorder, replay, stop_when
 from bftrainer.replay.allocator import Journal
 from bftrainer.report.intervals import ratio
 from bftrainer.report.metrics import Intervals
@@ -137,7 +137,7 @@ def _static_run(
     allocator, recorder = Allocator(inputs.tasks, dedicated, names, inputs.log.start_ns, tuner), Recorder()
     allocator.journal, caps_w = journal, inputs.power_caps_w
     rows = [Instant(begin_s, range(size))]
-    replay(rows, end_s, allocator, power_caps_w=caps_w, observers=[recorder], interrupted=interrupted)
+    replay(rows, end_s, allocator, stops=[stop_when(interrupted)], power_caps_w=caps_w, observers=[recorder])
     return recorder.recording
 
 

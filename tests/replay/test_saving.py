@@ -39,9 +39,8 @@ def replayed(
     numbers, names = numbered(rows)
     recorder = Recorder()
     settings = Settings(objective=as_given, solver="dp", **{"forward_time_s": 600.0, **options})
-    noticed = settings.completions == "noticed"
     allocator = Allocator([spec], settings, names)
-    replay(numbers, end_s, allocator, decide_on="nodes" if noticed else "all", observers=[recorder])
+    replay(numbers, end_s, allocator, observers=[recorder])
     return recorder.recording
 
 
