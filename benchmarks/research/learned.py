@@ -40,7 +40,7 @@ class FixedGuess(LearnedCurves):
         super().__init__()
         self._fraction, self._guesses = fraction, dict[int, TaskSpec]()
 
-    def on_change(self, *_: object) -> None:
+    def update(self, *_: object) -> None:
         """Learn nothing."""
 
     def believe(self, cluster: Cluster) -> dict[ClusterTask, ScalingCurve]:

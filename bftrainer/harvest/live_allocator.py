@@ -25,7 +25,7 @@ class MeasuredCurves(LearnedCurves):
     def __init__(self, noise: float) -> None:
         super().__init__(noise, names=())
 
-    def on_change(self, cluster: Cluster, change: ClusterChange) -> None:
+    def update(self, cluster: Cluster, change: ClusterChange) -> None:
         """Measure nothing: the controller does, generation by generation."""
 
     def learn(self, name: str) -> None:
@@ -209,7 +209,7 @@ class LiveAllocator(Allocator):
         known = [(task, task.believed) for task in cluster.active]
         self.curves.believe(cluster)
         cluster.pool += more
-        result = self.solve(self._values.problem(cluster, self.power_cap_w))
+        result = self.solve(self._values.make_problem(cluster, self.power_cap_w))
         cluster.pool -= more
         undo()
         for task, believed in known:

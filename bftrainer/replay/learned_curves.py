@@ -181,7 +181,7 @@ class LearnedCurves:
         kept = copy.deepcopy({name: each for name, each in vars(self).items() if name != "_believed"})
         return lambda: vars(self).update(kept | {"_believed": believed})
 
-    def on_change(self, cluster: Cluster, change: ClusterChange) -> None:  # noqa: ARG002
+    def update(self, cluster: Cluster, change: ClusterChange) -> None:  # noqa: ARG002
         """Measure what running tasks have done since the last instant, after they had rescaled."""
         for task in change.tasks:
             seconds = change.elapsed_s - task.rescale_booked / task.span_rate if task.span_rate > 0 else 0.0

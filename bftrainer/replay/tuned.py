@@ -27,19 +27,19 @@ class TunedTasks:
         described, work_at = dict(self._described), {task: dict(at) for task, at in self._work_at.items()}
         undo = self._undo = {}
 
-        def bring_back() -> None:
+        def restore() -> None:
             self._described, self._work_at = described, work_at
-            for group_back in reversed(undo.values()):
-                group_back()
+            for restore_group in reversed(undo.values()):
+                restore_group()
 
-        return bring_back
+        return restore
 
     def _save_group(self, spec: TaskSpec) -> None:
         """Save the state of a task's group before it changes, if a snapshot was taken."""
         if self._undo is not None and spec.tuning_group not in self._undo:
             self._undo[spec.tuning_group] = self.tuner.checkpoint(spec.tuning_group)
 
-    def on_change(self, cluster: Cluster, change: ClusterChange) -> None:
+    def update(self, cluster: Cluster, change: ClusterChange) -> None:
         """Learn from runs that ended, and start runs of tasks that were admitted or are tried again.
 
         Tasks of groups that cannot go on are given up, so that others may be admitted.
