@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.workload import Case, Plan, Sample
 from bftrainer.model import NodeLog, Objective, TaskSpec, TaskState
 from bftrainer.objectives import as_given
-from bftrainer.replay import Allocator, Recorder, Settings, replay
+from bftrainer.replay import Allocator, Recorder, Settings, replay, stop_after
 from bftrainer.spot.supercomputer import SupercomputerModel
 from bftrainer.tasksets.task_generator import generate_tasks
 
@@ -53,7 +53,7 @@ def _an_event(machine: partial[NodeLog], seed: int, tasks: int, events: int, obj
     settings = Settings(objective, "dp", forward_time_s=120.0, max_tasks=tasks)
     allocator = Allocator(_tasks(seed, tasks), settings, log.nodes)
     began, spent = time.perf_counter(), time.process_time()
-    replay(log.rows(), log.window_s, allocator, max_events=events, observers=[recorder])
+    replay(log.rows(), log.window_s, allocator, stops=[stop_after(events)], observers=[recorder])
     seconds, cpu_s = time.perf_counter() - began, time.process_time() - spent
     recording = recorder.recording
     count = len(recording.events)

@@ -91,5 +91,5 @@ def run(
     numbers, names = numbered(rows)
     recorder, meter = Recorder(), PowerMeter(asked.idle_node_w)
     allocator = Allocator(tasks, asked, names, tuner=learning)
-    replay(numbers, end_s, allocator, decide_on=decide_on, power_caps_w=power_caps_w, observers=[recorder, meter])
+    replay(numbers, end_s, allocator, power_caps_w=power_caps_w, observers=[recorder, meter])
     return recorder.recording, meter.record(), learning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from bftrainer.model import Instant, NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.model.task import NodePoints
 from bftrainer.objectives import as_given
-from bftrainer.replay import Allocator, Recorder, Settings, replay
+from bftrainer.replay import Allocator, Recorder, Settings, replay, stop_after
 from bftrainer.runs import Inputs, ReplayConfig
 
 NS = 1_000_000_000
@@ -47,8 +48,7 @@ class World:
             self.log.rows(),
             self.log.window_s,
             self.allocator(**changes),
-            decide_on=self.decide_on,
-            max_events=max_events,
+            stops=[stop_after(max_events or math.inf)],
             observers=[recorder, *observers],
         )
         return recorder.recording

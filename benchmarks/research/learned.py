@@ -21,7 +21,7 @@ from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import read_node_log
 from bftrainer.objectives import throughput
-from bftrainer.replay import Allocator, Cluster, ClusterTask, Recorder, Settings, replay
+from bftrainer.replay import Allocator, Cluster, ClusterTask, Recorder, Settings, replay, stop_at
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.report.intervals import estimate
 from bftrainer.report.metrics import Intervals
@@ -40,7 +40,7 @@ class FixedGuess(LearnedCurves):
         super().__init__()
         self._fraction, self._guesses = fraction, dict[int, TaskSpec]()
 
-    def on_change(self, *_: object) -> None:
+    def update(self, *_: object) -> None:
         """Learn nothing."""
 
     def believe(self, cluster: Cluster) -> dict[ClusterTask, ScalingCurve]:
@@ -85,7 +85,7 @@ def shares(log: NodeLog, tasks: Sequence[TaskSpec], until_s: float, noise: float
     for name, learning in ways.items():
         allocator = Allocator(tasks, settings, log.nodes, log.start_ns, learning=learning)
         recorder = Recorder()
-        replay(log.rows(), log.window_s, allocator, until_s=until_s, observers=[recorder])
+        replay(log.rows(), log.window_s, allocator, stops=[stop_at(until_s)], observers=[recorder])
         runs[name] = recorder.recording
     time_s = min(run.end_s for run in runs.values())
     work = {name: Intervals.of(run).work_at(time_s) for name, run in runs.items()}

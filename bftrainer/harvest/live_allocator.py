@@ -25,7 +25,7 @@ class MeasuredCurves(LearnedCurves):
     def __init__(self, noise: float) -> None:
         super().__init__(noise, names=())
 
-    def on_change(self, cluster: Cluster, change: ClusterChange) -> None:
+    def update(self, cluster: Cluster, change: ClusterChange) -> None:
         """Measure nothing: the controller does, generation by generation."""
 
     def learn(self, name: str) -> None:
@@ -197,7 +197,7 @@ class LiveAllocator(Allocator):
         self.amend(name, done)
         task = self.task(name)
         if task.status == Status.WAITING:
-            self.cluster.give_up([task])
+            self.cluster.fail([task])
         return task.status == Status.ACTIVE
 
     def wanted(self, more: int) -> int:
@@ -209,13 +209,13 @@ class LiveAllocator(Allocator):
         known = [(task, task.believed) for task in cluster.active]
         self.curves.believe(cluster)
         cluster.pool += more
-        result = self.solve(self._values.problem(cluster, self.power_cap_w))
+        result = self.solve(self._values.make_problem(cluster, self.power_cap_w))
         cluster.pool -= more
         undo()
         for task, believed in known:
             task.believed = believed
             task.offers = {}
-        return sum(cluster.kept if result.counts is None else result.counts)
+        return sum(cluster.runnable_counts if result.counts is None else result.counts)
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         """Ask the solver, unless the answer is known."""

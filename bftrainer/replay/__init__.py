@@ -3,7 +3,7 @@
 from bftrainer.replay.allocator import Allocator
 from bftrainer.replay.allocator_settings import Settings
 from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Observer
-from bftrainer.replay.loop import replay
+from bftrainer.replay.loop import Stop, replay, stop_after, stop_at, stop_first, stop_when
 from bftrainer.replay.power_draw import PowerMeter
 from bftrainer.replay.recorder import Recorder
 
@@ -17,5 +17,10 @@ __all__ = [
     "PowerMeter",
     "Recorder",
     "Settings",
+    "Stop",
     "replay",
+    "stop_after",
+    "stop_at",
+    "stop_first",
+    "stop_when",
 ]

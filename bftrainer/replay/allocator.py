@@ -16,9 +16,9 @@ from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
 from bftrainer.model.type_checks import instances, whole_number
 from bftrainer.replay.allocator_settings import BUSY, Settings
 from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask
+from bftrainer.replay.departure_order import DepartureOrder
 from bftrainer.replay.learned_curves import LearnedCurves
-from bftrainer.replay.node_order import DepartureOrder
-from bftrainer.replay.power_draw import drawn_w, within_cap
+from bftrainer.replay.power_draw import reduce_to_cap, sum_power_w
 from bftrainer.replay.published_cluster import PublishedCluster
 from bftrainer.replay.tuned import TunedTasks
 from bftrainer.replay.value_tables import ValueTables
@@ -146,7 +146,7 @@ class Allocator:
         SolverError
             If the solver fails and no fallback is set.
         """
-        cap_w, is_first, known = self.power_cap_w, self._is_first, len(self.node_names)
+        cap_w, is_first, nodes = self.power_cap_w, self._is_first, len(self.node_names)
         undo = [self.cluster.checkpoint(), *(part.checkpoint() for part in self._parts)]
         try:
             self._apply_events(instances("events", events, Event, InputError))
@@ -155,9 +155,9 @@ class Allocator:
             self.power_cap_w, self._is_first = cap_w, is_first
             for restore in undo:
                 restore()
-            for name in self.node_names[known:]:
+            for name in self.node_names[nodes:]:
                 del self._node_number[name]
-            del self.node_names[known:]
+            del self.node_names[nodes:]
             self._task_number = {task.spec.name: task.number for task in self.cluster.tasks}
             for task in self.cluster.active:
                 task.offers = {}  # they may be of runs or beliefs that no longer exist
@@ -165,7 +165,8 @@ class Allocator:
 
     def _apply_events(self, events: Sequence[Event]) -> ClusterChange:
         """Apply events of one instant without deciding, after checking them and replacing names by numbers."""
-        cluster, now_s, numbers, known = self.cluster, self.cluster.time_s, self._task_number, self._node_number
+        cluster, now_s = self.cluster, self.cluster.time_s
+        numbers, node_numbers = self._task_number, self._node_number
         of_kind = {kind: [event for event in events if event.kind is kind] for kind in EventKind}
         ending = [name for event in of_kind[EventKind.COMPLETION] for name in event.tasks]
         leaving = [name for event in of_kind[EventKind.LEAVE] for name in event.nodes]
@@ -174,7 +175,8 @@ class Allocator:
         caps_w = [event.power_cap_w for event in of_kind[EventKind.POWER_CAP]]
         times_s, names = sorted({event.time_s for event in events}), [spec.name for spec in submitted]
         active = {task.spec.name for task in cluster.active}
-        idle = {name for name in (*leaving, *joining) if name in known and cluster.owner[known[name]] != BUSY}
+        mentioned = [name for name in (*leaving, *joining) if name in node_numbers]
+        idle = {name for name in mentioned if cluster.owner[node_numbers[name]] != BUSY}
         wrong = [
             *([f"events of one time, got {times_s}"] if len(times_s) != 1 else ()),
             # Up to where products with rates stay numbers.
@@ -192,13 +194,13 @@ class Allocator:
         cluster.submit(submitted)
         numbers |= {task.spec.name: task.number for task in cluster.tasks[len(numbers) :]}
         for name in joining:
-            if name not in known:
-                known[name] = len(known)
+            if name not in node_numbers:
+                node_numbers[name] = len(node_numbers)
                 self.node_names.append(name)
                 cluster.owner.append(BUSY)
         for cap_w in caps_w:
             self.power_cap_w = math.inf if cap_w is None else cap_w
-        joined, left = (sorted(known[name] for name in joining), [known[name] for name in leaving])
+        joined, left = sorted(node_numbers[name] for name in joining), [node_numbers[name] for name in leaving]
         return self.apply(times_s[0], joined, left, [task for task in cluster.active if task.spec.name in ending])
 
     def apply(
@@ -221,7 +223,7 @@ class Allocator:
         cluster.add_nodes(joined)
         cluster.admit()
         for part in self._parts:
-            part.on_change(cluster, cluster.change)
+            part.update(cluster, cluster.change)
         return cluster.change
 
     def decide(self) -> Adoption | None:
@@ -234,9 +236,9 @@ class Allocator:
             return None
         if is_first and self.settings.initial == "random":
             rng = np.random.default_rng(self.settings.seed)  # seeded here, so that a second try draws the same
-            return self._describe(cluster.adopt_random(rng, partial(within_cap, cluster, self.power_cap_w)))
+            return self._describe(cluster.adopt_random(rng, partial(reduce_to_cap, cluster, self.power_cap_w)))
         beliefs = None if self.learning is None else self.learning.believe(cluster)
-        problem = self._values.problem(cluster, self.power_cap_w)
+        problem = self._values.make_problem(cluster, self.power_cap_w)
         result = self.solve(problem)
         adopted = self._adopt(problem, result)
         adopted.result, adopted.beliefs = result, beliefs
@@ -263,8 +265,8 @@ class Allocator:
         """Adopt the allocation of a result (the present one if it has none) and its power limits."""
         cluster = self.cluster
         if result.counts is None:
-            return cluster.adopt(within_cap(cluster, self.power_cap_w, cluster.kept))
-        if self._tuned is None or max([len(task.modes) for task in cluster.active]) < 2:
+            return cluster.adopt(reduce_to_cap(cluster, self.power_cap_w, cluster.runnable_counts))
+        if self._tuned is None or all(options.labels is None for options in problem.tasks):
             return cluster.adopt(result.counts)
         choices = result.choices or choices_of(problem, result.counts)
         modes = [
@@ -287,7 +289,7 @@ class Allocator:
         if not math.isinf(self.power_cap_w):
             adopted.cap_w = self.power_cap_w / self.settings.pue
         if self._tuned is not None:
-            adopted.drawn_w, runs = drawn_w(self.cluster), [task.spec.run for task in adopted.tasks]
+            adopted.drawn_w, runs = sum_power_w(self.cluster), [task.spec.run for task in adopted.tasks]
             adopted.batch_sizes = [None if run is None else run.batch_size for run in runs]
             adopted.power_limits_w = [None if run is None else run.power_limit_w for run in runs]
         return adopted
@@ -295,17 +297,17 @@ class Allocator:
     def _name(self, adopted: Adoption) -> Decision[str, str]:
         """The decision by names of tasks and nodes."""
 
-        def named(moves: Mapping[ClusterTask, Sequence[int]]) -> dict[str, tuple[str, ...]]:
+        def name_nodes(moves: Mapping[ClusterTask, Sequence[int]]) -> dict[str, tuple[str, ...]]:
             return {task.spec.name: tuple(self.node_names[node] for node in nodes) for task, nodes in moves.items()}
 
-        some, beliefs = ("before", "after", "batch_sizes", "power_limits_w"), adopted.beliefs
-        lists = {name: value if (value := getattr(adopted, name)) is None else tuple(value) for name in some}
-        found: Decision[str, str] = replace(
+        fields, beliefs = ("before", "after", "batch_sizes", "power_limits_w"), adopted.beliefs
+        lists = {name: value if (value := getattr(adopted, name)) is None else tuple(value) for name in fields}
+        decision: Decision[str, str] = replace(
             cast(Any, adopted),
             tasks=tuple(task.spec.name for task in adopted.tasks),
-            added=named(adopted.added),
-            removed=named(adopted.removed),
+            added=name_nodes(adopted.added),
+            removed=name_nodes(adopted.removed),
             beliefs=None if beliefs is None else {task.spec.name: curve for task, curve in beliefs.items()},
             **lists,
         )
-        return found
+        return decision

@@ -12,68 +12,56 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bftrainer.model import Decision, TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
 from bftrainer.replay.allocator_settings import BUSY, FREE, Settings, Status
-from bftrainer.replay.node_order import NodeOrder
 
 
+@dataclass(slots=True, eq=False)
 class ClusterTask:
-    """A task in the cluster, from its submission to its end.
+    """A task in the cluster, from its submission to its end; `span_*` are of the span that ended at the last event."""
 
-    Attributes
-    ----------
-    number : int
-        Place in the list of all tasks.
-    spec, modes : TaskSpec, tuple of TaskSpec
-        How it runs, and how else it could: one spec for each power limit on offer; none if it is not tuned.
-    believed : TaskSpec or None
-        What decisions take it for, where its curve is learned.
-    nodes : list of int
-        Ascending.
-    progress, rate, pending, rescaling_s : float
-        Work done, work/s now, work that the next event deducts for the last decision, and how long rescaling takes.
-    held, ran, ran_as, progress_before : int, float, TaskSpec, float
-        Nodes, rate, spec and first progress in the span that ended at the last event.
-    gross, rescale_booked, preemption_loss, saving_loss : float
-        Work of that span before costs, and the costs booked at its end.
-    node_s, rescales, preemptions, rescale_cost, preemption_cost, saving_cost, earlier_work
-        Sums over its life; the last one is work of runs that ended short of their target.
-    is_steady : bool
-        Whether nothing has changed since the last span began, in which it rescaled no more; its rate is to be compared.
-    offers : Offers or {}
-        Options already computed: see `bftrainer.replay.value_tables`.
-    """
+    number: int  # place in the list of all tasks
+    spec: TaskSpec  # how it runs
+    submitted_s: float
+    modes: tuple[TaskSpec, ...] = ()  # if it is tuned, how it could run: a spec for each power limit on offer
+    believed: TaskSpec | None = None  # what decisions take it for, where its curve is learned
+    status: Status = Status.WAITING
+    nodes: list[int] = field(default_factory=list)  # ascending
+    progress: float = 0.0  # work done
+    rate: float = 0.0  # work/s now
+    pending: float = 0.0  # work that the next event deducts for the last decision
+    rescaling_s: float = 0.0  # how long that rescaling takes
+    span_nodes: int = 0
+    span_rate: float = 0.0
+    span_spec: TaskSpec = field(init=False)
+    span_progress: float = 0.0  # at its beginning
+    gross: float = 0.0  # work of the span before the costs that are booked at its end:
+    rescale_booked: float = 0.0
+    preemption_loss: float = 0.0
+    saving_loss: float = 0.0
+    started_s: float | None = None
+    completed_s: float | None = None
+    node_s: float = 0.0  # these are sums over its life
+    rescales: int = 0
+    preemptions: int = 0
+    rescale_cost: float = 0.0
+    preemption_cost: float = 0.0
+    saving_cost: float = 0.0
+    earlier_work: float = 0.0  # of runs that ended short of their target
+    is_stopped: bool = False  # given up when such a run had just ended
+    is_steady: bool = False  # nothing but perhaps its rate has changed since a span in which it rescaled no more
+    offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
 
-    __slots__ = (
-        *("number", "spec", "modes", "believed", "submitted_s", "status", "nodes", "progress", "rate", "pending"),
-        *("rescaling_s", "held", "ran", "ran_as", "progress_before", "gross", "rescale_booked", "preemption_loss"),
-        *("saving_loss", "started_s", "completed_s", "node_s", "rescales", "preemptions", "rescale_cost"),
-        *("preemption_cost", "saving_cost", "earlier_work", "stopped", "offers", "is_steady"),
-    )
-
-    def __init__(self, number: int, spec: TaskSpec, submitted_s: float) -> None:
-        self.number, self.spec, self.submitted_s = number, spec, submitted_s
-        self.modes: tuple[TaskSpec, ...] = ()
-        self.believed: TaskSpec | None = None
-        self.status = Status.WAITING
-        self.nodes: list[int] = []
-        self.progress = self.rate = self.pending = self.rescaling_s = 0.0
-        self.held, self.ran, self.ran_as, self.progress_before = 0, 0.0, spec, 0.0
-        self.gross = self.rescale_booked = self.preemption_loss = self.saving_loss = 0.0
-        self.started_s: float | None = None
-        self.completed_s: float | None = None
-        self.rescales = self.preemptions = 0
-        self.node_s = self.rescale_cost = self.preemption_cost = self.saving_cost = self.earlier_work = 0.0
-        self.stopped = self.is_steady = False
-        self.offers: Any = {}
+    def __post_init__(self) -> None:
+        self.span_spec = self.spec
 
     @property
-    def seen_as(self) -> TaskSpec:
+    def decision_spec(self) -> TaskSpec:
         """The task as decisions see it."""
         return self.believed or self.spec
 
@@ -87,11 +75,11 @@ class ClusterTask:
 
     def advance(self, begin_s: float, end_s: float) -> None:
         """Book a span: ``progress += (end - begin) rate - pending``."""
-        self.held, self.ran, self.ran_as, self.progress_before = len(self.nodes), self.rate, self.spec, self.progress
-        self.rescale_booked, self.preemption_loss = self.pending, 0.0
-        if self.held or self.pending:
-            self.progress = self.progress_before + (end_s - begin_s) * self.rate - self.pending
-            self.node_s += self.held * (end_s - begin_s)
+        self.span_nodes, self.span_rate, self.span_spec = len(self.nodes), self.rate, self.spec
+        self.span_progress, self.rescale_booked, self.preemption_loss = self.progress, self.pending, 0.0
+        if self.span_nodes or self.pending:
+            self.progress = self.span_progress + (end_s - begin_s) * self.rate - self.pending
+            self.node_s += self.span_nodes * (end_s - begin_s)
             self.rescale_cost += self.pending
         self.is_steady = not self.pending
         self.pending = 0.0
@@ -115,7 +103,7 @@ class ClusterTask:
 
     def settle(self) -> None:
         """Compute the gross work of the span again, after its end was changed."""
-        net = self.progress - self.progress_before
+        net = self.progress - self.span_progress
         self.gross = net + self.rescale_booked + self.preemption_loss + self.saving_loss
 
     @property
@@ -126,52 +114,43 @@ class ClusterTask:
     def resume(self) -> None:
         """Go on after its count has changed, or nodes were lost."""
 
-    def reached_s(self, now_s: float) -> float:
+    def completion_s(self, now_s: float) -> float:
         """When its work is done at its present rate, not before `now_s`: rounding may leave it slightly negative."""
         return now_s + max(self.remaining_s(), 0.0) if self.rate > 0 else math.inf
 
-    def lost_by_hit_s(self, count: int) -> float:  # noqa: ARG002
+    def expected_loss_s(self, count: int) -> float:  # noqa: ARG002
         """Seconds of progress that losing nodes is expected to cost on so many nodes."""
         return self.spec.shrink_cost_s
 
 
-@dataclass(slots=True, eq=False)
-class ClusterChange:
-    """What one instant has changed, before anything is decided.
-
-    Attributes
-    ----------
-    time_s, elapsed_s : float
-        The instant, and the time since the one before.
-    tasks : tuple of ClusterTask
-        Those that were active before; each knows what it did in the span and what it lost.
-    joined, left : int
-        Nodes that entered and left the pool.
-    completed, retrying, failed, admitted : list of ClusterTask
-        Those that are done; whose run ended short of its target, and will start again; that were given up; that began.
-    lost, freed : dict
-        By number of the task: nodes that left, and nodes of tasks that ended.
-    overruns : tuple of Overrun
-        Those that had done their work before the instant, where completions are only noticed.
-    is_event : bool
-        False if nothing happens: at the mere end of the replay.
-    """
+class Due(NamedTuple):
+    """What is due at an instant: nodes, by number and ascending, that join and leave, and tasks whose work is done."""
 
     time_s: float
-    elapsed_s: float
-    tasks: tuple[ClusterTask, ...]
-    joined: int = 0
+    joined: Sequence[int] = ()
+    left: Sequence[int] = ()
+    completed: Sequence[ClusterTask] = ()
+
+
+@dataclass(slots=True, eq=False)
+class ClusterChange:
+    """What one instant has changed, before anything is decided."""
+
+    time_s: float
+    elapsed_s: float  # since the instant before
+    tasks: tuple[ClusterTask, ...]  # those that were active before; each knows what it did in the span and what it lost
+    joined: int = 0  # nodes that entered the pool, and that left it
     left: int = 0
     completed: list[ClusterTask] = field(default_factory=list)
-    retrying: list[ClusterTask] = field(default_factory=list)
-    failed: list[ClusterTask] = field(default_factory=list)
+    retrying: list[ClusterTask] = field(default_factory=list)  # whose run ended short of its target: they start again
+    failed: list[ClusterTask] = field(default_factory=list)  # given up
     admitted: list[ClusterTask] = field(default_factory=list)
-    lost: dict[int, list[int]] = field(default_factory=dict)
-    freed: dict[int, list[int]] = field(default_factory=dict)
-    overruns: tuple[Overrun, ...] = ()
-    is_event: bool = True
+    lost: dict[int, list[int]] = field(default_factory=dict)  # by number of the task: its nodes that left
+    freed: dict[int, list[int]] = field(default_factory=dict)  # by number of a task that ended: its nodes
+    overruns: tuple[Overrun, ...] = ()  # those that had done their work before, where completions are only noticed
+    is_event: bool = True  # False if nothing happens: at the mere end of the replay
 
-    def released(self) -> list[list[int]]:
+    def released_nodes(self) -> list[list[int]]:
         """Nodes that tasks lost, task by task: first those that ended, then those whose nodes left."""
         ended = [sorted((*self.lost.get(number, ()), *nodes)) for number, nodes in self.freed.items()]
         others = self.lost.keys() - self.freed.keys() if ended else self.lost
@@ -195,6 +174,41 @@ class Observer:
         """The replay is over."""
 
 
+class NodeOrder:
+    """By number: shrinking tasks give up their lowest nodes, growing ones take the lowest free ones."""
+
+    def note_arrival(self, nodes: Sequence[int]) -> None:
+        """Nodes enter the pool."""
+
+    def count_offered(self, pool: int, free: list[int], now_s: float) -> int:  # noqa: ARG002
+        """Number of nodes on offer, of those that are idle now."""
+        return pool
+
+    def sort_changes(self, changes: list[tuple[ClusterTask, int]]) -> list[tuple[ClusterTask, int]]:
+        """Tasks whose counts change, and by how many nodes: in the order in which they give up and take nodes."""
+        return changes
+
+    def sort(self, nodes: list[int]) -> list[int]:
+        """Ascending nodes in this order."""
+        return list(nodes)
+
+    def release(self, nodes: list[int], count: int) -> list[int]:
+        """Take from a task's nodes, which are ascending, the `count` that it gives up."""
+        return self.take(nodes, count)
+
+    def take(self, free: list[int], count: int) -> list[int]:
+        """Take from the free nodes, which are ascending, `count` for a task."""
+        taken = free[:count]
+        del free[:count]
+        return taken
+
+
+def remove_all(ascending: list[int], numbers: Iterable[int]) -> None:
+    """Remove numbers from an ascending list."""
+    for number in numbers:
+        del ascending[bisect_left(ascending, number)]
+
+
 class Cluster:
     """Pool, tasks, and the nodes each holds, at an instant.
 
@@ -207,37 +221,28 @@ class Cluster:
         Number of nodes, all of them busy at first.
     start_ns : int
         The instant that times count from.
-
-    Attributes
-    ----------
-    time_s : float
-    pool : int
-        Number of idle nodes, held or free.
-    owner : list of int
-        Number of the task that holds each node, or FREE or BUSY.
-    free : list of int
-        Free nodes, ascending.
-    tasks, active : list of ClusterTask
-        All tasks in file order; the active ones in order of admission.
-    order : NodeOrder
-        Which nodes tasks give up, and which they take.
-    is_published : bool
-        Whether rows are numbered, decided and written as by the published replayer: see `PublishedCluster`.
     """
 
-    is_published = False
+    # The rules by which the published replayer differs, where they are data: see `PublishedCluster`.
     make_order: Callable[[], NodeOrder] = NodeOrder
+    opening_s = -math.inf  # no event happens until then, as the window only opens
+    first_event = 0  # its number
+    is_last_row_decided = False  # although no time is left in the window for the decision to have an effect
+    is_last_rate_repeated = False  # in the last row, where everything is done
 
     def __init__(self, settings: Settings, specs: Sequence[TaskSpec], nodes: int, start_ns: int = 0) -> None:
-        self.settings, self.start_ns = settings, start_ns
-        self.time_s, self.pool = 0.0, 0
-        self.owner, self.free = [BUSY] * nodes, list[int]()
-        self.tasks, self.active = list[ClusterTask](), list[ClusterTask]()
+        self.settings, self.start_ns, self.time_s = settings, start_ns, 0.0
+        self.is_noticing = settings.completions == "noticed"  # completions, and submissions, only at further events
+        self.pool = 0  # number of idle nodes, held or free
+        self.owner = [BUSY] * nodes  # number of the task that holds each node, or FREE or BUSY
+        self.free = list[int]()  # ascending
+        self.order = self.make_order()  # which nodes tasks give up, and which they take
+        self.tasks = list[ClusterTask]()  # in file order
+        self.active = list[ClusterTask]()  # in order of admission
         self._coming, self._queue = list[tuple[float, int]](), list[int]()  # by time, and due ones by number
-        self.order = self.make_order()
         self.change = ClusterChange(0.0, 0.0, ())
-        self._began_s, self._due_s = 0.0, list[float]()
-        self._none_done_before_s = -math.inf
+        self._span_start_s, self._completions_s = 0.0, list[float]()
+        self._no_completion_before_s = -math.inf
         self.submit(specs)
 
     def submit(self, specs: Iterable[TaskSpec]) -> None:
@@ -250,6 +255,10 @@ class Cluster:
             self.tasks.append(task)
             insort(self._coming, (task.submitted_s, task.number))
 
+    def submission_times_s(self) -> set[float]:
+        """Times at which tasks are submitted, if these are events of their own."""
+        return set() if self.is_noticing else {max(0.0, task.submitted_s) for task in self.tasks}
+
     @property
     def is_finished(self) -> bool:
         """Whether nothing is active and nothing will be submitted."""
@@ -261,48 +270,47 @@ class Cluster:
         return self.pool > 0 and bool(self.active)
 
     @property
-    def kept(self) -> list[int]:
+    def runnable_counts(self) -> list[int]:
         """The present allocation, without the nodes of tasks that hold fewer than their minimum."""
         return [len(task.nodes) if len(task.nodes) >= task.spec.min_nodes else 0 for task in self.active]
 
-    def next_completion(self, until_s: float = math.inf) -> tuple[float, list[ClusterTask]]:
-        """When the next active task completes at the present rates, and which ones do; infinity if none does so soon.
-
-        Completions after `until_s` may be left out.
-        """
-        if until_s < self._none_done_before_s:
-            return math.inf, []
-        left_s = [(task.remaining_s(), task) for task in self.active if task.rate > 0]
-        if not left_s:
-            return math.inf, []
+    def next_completion(self, until_s: float = math.inf) -> Due | None:
+        """When active tasks complete next at the present rates; None if none does until then, or it is only noticed."""
+        if self.is_noticing or until_s < self._no_completion_before_s:
+            return None
+        remaining = [(task.remaining_s(), task) for task in self.active if task.rate > 0]
+        if not remaining:
+            return None
         # Rounding may leave progress slightly above the work: such a task completes now, not in the past.
         now_s = self.time_s
-        shortest_s = max(min([seconds for seconds, _ in left_s]), 0.0)
+        shortest_s = max(min([seconds for seconds, _ in remaining]), 0.0)
+        self._no_completion_before_s = now_s + shortest_s / 2.0  # half of it, so that rounding does not matter
         first_s = now_s + shortest_s
+        if first_s > until_s:
+            return None
         last_s = first_s + rounding_s(first_s)
-        self._none_done_before_s = now_s + shortest_s / 2.0  # half of it, so that rounding does not matter
-        return first_s, [task for seconds, task in left_s if now_s + seconds <= last_s]
+        return Due(first_s, completed=[task for seconds, task in remaining if now_s + seconds <= last_s])
 
     def _note_rate(self, task: ClusterTask) -> None:
         """Note that a task has another rate, or other work to do, and so another time of completion."""
         task.is_steady = False
         if task.rate > 0:
-            self._none_done_before_s = min(self._none_done_before_s, self.time_s + task.remaining_s() / 2.0)
+            self._no_completion_before_s = min(self._no_completion_before_s, self.time_s + task.remaining_s() / 2.0)
 
     def advance(self, time_s: float) -> None:
         """Book the time since the last instant for each active task."""
         begin_s, tasks = self.time_s, tuple(self.active)
         elapsed_s = time_s - begin_s
         self.change = ClusterChange(time_s, elapsed_s, tasks)
-        if self.settings.completions == "noticed":
-            self._began_s, self._due_s = begin_s, [task.reached_s(begin_s) for task in tasks]
+        if self.is_noticing:
+            self._span_start_s, self._completions_s = begin_s, [task.completion_s(begin_s) for task in tasks]
         for task in tasks:
-            if task.is_steady and task.rate == task.ran:
+            if task.is_steady and task.rate == task.span_rate:
                 # As `ClusterTask.advance`, less what stays as it is: this loop is most of the cost of many tasks.
-                task.progress_before = before = task.progress
-                task.progress = after = before + elapsed_s * task.ran
+                task.span_progress = before = task.progress
+                task.progress = after = before + elapsed_s * task.span_rate
                 task.gross = after - before
-                task.node_s += task.held * elapsed_s
+                task.node_s += task.span_nodes * elapsed_s
             else:
                 task.advance(begin_s, time_s)
         self.time_s = time_s
@@ -326,24 +334,20 @@ class Cluster:
 
     def complete_due(self) -> None:
         """Let no task have done more than its work; where completions are only noticed, end those that have done it."""
-        notices = self.settings.completions == "noticed"
-        if not notices and self.time_s < self._none_done_before_s:
-            return
-        same_s = rounding_s(self.time_s) if notices else 0.0
-        due = [task for task in self.active if task.progress >= task.spec.work - same_s * task.ran]
-        if notices:
-            self.complete(due)
-            time_s, tasks = self.time_s, zip(self.change.tasks, self._due_s, strict=True)
+        if self.is_noticing:
+            same_s, time_s, begin_s = rounding_s(self.time_s), self.time_s, self._span_start_s
+            self.complete([task for task in self.active if task.progress >= task.spec.work - same_s * task.span_rate])
             # These had done their work before this instant, and did nothing since.
             self.change.overruns = tuple(
-                Overrun(task.number, task.ran, due_s, min(time_s, self._began_s + task.gross / task.ran))
-                for task, due_s in tasks
-                if due_s < time_s
+                Overrun(task.number, task.span_rate, done_s, min(time_s, begin_s + task.gross / task.span_rate))
+                for task, done_s in zip(self.change.tasks, self._completions_s, strict=True)
+                if done_s < time_s
             )
-            return
-        for task in due:
-            task.progress = task.spec.work
-            task.settle()
+        elif self.time_s >= self._no_completion_before_s:
+            for task in self.active:
+                if task.progress >= task.spec.work:
+                    task.progress = task.spec.work
+                    task.settle()
 
     def _release(self, task: ClusterTask) -> None:
         """Free all nodes of a task."""
@@ -374,8 +378,8 @@ class Cluster:
         for number, gone in lost.items():
             task = self.tasks[number]
             task.lose_nodes(set(gone), self.time_s)
-            if task.rate > task.ran:  # else it completes later than it would have
-                self._none_done_before_s = -math.inf
+            if task.rate > task.span_rate:  # else it completes later than it would have
+                self._no_completion_before_s = -math.inf
         self.pool -= len(nodes)
         self.change.left = len(nodes)
 
@@ -397,7 +401,7 @@ class Cluster:
             self.active.append(task)
             self.change.admitted.append(task)
 
-    def preempted(self, change: ClusterChange) -> int:
+    def count_preempted(self, change: ClusterChange) -> int:
         """Number of tasks that an instant took nodes from."""
         return len(change.lost)
 
@@ -417,17 +421,15 @@ class Cluster:
             added: dict[ClusterTask, list[int]] = {}
             removed: dict[ClusterTask, list[int]] = {}
             tasks = zip(self.active, adopted.before, adopted.after, strict=True)
-            changes = self.order.first_served([(task, new - old) for task, old, new in tasks if new != old])
+            changes = self.order.sort_changes([(task, new - old) for task, old, new in tasks if new != old])
             for task, more in changes:
-                held = len(task.nodes)
-                charged, task.rescaling_s = self.rescale_charge(task, held, held + more)
-                task.pending = charged * task.rescaling_s
-                task.rescales += held >= task.spec.min_nodes
+                self.charge_rescale(task, len(task.nodes) + more)
+                task.rescales += len(task.nodes) >= task.spec.min_nodes
             # First shrinking tasks give nodes up, then growing ones take free ones.
             for task, more in changes:
                 if more < 0:
                     task.nodes = list(task.nodes)  # snapshots hold the old one
-                    removed[task] = self.order.give_up(task.nodes, -more)
+                    removed[task] = self.order.release(task.nodes, -more)
                     self._add_free(removed[task])
             for task, more in changes:
                 if more > 0:
@@ -437,12 +439,12 @@ class Cluster:
             for task, _ in changes:
                 self._start(task)
         for number in self.change.lost:
-            if self.tasks[number].ran > 0:  # it was hit
+            if self.tasks[number].span_rate > 0:  # it was hit
                 self.tasks[number].resume()
                 self._note_rate(self.tasks[number])
         return adopted
 
-    def _give(self, task: ClusterTask, nodes: list[int]) -> None:
+    def _give(self, task: ClusterTask, nodes: Sequence[int]) -> None:
         """Give a task nodes that were free."""
         for node in nodes:
             self.owner[node] = task.number
@@ -456,41 +458,41 @@ class Cluster:
         task.resume()
         self._note_rate(task)
 
-    def rescale_charge(self, task: ClusterTask, old: int, new: int) -> tuple[float, float]:
-        """Rate and seconds whose product going from a count to another one costs: nothing for a start, as published."""
-        spec = task.spec
-        if old >= spec.min_nodes:
-            grow_s, shrink_s = spec.change_s(old)
-            return spec.rates.item(old), grow_s if new > old else shrink_s
-        if self.settings.startup_cost == "full" and new > old:
-            return spec.rates.item(new), float(spec.start_s(new))
-        return 0.0, 0.0
+    def charge_rescale(self, task: ClusterTask, count: int) -> None:
+        """Let a task pay for its change to a count: seconds at its present rate; a start is free, as published."""
+        spec, before = task.spec, len(task.nodes)
+        rate = task.rescaling_s = 0.0
+        if before >= spec.min_nodes:
+            grow_s, shrink_s = spec.change_s(before)
+            rate, task.rescaling_s = spec.rates.item(before), grow_s if count > before else shrink_s
+        elif self.settings.startup_cost == "full" and count > before:
+            rate, task.rescaling_s = spec.rates.item(count), float(spec.start_s(count))
+        task.pending = rate * task.rescaling_s
 
     def adopt_random(
-        self, rng: np.random.Generator, within: Callable[[list[int]], list[int]] = lambda counts: counts
+        self, rng: np.random.Generator, limit: Callable[[list[int]], list[int]] = lambda counts: counts
     ) -> Adoption:
         """Give every idle node to a random active task; clear tasks below their minimum, trim those above maximum.
 
-        `within` may clear further tasks. The start-up cost `grow_cost_s * rate` is booked as in the published code.
+        `limit` may clear further tasks. The start-up cost `grow_cost_s * rate` is booked as in the published code.
         """
-        pool = self.order.line_up(self.free)
-        draw = rng.integers(len(self.active), size=len(pool)).tolist()
-        drawn = [
-            [node for node, slot in zip(pool, draw, strict=True) if slot == each][: task.spec.max_nodes]
-            for each, task in enumerate(self.active)
+        nodes = self.order.sort(self.free)
+        slots = rng.integers(len(self.active), size=len(nodes)).tolist()
+        shares = [
+            [node for node, slot in zip(nodes, slots, strict=True) if slot == number][: task.spec.max_nodes]
+            for number, task in enumerate(self.active)
         ]
-        pairs = zip(self.active, drawn, strict=True)
-        adopted = self.hold()
-        adopted.after = within([len(nodes) if len(nodes) >= task.spec.min_nodes else 0 for task, nodes in pairs])
-        adopted.added = {
-            task: nodes for task, nodes, count in zip(self.active, drawn, adopted.after, strict=True) if count
-        }
-        for task, nodes, count in zip(self.active, drawn, adopted.after, strict=True):
+        adopted, added = self.hold(), dict[ClusterTask, Sequence[int]]()
+        tasks = zip(self.active, shares, strict=True)
+        adopted.after = limit([len(share) if len(share) >= task.spec.min_nodes else 0 for task, share in tasks])
+        for task, share, count in zip(self.active, shares, adopted.after, strict=True):
             if count:
-                self._give(task, nodes)
+                added[task] = share
+                self._give(task, share)
             task.rescaling_s = float(task.spec.start_s(count))
             task.pending = task.rate_on(count) * task.rescaling_s
             self._start(task)
+        adopted.added = added
         self.free = [node for node in self.free if self.owner[node] == FREE]
         return adopted
 
@@ -503,9 +505,9 @@ class Cluster:
             task.rate = task.rate_on(len(task.nodes))
         self._note_rate(task)
 
-    def give_up(self, tasks: Sequence[ClusterTask]) -> list[ClusterTask]:
+    def fail(self, tasks: Sequence[ClusterTask]) -> list[ClusterTask]:
         """End waiting or active tasks as failed; return those admitted instead."""
-        known = len(self.change.admitted)
+        already = len(self.change.admitted)
         for task in tasks:
             if task.status == Status.ACTIVE:
                 self.active.remove(task)
@@ -514,20 +516,20 @@ class Cluster:
                 self._queue.remove(task.number)
             else:
                 self._coming.remove((task.submitted_s, task.number))
-            task.status, task.stopped = Status.FAILED, task in self.change.retrying
+            task.status, task.is_stopped = Status.FAILED, task in self.change.retrying
             self.change.failed.append(task)
         self.admit()
-        return self.change.admitted[known:]
+        return self.change.admitted[already:]
 
     def checkpoint(self) -> Callable[[], None]:
         """Snapshot to return to after a failed event."""
-        kept = {name: copy.copy(value) for name, value in vars(self).items()}
+        fields = {name: copy.copy(value) for name, value in vars(self).items()}
         tasks: list[Any] = [(task, task.__getstate__()) for task in self.tasks if task.status != Status.DONE]
 
-        def bring_back() -> None:
-            vars(self).update(kept)
+        def restore() -> None:
+            vars(self).update(fields)
             for task, (_, slots) in tasks:
                 for name, value in slots.items():
                     setattr(task, name, value)
 
-        return bring_back
+        return restore

@@ -181,18 +181,18 @@ class LearnedCurves:
         kept = copy.deepcopy({name: each for name, each in vars(self).items() if name != "_believed"})
         return lambda: vars(self).update(kept | {"_believed": believed})
 
-    def on_change(self, cluster: Cluster, change: ClusterChange) -> None:  # noqa: ARG002
+    def update(self, cluster: Cluster, change: ClusterChange) -> None:  # noqa: ARG002
         """Measure what running tasks have done since the last instant, after they had rescaled."""
         for task in change.tasks:
-            seconds = change.elapsed_s - task.rescale_booked / task.ran if task.ran > 0 else 0.0
-            if seconds < _LEAST_S or self._learner(task.number, task.ran_as) is None:
+            seconds = change.elapsed_s - task.rescale_booked / task.span_rate if task.span_rate > 0 else 0.0
+            if seconds < _LEAST_S or self._learner(task.number, task.span_spec) is None:
                 continue
-            work = task.ran * seconds
+            work = task.span_rate * seconds
             if self._noise:
                 # Of mean 1, and never negative.
                 spread = self._noise * math.sqrt(NOISE_S / seconds)
                 work *= math.exp(spread * self._rng.standard_normal() - spread**2 / 2.0)
-            self.measured(task.number, task.ran_as, task.held, work, seconds)
+            self.measured(task.number, task.span_spec, task.span_nodes, work, seconds)
 
     def measured(self, number: int, spec: TaskSpec, count: int, work: float, seconds: float) -> None:
         """Take in what a task has done on a count of nodes; beliefs that this changes are out of date."""

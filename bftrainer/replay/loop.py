@@ -4,29 +4,65 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
 from typing import Literal
 
 from bftrainer.model import Instant, rounding_s
 from bftrainer.replay.allocator import Allocator
-from bftrainer.replay.cluster import Cluster, ClusterTask, Observer
+from bftrainer.replay.cluster import Cluster, Due, Observer
 
 EndReason = Literal["finished", "window_end", "until", "max_events", "interrupted"]
 
 
-def merge_instants(rows: Iterable[Instant], times_s: Iterable[float], end_s: float) -> Iterator[Instant]:
-    """Merge rows of the node log with times of submissions and power caps; the last instant is the end."""
-    others_s = deque(sorted({end_s, *(time_s for time_s in times_s if time_s < end_s)}))
-    for time_s, joined, left in rows:
-        while others_s and others_s[0] < time_s:
-            yield Instant(others_s.popleft())
-        if time_s > end_s:
-            return
-        if others_s and others_s[0] == time_s:
-            others_s.popleft()
-        if len(joined) or len(left):
-            yield Instant(time_s, joined, left)
-    yield from map(Instant, others_s)
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a replay ends, and its last instant; if that is cut short, what was due then is left out."""
+
+    reason: EndReason
+    instant: Due
+    is_cut_short: bool = False
+
+
+Stop = Callable[[Due, int], Ending | None]
+"""A stopping criterion: asked before an instant that is due, and told the number of events so far; None to go on."""
+
+
+def stop_at(until_s: float, reason: EndReason = "until") -> Stop:
+    """Stop at a time; what is due right then still happens."""
+    same_s = rounding_s(until_s) if until_s < math.inf else 0.0
+
+    def stop(due: Due, _: int) -> Ending | None:
+        if due.time_s < until_s - same_s:
+            return None
+        return Ending(reason, due._replace(time_s=until_s) if due.time_s <= until_s + same_s else Due(until_s))
+
+    return stop
+
+
+def stop_after(max_events: float) -> Stop:
+    """Stop before the event after so many, with progress booked up to there."""
+    return lambda due, events: _cut_short("max_events", due) if events >= max_events else None
+
+
+def stop_when(interrupted: Callable[[], bool]) -> Stop:
+    """Stop when a callable, asked before each instant, says so, with progress booked up to there."""
+    return lambda due, _: _cut_short("interrupted", due) if interrupted() else None
+
+
+def _cut_short(reason: EndReason, due: Due) -> Ending:
+    """Leave nodes where they are; tasks whose work is done by then are complete."""
+    return Ending(reason, due._replace(joined=(), left=()), is_cut_short=True)
+
+
+def stop_first(*stops: Stop) -> Stop:
+    """Stop at the earliest instant at which any of the criteria does, for the reason of the first of them."""
+
+    def stop(due: Due, events: int) -> Ending | None:
+        endings = [ending for criterion in stops if (ending := criterion(due, events)) is not None]
+        return min(endings, key=lambda ending: ending.instant.time_s) if endings else None
+
+    return stop
 
 
 def replay(
@@ -34,16 +70,14 @@ def replay(
     end_s: float,
     allocator: Allocator,
     *,
-    decide_on: Literal["all", "nodes"] = "all",
-    until_s: float = math.inf,
-    max_events: int | None = None,
+    stops: Sequence[Stop] = (),
     power_caps_w: Sequence[tuple[float, float]] = (),
     observers: Sequence[Observer] = (),
-    interrupted: Callable[[], bool] = lambda: False,
 ) -> EndReason:
     """Replay `rows` through `allocator` until everything is done or the window ends.
 
-    The end of the window is no decision point, as a decision there would have no effect; `--compat published` decides.
+    Submissions and completions are events at their exact times; if the allocator's setting `completions` is "noticed",
+    only rows of the node log are events, and the others are noticed there.
 
     Parameters
     ----------
@@ -52,74 +86,68 @@ def replay(
     end_s : float
         Length of the window in seconds.
     allocator : Allocator
-        Its settings' `completions` must be "reported" for "all" and "noticed" for "nodes".
-    decide_on : {"all", "nodes"}
-        Whether submissions and completions are events at their exact times, or are noticed at the next row.
-    until_s : float
-        Stop there instead, if it comes earlier.
-    max_events : int, optional
-        Stop when the next event after this many is due; tasks whose work is done by then are complete.
+    stops : sequence of Stop
+        Criteria to stop earlier, such as `stop_at`, `stop_after` and `stop_when`.
     power_caps_w : sequence of (float, float)
         Times at which the power cap changes, ascending, and the new caps in watts; each is an event.
     observers : sequence of Observer
-    interrupted : callable
-        Called before each event; True ends the replay when that event is due.
     """
-    cluster, events, caps_w = allocator.cluster, 0, deque(power_caps_w)
-    reason: EndReason | None = None
-    last_reason: EndReason = "until" if until_s < end_s else "window_end"
-    last_s = min(end_s, until_s)
-    # Each says why the replay stops at an instant, or None.
-    stops: tuple[Callable[[float], EndReason | None], ...] = (
-        lambda _: "interrupted" if interrupted() else None,
-        lambda _: "max_events" if max_events is not None and events >= max_events else None,
-        lambda time_s: last_reason if time_s >= last_s else None,
-    )
-    exact = decide_on == "all"
-    submissions_s = [max(0.0, task.submitted_s) for task in cluster.tasks] if exact else []
-    event_times_s = {*submissions_s, *(time_s for time_s, _ in caps_w)}
-    opens = cluster.is_published and not exact  # the published replayer's window opens even without idle nodes
-    instants = merge_instants(rows, event_times_s | ({0.0} if opens else set()), last_s)
-    upcoming = next(instants)
-    while reason is None:
-        # An event is an instant at which nodes come or go, a task is submitted or a task completes (section 3.1).
-        instant, completing = _first_of(upcoming, cluster) if exact else (upcoming, [])
-        # Asked before the instant happens; the first reason stays.
-        for stop in stops:
-            reason = reason or stop(instant.time_s)
-        is_cut = reason in ("interrupted", "max_events")
-        if is_cut:
-            instant = Instant(instant.time_s)  # cut short: progress is booked up to here, what was due is left out
-        elif instant is upcoming:  # and no completion: look at what comes next from outside; the last one repeats
-            upcoming = next(instants, upcoming)
-        # Progress is booked, tasks complete, nodes leave (one cost a task) and join, queued tasks are admitted.
-        while caps_w and caps_w[0][0] <= instant.time_s and not is_cut:
+    cluster, caps_w, events = allocator.cluster, deque(power_caps_w), 0
+    times_s = cluster.submission_times_s() | {time_s for time_s, _ in caps_w}
+    stop, ending = stop_first(*stops, stop_at(end_s, "window_end")), None
+    # An event is an instant at which nodes come or go, a task is submitted or a task completes (section 3.1).
+    for due in due_instants(cluster, rows, times_s, end_s):
+        ending = stop(due, events)
+        instant = due if ending is None else ending.instant
+        while caps_w and caps_w[0][0] <= instant.time_s:
             allocator.power_cap_w = caps_w.popleft()[1]
-        change = allocator.apply(*instant, completing)
-        is_event = bool(change.joined or change.left or completing) or instant.time_s in event_times_s
-        is_event &= not (is_cut or (cluster.is_published and instant.time_s <= 0.0))  # and its opening is no event
-        events += is_event
-        change.is_event = is_event
+        # Progress is booked, tasks complete, nodes leave (one cost a task) and join, queued tasks are admitted.
+        change = allocator.apply(*instant)
+        has_happened = bool(change.joined or change.left or instant.completed) or instant.time_s in times_s
+        is_left_out = instant.time_s <= cluster.opening_s or (ending is not None and ending.is_cut_short)
+        change.is_event = has_happened and not is_left_out
+        events += change.is_event
         for observer in observers:
             observer.on_event(cluster, change)
-        # The allocation is decided anew, for what the objective says of the next Tfwd seconds (section 3.3).
-        if reason is None and is_event and cluster.is_finished:
-            reason = "finished"
-        elif reason is None or (reason == "window_end" and is_event and cluster.is_published):
-            adopted = allocator.decide()
-            if adopted is not None:
+        # The allocation is decided anew, for what the objective says of the next Tfwd seconds (section 3.3); a decision
+        # at the end would have no effect.
+        if ending is None and change.is_event and cluster.is_finished:
+            ending = Ending("finished", instant)
+        elif ending is None or (ending.reason == "window_end" and change.is_event and cluster.is_last_row_decided):
+            decision = allocator.decide()
+            if decision is not None:
                 for observer in observers:
-                    observer.on_decision(cluster, adopted)
+                    observer.on_decision(cluster, decision)
+        if ending is not None:
+            break
+    assert ending is not None  # as the window's end is an instant
     for observer in observers:
-        observer.on_end(cluster, reason)
-    return reason
+        observer.on_end(cluster, ending.reason)
+    return ending.reason
 
 
-def _first_of(upcoming: Instant, cluster: Cluster) -> tuple[Instant, list[ClusterTask]]:
-    """What comes first: the next instant from outside, the next completion, or both where rounding alone parts them."""
-    # Completion times are computed, all others given: times that differ by rounding only are one instant.
-    same_s = rounding_s(upcoming.time_s)
-    completion_s, completing = cluster.next_completion(upcoming.time_s + same_s)
-    if completion_s < upcoming.time_s - same_s:
-        return Instant(completion_s), completing
-    return upcoming, completing if completion_s <= upcoming.time_s + same_s else []
+def due_instants(cluster: Cluster, rows: Iterable[Instant], times_s: Set[float], end_s: float) -> Iterator[Due]:
+    """Instants from outside, and between them those at which tasks complete, which decisions at earlier ones change."""
+    for instant in merge_instants(rows, times_s, end_s):
+        # Completion times are computed, all others given: times that differ by rounding only are one instant.
+        same_s = rounding_s(instant.time_s)
+        completion = cluster.next_completion(instant.time_s + same_s)
+        while completion is not None and completion.time_s < instant.time_s - same_s:
+            yield completion
+            completion = cluster.next_completion(instant.time_s + same_s)
+        yield instant if completion is None else instant._replace(completed=completion.completed)
+
+
+def merge_instants(rows: Iterable[Instant], times_s: Iterable[float], end_s: float) -> Iterator[Due]:
+    """Rows of the node log in which nodes change, and other times, in order; the last instant is the window's end."""
+    other_times_s = deque(sorted({end_s, *(time_s for time_s in times_s if time_s < end_s)}))
+    for time_s, joined, left in rows:
+        while other_times_s and other_times_s[0] < time_s:
+            yield Due(other_times_s.popleft())
+        if time_s > end_s:
+            return
+        if other_times_s and other_times_s[0] == time_s:
+            other_times_s.popleft()
+        if len(joined) or len(left):
+            yield Due(time_s, joined, left)
+    yield from map(Due, other_times_s)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ def steps_between(steps: Steps, begin_s: float, end_s: float) -> Steps:
     return tuple(next(same) for _, same in itertools.groupby(known, itemgetter(1))) if begin_s < end_s else ()
 
 
-def held_idle_w(spec: TaskSpec, idle_node_w: float) -> float:
+def waiting_node_w(spec: TaskSpec, idle_node_w: float) -> float:
     """Power of a node that the task holds without training: its own idle power, else that of the pool's nodes."""
     tuning = spec.tuning
     if tuning is None or tuning.idle_power_w is None:
@@ -56,53 +57,50 @@ def training_power_w(spec: TaskSpec, progress: float) -> NDArray[np.float64]:
     if run is None:
         raise InvalidTaskError(f"Expected a zeus section under a power cap, got none (task {spec.name}).")
     most_w = np.maximum(run.power_w, run.profiling_power_w) if progress < run.profiling_work else run.power_w
-    idle_w = held_idle_w(spec, 0.0)
+    idle_w = waiting_node_w(spec, 0.0)
     return np.maximum(most_w, idle_w * np.arange(most_w.size)) if idle_w else most_w
 
 
-def drawn_at_most_w(spec: TaskSpec, progress: float, count: int) -> float:
-    """`training_power_w` at one count; 0 for a task that is not tuned, or holds nothing."""
-    run = spec.run
+def _above_idle_w(task: ClusterTask, count: int, idle_node_w: float) -> float:
+    """What `training_power_w` at one count, 0 without a run, exceeds the nodes' idle power by; may be negative."""
+    spec, run = task.spec, task.spec.run
     if run is None or not count:
-        return 0.0
+        return -count * idle_node_w
     most_w = run.power_w.item(count)
-    if progress < run.profiling_work:
+    if task.progress < run.profiling_work:
         most_w = max(most_w, run.profiling_power_w.item(count))
     tuning = spec.tuning
-    if tuning is None or tuning.idle_power_w is None:
-        return most_w
-    return max(most_w, count * held_idle_w(spec, 0.0))
+    if tuning is not None and tuning.idle_power_w is not None:
+        most_w = max(most_w, count * waiting_node_w(spec, 0.0))
+    return most_w - count * idle_node_w
 
 
-def drawn_w(cluster: Cluster) -> float:
+def sum_power_w(cluster: Cluster) -> float:
     """Most power that the pool may draw under its present allocation, in watts."""
     idle_node_w = cluster.settings.idle_node_w
-    drawn = cluster.pool * idle_node_w
+    sum_w = cluster.pool * idle_node_w
     for task in cluster.active:
-        count = len(task.nodes)
-        above_w = drawn_at_most_w(task.spec, task.progress, count) - count * idle_node_w if count else 0.0
-        if above_w > 0.0:
-            drawn += above_w
-    return drawn
+        sum_w += max(0.0, _above_idle_w(task, len(task.nodes), idle_node_w))
+    return sum_w
 
 
-def spare_w(cluster: Cluster, cap_w: float) -> float:
+def compute_spare_w(cluster: Cluster, cap_w: float) -> float:
     """Power that training may draw beyond the pool's idle power under a cap at the meter."""
     return cap_w / cluster.settings.pue - cluster.pool * cluster.settings.idle_node_w
 
 
-def within_cap(cluster: Cluster, cap_w: float, counts: Sequence[int]) -> list[int]:
+def reduce_to_cap(cluster: Cluster, cap_w: float, counts: Sequence[int]) -> list[int]:
     """Reduce counts to meet a cap at the meter: tasks that were admitted last give up theirs."""
     counts = list(counts)
     if math.isinf(cap_w):
         return counts
-    idle_w, left_w = cluster.settings.idle_node_w, spare_w(cluster, cap_w)
+    spare_w = compute_spare_w(cluster, cap_w)
     for slot, (task, count) in enumerate(zip(cluster.active, counts, strict=True)):
-        above_w = drawn_at_most_w(task.spec, task.progress, count) - count * idle_w
-        if above_w > left_w:
+        above_w = _above_idle_w(task, count, cluster.settings.idle_node_w)
+        if above_w > spare_w:
             counts[slot] = 0
         else:
-            left_w -= max(0.0, above_w)
+            spare_w -= max(0.0, above_w)
     return counts
 
 
@@ -138,9 +136,10 @@ class PowerMeter(Observer):
         self._pool, self._begin_s = cluster.pool, change.time_s
         # Of a task that saves the restart alone counts: what it then does again is training like any other.
         self._rescaling_s = {
-            task.number: float(task.spec.start_s(task.held)) if task.spec.saves else task.preemption_loss / task.ran
+            task.number: float(spec.start_s(task.span_nodes)) if spec.saves else task.preemption_loss / task.span_rate
             for task in map(cluster.tasks.__getitem__, change.lost)
             if task.preemption_loss
+            for spec in (task.spec,)
         }
 
     def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:  # noqa: ARG002
@@ -158,45 +157,56 @@ class PowerMeter(Observer):
         begin_s, end_s, elapsed_s = self._begin_s, change.time_s, change.elapsed_s
         rescaling_s, energy_j, train_s = self._rescaling_s, self._energy_j, self._train_s
         idle_from_s = {over.task: over.idle_from_s for over in change.overruns}
-        changing: dict[int, tuple[list[float], list[float]]] = {}
+        phases: dict[int, _Phases] = {}
         steady_w, nodes = 0.0, 0
         # Between most events nearly all tasks keep training: this loop is the cost of metering.
         for task in change.tasks:
-            run, count, number = task.ran_as.run, task.held, task.number
+            run, count = task.span_spec.run, task.span_nodes
             if run is None or not count:
                 continue
             nodes += count
-            is_steady = task.progress_before >= run.profiling_work and number not in rescaling_s
-            if task.ran > 0 and is_steady and number not in idle_from_s:
+            number = task.number
+            is_steady = task.span_rate > 0 and task.span_progress >= run.profiling_work
+            if is_steady and number not in rescaling_s and number not in idle_from_s:
                 power_w = run.power_w.item(count)
                 steady_w += power_w
                 energy_j[number] += power_w * elapsed_s
                 train_s[number] += elapsed_s
             else:
-                trains_s, ends_s = begin_s + rescaling_s.get(number, 0.0), idle_from_s.get(number, math.inf)
-                changing[number] = _draw(task, min(trains_s, ends_s), ends_s, self.idle_node_w)
+                starts_s, ends_s = begin_s + rescaling_s.get(number, 0.0), idle_from_s.get(number, math.inf)
+                phases[number] = _draw(task, min(starts_s, ends_s), ends_s, self.idle_node_w)
         idle_w = (pool - nodes) * self.idle_node_w
-        inner = {edge_s for edges_s, _ in changing.values() for edge_s in edges_s if begin_s < edge_s < end_s}
-        for start_s, stop_s in itertools.pairwise(sorted({begin_s, end_s} | inner) if inner else (begin_s, end_s)):
-            drawn_w, length_s = steady_w, stop_s - start_s
-            for number, (edges_s, powers_w) in changing.items():
-                phase = bisect_right(edges_s, start_s)
-                drawn_w += powers_w[phase]
-                energy_j[number] += powers_w[phase] * length_s
-                if 0 < phase < 3:
+        if not phases:
+            self._samples.append((begin_s, end_s, steady_w, idle_w))
+            return
+        edges_s = {edge_s for phase in phases.values() for edge_s in phase.edges_s if begin_s < edge_s < end_s}
+        for start_s, stop_s in itertools.pairwise(sorted({begin_s, end_s} | edges_s)):
+            sum_w, length_s = steady_w, stop_s - start_s
+            for number, phase in phases.items():
+                place = bisect_right(phase.edges_s, start_s)
+                sum_w += phase.powers_w[place]
+                energy_j[number] += phase.powers_w[place] * length_s
+                if 0 < place < 3:
                     train_s[number] += length_s
-            self._samples.append((start_s, stop_s, drawn_w, idle_w))
+            self._samples.append((start_s, stop_s, sum_w, idle_w))
 
 
-def _draw(task: ClusterTask, trains_s: float, ends_s: float, idle_node_w: float) -> tuple[list[float], list[float]]:
-    """Power of a tuned task in a span, and when it changes: idle while it rescales, profiling, training, then idle."""
-    run, nodes, rate = task.ran_as.run, task.held, task.ran
-    idle_w = nodes * held_idle_w(task.ran_as, idle_node_w)
+class _Phases(NamedTuple):
+    """Power of a task before, between and after the edges: idle while it rescales, profiling, training, then idle."""
+
+    edges_s: list[float]
+    powers_w: list[float]
+
+
+def _draw(task: ClusterTask, trains_s: float, ends_s: float, idle_node_w: float) -> _Phases:
+    """Power of a tuned task in a span, and when it changes."""
+    run, nodes, rate = task.span_spec.run, task.span_nodes, task.span_rate
+    idle_w = nodes * waiting_node_w(task.span_spec, idle_node_w)
     if run is None or not rate > 0:
-        return [], [idle_w]
+        return _Phases([], [idle_w])
     # A rescale's cost is booked off at the next instant, so progress counts from its end.
-    left_s = max(0.0, run.profiling_work - task.progress_before) / rate
-    if isinstance(task, SavingTask) and left_s:
-        left_s = task.clock_before.reached_s(left_s)
+    profiling_s = max(0.0, run.profiling_work - task.span_progress) / rate
+    if isinstance(task, SavingTask) and profiling_s:
+        profiling_s = task.clock_before.time_to_train_s(profiling_s)
     powers_w = [idle_w, run.profiling_power_w.item(nodes), run.power_w.item(nodes), idle_w]
-    return [trains_s, min(trains_s + left_s, ends_s), ends_s], powers_w
+    return _Phases([trains_s, min(trains_s + profiling_s, ends_s), ends_s], powers_w)

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask
-from bftrainer.replay.node_order import NodeOrder, remove_all
+from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask, NodeOrder, remove_all
 
 
 class ArrivalOrder(NodeOrder):
     """By arrival in the pool, as published; those that came together, by number."""
 
     def __init__(self) -> None:
-        self._arrived: dict[int, int] = {}
+        self._arrival: dict[int, int] = {}
         self._arrivals = 0
 
     def note_arrival(self, nodes: Sequence[int]) -> None:
         """Nodes enter the pool, together."""
         if nodes:
             self._arrivals += 1
-            self._arrived = self._arrived | dict.fromkeys(nodes, self._arrivals)  # checkpoints share what was there
+            self._arrival = self._arrival | dict.fromkeys(nodes, self._arrivals)  # checkpoints share the old one
 
-    def line_up(self, nodes: list[int]) -> list[int]:
+    def sort(self, nodes: list[int]) -> list[int]:
         """Ascending nodes in this order."""
-        return sorted(nodes, key=self._arrived.__getitem__)
+        return sorted(nodes, key=self._arrival.__getitem__)
 
     def take(self, free: list[int], count: int) -> list[int]:
         """Take the `count` that came first."""
-        taken = self.line_up(free)[:count]
+        taken = self.sort(free)[:count]
         remove_all(free, taken)
         return taken
 
@@ -42,16 +41,26 @@ class PublishedCluster(Cluster):
     paid for it.
     """
 
-    is_published = True
     make_order = ArrivalOrder
+    opening_s = 0.0
+    first_event = 1
+    is_last_row_decided = True
+    is_last_rate_repeated = True
 
-    def rescale_charge(self, task: ClusterTask, old: int, new: int) -> tuple[float, float]:
-        """Rate and seconds whose product a change costs, also below the minimum."""
-        if not old:
-            return super().rescale_charge(task, old, new)
-        grow_s, shrink_s = task.spec.change_s(old)
-        return task.spec.rates.item(old), grow_s if new > old else shrink_s
+    def submission_times_s(self) -> set[float]:
+        """Times at which tasks are submitted, or noticed without a row of the log: at the window's start."""
+        return {0.0} if self.is_noticing else super().submission_times_s()
 
-    def preempted(self, change: ClusterChange) -> int:
+    def charge_rescale(self, task: ClusterTask, count: int) -> None:
+        """Let a task pay for its change to a count, also below its minimum."""
+        before = len(task.nodes)
+        if not before:
+            super().charge_rescale(task, count)
+            return
+        grow_s, shrink_s = task.spec.change_s(before)
+        task.rescaling_s = grow_s if count > before else shrink_s
+        task.pending = task.spec.rates.item(before) * task.rescaling_s
+
+    def count_preempted(self, change: ClusterChange) -> int:
         """Number of tasks that paid for nodes that left."""
         return sum(self.tasks[number].preemption_loss != 0.0 for number in change.lost)

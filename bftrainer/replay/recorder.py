@@ -50,10 +50,10 @@ class Recorder(Observer):
     def on_event(self, cluster: Cluster, change: ClusterChange) -> None:
         """Record what an instant has changed; rates and costs of a decision come with it, if there is one."""
         if self._number is None:
-            self._number = int(cluster.is_published)
+            self._number = cluster.first_event
             if change.time_s > 0.0:
                 self._events.append(WINDOW_START)
-        for nodes in change.released():
+        for nodes in change.released_nodes():
             self._moves.append((change.time_s, -1, nodes), len(nodes))
         if change.admitted or change.completed or change.failed:
             self._active = [task.number for task in cluster.active]
@@ -69,7 +69,7 @@ class Recorder(Observer):
             0.0,
             change.left,
             change.joined,
-            cluster.preempted(change),
+            cluster.count_preempted(change),
             self._active,
             cluster.pool,
             0,
@@ -102,14 +102,14 @@ class Recorder(Observer):
 
     def on_end(self, cluster: Cluster, reason: str) -> None:
         """Close the books."""
-        if cluster.is_published and cluster.is_finished:
-            self._row[RATE] = math.fsum([task.ran for task in cluster.change.tasks])
+        if cluster.is_last_rate_repeated and cluster.is_finished:
+            self._row[RATE] = math.fsum([task.span_rate for task in cluster.change.tasks])
         same = ("spec", "submitted_s", "started_s", "completed_s", "node_s", "rescales", "preemptions")
         costs = ("rescale_cost", "preemption_cost", "saving_cost")
         tasks = tuple(
             TaskRecord(
                 work_done=task.earlier_work + task.progress,
-                work_total=task.earlier_work + (0.0 if task.stopped else task.spec.work),
+                work_total=task.earlier_work + (0.0 if task.is_stopped else task.spec.work),
                 **{name: getattr(task, name) for name in (*same, *costs)},
             )
             for task in cluster.tasks

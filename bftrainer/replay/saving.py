@@ -61,13 +61,13 @@ class SaveClock:
         """Expected hits per second that it runs."""
         return (PSEUDO_HITS + self.hits) / (PSEUDO_S + self.running_s)
 
-    def begun(self, saves: SavingCosts, count: int) -> SaveClock:
+    def restart(self, saves: SavingCosts, count: int) -> SaveClock:
         """The clock of a task that runs on with nothing unsaved, on `count` nodes."""
         interval_s = _interval_s(saves, self.hazard_per_s, count)
         checkpoint_s = saves.checkpoint_s.item(count)
         return replace(self, checkpoint_s=checkpoint_s, interval_s=interval_s, phase_s=0.0, unsaved=0.0)
 
-    def reached_s(self, training_s: float) -> float:
+    def time_to_train_s(self, training_s: float) -> float:
         """Seconds until it has trained for so long, saves included; it does not save once it is done."""
         done_s = min(self.phase_s, self.interval_s)
         saves = np.ceil((done_s + training_s - _INSTANT_S) / self.interval_s) - 1.0
@@ -75,7 +75,7 @@ class SaveClock:
             return training_s
         return float(training_s + saves * self.checkpoint_s - max(0.0, self.phase_s - self.interval_s))
 
-    def after(self, elapsed_s: float, rate: float) -> tuple[SaveClock, float]:
+    def advance(self, elapsed_s: float, rate: float) -> tuple[SaveClock, float]:
         """The clock after it has run at a rate, and the seconds of that in which it saved."""
         phase_s = self.phase_s + elapsed_s
         saves = (phase_s + _INSTANT_S) // (self.interval_s + self.checkpoint_s)
@@ -86,7 +86,7 @@ class SaveClock:
         unsaved = trained_s * rate if saves else self.unsaved + (trained_s - before_s) * rate
         return replace(self, running_s=self.running_s + elapsed_s, phase_s=phase_s, unsaved=unsaved), saving_s
 
-    def hit(self) -> SaveClock:
+    def record_hit(self) -> SaveClock:
         """The clock after a hit."""
         return replace(self, hits=self.hits + 1, interval_s=0.0, phase_s=0.0, unsaved=0.0)
 
@@ -98,7 +98,7 @@ def _interval_s(saves: SavingCosts, hazard_per_s: float, count: int) -> float:
     return max(LEAST_INTERVAL_S, math.sqrt(2.0 * saves.checkpoint_s.item(count) / hazard_per_s))
 
 
-def lost_s(interval_s: float, checkpoint_s: float, hazard_per_s: float) -> float:
+def mean_loss_s(interval_s: float, checkpoint_s: float, hazard_per_s: float) -> float:
     """Expected seconds of training that a hit loses, if hits come at a constant hazard.
 
     Notes
@@ -133,14 +133,14 @@ class SavingTask(ClusterTask):
 
     def remaining_s(self) -> float:
         """Seconds until its work is done at its present rate, saves included."""
-        return self.clock.reached_s(super().remaining_s())
+        return self.clock.time_to_train_s(super().remaining_s())
 
     def advance(self, begin_s: float, end_s: float) -> None:
         """Book a span; what is done while it saves is not work, and it saves no more once its work is done."""
         rate, self.clock_before, saving = self.rate, self.clock, 0.0
         if rate > 0:
-            until_s = min(end_s, self.reached_s(begin_s))
-            self.clock, saving_s = self.clock.after(until_s - begin_s, rate)
+            until_s = min(end_s, self.completion_s(begin_s))
+            self.clock, saving_s = self.clock.advance(until_s - begin_s, rate)
             saving = saving_s * rate
         super().advance(begin_s, end_s)
         self.saving_loss = saving
@@ -154,20 +154,20 @@ class SavingTask(ClusterTask):
         rate, clock = self.rate, self.clock
         if not rate > 0:
             return 0.0
-        self.clock = clock.hit()
+        self.clock = clock.record_hit()
         # What was done is not lost, whether or not an event has noticed that.
         if self.progress >= self.spec.work - rounding_s(now_s) * rate:
             return 0.0
-        return float(clock.unsaved + self.spec.start_s(self.held) * rate)
+        return float(clock.unsaved + self.spec.start_s(self.span_nodes) * rate)
 
     def resume(self) -> None:
         """Set the clock anew: nothing is unsaved."""
         assert self.spec.saves is not None
-        self.clock = self.clock.begun(self.spec.saves, len(self.nodes))
+        self.clock = self.clock.restart(self.spec.saves, len(self.nodes))
 
-    def lost_by_hit_s(self, count: int) -> float:
+    def expected_loss_s(self, count: int) -> float:
         """Seconds of progress that a hit is expected to cost on so many nodes."""
         saves, hazard_per_s = self.spec.saves, self.clock.hazard_per_s
         assert saves is not None
-        lost = lost_s(_interval_s(saves, hazard_per_s, count), saves.checkpoint_s.item(count), hazard_per_s)
-        return lost + float(saves.restart_s.item(count))
+        loss_s = mean_loss_s(_interval_s(saves, hazard_per_s, count), saves.checkpoint_s.item(count), hazard_per_s)
+        return loss_s + float(saves.restart_s.item(count))

@@ -27,33 +27,33 @@ class TunedTasks:
         described, work_at = dict(self._described), {task: dict(at) for task, at in self._work_at.items()}
         undo = self._undo = {}
 
-        def bring_back() -> None:
+        def restore() -> None:
             self._described, self._work_at = described, work_at
-            for group_back in reversed(undo.values()):
-                group_back()
+            for restore_group in reversed(undo.values()):
+                restore_group()
 
-        return bring_back
+        return restore
 
     def _save_group(self, spec: TaskSpec) -> None:
         """Save the state of a task's group before it changes, if a snapshot was taken."""
         if self._undo is not None and spec.tuning_group not in self._undo:
             self._undo[spec.tuning_group] = self.tuner.checkpoint(spec.tuning_group)
 
-    def on_change(self, cluster: Cluster, change: ClusterChange) -> None:
+    def update(self, cluster: Cluster, change: ClusterChange) -> None:
         """Learn from runs that ended, and start runs of tasks that were admitted or are tried again.
 
         Tasks of groups that cannot go on are given up, so that others may be admitted.
         """
         for task in change.tasks:
-            run = task.ran_as.run if len(task.modes) > 1 else None
+            run = task.span_spec.run if len(task.modes) > 1 else None
             if run is not None:  # net work counts for the power limit that it was done at
                 at = self._work_at.setdefault(task.number, {})
                 at[run.power_limit_w] = at.get(run.power_limit_w, 0.0) + task.net
         ended = [*change.completed, *change.retrying]
         for task in sorted(ended, key=change.tasks.index) if len(ended) > 1 else ended:
-            if task.ran_as.run is not None:
-                self._save_group(task.ran_as)
-                self.tuner.ended(task.ran_as, self._work_at.pop(task.number, {}))
+            if task.span_spec.run is not None:
+                self._save_group(task.span_spec)
+                self.tuner.ended(task.span_spec, self._work_at.pop(task.number, {}))
                 task.modes = ()
         self._start(cluster, (*change.retrying, *change.admitted))
         while lost := self.tuner.failures and [
@@ -64,7 +64,7 @@ class TunedTasks:
             for task in lost:
                 task.modes = ()
                 self._work_at.pop(task.number, None)
-            self._start(cluster, cluster.give_up(lost))
+            self._start(cluster, cluster.fail(lost))
 
     def _start(self, cluster: Cluster, tasks: Iterable[ClusterTask]) -> None:
         for task in tasks:

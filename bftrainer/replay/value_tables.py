@@ -17,10 +17,11 @@ from bftrainer.model import TaskSpec, TaskState, is_static
 from bftrainer.plugins import answering
 from bftrainer.replay.allocator_settings import Settings
 from bftrainer.replay.cluster import Cluster, ClusterTask
-from bftrainer.replay.power_draw import spare_w, training_power_w
+from bftrainer.replay.power_draw import compute_spare_w, training_power_w
 from solvers import AllocationProblem, Floor, LinearRow, TaskOptions
 
 Floats = NDArray[np.float64]
+_FLOAT = np.dtype(np.float64)
 
 
 class Offers(dict[object, TaskOptions]):
@@ -40,117 +41,114 @@ class ValueTables:
     """
 
     def __init__(self, settings: Settings, start_ns: int) -> None:
-        self.settings, self._start_ns = settings, start_ns
-        self._is_static, objective = is_static(settings.objective), settings.objective
-        self._where = f"objective {getattr(objective, '__name__', type(objective).__name__)}"
-        self._kinds = WeakValueDictionary[object, Offers]()
+        self.settings, self._start_ns, self._objective = settings, start_ns, settings.objective
+        self._is_static = is_static(self._objective)
+        self._where = f"objective {getattr(self._objective, '__name__', type(self._objective).__name__)}"
+        self._offers_by_kind = WeakValueDictionary[object, Offers]()
 
-    def problem(self, cluster: Cluster, cap_w: float) -> AllocationProblem:
+    def make_problem(self, cluster: Cluster, cap_w: float) -> AllocationProblem:
         """Problem of allocating the pool to the active tasks under a cap; options with modes are labelled by them."""
-        metered, now_s = math.isfinite(cap_w), cluster.time_s
-        by_count = self._is_static and not metered  # then nearly all options are known
+        is_metered, now_s = math.isfinite(cap_w), cluster.time_s
+        by_count = self._is_static and not is_metered  # then nearly all options are known
         options = [
-            (by_count and task.offers.get(len(task.nodes))) or self._options(task, now_s, metered=metered)
+            (by_count and task.offers.get(len(task.nodes))) or self._options(task, now_s, is_metered)
             for task in cluster.active
         ]
-        capacities = (max(0.0, spare_w(cluster, cap_w)),) if metered else ()
+        capacities = (max(0.0, compute_spare_w(cluster, cap_w)),) if is_metered else ()
         nodes = cluster.order.count_offered(cluster.pool, cluster.free, now_s)
-        return self._constrained(AllocationProblem(tuple(options), nodes, capacities=capacities), cluster)
+        problem = AllocationProblem(tuple(options), nodes, capacities=capacities)
+        constraints = getattr(self._objective, "constraints", None)
+        if constraints is None:
+            return problem
+        with answering(self._where, ObjectiveError):
+            states = tuple(self._state(task, task.decision_spec) for task in cluster.active)
+            return with_constraints(problem, list(constraints(problem, states)), self._where)
 
-    def _options(self, task: ClusterTask, now_s: float, *, metered: bool) -> TaskOptions:
+    def _options(self, task: ClusterTask, now_s: float, is_metered: bool) -> TaskOptions:
         """Options of a task, computed again only if its credit has changed, or it was not in this situation before."""
         modes = task.modes
         if not (self._is_static and task.offers):
-            self._note_credit(task, (*modes, task.seen_as), now_s)
+            self._update_offers(task, (*modes, task.believed or task.spec), now_s)
         situation: object = len(task.nodes)
-        if metered or len(modes) > 1:  # then it also depends on the running mode, and on modes yet to be profiled
-            runs = [spec.run for spec in modes or (task.seen_as,)] if metered else []
+        if is_metered or len(modes) > 1:  # then it also depends on the running mode, and on modes yet to be profiled
+            runs = [spec.run for spec in modes or (task.decision_spec,)] if is_metered else []
             profiling = [run is not None and task.progress < run.profiling_work for run in runs]
             situation = len(task.nodes), task.spec.run, *profiling
         options: TaskOptions | None = task.offers.get(situation)
         if options is None:
-            options = task.offers[situation] = self._value(task, modes or (task.seen_as,), metered=metered)
+            options = task.offers[situation] = self._value(task, modes or (task.decision_spec,), is_metered)
         return options
 
-    def _note_credit(self, task: ClusterTask, specs: Sequence[TaskSpec], now_s: float) -> None:
-        """Ask for a task's credit; what is known of its options, or of another task like it, holds for the same one."""
-        answers: list[Any] = [self._ask(task, spec, now_s) for spec in specs]
-        content = [
-            answer.tobytes() if isinstance(answer, np.ndarray) and answer.dtype == np.float64 else None
-            for answer in answers
-        ]
+    def _update_offers(self, task: ClusterTask, specs: Sequence[TaskSpec], now_s: float) -> None:
+        """Ask for a task's credit; options that it, or another task like it, had before at the same credit still hold.
+
+        This is most of the cost of an objective that is not static.
+        """
+        objective, answers, content = self._objective, list[Any](), list[bytes | None]()
+        for spec in specs:
+            counts, state = solvers.counts_on_offer(1, spec.max_nodes), self._state(task, spec)
+            try:
+                answer: Any = objective(state, counts, now_s)
+            except (Exception, SystemExit):
+                with answering(f"{self._where}, task {spec.name}", ObjectiveError):
+                    raise
+            answers.append(answer)
+            is_plain = isinstance(answer, np.ndarray) and answer.dtype is _FLOAT
+            content.append(answer.tobytes() if is_plain else None)
         if task.offers and content == task.offers.content:
             return
         first, offers, kind = specs[0], None, None
         if self._is_static and None not in content and len(task.modes) < 2 and not first.saves:
             costs = first.grow_cost_s, first.shrink_cost_s
             kind = (*content, np.shape(answers[0]), first.min_nodes, first.max_nodes, *costs)
-            offers = self._kinds.get(kind)
+            offers = self._offers_by_kind.get(kind)
         if offers is None:
-            offers = Offers([self._checked(spec, answer) for spec, answer in zip(specs, answers, strict=True)])
+            offers = Offers([self._check(spec, answer) for spec, answer in zip(specs, answers, strict=True)])
             if kind is not None:
-                self._kinds[kind] = offers
+                self._offers_by_kind[kind] = offers
         task.offers = offers
 
-    def _value(self, task: ClusterTask, modes: Sequence[TaskSpec], *, metered: bool) -> TaskOptions:
+    def _value(self, task: ClusterTask, modes: Sequence[TaskSpec], is_metered: bool) -> TaskOptions:
         """Options at the task's counts: each at its most valuable mode, or under a cap all modes with their power."""
-        held, settings, current, tables = len(task.nodes), self.settings, task.seen_as, task.offers.tables
+        before, settings, current, tables = len(task.nodes), self.settings, task.decision_spec, task.offers.tables
         least, most = modes[0].min_nodes, modes[0].max_nodes  # a task's minimum, whatever its mode
         counts = solvers.counts_on_offer(least, most)
         rows = [settings.forward_time_s * credit for credit in tables[: len(modes)]]
         of_mode = list(zip(modes, tables, rows, strict=False))
-        if held >= current.min_nodes:
-            at_stake = next((credit for spec, credit, _ in of_mode if spec is current), tables[-1]).item(held)
+        if before >= current.min_nodes:
+            at_stake = next((credit for spec, credit, _ in of_mode if spec is current), tables[-1]).item(before)
             for spec, _, values in of_mode:
-                grow_s, shrink_s = spec.change_s(held)
-                values[:held] -= at_stake * shrink_s
-                values[held + 1 :] -= at_stake * grow_s
+                grow_s, shrink_s = spec.change_s(before)
+                values[:before] -= at_stake * shrink_s
+                values[before + 1 :] -= at_stake * grow_s
         elif settings.startup_cost == "full":
             for spec, credit, values in of_mode:
-                values[held + 1 :] -= credit[held + 1 :] * spec.start_s(slice(held + 1, None))
+                values[before + 1 :] -= credit[before + 1 :] * spec.start_s(slice(before + 1, None))
         rows = [values[counts] for values in rows] if least > 1 else rows
-        if len(rows) == 1 and not metered:
-            return solvers.RangeOptions(counts, rows[0], held, least, most)
+        if len(rows) == 1 and not is_metered:
+            return solvers.RangeOptions(counts, rows[0], before, least, most)
         table = np.stack(rows)
-        if not metered:
+        if not is_metered:
             best = table.argmax(axis=0)  # the earlier of equals
-            return solvers.RangeOptions(counts, table[best, np.arange(counts.size)], held, least, most, labels=best)
+            return solvers.RangeOptions(counts, table[best, np.arange(counts.size)], before, least, most, labels=best)
         # 0 nodes, then each mode at each count: by count, then by mode; transposed tables read that way.
         some, idle_w = counts[1:], settings.idle_node_w
         above_w = [training_power_w(spec, task.progress)[some] - idle_w * some for spec in modes]
         return TaskOptions(
             np.append(0, np.repeat(some, len(modes))),
             np.append(table[0, 0], table[:, 1:].T.ravel()),
-            held,
+            before,
             least,
             most,
             uses=np.append(0.0, np.maximum(np.stack(above_w), 0.0).T.ravel())[None],
             labels=np.append(0, np.tile(np.arange(len(modes)), some.size)),
         )
 
-    def _state_of(self, task: ClusterTask, spec: TaskSpec) -> TaskState:
+    def _state(self, task: ClusterTask, spec: TaskSpec) -> TaskState:
         """An active task as its objective sees it, running as `spec`."""
         return TaskState(spec, len(task.nodes), task.progress, task.submitted_s, self._start_ns, task.modes)
 
-    def _constrained(self, problem: AllocationProblem, cluster: Cluster) -> AllocationProblem:
-        """The problem with the rows, and the floor, that the objective's `constraints` adds, if it has that method."""
-        constraints, where = getattr(self.settings.objective, "constraints", None), self._where
-        if constraints is None:
-            return problem
-        with answering(where, ObjectiveError):
-            states = tuple(self._state_of(task, task.seen_as) for task in cluster.active)
-            return with_constraints(problem, list(constraints(problem, states)), where)
-
-    def _ask(self, task: ClusterTask, spec: TaskSpec, now_s: float) -> object:
-        """Ask the objective for the credit of a task at 0 to its maximum of nodes, running as `spec`."""
-        objective, state = self.settings.objective, self._state_of(task, spec)
-        try:
-            return objective(state, solvers.counts_on_offer(1, spec.max_nodes), now_s)
-        except (Exception, SystemExit):
-            with answering(f"{self._where}, task {spec.name}", ObjectiveError):
-                raise
-
-    def _checked(self, spec: TaskSpec, answer: object) -> Floats:
+    def _check(self, spec: TaskSpec, answer: object) -> Floats:
         """Credit that an objective has answered with, at 0 to the maximum of nodes: finite, or `ObjectiveError`."""
         where = f"{self._where}, task {spec.name}"
         with answering(where, ObjectiveError):
@@ -173,16 +171,17 @@ class ValueTables:
 
 def with_constraints(problem: AllocationProblem, added: Sequence[object], where: str) -> AllocationProblem:
     """The problem with rows, and at most one floor, that an objective adds; `ObjectiveError` for anything else."""
-    rows = tuple(each for each in added if isinstance(each, LinearRow))
-    floors = [each for each in added if isinstance(each, Floor)]
-    for each in added:
-        if not isinstance(each, LinearRow | Floor):
-            what = type(each).__name__
-            raise ObjectiveError(f"{where}: Expected constraints to be LinearRows or a Floor, got {what}.")
+    rows = tuple(constraint for constraint in added if isinstance(constraint, LinearRow))
+    floors = [constraint for constraint in added if isinstance(constraint, Floor)]
+    for constraint in added:
+        if not isinstance(constraint, LinearRow | Floor):
+            kind = type(constraint).__name__
+            raise ObjectiveError(f"{where}: Expected constraints to be LinearRows or a Floor, got {kind}.")
     for place, row in enumerate(rows):
         if not np.isfinite(row.coefficients).all() or math.isnan(row.lower) or math.isnan(row.upper):
-            what = f"others in row {place}"
-            raise ObjectiveError(f"{where}: Expected finite coefficients and bounds without NaN, got {what}.")
+            raise ObjectiveError(
+                f"{where}: Expected finite coefficients and bounds without NaN, got others in row {place}."
+            )
     if len(floors) > 1:
         raise ObjectiveError(f"{where}: Expected at most one Floor, got {len(floors)}.")
     return replace(problem, rows=rows, floor=floors[0] if floors else None) if added else problem

@@ -14,7 +14,7 @@ import numpy as np
 import solvers
 from bftrainer.model import Instant, TaskSpec
 from bftrainer.model.records import EventRecord, Recording
-from bftrainer.replay import Allocator, Recorder, replay
+from bftrainer.replay import Allocator, Recorder, replay, stop_when
 from bftrainer.replay.allocator import Journal
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.run_inputs import Inputs, work_adds_up
@@ -126,7 +126,7 @@ def _replay_on_constant_pool(
     allocator, recorder = Allocator(inputs.tasks, dedicated, names, inputs.log.start_ns, tuner), Recorder()
     allocator.journal, caps_w = journal, inputs.power_caps_w
     rows = [Instant(begin_s, range(size))]
-    replay(rows, end_s, allocator, power_caps_w=caps_w, observers=[recorder], interrupted=interrupted)
+    replay(rows, end_s, allocator, stops=[stop_when(interrupted)], power_caps_w=caps_w, observers=[recorder])
     return recorder.recording
 
 

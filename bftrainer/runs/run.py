@@ -26,9 +26,9 @@ from bftrainer.model.records import RUN_SCHEMA, PowerRecord, Recording
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import answering, full_name
-from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, replay
+from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, replay, stop_after, stop_at, stop_when
+from bftrainer.replay.departure_order import DepartureOrder
 from bftrainer.replay.learned_curves import LearnedCurves
-from bftrainer.replay.node_order import DepartureOrder
 from bftrainer.report.brief import headline
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ON_SCALING
@@ -371,18 +371,15 @@ def _replay_and_record(
     recorder = Recorder(scratch)
     meter = PowerMeter(config.idle_power_w, scratch) if tuner is not None or config.idle_power_w > 0 else None
     recorders: list[Recorder | PowerMeter] = [recorder, *([] if meter is None else [meter])]
-    failure = None
+    failure, until_s = None, config.until_s(log.start_ns)
     try:
         replay(
             log.rows(),
             log.window_s,
             allocator,
-            decide_on=config.decide_on,
-            until_s=config.until_s(log.start_ns),
-            max_events=config.max_events,
+            stops=[stop_when(interrupted), stop_after(config.max_events or math.inf), stop_at(until_s)],
             power_caps_w=inputs.power_caps_w,
             observers=[*recorders, *observers],
-            interrupted=interrupted,
         )
     except _FAILURES as error:
         failure = error

@@ -81,7 +81,7 @@ def test_who_needs_it_now_comes_first():
     assert live.on_event(Event.join(0.0, "a", "b")).after == (0, 2)
     after = live.on_event(Event.completion(50.0, "urgent"))
     assert (after.tasks, after.after) == (("relaxed",), (2,))
-    assert live.cluster.next_completion()[0] == 100.0
+    assert live.cluster.next_completion().time_s == 100.0
 
 
 def test_no_more_than_needed_while_others_are_short():

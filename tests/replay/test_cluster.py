@@ -12,7 +12,7 @@ from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
 from bftrainer.replay import Cluster, ClusterChange, Settings
 from bftrainer.replay.allocator_settings import BUSY, FREE
-from bftrainer.replay.node_order import DepartureOrder
+from bftrainer.replay.departure_order import DepartureOrder
 
 
 def spec(name: str = "J0", **changes: object) -> TaskSpec:
@@ -146,9 +146,9 @@ def test_completion_time_waits_for_the_pending_cost():
     cluster.adopt([2])
     apply(cluster, 0.0)
     cluster.adopt([4])  # pending: 18 s at 20 work/s = 360
-    time_s, completing = cluster.next_completion()
-    assert time_s == pytest.approx((1000.0 + 360.0) / 40.0)
-    assert completing == cluster.tasks
+    completion = cluster.next_completion()
+    assert completion.time_s == pytest.approx((1000.0 + 360.0) / 40.0)
+    assert completion.completed == cluster.tasks
 
 
 def test_admission_in_file_order_up_to_the_limit():

@@ -7,7 +7,20 @@ import pytest
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
-from bftrainer.replay import Allocator, Observer, Recorder, Settings, replay
+from bftrainer.replay import (
+    Allocator,
+    Observer,
+    Recorder,
+    Settings,
+    Stop,
+    replay,
+    stop_after,
+    stop_at,
+    stop_first,
+    stop_when,
+)
+from bftrainer.replay.cluster import Due
+from bftrainer.replay.loop import Ending
 from tests.worlds import numbered
 
 
@@ -23,7 +36,7 @@ def run(
         completions="reported" if decide_on == "all" else "noticed",
     )
     numbers, names = numbered(rows)
-    replay(numbers, end_s, Allocator(tasks, settings, names), decide_on=decide_on, observers=[recorder], **options)
+    replay(numbers, end_s, Allocator(tasks, settings, names), observers=[recorder], **options)
     return recorder.recording
 
 
@@ -88,7 +101,7 @@ def test_the_window_ends_the_replay_and_the_rest_is_booked():
 
 def test_until_ends_between_events():
     """`until` books the time up to it without counting as an event."""
-    recording = run([task()], [FOUR], until_s=5.0)
+    recording = run([task()], [FOUR], stops=[stop_at(5.0)])
     assert recording.reason == "until"
     assert len(recording.events) == 1
     assert recording.end_s == 5.0
@@ -97,7 +110,7 @@ def test_until_ends_between_events():
 
 def test_max_events_books_up_to_the_next_event():
     """After one event the replay stops where the second would be, with the time between booked."""
-    recording = run([task()], [FOUR, (10.0, (), ("a",))], max_events=1)
+    recording = run([task()], [FOUR, (10.0, (), ("a",))], stops=[stop_after(1)])
     assert recording.reason == "max_events"
     assert len(recording.events) == 1
     assert recording.tasks[0].work_done == 400.0
@@ -111,7 +124,7 @@ def test_who_is_done_where_max_events_stops_is_complete(decide_on: str, work: fl
     In binary 2.1 at 0.7/s takes 3.0000000000000004 s, and 3 s of it do 2.0999999999999996.
     """
     slow = task(work=work, max_nodes=1, scaling=ScalingCurve.linear(work / 3.0 if work == 2.0 else 0.7, 1))
-    recording = run([slow], [FOUR, (3.0, (), ("d",))], max_events=1, decide_on=decide_on)
+    recording = run([slow], [FOUR, (3.0, (), ("d",))], stops=[stop_after(1)], decide_on=decide_on)
     assert (recording.reason, len(recording.events)) == ("max_events", 1)
     assert recording.tasks[0].completed_s == recording.end_s == 3.0
     assert recording.tasks[0].work_done == work
@@ -129,9 +142,32 @@ def test_a_completion_that_rounding_parts_from_a_row_is_at_the_row():
 def test_an_interrupt_ends_the_replay_before_the_next_event():
     """What was replayed so far is kept."""
     asked = iter([False, True])
-    recording = run([task()], [FOUR, (10.0, (), ("a",))], interrupted=lambda: next(asked))
+    recording = run([task()], [FOUR, (10.0, (), ("a",))], stops=[stop_when(lambda: next(asked))])
     assert recording.reason == "interrupted"
     assert len(recording.events) == 1
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason", "end_s"),
+    [
+        (stop_first(stop_after(1), stop_at(5.0)), "until", 5.0),  # the earliest counts, though asked last
+        (stop_first(stop_at(30.0), stop_after(1)), "max_events", 25.0),  # before the completion at 25 s
+        (stop_first(stop_after(1), stop_when(lambda: True)), "interrupted", 0.0),
+        (stop_first(stop_after(0), stop_when(lambda: True)), "max_events", 0.0),  # of two at once, the first
+        (lambda due, _: Ending("until", Due(due.time_s)) if due.time_s > 20.0 else None, "until", 25.0),
+    ],
+)
+def test_stopping_criteria_compose(stop: Stop, reason: str, end_s: float):
+    """The criterion that stops first says why; one of the caller's own is a function."""
+    recording = run([task()], [FOUR], stops=[stop])
+    assert (recording.reason, recording.end_s) == (reason, end_s)
+
+
+@pytest.mark.parametrize(("until_s", "done"), [(25.0, 25.0), (25.0 + 1e-10, 25.0 + 1e-10), (24.9, None)])
+def test_what_is_due_where_a_replay_stops_still_happens(until_s: float, done: float | None):
+    """A task that completes at the time of the stop, but for rounding, is complete."""
+    recording = run([task(), task("J1", submit_s=500.0)], [FOUR], stops=[stop_at(until_s)])
+    assert (recording.reason, recording.tasks[0].completed_s) == ("until", done)
 
 
 def test_an_empty_first_allocation_waits_for_the_second_event():

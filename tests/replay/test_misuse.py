@@ -244,7 +244,7 @@ def test_a_failed_random_allocation_has_not_happened(monkeypatch):
     for failing in (False, True):
         allocator = Allocator([TASK, task], settings(initial="random", seed=5))
         if failing:
-            monkeypatch.setattr("bftrainer.replay.allocator.within_cap", None)
+            monkeypatch.setattr("bftrainer.replay.allocator.reduce_to_cap", None)
             with pytest.raises(TypeError):
                 allocator.on_event(joins)
             monkeypatch.undo()

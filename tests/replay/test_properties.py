@@ -36,7 +36,7 @@ class Watch(Observer):
         self.before: dict[int, set[int]] = {}
 
     def on_event(self, cluster: Cluster, change: ClusterChange) -> None:
-        held = sum(task.held for task in change.tasks)
+        held = sum(task.span_nodes for task in change.tasks)
         self.held_s += held * change.elapsed_s
         self.free_s += (self.pool - held) * change.elapsed_s
         self.check(cluster)

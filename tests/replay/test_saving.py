@@ -17,7 +17,7 @@ from bftrainer.model.records import Recording
 from bftrainer.model.task import NodePoints
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Recorder, Settings, replay
-from bftrainer.replay.saving import SaveClock, lost_s
+from bftrainer.replay.saving import SaveClock, mean_loss_s
 from bftrainer.replay.value_tables import ValueTables
 from tests.examples import examples
 from tests.worlds import numbered, saving_worlds
@@ -39,9 +39,8 @@ def replayed(
     numbers, names = numbered(rows)
     recorder = Recorder()
     settings = Settings(objective=as_given, solver="dp", **{"forward_time_s": 600.0, **options})
-    noticed = settings.completions == "noticed"
     allocator = Allocator([spec], settings, names)
-    replay(numbers, end_s, allocator, decide_on="nodes" if noticed else "all", observers=[recorder])
+    replay(numbers, end_s, allocator, observers=[recorder])
     return recorder.recording
 
 
@@ -136,9 +135,9 @@ clocks = st.builds(
 @given(clocks, st.floats(0.0, 1e5), st.floats(0.0, 1e5))
 def test_time_may_be_booked_in_parts(clock, first_s, second_s):
     """Two spans that follow one another save as long as both in one, and leave as much unsaved."""
-    part, saved_s = clock.after(first_s, RATE)
-    parts, more_s = part.after(second_s, RATE)
-    whole, whole_s = clock.after(first_s + second_s, RATE)
+    part, saved_s = clock.advance(first_s, RATE)
+    parts, more_s = part.advance(second_s, RATE)
+    whole, whole_s = clock.advance(first_s + second_s, RATE)
     cycle_s = clock.interval_s + clock.checkpoint_s
     if min(whole.phase_s, cycle_s - whole.phase_s, part.phase_s, cycle_s - part.phase_s) > 1e-5:
         assert saved_s + more_s == pytest.approx(whole_s, abs=1e-5)
@@ -148,9 +147,9 @@ def test_time_may_be_booked_in_parts(clock, first_s, second_s):
 @given(clocks, st.floats(0.0, 1e5), st.floats(1e-3, 1e5))
 def test_what_is_reached_is_what_is_trained(clock, begun_s, training_s):
     """After the time until it has trained for so long, it has, to a microsecond."""
-    begun, _ = clock.after(begun_s, RATE)
-    reached_s = begun.reached_s(training_s)
-    _, saving_s = begun.after(reached_s, RATE)
+    begun, _ = clock.advance(begun_s, RATE)
+    reached_s = begun.time_to_train_s(training_s)
+    _, saving_s = begun.advance(reached_s, RATE)
     assert reached_s - saving_s == pytest.approx(training_s, abs=1e-5)
 
 
@@ -163,7 +162,7 @@ def test_the_expected_loss_is_an_integral(interval_s, checkpoint_s, hazard):
     time_s = np.arange(0.0, 25 / hazard, step_s) + step_s / 2
     lost = np.minimum(time_s % (interval_s + checkpoint_s), interval_s)
     mean_s = float((lost * hazard * np.exp(-hazard * time_s)).sum() * step_s)
-    assert lost_s(interval_s, checkpoint_s, hazard) == pytest.approx(mean_s, rel=1e-4)
+    assert mean_loss_s(interval_s, checkpoint_s, hazard) == pytest.approx(mean_s, rel=1e-4)
 
 
 def at_constant_hazard(checkpoint_s: float, hazard: float, hits: int, seed: int) -> tuple[float, float]:
@@ -194,7 +193,7 @@ def test_young_daly_loses_what_the_closed_form_says(checkpoint_s, hazard):
     """
     lost, waste = at_constant_hazard(checkpoint_s, hazard, 2_000, seed=1)
     interval_s = math.sqrt(2.0 * checkpoint_s / hazard)
-    exact = lost_s(interval_s, checkpoint_s, hazard)
+    exact = mean_loss_s(interval_s, checkpoint_s, hazard)
     kept = hazard * interval_s / math.expm1(hazard * (interval_s + checkpoint_s))
     assert lost == pytest.approx(exact, rel=0.02)
     assert waste == pytest.approx(1.0 - kept, rel=0.02)
@@ -237,7 +236,7 @@ def test_values_count_what_changes_and_hits_cost():
     """A decision values a change at 5 + 7 s of the credit now, in either direction."""
     allocator = Allocator([task(most=3)], Settings(objective=as_given, solver="dp", forward_time_s=600.0), ["a", "b"])
     allocator.on_event(Event.join(0.0, "a", "b"))
-    (options,) = ValueTables(allocator.settings, 0).problem(allocator.cluster, math.inf).tasks
+    (options,) = ValueTables(allocator.settings, 0).make_problem(allocator.cluster, math.inf).tasks
     assert options.values.tolist() == [-12 * 20.0, 600 * 10.0 - 12 * 20.0, 600 * 20.0, 600 * 30.0 - 12 * 20.0]
 
 

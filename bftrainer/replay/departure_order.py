@@ -1,45 +1,13 @@
-"""Which of its nodes a task gives up, and which free ones it takes."""
+"""The order of nodes by departures that are known beforehand."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from collections.abc import Iterable
 
 from bftrainer.model import Instant
-
-if TYPE_CHECKING:
-    from bftrainer.replay.cluster import ClusterTask
-
-
-class NodeOrder:
-    """By number: shrinking tasks give up their lowest nodes, growing ones take the lowest free ones."""
-
-    def note_arrival(self, nodes: Sequence[int]) -> None:
-        """Nodes enter the pool."""
-
-    def count_offered(self, pool: int, free: list[int], now_s: float) -> int:  # noqa: ARG002
-        """Number of nodes on offer, of those that are idle now."""
-        return pool
-
-    def first_served(self, changes: list[tuple[ClusterTask, int]]) -> list[tuple[ClusterTask, int]]:
-        """Tasks whose counts change, and by how many nodes: in the order in which they give up and take nodes."""
-        return changes
-
-    def line_up(self, nodes: list[int]) -> list[int]:
-        """Ascending nodes in this order."""
-        return list(nodes)
-
-    def give_up(self, nodes: list[int], count: int) -> list[int]:
-        """Take from a task's nodes, which are ascending, the `count` that it gives up."""
-        return self.take(nodes, count)
-
-    def take(self, free: list[int], count: int) -> list[int]:
-        """Take from the free nodes, which are ascending, `count` for a task."""
-        taken = free[:count]
-        del free[:count]
-        return taken
+from bftrainer.replay.cluster import ClusterTask, NodeOrder, remove_all
 
 
 class DepartureOrder(NodeOrder):
@@ -73,17 +41,17 @@ class DepartureOrder(NodeOrder):
         self._now_s = now_s
         return pool - sum(self.remaining_s(node) <= self._horizon_s for node in free)
 
-    def first_served(self, changes: list[tuple[ClusterTask, int]]) -> list[tuple[ClusterTask, int]]:
+    def sort_changes(self, changes: list[tuple[ClusterTask, int]]) -> list[tuple[ClusterTask, int]]:
         """Those first that have most work at stake on their new count."""
 
-        def at_stake(change: tuple[ClusterTask, int]) -> float:
+        def negative_stake(change: tuple[ClusterTask, int]) -> float:
             task, more = change
             count = len(task.nodes) + more
-            return -task.rate_on(count) * task.lost_by_hit_s(count)
+            return -task.rate_on(count) * task.expected_loss_s(count)
 
-        return sorted(changes, key=at_stake)
+        return sorted(changes, key=negative_stake)
 
-    def give_up(self, nodes: list[int], count: int) -> list[int]:
+    def release(self, nodes: list[int], count: int) -> list[int]:
         """Take those that leave first."""
         gone = sorted(sorted(nodes, key=self.remaining_s)[:count])
         remove_all(nodes, gone)
@@ -94,9 +62,3 @@ class DepartureOrder(NodeOrder):
         taken = sorted(sorted(free, key=lambda node: (-self.remaining_s(node), -node))[:count])
         remove_all(free, taken)
         return taken
-
-
-def remove_all(ascending: list[int], some: Sequence[int]) -> None:
-    """Remove some numbers from an ascending list."""
-    for number in some:
-        del ascending[bisect_left(ascending, number)]
