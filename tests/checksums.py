@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bftrainer.errors import RunDirectoryError
-from bftrainer.files.manifest import check_intact, written_files
+from bftrainer.files.manifest import written_files
+from bftrainer.files.writing import file_source
 
 
 def changed_files(directory: Path) -> list[Path]:
@@ -19,14 +20,10 @@ def changed_files(directory: Path) -> list[Path]:
     listed = written_files(directory)
     if not listed:
         raise RunDirectoryError(f"{directory}: Found no manifest.")
-    changed = [directory / name for name, digest in listed.items() if digest is None or not is_intact(directory / name)]
+    changed = [directory / name for name, digest in listed.items() if not is_intact(directory / name, digest)]
     return changed + [path for run in directory.glob("runs/*") if written_files(run) for path in changed_files(run)]
 
 
-def is_intact(path: Path) -> bool:
+def is_intact(path: Path, digest: str | None) -> bool:
     """Whether a file is there, as it was written."""
-    try:
-        check_intact(path)
-    except (FileNotFoundError, RunDirectoryError):
-        return False
-    return True
+    return path.is_file() and file_source(path)["sha256"] == digest

@@ -12,7 +12,6 @@ from bftrainer.campaigns.sweep_directory import TABLE
 from bftrainer.campaigns.sweep_file import SweepPoint, plain_value
 from bftrainer.errors import SettingsError, SweepError, suggestion
 from bftrainer.files.arrow import parquet_file
-from bftrainer.files.manifest import check_intact
 from bftrainer.files.opening import translated
 from bftrainer.report.comparison import setting_label
 from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrapped
@@ -123,7 +122,6 @@ def read_points(directory: Path) -> list[PointResult]:
     with translated(path, SweepError):
         if not path.is_file():
             raise SweepError(f"{directory}: Expected a sweep's directory with a {TABLE}, found none in it.")
-        check_intact(path)
     with parquet_file(path, SweepError) as file:
         table = file.read()
         table.validate(full=True)

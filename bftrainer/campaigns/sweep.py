@@ -144,7 +144,7 @@ def run_sweep(
     """
     place = SweepDirectory(directory, resume=resume, force=force)
     points = [] if spec.task_sets else _checked(spec)
-    with place.begun(spec.text):
+    with place.open(spec.text):
         for name, tasks in spec.task_sets.items():
             write_task_set(place.task_file(name), tasks)
         points = points or _checked(spec)

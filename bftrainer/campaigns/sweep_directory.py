@@ -1,4 +1,4 @@
-"""Directory of a sweep: create it, undo that on errors, and clean up after recomputing."""
+"""Directory of a sweep: runs, each whole or not there, their table, and what was made for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bftrainer.errors import OutputError
 from bftrainer.files.claims import LOCK, claimed
-from bftrainer.files.directories import settle
+from bftrainer.files.directories import SUMMARY, clear_leftovers
 from bftrainer.files.manifest import MANIFEST, list_written, remove_if_empty, remove_written, written_files
 from bftrainer.files.writing import leftovers, replacing
 from bftrainer.parallel import interrupts_held
@@ -52,7 +52,7 @@ class SweepDirectory:
         self.path = path
 
     @contextmanager
-    def begun(self, description: bytes) -> Iterator[None]:
+    def open(self, description: bytes) -> Iterator[None]:
         """Make the directory, as its only writer; undo that on an error before the first result.
 
         Parameters
@@ -72,29 +72,22 @@ class SweepDirectory:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 undo.enter_context(claimed(self.path))
-                self._make(description)
+                # The manifest comes first, so that a killed sweep can be resumed.
+                list_written(self.path, {_FILE, TABLE, *written_files(self.path)})
+                if not (self.path / TABLE).exists():
+                    self.describe(description)
+                (self.path / RUNS).mkdir(exist_ok=True)
+                clear_leftovers(self.path / RUNS, _KEY)
             except OSError as error:
                 raise OutputError(f"{self.path}: Cannot write results: {error.strerror or error}.") from None
             try:
                 yield
             finally:
                 with interrupts_held():
-                    if self.has_results:
+                    if (self.path / TABLE).is_file() or any((self.path / RUNS).glob(f"*/{SUMMARY}")):
                         list_written(self.path, written_files(self.path), final=True)
                     else:
                         self._undo()
-
-    def _make(self, description: bytes) -> None:
-        # The manifest comes first, so that a killed sweep can be resumed.
-        list_written(self.path, {_FILE, TABLE, *written_files(self.path)})
-        if not (self.path / TABLE).exists():
-            self.describe(description)
-        (self.path / RUNS).mkdir(exist_ok=True)
-        self._remove_unfinished()
-
-    def _remove_unfinished(self) -> None:
-        """Delete what killed runs left."""
-        settle(self.path / RUNS, lambda path: _KEY.fullmatch(path.name) is not None)
 
     def describe(self, description: bytes) -> None:
         """Save the sweep's file beside the table.
@@ -107,28 +100,17 @@ class SweepDirectory:
         with replacing(self.path / _FILE) as stream:
             stream.write(description)
 
-    @property
-    def has_results(self) -> bool:
-        """Whether a table or a finished run exists."""
-        return (self.path / TABLE).is_file() or any((self.path / RUNS).glob("*/summary.json"))
-
     def _undo(self) -> None:
         """Remove what was made; other files, and a directory that existed before, stay.
 
         The manifest is removed last, so that the sweep can be resumed at any time.
         """
         with suppress(OSError):
-            self._remove_unfinished()
-            for run in (self.path / RUNS).iterdir():
-                if _KEY.fullmatch(run.name):
-                    with suppress(OSError):
-                        run.rmdir()  # reserved by a killed run
-        with suppress(OSError):
+            clear_leftovers(self.path / RUNS, _KEY)
             for name in written_files(self.path):
                 (self.path / name).unlink(missing_ok=True)
-            for each in (RUNS, TASKS, JOB_LOGS):
-                with suppress(OSError):
-                    (self.path / each).rmdir()
+            for name in (RUNS, TASKS, JOB_LOGS):
+                remove_if_empty(self.path / name)
             if {path.name for path in self.path.iterdir()} <= {MANIFEST, LOCK}:
                 (self.path / MANIFEST).unlink()
 
@@ -148,7 +130,7 @@ class SweepDirectory:
     def drop_others(self, keys: Collection[str], inputs: Collection[Path]) -> None:
         """Delete runs of other keys, and own task sets that are no longer inputs; other files stay."""
         for run in sorted((self.path / RUNS).iterdir()):
-            if run.name not in keys and not run.is_symlink() and "summary.json" in written_files(run):
+            if run.name not in keys and not run.is_symlink() and SUMMARY in written_files(run):
                 remove_written(run)
         listed = written_files(self.path)
         gone = {name for name in listed if name.startswith(f"{TASKS}/") and self.path.absolute() / name not in inputs}

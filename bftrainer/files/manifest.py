@@ -1,16 +1,15 @@
-"""Manifests: which files of a directory are results of ours, and what was in them when they were written."""
+"""Manifests: which files of a directory are results of ours, and their SHA-256 when they were written."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from bftrainer.errors import LimitError, RunDirectoryError
-from bftrainer.files.opening import open_file, whole_bytes
-from bftrainer.files.writing import replacing
+from bftrainer.errors import LimitError
+from bftrainer.files.opening import whole_bytes
+from bftrainer.files.writing import file_source, replacing
 
 MANIFEST = ".bftrainer"
 
@@ -47,29 +46,16 @@ def list_written(directory: Path, names: Iterable[str], *, final: bool = False) 
     """
     lines = [f"{_HEADER}, with their SHA-256. --force replaces these, and touches nothing else."]
     for name in sorted(names):
-        lines.append(f"{_digest(directory / name)}  {name}" if final and (directory / name).is_file() else name)
+        is_whole = final and (directory / name).is_file()
+        lines.append(f"{file_source(directory / name)['sha256']}  {name}" if is_whole else name)
     with replacing(directory / MANIFEST) as stream:
         stream.writelines(f"{line}\n".encode() for line in lines)
 
 
-def _digest(path: Path) -> str:
-    with open_file(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def check_intact(path: Path) -> None:
-    """Refuse a result file that is not what the manifest beside it says; files that it does not list are anyone's.
-
-    Raises
-    ------
-    RunDirectoryError
-        If its SHA-256 is another one.
-    OSError
-        If it cannot be read.
-    """
-    listed = written_files(path.parent).get(path.name)
-    if listed is not None and _digest(path) != listed:
-        raise RunDirectoryError(f"{path}: Damaged, or changed since it was written: {MANIFEST} has another SHA-256.")
+def find_foreign(directory: Path) -> list[str]:
+    """Names in a directory that are not of files that its manifest lists."""
+    listed = {MANIFEST, *written_files(directory)}
+    return sorted(path.name for path in directory.iterdir() if path.name not in listed or not is_file(path))
 
 
 def remove_written(directory: Path) -> None:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Protocol
 
 from bftrainer.errors import PollError, SettingsError
-from bftrainer.files.claims import Claim
+from bftrainer.files.claims import claimed
 from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.writing import refuse_existing
 from bftrainer.harvest.pool_states import Pool, changes
@@ -98,8 +98,7 @@ class Watch:
         refuse_node_log(output, force=not is_new)
         refuse_existing(quality_path(output), force=not is_new)
         with ExitStack() as stack:
-            claim = Claim(output.parent, place, name=f".{place.name}.writing")
-            stack.callback(claim.drop, output.parent)
+            stack.enter_context(claimed(output.parent, name=f".{place.name}.writing", called=place))
             self._journal = LineJournal(place, KIND, poll.source)
             stack.callback(self._journal.close)
             self._open = stack.pop_all()

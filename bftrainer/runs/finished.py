@@ -20,7 +20,6 @@ from pyarrow import csv
 from bftrainer.errors import RunDirectoryError, escaped, suggestion
 from bftrainer.files.arrow import parquet_file
 from bftrainer.files.documents import json_file
-from bftrainer.files.manifest import check_intact
 from bftrainer.files.opening import open_file, translated
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.records import HELD, RUN_SCHEMA
@@ -48,7 +47,6 @@ def read_summary(path: Path) -> dict[str, Any]:
         if not file.is_file():
             found = "none in it" if path.is_dir() else "a file" if path.exists() else "nothing"
             raise RunDirectoryError(f"{path}: Expected a result directory with a {file.name}, found {found}.")
-        check_intact(file)
     summary: dict[str, Any] = json_file(file, RunDirectoryError, "the summary of a run in JSON")
     _check_summary(file, summary)
     return summary
@@ -169,7 +167,6 @@ def _read_table(path: Path, schema: RunTable) -> pa.Table:
     """Read the columns of a file that pages show, each of its type, with values where there must be some."""
     try:
         with translated(path, RunDirectoryError):
-            check_intact(path)
             if schema is STEPS:
                 types = csv.ConvertOptions(column_types={column.name: column.kind for column in schema.columns})
                 with open_file(path) as stream:

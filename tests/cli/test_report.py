@@ -11,7 +11,6 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.files.manifest import MANIFEST
 from tests.cli.conftest import check_refusal
 from tests.finished import write_sample_run, write_tuned_run
 
@@ -98,7 +97,6 @@ def test_who_decided_is_said_on_every_surface(call, tmp_path):
         table["model_columns"].null_count == table["backend_s"].null_count == table.num_rows - summary["backend_asked"]
     )
     older = shutil.copytree(tmp_path / "cbc", tmp_path / "older")
-    (older / MANIFEST).unlink()
     new = ("decided_by", "model_rows", "model_columns", "backend_s", "backend_asked")
     pq.write_table(table.drop([name for name in new if name in table.column_names]), older / "decisions.parquet")
     kept = {key: value for key, value in summary.items() if key not in new}

@@ -246,14 +246,14 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.parametrize("step", ["bftrainer.runs.write_run", "bftrainer.files.directories._seal"])
+@pytest.mark.parametrize("step", ["bftrainer.runs.write_run", "bftrainer.files.directories.list_written"])
 def test_a_run_whose_results_could_not_be_written_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str
 ) -> None:
     """Checkpoints are there until the results are whole: a disk that is full at the end costs no run."""
     monkeypatch.chdir(tmp_path)
 
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:

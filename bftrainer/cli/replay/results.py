@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 FEW = 4
 
 
-def _tell_unsealed(runs: Sequence[Path]) -> None:
-    """Tell which results cannot be known to be as they were written."""
-    from bftrainer.files.manifest import MANIFEST, written_files
-
-    for run in runs:
-        if written_files(run).get("summary.json") is None:
-            tell(f"Note: {run}: No checksums of its files ({MANIFEST}): nothing tells whether they are as written.")
-
-
 @click.command(context_settings=WIDE, epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FILE)
 @click.option(
@@ -69,7 +60,6 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
         _write_csv(found, chosen or tuple(found.figures))
     else:
         _print_comparison(found, chosen)
-    _tell_unsealed(runs)
 
 
 def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
@@ -225,7 +215,6 @@ def plot(
         for stream, content in zip(streams, contents, strict=True):
             stream.write(content)
     click.echo(f"Figure: {output}")
-    _tell_unsealed(runs if kind != "paired" else ())
 
 
 def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | None) -> Callable[[Sheet], PrintFigure]:
@@ -284,7 +273,6 @@ def report(
     refuse_inputs(output)
     write_page(read_runs(runs), output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
     show_page(output)
-    _tell_unsealed(runs)
 
 
 SHOWN = 20

@@ -20,7 +20,6 @@ from typing import Any
 
 from bftrainer.errors import JournalError, OutputError, SettingsError, TrainingReportError, TuningInputError, suggestion
 from bftrainer.files.documents import fault_text, json_file, telling_fault, toml_file
-from bftrainer.files.manifest import check_intact
 from bftrainer.files.opening import open_file
 from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Plan, Recurrences
 from bftrainer.zeus.master.script import RunSettings, write_json
@@ -226,7 +225,6 @@ def _document(path: Path) -> dict[str, Any]:
     if path.parent.is_dir() and not path.exists():
         raise JournalError(f"{path.parent}: Not the logs of a recurring job: {path.name} is missing.")
     document = json_file(path, JournalError)
-    check_intact(path)
     return validated(JournalDocument, document, path, JournalError, "the journal")
 
 
