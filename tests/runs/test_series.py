@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bftrainer.errors import SettingsError
 from bftrainer.model import instant_ns
 from bftrainer.replay.power_draw import Steps, steps_between, value_at
-from bftrainer.runs.power import CAP_COLUMN, read_series
+from bftrainer.runs.run_inputs import CAP_COLUMN, read_series
 
 START_NS = instant_ns("2026-01-05")
 
