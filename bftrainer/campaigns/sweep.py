@@ -24,10 +24,9 @@ from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
 from bftrainer.report.sweep_page import check_metrics, sweep_page
 from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.finished import read_summary
 from bftrainer.runs.run import run_replay
+from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs
-from bftrainer.runs.run_tables import write_run
 from bftrainer.tasksets import write_task_set
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
 from solvers.registry import declaration

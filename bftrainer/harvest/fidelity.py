@@ -14,7 +14,7 @@ from bftrainer.harvest.harvest_directory import MEASURED, NODE_LOG, read_status
 from bftrainer.harvest.live_allocator import LEAST_WORK
 from bftrainer.harvest.session import SETTINGS
 from bftrainer.runs import ReplayConfig, run_replay, write_run
-from bftrainer.runs.finished import read_run, read_summary
+from bftrainer.runs.run_files import read_run, read_summary
 
 _FIGURES = ("work_done", "used_node_s", "rescales", "preemptions", "decisions", "tasks_completed", "makespan_s")
 _AVERAGE = "the replay has it do in each second of a node what it did on average"

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from bftrainer.errors import escaped
+from bftrainer.model import NS_PER_S, instant_ns
 
 Columns = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
@@ -106,3 +111,58 @@ class FinishedRun:
     def window_s(self) -> float:
         """Length of the replayed window."""
         return float(self.summary["window_s"])
+
+    @classmethod
+    def from_tables(cls, name: str, summary: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> FinishedRun:
+        """Make a run from its summary and its tables `steps`, `decisions`, `tasks`, `allocation`, perhaps `power`."""
+        start_ns = instant_ns(summary["window_start"])
+        columns = {key: _to_arrays(table, start_ns) for key, table in tables.items() if key != "allocation"}
+        moves = _node_moves(tables["allocation"], start_ns, columns["tasks"]["name"])
+        tasks = columns["tasks"]
+        for key in ("name", "group"):  # empty where there is none; control characters would take effect on pages
+            texts = [escaped(text) if isinstance(text, str) else "" for text in tasks[key]]
+            tasks[key] = np.array(texts, dtype=object)
+        return cls(
+            name=name,
+            summary=summary,
+            steps=_add_start(columns["steps"], summary),
+            decisions=columns["decisions"],
+            tasks=tasks,
+            holdings=moves.holdings(),
+            power=columns.get("power"),
+            moves=moves,
+        )
+
+
+def _to_arrays(table: pa.Table, start_ns: int) -> dict[str, NDArray[Any]]:
+    """Columns of a table, times in seconds after the start; NaN for null."""
+    columns = {key: series.to_numpy() for key, series in table.to_pandas().items()}
+    for key, field in zip(table.column_names, table.schema, strict=True):
+        if pa.types.is_timestamp(field.type):
+            stamps = columns[key].astype("datetime64[ns]")
+            columns[key] = np.where(np.isnat(stamps), np.nan, (stamps.view(np.int64) - start_ns) / NS_PER_S)
+    return columns
+
+
+def _add_start(steps: dict[str, NDArray[Any]], summary: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Steps from the window's start on, which `--compat published` writes no row of: its nodes follow from the sums."""
+    ends_s = np.append(steps["time_s"], summary["window_s"])
+    if summary["settings"].get("compat") != "published" or not ends_s[0] > 0.0:
+        return steps
+    first = dict.fromkeys(steps, 0.0)
+    for name in ("idle", "used"):
+        first[name] = (summary[f"{name}_node_s"] - float(np.diff(ends_s) @ steps[name])) / float(ends_s[0])
+    whole = {name: round(first[name]) if steps[name].dtype.kind == "i" else first[name] for name in steps}
+    return {name: np.append(np.array([whole[name]], dtype=steps[name].dtype), steps[name]) for name in steps}
+
+
+def _node_moves(table: pa.Table, start_ns: int, tasks: NDArray[Any]) -> NodeMoves:
+    """Moves of single nodes to tasks of these names."""
+    unsorted = pc.unique(table["node"])
+    names = unsorted.take(pc.array_sort_indices(unsorted))
+    node = pc.index_in(table["node"], value_set=names)
+    task = pc.fill_null(pc.index_in(table["task"], value_set=pa.array(tasks, pa.string())), -1)
+    time_s = (table["time_s"].cast(pa.int64()).to_numpy() - start_ns) / NS_PER_S
+    # Names go into pages, where control characters would take effect.
+    labels = list(map(escaped, names.to_pylist()))
+    return NodeMoves(time_s, node.to_numpy().astype(np.int64), task.to_numpy().astype(np.int64), labels)

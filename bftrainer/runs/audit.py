@@ -38,8 +38,8 @@ from bftrainer.replay.value_tables import with_constraints
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import compute_efficiency
 from bftrainer.runs.run import RunResult, Timings, run_replay
+from bftrainer.runs.run_files import ALLOCATION, ATTEMPTS, BELIEFS, DECISIONS, POWER, STEPS, TASKS, run_tables
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs, read_tasks
-from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, BELIEFS, DECISIONS, POWER, STEPS, TASKS, run_tables
 from solvers import AllocationProblem, DecidedBy, Held, Limits, SolveResult, StopReason, TaskOptions, registry
 from solvers.reference_solvers import EqualShare
 

@@ -191,7 +191,7 @@ class RunResult:
         SettingsError
             If the run has no such table.
         """
-        from bftrainer.runs.run_tables import run_tables
+        from bftrainer.runs.run_files import run_tables
 
         tables = {Path(run_table.file).stem: run_table for run_table in run_tables(self)[1:]}
         if table not in tables:
@@ -209,7 +209,7 @@ class RunResult:
             If the extra `report` is not installed.
         """
         from bftrainer.report.page import write_page
-        from bftrainer.runs.finished import finish
+        from bftrainer.runs.run_files import finish
 
         output = Path(path)
         write_page([finish(self, escaped(output.stem.removesuffix("-itrOut")))], output, force=force)
@@ -221,7 +221,7 @@ class RunResult:
     def _repr_html_(self) -> str | None:
         """Show the brief in notebooks."""
         from bftrainer.report.page import notebook_view
-        from bftrainer.runs.finished import finish
+        from bftrainer.runs.run_files import finish
 
         return notebook_view(finish(self, "this run"))
 

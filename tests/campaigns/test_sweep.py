@@ -18,7 +18,7 @@ from bftrainer.campaigns.sweep import run_sweep
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import SweepError
 from bftrainer.nodelogs import write_node_log
-from bftrainer.runs.finished import read_summary
+from bftrainer.runs.run_files import read_summary
 from bftrainer.spot.generation import GenerationConfig, HoleOptions, generate_trace
 
 TEXT = """schema = 1

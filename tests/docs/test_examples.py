@@ -176,7 +176,7 @@ def test_every_output_is_described(tmp_path):
 
 def test_the_types_of_columns_are_described():
     """docs/files.md has the columns of each Parquet table of a run, in their order, with the types that they have."""
-    from bftrainer.runs.run_tables import ALLOCATION, ATTEMPTS, COUNTS, DECISIONS, POWER, TASKS, TEXTS
+    from bftrainer.runs.run_files import ALLOCATION, ATTEMPTS, COUNTS, DECISIONS, POWER, TASKS, TEXTS
 
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
     words = {str(TEXTS): "list of text", str(COUNTS): "list of int64", "string": "text", "double": "float64"}

@@ -10,7 +10,7 @@ from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, InputError
 from bftrainer.files.documents import MOST_NESTED, json_file, toml_file
 from bftrainer.nodelogs import read_node_log
-from bftrainer.runs.finished import read_summary
+from bftrainer.runs.run_files import read_summary
 from bftrainer.tasksets import read_task_set
 from bftrainer.tasksets.measurements import read_training_profile
 from bftrainer.zeus.master.journal import JOURNAL, read_job_file, read_journal

@@ -9,7 +9,7 @@ import pytest
 from bftrainer.errors import InputError
 from bftrainer.files.opening import Form, form_of
 from bftrainer.nodelogs import read_node_log
-from bftrainer.runs.finished import read_run, read_summary
+from bftrainer.runs.run_files import read_run, read_summary
 from bftrainer.runs.run_inputs import CAP_COLUMN, read_series
 from bftrainer.tasksets import read_task_set
 from bftrainer.tasksets.measurements import read_training_profile

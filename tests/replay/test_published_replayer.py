@@ -14,8 +14,7 @@ from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.runs import ReplayConfig, RunResult, run_replay, write_run
 from bftrainer.runs.audit import audit
-from bftrainer.runs.finished import read_run
-from bftrainer.runs.run_tables import STEPS
+from bftrainer.runs.run_files import STEPS, read_run
 from bftrainer.tasksets import read_task_set, write_task_set
 from tests.examples import examples
 from tests.replay.published_rules import Decide, Job, Row, best, heuristic, replayed

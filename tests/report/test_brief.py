@@ -15,7 +15,7 @@ from bftrainer.report.glossary import format_value
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import brief_page
 from bftrainer.report.pictures import draw_ledger, palette
-from bftrainer.runs.finished import read_runs
+from bftrainer.runs.run_files import read_runs
 from tests.finished import write_sample_run, write_tuned_run
 
 

@@ -18,7 +18,7 @@ from bftrainer.report.finished_run import FinishedRun, Holdings, NodeMoves
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.pictures import draw_decisions, draw_losses, page_drawings, svg_of
 from bftrainer.runs.config import ReplayConfig
-from bftrainer.runs.finished import read_run, read_runs
+from bftrainer.runs.run_files import read_run, read_runs
 from bftrainer.runs.run_inputs import load_inputs
 from tests.finished import write_sample_run, write_tuned_run
 

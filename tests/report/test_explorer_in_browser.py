@@ -11,7 +11,7 @@ import pytest
 
 from bftrainer.report.finished_run import Holdings, NodeMoves
 from bftrainer.report.page import page
-from bftrainer.runs.finished import read_run
+from bftrainer.runs.run_files import read_run
 from tests.browser import IN_BROWSER, PAINTED, PHONE, SEEN, WIDE, chromium, opened, settled, violations, without_scripts
 from tests.finished import write_sample_run
 

@@ -11,7 +11,7 @@ import pytest
 
 from bftrainer.report.page import page
 from bftrainer.report.side_by_side import side_by_side
-from bftrainer.runs.finished import read_runs
+from bftrainer.runs.run_files import read_runs
 from tests.finished import write_sample_run, write_tuned_run
 
 

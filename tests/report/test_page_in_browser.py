@@ -8,7 +8,7 @@ import re
 import pytest
 
 from bftrainer.report.page import write_page
-from bftrainer.runs.finished import read_runs
+from bftrainer.runs.run_files import read_runs
 from tests.browser import (
     IN_BROWSER,
     PAINTED,

@@ -18,7 +18,7 @@ from bftrainer.report.print_figures import (
     plot_pool,
     plot_setting,
 )
-from bftrainer.runs.finished import read_run, tuning_groups, with_all_settings
+from bftrainer.runs.run_files import read_run, tuning_groups, with_all_settings
 from tests.finished import write_sample_run, write_tuned_run
 
 HOSTILE = "<b>$x$</b> _%#" + "long " * 60 + "\u5de5\u4f5c \u05d0\u05d1"

@@ -18,7 +18,7 @@ from bftrainer.report.comparison import run_names
 from bftrainer.report.page import write_page
 from bftrainer.runs import write_run
 from bftrainer.runs.audit import audit
-from bftrainer.runs.finished import read_run, read_runs, read_summary
+from bftrainer.runs.run_files import read_run, read_runs, read_summary
 from tests.finished import write_sample_run, write_tuned_run
 
 

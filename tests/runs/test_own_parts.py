@@ -20,7 +20,7 @@ from bftrainer.replay import Observer
 from bftrainer.report.comparison import compare_runs
 from bftrainer.runs import write_run
 from bftrainer.runs.audit import audit
-from bftrainer.runs.finished import read_run, read_summary
+from bftrainer.runs.run_files import read_run, read_summary
 from solvers.dynamic_programme import DynamicProgramme
 from tests.tiny import write_inputs
 

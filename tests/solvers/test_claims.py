@@ -11,7 +11,7 @@ from benchmarks.instances import problems
 from bftrainer.errors import SolverError
 from bftrainer.runs import run_replay, write_run
 from bftrainer.runs.audit import audit
-from bftrainer.runs.finished import read_run
+from bftrainer.runs.run_files import read_run
 from solvers import DecidedBy, Floor, Held, Limits, LinearRow, SolveResult, StopReason, objective
 from solvers.evaluation import verified
 from solvers.isolation import Isolated

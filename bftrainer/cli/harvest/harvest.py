@@ -158,7 +158,7 @@ def _show_prediction(directory: Path, report: Path | None, *, force: bool, quiet
     from bftrainer.extras import EXTRAS, absent, missing_extra
     from bftrainer.harvest.fidelity import predict
     from bftrainer.report.page import write_page
-    from bftrainer.runs.finished import read_runs, read_summary
+    from bftrainer.runs.run_files import read_runs, read_summary
 
     if not read_summary(directory)["work_done"]:
         tell("Note: Nothing was done, so that there is nothing to compare, and no page.")

@@ -223,7 +223,7 @@ def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: 
             print_fidelity(harvest, place)
     if options["report"] is not None:
         from bftrainer.report.page import write_page
-        from bftrainer.runs.finished import read_runs
+        from bftrainer.runs.run_files import read_runs
 
         runs = read_runs([place] if harvest is None else [harvest, place])
         write_page(runs, options["report"], force=options["force"])

@@ -41,7 +41,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
     """Compare finished runs: settings that differ, and all figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
     from bftrainer.report.comparison import compare_runs, run_names, with_short_names
-    from bftrainer.runs.finished import read_summary
+    from bftrainer.runs.run_files import read_summary
 
     if as_json and as_csv:
         raise click.UsageError("Give one of --json and --csv.")
@@ -195,7 +195,7 @@ def plot(
     from bftrainer.cli._shared.usage import refuse_figure
     from bftrainer.files.writing import refuse_existing, replacing_together
     from bftrainer.report.drawing import Sheet, check_drawable, printed
-    from bftrainer.runs.finished import read_summary
+    from bftrainer.runs.run_files import read_summary
 
     other = kind not in ("setting", "paired") and "of the kinds setting and paired alone"
     refuse_unused({"against": other, "figure": other})
@@ -219,7 +219,7 @@ def plot(
 
 def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | None) -> Callable[[Sheet], PrintFigure]:
     from bftrainer.report import print_figures as figures
-    from bftrainer.runs.finished import read_runs, tuning_groups, with_all_settings
+    from bftrainer.runs.run_files import read_runs, tuning_groups, with_all_settings
 
     if kind == "paired":
         from bftrainer.campaigns.paired import plot_gains, read_points
@@ -266,7 +266,7 @@ def report(
     """Make one page of finished runs, which needs no network; several are set side by side."""
     from bftrainer.report.brief import Worth
     from bftrainer.report.page import write_page
-    from bftrainer.runs.finished import read_runs, read_summary
+    from bftrainer.runs.run_files import read_runs, read_summary
 
     for run in runs:
         read_summary(run)  # report an invalid run before a problem with the page's path

@@ -1,27 +1,40 @@
-"""Files of a run: each column is declared once, for writing, reading and checking."""
+"""Files of a run, written and read: each column is declared once. What they say is checked by `bftrainer audit`."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import cache, reduce
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import csv
 
-from bftrainer.files.arrow import booleans, instants, integers, lists, reals, texts
-from bftrainer.model import instants_ns, iso_column
+from bftrainer.errors import RunDirectoryError, escaped, suggestion
+from bftrainer.files.arrow import booleans, instants, integers, lists, parquet_file, reals, texts
+from bftrainer.files.documents import json_file
+from bftrainer.files.opening import open_file, translated
+from bftrainer.model import NS_PER_S, instant_ns, instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
-from bftrainer.model.records import PowerSample
+from bftrainer.model.records import HELD, RUN_SCHEMA, PowerSample
 from bftrainer.replay.power_draw import value_at
+from bftrainer.report.comparison import run_names
+from bftrainer.report.finished_run import FinishedRun
+from bftrainer.report.glossary import GLOSSARY
+from bftrainer.report.ledger import PARTS
+from bftrainer.runs.config import OPTIONS
 from solvers.problem import Held
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from bftrainer.runs.run import RunResult
 
 TIME, REAL, COUNT, TEXT, FLAG = pa.timestamp("ns", tz="UTC"), pa.float64(), pa.int64(), pa.string(), pa.bool_()
@@ -85,6 +98,16 @@ class RunTable:
         """Columns that `FinishedRun` includes, by name."""
         names = self.read.replace("?", "").split()
         return {column.name: column for column in self.columns if column.name in names}
+
+    @property
+    def name(self) -> str:
+        """Name of the table in `FinishedRun`."""
+        return "steps" if self.file == "step-logs.csv" else Path(self.file).stem
+
+    def show(self, table: pa.Table) -> pa.Table:
+        """Columns that `FinishedRun` includes, under its names; null in those that the table lacks."""
+        nulls = pa.nulls(table.num_rows, pa.float64())
+        return pa.table({c.key: table[c.name] if c.name in table.column_names else nulls for c in self.shown.values()})
 
     def columns_of(self, result: RunResult) -> list[Column]:
         """Columns that the result has."""
@@ -245,3 +268,164 @@ def _write_steps(result: RunResult, path: Path) -> None:
             time_s, *others = (column.values(events) for column in columns)
             times = iso_column(instants_ns(result.start_ns, time_s))
             file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *others)), strict=True)))
+
+
+_ALWAYS = ("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions")
+# Numbers beyond this have no meaning in a run, and sums of them would overflow.
+_MOST = 1e100
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Read the summary of a result directory: `RunDirectoryError` if it is damaged, or of a newer version."""
+    file = path / "summary.json"
+    with translated(file, RunDirectoryError):
+        if not file.is_file():
+            found = "none in it" if path.is_dir() else "a file" if path.exists() else "nothing"
+            raise RunDirectoryError(f"{path}: Expected a result directory with a {file.name}, found {found}.")
+    summary: dict[str, Any] = json_file(file, RunDirectoryError, "the summary of a run in JSON")
+    _check_summary(file, summary)
+    return summary
+
+
+def _check_summary(file: Path, summary: Any) -> None:
+    """Refuse what is no summary: it lacks what every run has, or has values of another type."""
+    from pydantic import ValidationError
+
+    schema = summary.get("schema") if isinstance(summary, dict) else None
+    if type(schema) is not int or schema > RUN_SCHEMA:
+        what = f"Expected a summary of schema {RUN_SCHEMA} or older, got {schema!r}"
+        raise RunDirectoryError(f"{file}: {what}; a newer one takes a newer version of bftrainer.")
+    odd = [number for number in _numbers(summary) if not abs(number) < (2**63 if isinstance(number, int) else _MOST)]
+    if odd:
+        raise RunDirectoryError(f"{file}: Expected numbers that are finite, and of 64 bits, got {str(odd[0])[:20]}.")
+    try:
+        _summary_model().model_validate(summary)
+        start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))
+        if not math.isclose((end_ns - start_ns) / NS_PER_S, summary["window_s"], rel_tol=1e-9, abs_tol=1e-6):
+            raise ValueError(f"they are not window_s apart, {summary['window_s']:g} s")
+    except ValidationError as faults:
+        fault = faults.errors()[0]
+        key = ".".join(map(str, fault["loc"]))
+        hint = suggestion(key, summary) if fault["type"] == "missing" else f" It is {str(fault['input'])[:80]!r}."
+        raise RunDirectoryError(f"{file}: {key}: {fault['msg']}.{hint}") from None
+    except (ValueError, OverflowError) as error:
+        raise RunDirectoryError(f"{file}: window_start, window_end: Expected times ({error}).") from None
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """All numbers in a value of JSON."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(part)
+    elif isinstance(value, int | float):
+        yield value
+
+
+@cache
+def _summary_model() -> type[BaseModel]:
+    """Pydantic model of a summary; further keys are allowed."""
+    from pydantic import ConfigDict, create_model
+
+    config = ConfigDict(extra="allow", strict=True)  # no conversion of text to numbers, or of numbers to booleans
+
+    def part(required: Mapping[str, Any], optional: Mapping[str, Any] = {}) -> Any:
+        """Model of a part, by the types of its keys."""
+        fields: dict[str, Any] = {key: (kind | None, None) for key, kind in optional.items()}
+        return create_model("Part", __config__=config, **fields | {key: (kind, ...) for key, kind in required.items()})
+
+    settings = {name: float | str if each.units else each.kind for name, each in OPTIONS.items() if each.is_setting}
+    source: Any = part({"path": str, "sha256": str})
+    figures = [*(name for name in GLOSSARY if "." not in name), "efficiency_eq_nodes", "solve_wall_share"]
+    below = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
+    model: type[BaseModel] = part(
+        {
+            **dict.fromkeys((*_ALWAYS, *(f"decisions_{held}" for held in HELD)), float),
+            **dict.fromkeys(("window_start", "window_end"), str),
+            "partial": bool,
+            "solvers": dict[str, Any],
+            "settings": part({"decide_on": str}, settings | {"since": str, "until_s": float}),
+        },
+        {
+            **dict.fromkeys((*figures, "efficiency_horizon_s"), float),
+            **dict.fromkeys(("command", "limited_by", "node_log_zone"), str),
+            **{name: settings[name] for name in ("seed", "solver", "objective", "forward_time_s", "max_tasks")},
+            "node_log_notes": list[str],
+            "inputs": dict[str, source | list[source] | None],
+            "versions": dict[str, str],
+            "decided_by": dict[str, int],
+            "ledger": part(dict.fromkeys(("idle_node_s", *PARTS), float | None)),
+            "below_large_idle": part({"large_idle": float}, dict.fromkeys(below, float)),
+            "assumed_scaling": part({"note": str, "figures": list[str]}),
+        },
+    )
+    return model
+
+
+def read_runs(paths: Sequence[Path]) -> tuple[FinishedRun, ...]:
+    """Read runs, under names that distinguish them: `RunDirectoryError` if one cannot be read."""
+    return tuple(read_run(path, name) for path, name in zip(paths, run_names(paths), strict=True))
+
+
+def with_all_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """Runs whose summaries have the settings that they left out, as these are the defaults."""
+    known = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
+    return [replace(run, summary={**run.summary, "settings": {**known, **run.summary["settings"]}}) for run in runs]
+
+
+def read_run(path: Path, name: str | None = None) -> FinishedRun:
+    """Read all that pages and figures show of a run: `RunDirectoryError` if a file is missing, damaged or another's."""
+    summary = read_summary(path)
+    # With --compat published the start may be a row, and is no event.
+    more = summary["settings"].get("compat") == "published"
+    expected = {STEPS: ("events", more), DECISIONS: ("decisions", 0), TASKS: ("tasks_total", 0)}
+    tables = {}
+    for table in _tables_shown(summary):
+        rows, (key, extra) = _read_table(path / table.file, table), expected.get(table, ("", 0))
+        if not 0 <= rows.num_rows - summary.get(key, rows.num_rows) <= extra:
+            what = f"Expected {summary[key]:,} rows as in the summary's {key}, found {rows.num_rows:,}"
+            raise RunDirectoryError(f"{path / table.file}: {what}: is the file another run's?")
+        tables[table.name] = table.show(rows)
+    return FinishedRun.from_tables(name or run_names([path])[0], summary, tables)
+
+
+def finish(result: RunResult, name: str) -> FinishedRun:
+    """A result as if read from its files."""
+    summary = json.loads(json.dumps(result.summary()))  # converted as in its file
+    tables = {table.name: table.show(table.of(result)) for table in _tables_shown(summary)}
+    return FinishedRun.from_tables(name, summary, tables)
+
+
+def _tables_shown(summary: Mapping[str, Any]) -> list[RunTable]:
+    return [STEPS, DECISIONS, TASKS, ALLOCATION, *([POWER] if "energy_j" in summary else [])]
+
+
+def tuning_groups(path: Path) -> dict[str, str]:
+    """Group of each tuned task of a run, by its name; empty without any."""
+    if "attempts" not in read_summary(path):
+        return {}
+    columns = _read_table(path / ATTEMPTS.file, ATTEMPTS)
+    return dict(zip(*(map(escaped, columns[name].to_pylist()) for name in ("task", "group")), strict=True))
+
+
+def _read_table(path: Path, schema: RunTable) -> pa.Table:
+    """Read the columns of a file that pages show, each of its type, with values where there must be some."""
+    try:
+        with translated(path, RunDirectoryError):
+            if schema is STEPS:
+                types = csv.ConvertOptions(column_types={column.name: column.kind for column in schema.columns})
+                with open_file(path) as stream:
+                    table = csv.read_csv(stream, convert_options=types)
+            else:
+                with parquet_file(path, RunDirectoryError) as file:
+                    table = file.read(list(schema.shown))
+                    table.validate(full=True)
+        shown = [column for column in schema.shown.values() if not column.only or column.name in table.column_names]
+        fields = [pa.field(column.name, column.kind, f"{column.name}?" in schema.read.split()) for column in shown]
+        table = table.select([column.name for column in shown]).cast(pa.schema(fields))
+        for column in shown:
+            if column.kind == REAL and pc.all(pc.less(pc.abs(table[column.name]), _MOST)).as_py() is False:  # also NaN
+                raise ValueError(f"Column {column.name} has numbers that are not finite")
+        return table
+    except (LookupError, ValueError, NotImplementedError, pa.ArrowException) as fault:
+        reason = escaped(str(fault).split("\n", 1)[0].strip("'\"").removesuffix("."))
+        raise RunDirectoryError(f"{path}: Expected this table of a run ({reason}).") from None
