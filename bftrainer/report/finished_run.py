@@ -136,10 +136,11 @@ class FinishedRun:
 
 def _to_arrays(table: pa.Table, start_ns: int) -> dict[str, NDArray[Any]]:
     """Columns of a table, times in seconds after the start; NaN for null."""
-    columns = {key: series.to_numpy() for key, series in table.to_pandas().items()}
-    for key, field in zip(table.column_names, table.schema, strict=True):
+    columns = {}
+    for (key, series), field in zip(table.to_pandas().items(), table.schema, strict=True):
+        columns[key] = series.to_numpy()
         if pa.types.is_timestamp(field.type):
-            stamps = columns[key].astype("datetime64[ns]")
+            stamps = series.to_numpy("datetime64[ns]")
             columns[key] = np.where(np.isnat(stamps), np.nan, (stamps.view(np.int64) - start_ns) / NS_PER_S)
     return columns
 

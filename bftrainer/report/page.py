@@ -169,7 +169,7 @@ def _answer(summary: Mapping[str, Any]) -> str:
         horizon = format_value(summary.get("efficiency_horizon_s"), "s")
         text += (
             f" In the first {horizon} training did {held} of the work that {nodes:,.1f} "
-            f"dedicated nodes would have done (decisions on {summary['settings']['decide_on']} events)"
+            f"dedicated nodes would have done (decisions on {summary['settings'].get('decide_on', 'unknown')} events)"
             f"{marked(summary, 'efficiency')}."
         )
         if summary.get("limited_by") == "demand":

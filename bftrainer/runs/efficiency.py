@@ -36,15 +36,11 @@ class Efficiency:
     eq_nodes : float
         Size of the constant pool, between whose floor and ceiling static work is interpolated.
     ideal_work : float or None
-        Work that the tasks active at each instant would have done on `eq_nodes` dedicated nodes if rescaling were free,
-        over the whole harvested run.
-    loss_variability_share : float or None
-        Loss because the pool's size varies and saturates: shortfall of the best allocation for each instant from
-        `ideal_work`, as a share of it.
-    loss_horizon_share : float or None
-        Loss because decisions weigh costs: shortfall of gross work from that of the best allocation for each instant,
-        as a share of `ideal_work`. These two, the work lost to rescaling and preemption, and the work booked, all as
-        shares of it, add up to 1.
+        Work of the tasks active at each instant on `eq_nodes` dedicated nodes if rescaling were free, over the run.
+    loss_variability_share, loss_horizon_share : float or None
+        Shares of `ideal_work` lost because the pool varies and saturates (the best allocation for each instant falls
+        short of it), and because decisions weigh costs (gross work falls short of that). These two, the shares lost to
+        rescaling and preemption, and that of the work booked add up to 1.
     """
 
     value: float | None

@@ -29,19 +29,11 @@ from bftrainer.plugins import answering, full_name
 from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, replay, stop_after, stop_at, stop_when
 from bftrainer.replay.departure_order import DepartureOrder
 from bftrainer.replay.learned_curves import LearnedCurves
+from bftrainer.report import metrics
 from bftrainer.report.brief import headline
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ON_SCALING
 from bftrainer.report.ledger import ledger_of, limited_by
-from bftrainer.report.metrics import (
-    Intervals,
-    decision_metrics,
-    metrics_below,
-    pool_metrics,
-    power_metrics,
-    task_metrics,
-    tuning_metrics,
-)
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from bftrainer.runs.resumable import DecisionJournal
@@ -133,11 +125,11 @@ class RunResult:
 
     def _summarise(self) -> dict[str, Any]:
         recording, inputs, config = self.recording, self.inputs, self.config
-        intervals = Intervals.of(recording)
-        pool = pool_metrics(intervals)
+        intervals = metrics.Intervals.of(recording)
+        pool = metrics.pool_metrics(intervals)
         return_on_investment = pool.pop("return_on_investment")
         fallback = declaration(config.fallback) if isinstance(config.fallback, str) else config.fallback
-        decisions = decision_metrics(recording.decisions, None if fallback is None else fallback.name)
+        decisions = metrics.decision_metrics(recording.decisions, None if fallback is None else fallback.name)
         solve_s = math.fsum(recording.decisions["solve_s"])
         idle_node_s_before_offers = 0.0 if inputs.idle_log is None else idle_node_s(inputs.idle_log, recording.end_s)
         ledger = ledger_of(recording, max(0.0, idle_node_s_before_offers - pool["idle_node_s"]))
@@ -168,15 +160,17 @@ class RunResult:
             "limited_by": limited_by(ledger),
             **dict(zip(_EFFICIENCY, astuple(self.efficiency) if self.efficiency else [None] * 6, strict=True)),
             "return_on_investment": return_on_investment,
-            **task_metrics(recording.tasks, pool["used_node_s"]),
+            **metrics.task_metrics(recording.tasks, pool["used_node_s"]),
             **self._power(),
             **self.learned,
             **decisions,
             **asdict(self.timings),
             "solve_wall_share": solve_s / self.timings.wall_s if self.timings.wall_s else None,
-            "below_large_idle": metrics_below(intervals, self._large_idle),
+            "below_large_idle": metrics.metrics_below(intervals, self._large_idle),
         }
-        return summary | {"assumed_scaling": self._assumed_scaling(summary)}
+        assumed, known = inputs.assumed_scaling, figures_of(summary)
+        resting = [key.rpartition(".")[2] for key in ON_SCALING if known.get(key) is not None]
+        return summary | {"assumed_scaling": None if assumed is None else assumed.to_dict() | {"figures": resting}}
 
     def frame(self, table: str = "tasks") -> pd.DataFrame:
         """Table of the run, as written to the Parquet file of that name.
@@ -229,24 +223,10 @@ class RunResult:
         """Energy figures and final settings of tuned tasks; empty if power is unknown."""
         if self.metered is None:
             return {}
-        figures = power_metrics(self.metered, self.inputs.carbon, self.config.pue, self.recording.end_s)
+        figures = metrics.power_metrics(self.metered, self.inputs.carbon, self.config.pue, self.recording.end_s)
         tuned = [task.tuned for task in self.recording.tasks if task.tuned is not None]
         settings = [(attempt.batch_size, attempt.power_limit_w) for attempt in self.attempts]
-        return figures | (tuning_metrics(tuned, settings) if tuned else {})
-
-    def _assumed_scaling(self, summary: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Assumption about how tasks scale, and the figures of the summary that rest on it."""
-        assumed = self.inputs.assumed_scaling
-        if assumed is None:
-            return None
-        return {
-            "model": str(assumed.model),
-            "work_per_s_on_one_node": assumed.model.rate_1,
-            "tasks": assumed.tasks,
-            "is_default": assumed.is_default,
-            "note": assumed.note,
-            "figures": [key.rpartition(".")[2] for key in ON_SCALING if figures_of(summary).get(key) is not None],
-        }
+        return figures | (metrics.tuning_metrics(tuned, settings) if tuned else {})
 
     def _settings(self) -> dict[str, Any]:
         """Settings that affect the result, besides the inputs; those of power and learning only where they matter."""

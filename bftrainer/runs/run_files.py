@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import reduce
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,24 +16,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from bftrainer.errors import RunDirectoryError, escaped, suggestion
+from bftrainer.errors import RunDirectoryError, escaped
 from bftrainer.files.arrow import booleans, instants, integers, lists, parquet_file, reals, texts
 from bftrainer.files.documents import json_file
 from bftrainer.files.opening import open_file, translated
-from bftrainer.model import NS_PER_S, instant_ns, instants_ns, iso_column
+from bftrainer.model import instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
-from bftrainer.model.records import HELD, RUN_SCHEMA, PowerSample
+from bftrainer.model.records import PowerSample
 from bftrainer.replay.power_draw import value_at
 from bftrainer.report.comparison import run_names
 from bftrainer.report.finished_run import FinishedRun
-from bftrainer.report.glossary import GLOSSARY
-from bftrainer.report.ledger import PARTS
+from bftrainer.report.run_summary import MOST, check_summary
 from bftrainer.runs.config import OPTIONS
 from solvers.problem import Held
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from bftrainer.runs.run import RunResult
 
 TIME, REAL, COUNT, TEXT, FLAG = pa.timestamp("ns", tz="UTC"), pa.float64(), pa.int64(), pa.string(), pa.bool_()
@@ -270,11 +266,6 @@ def _write_steps(result: RunResult, path: Path) -> None:
             file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *others)), strict=True)))
 
 
-_ALWAYS = ("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions")
-# Numbers beyond this have no meaning in a run, and sums of them would overflow.
-_MOST = 1e100
-
-
 def read_summary(path: Path) -> dict[str, Any]:
     """Read the summary of a result directory: `RunDirectoryError` if it is damaged, or of a newer version."""
     file = path / "summary.json"
@@ -283,82 +274,8 @@ def read_summary(path: Path) -> dict[str, Any]:
             found = "none in it" if path.is_dir() else "a file" if path.exists() else "nothing"
             raise RunDirectoryError(f"{path}: Expected a result directory with a {file.name}, found {found}.")
     summary: dict[str, Any] = json_file(file, RunDirectoryError, "the summary of a run in JSON")
-    _check_summary(file, summary)
+    check_summary(file, summary)
     return summary
-
-
-def _check_summary(file: Path, summary: Any) -> None:
-    """Refuse what is no summary: it lacks what every run has, or has values of another type."""
-    from pydantic import ValidationError
-
-    schema = summary.get("schema") if isinstance(summary, dict) else None
-    if type(schema) is not int or schema > RUN_SCHEMA:
-        what = f"Expected a summary of schema {RUN_SCHEMA} or older, got {schema!r}"
-        raise RunDirectoryError(f"{file}: {what}; a newer one takes a newer version of bftrainer.")
-    odd = [number for number in _numbers(summary) if not abs(number) < (2**63 if isinstance(number, int) else _MOST)]
-    if odd:
-        raise RunDirectoryError(f"{file}: Expected numbers that are finite, and of 64 bits, got {str(odd[0])[:20]}.")
-    try:
-        _summary_model().model_validate(summary)
-        start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))
-        if not math.isclose((end_ns - start_ns) / NS_PER_S, summary["window_s"], rel_tol=1e-9, abs_tol=1e-6):
-            raise ValueError(f"they are not window_s apart, {summary['window_s']:g} s")
-    except ValidationError as faults:
-        fault = faults.errors()[0]
-        key = ".".join(map(str, fault["loc"]))
-        hint = suggestion(key, summary) if fault["type"] == "missing" else f" It is {str(fault['input'])[:80]!r}."
-        raise RunDirectoryError(f"{file}: {key}: {fault['msg']}.{hint}") from None
-    except (ValueError, OverflowError) as error:
-        raise RunDirectoryError(f"{file}: window_start, window_end: Expected times ({error}).") from None
-
-
-def _numbers(value: Any) -> Iterator[float]:
-    """All numbers in a value of JSON."""
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _numbers(part)
-    elif isinstance(value, int | float):
-        yield value
-
-
-@cache
-def _summary_model() -> type[BaseModel]:
-    """Pydantic model of a summary; further keys are allowed."""
-    from pydantic import ConfigDict, create_model
-
-    config = ConfigDict(extra="allow", strict=True)  # no conversion of text to numbers, or of numbers to booleans
-
-    def part(required: Mapping[str, Any], optional: Mapping[str, Any] = {}) -> Any:
-        """Model of a part, by the types of its keys."""
-        fields: dict[str, Any] = {key: (kind | None, None) for key, kind in optional.items()}
-        return create_model("Part", __config__=config, **fields | {key: (kind, ...) for key, kind in required.items()})
-
-    settings = {name: float | str if each.units else each.kind for name, each in OPTIONS.items() if each.is_setting}
-    source: Any = part({"path": str, "sha256": str})
-    figures = [*(name for name in GLOSSARY if "." not in name), "efficiency_eq_nodes", "solve_wall_share"]
-    below = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
-    model: type[BaseModel] = part(
-        {
-            **dict.fromkeys((*_ALWAYS, *(f"decisions_{held}" for held in HELD)), float),
-            **dict.fromkeys(("window_start", "window_end"), str),
-            "partial": bool,
-            "solvers": dict[str, Any],
-            "settings": part({"decide_on": str}, settings | {"since": str, "until_s": float}),
-        },
-        {
-            **dict.fromkeys((*figures, "efficiency_horizon_s"), float),
-            **dict.fromkeys(("command", "limited_by", "node_log_zone"), str),
-            **{name: settings[name] for name in ("seed", "solver", "objective", "forward_time_s", "max_tasks")},
-            "node_log_notes": list[str],
-            "inputs": dict[str, source | list[source] | None],
-            "versions": dict[str, str],
-            "decided_by": dict[str, int],
-            "ledger": part(dict.fromkeys(("idle_node_s", *PARTS), float | None)),
-            "below_large_idle": part({"large_idle": float}, dict.fromkeys(below, float)),
-            "assumed_scaling": part({"note": str, "figures": list[str]}),
-        },
-    )
-    return model
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[FinishedRun, ...]:
@@ -423,7 +340,7 @@ def _read_table(path: Path, schema: RunTable) -> pa.Table:
         fields = [pa.field(column.name, column.kind, f"{column.name}?" in schema.read.split()) for column in shown]
         table = table.select([column.name for column in shown]).cast(pa.schema(fields))
         for column in shown:
-            if column.kind == REAL and pc.all(pc.less(pc.abs(table[column.name]), _MOST)).as_py() is False:  # also NaN
+            if column.kind == REAL and pc.all(pc.less(pc.abs(table[column.name]), MOST)).as_py() is False:  # also NaN
                 raise ValueError(f"Column {column.name} has numbers that are not finite")
         return table
     except (LookupError, ValueError, NotImplementedError, pa.ArrowException) as fault:

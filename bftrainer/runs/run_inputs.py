@@ -52,23 +52,17 @@ class Inputs:
     Parameters
     ----------
     log : NodeLog
-        Selection and skipped rows already applied.
+        What is offered of the node log: nodes selected, rows skipped.
     notes : tuple of str
         Notes to the user about how they were read.
     sources : dict
         Per input its path as given and its SHA-256; None for objects.
-    assumed_scaling : AssumedScaling, optional
-        What tasks were given that came without a curve.
     learned : tuple of str
         Names of the tasks whose curves decisions do not know.
-    power_cap_w : Steps
-        Cap on the draw of harvested nodes at the site's meter.
-    carbon : Steps, optional
-        Carbon intensity in gCO2/kWh.
+    power_cap_w, carbon : Steps
+        Cap on the draw of harvested nodes at the site's meter; carbon intensity in gCO2/kWh.
     make_tuner : callable, optional
         Makes a new tuner; None if no task is tuned.
-    load_s : float
-        Wall-clock seconds that loading took.
     idle_log : NodeLog, optional
         The log before some of its idle time was withheld; None if all of it is offered.
     departure_horizon_s : float, optional

@@ -93,6 +93,12 @@ class AssumedScaling:
         law = f"{self.model} from {self.model.rate_1:g} work/s on one node for {self.tasks:,} of {self.total:,} tasks"
         return f"{law}; -scfn names measured scaling" + (", --scaling another law" if self.is_default else "")
 
+    def to_dict(self) -> dict[str, Any]:
+        """The assumption, ready for JSON."""
+        rate_1, model = self.model.rate_1, str(self.model)
+        numbers = {"work_per_s_on_one_node": rate_1, "tasks": self.tasks, "is_default": self.is_default}
+        return {"model": model, **numbers, "note": self.note}
+
 
 def parse_scaling_model(text: str) -> ScalingModel:
     """Model from `linear` or `amdahl:F`, F the parallel fraction.

@@ -227,7 +227,6 @@ def test_a_start_without_a_zone_is_utc(folder, tmp_path):
         (with_values("tasks.parquet", "task", [1]), "tasks.parquet: Expected this table of a run ("),
         (with_values("tasks.parquet", "task", b"\xff"), "tasks.parquet: Expected"),
         (with_twice("tasks.parquet", "work_done"), '(Field "work_done" exists 2 times in schema)'),
-        (with_summary(settings={"decide_on": "all", "first_node": "x"}), "settings.first_node"),
         (with_summary(settings={"decide_on": "all", "skip_events": [1]}), "settings.skip_events"),
         (
             lambda copy: (copy / "step-logs.csv").write_bytes(b"evtTime,\xff\n"),

@@ -47,7 +47,8 @@ def _optimality(summary: Summary) -> str:
 def _efficiency(summary: Summary) -> str:
     return (
         f"{format_value(summary['efficiency'], 'share')} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, "
-        f"until {duration(summary['efficiency_horizon_s'])} (decisions on {summary['settings']['decide_on']})"
+        f"until {duration(summary['efficiency_horizon_s'])} "
+        f"(decisions on {summary['settings'].get('decide_on', 'unknown')})"
     )
 
 
