@@ -39,8 +39,6 @@ class Option:
 
     Parameters
     ----------
-    section : str
-        One of `SECTIONS`.
     flags : tuple of str
         On the command line; those with one dash are also keys of sweep files. If the default is True, they make it
         False.
@@ -48,8 +46,6 @@ class Option:
         The first type of its field, or a ``Literal`` of all values; a `datetime` may be seconds.
     unset, expected : str
         Description of the default if that is None, and of its values if their type does not say it.
-    least : int, optional
-        Smallest allowed value, of those that are finite.
     sized : {"", "tasks", "processes"}
         What the number counts, if unusually large ones need `--large`.
     units : mapping of str to float

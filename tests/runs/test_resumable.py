@@ -17,7 +17,7 @@ from bftrainer.files.directories import JOURNAL, ResultDirectory
 from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.runs import ReplayConfig, RunResult, load_inputs, run, run_replay
-from bftrainer.runs.resumable import Beginning, DecisionJournal, find_unfinished, keep_decisions
+from bftrainer.runs.run import Beginning, DecisionJournal, find_unfinished, keep_decisions
 from bftrainer.tasksets import read_task_set
 from tests.checksums import changed_files
 from tests.scripted import Scripted
@@ -146,7 +146,7 @@ def test_what_a_run_depends_on_must_be_as_it_was(
     was, now = r"was (missing|SHA-256 \w+) when the run was begun", r"is (missing|SHA-256 \w+) now"
     with pytest.raises(ResumeError, match=rf"tasks\.toml: Cannot be resumed: {was}, {now}\."):
         begin(directory, tasks=tasks)
-    monkeypatch.setattr("bftrainer.runs.resumable.versions", lambda: {"python": "2.7"})
+    monkeypatch.setattr("bftrainer.runs.run.versions", lambda: {"python": "2.7"})
     with pytest.raises(ResumeError, match=r"^bftrainer: Cannot be resumed: was [\d.]+ when .* begun, is missing now"):
         begin(directory)
     assert (directory.working / JOURNAL).read_bytes() == before

@@ -121,7 +121,7 @@ def _resumed(place: Path) -> int:
     """Go on with an unfinished run; return the exit status."""
     from bftrainer.files.directories import result_directory
     from bftrainer.runs import load_inputs
-    from bftrainer.runs.resumable import find_unfinished
+    from bftrainer.runs.run import find_unfinished
 
     with interruptible() as received, result_directory([place], resume=True) as directory:
         beginning = find_unfinished(directory)
@@ -178,7 +178,7 @@ def _replayed(
     """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
     from bftrainer.files.directories import JOURNAL
     from bftrainer.runs import run_replay, write_run
-    from bftrainer.runs.resumable import keep_decisions
+    from bftrainer.runs.run import keep_decisions
 
     journal = keep_decisions(directory, arguments, inputs, every_s) if every_s else None
     with _progress(inputs, printing) as observers:
