@@ -56,7 +56,7 @@ class Option:
     least : int, optional
         Smallest allowed value, of those that are finite.
     sized : {"", "tasks", "processes"}
-        What the number counts, if unusually large ones need `--large`.
+        What the number counts, if unusually large ones are refused.
     units : mapping of str to float
         Units of a number that may have one on the command line, or be a file with its values over time.
     expected : str
