@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
-
-from bftrainer import parallel
 
 # How long an example takes says how busy the machine is, not whether the claim holds. Other examples are drawn each
 # time, so that few of them make many in the end; `scripts/test --many` tries as many as Hypothesis does by default.
@@ -57,14 +55,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep keys out of the user's directories, also in processes that tests start."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_imports() -> Iterator[None]:
-    """Have pools of processes import what a command has that replays, not all that tests have: two seconds for each."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(parallel, "_IMPORTED", ("bftrainer.campaigns.", "pyarrow.", "solvers."))
-        yield
 
 
 @pytest.fixture(scope="session")

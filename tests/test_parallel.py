@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import mmap
 import os
 import select
 import signal
 import subprocess
 import time
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from multiprocessing import active_children, forkserver, get_context
 from pathlib import Path
 
 import numpy as np
@@ -44,13 +40,13 @@ def children(pid):
 
 
 def workers(pid):
-    """Processes of its pool: those that its server has forked."""
+    """Processes of its pool."""
     found = []
     for child in children(pid):
         with suppress(OSError):
-            if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if b"popen_loky" in Path(f"/proc/{child}/cmdline").read_bytes():
                 found.append(child)
-    return found[1:]
+    return found
 
 
 def wait_for_end(handles):
@@ -246,40 +242,15 @@ class Summed:
         self.values = values
 
     def __call__(self, number):
-        """The sum, and what the memory of the array belongs to."""
-        owner = self.values
-        while isinstance(owner, np.ndarray | memoryview):
-            owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
-        return int(self.values.sum()) + number, self.values.flags.writeable, type(owner)
+        """The sum, and whether the array can be written and is mapped."""
+        return int(self.values.sum()) + number, self.values.flags.writeable, isinstance(self.values, np.memmap)
 
 
 @pytest.mark.long
 def test_processes_share_the_arrays_of_their_work():
-    """They map one copy, which none can write; nothing is left of it, as its file has no name."""
-    found = dict(as_ready(Summed(np.arange(100_000)), [0, 1, 2], 2))
-    assert found == {number: (4_999_950_000 + number, False, mmap.mmap) for number in range(3)}
-
-
-def test_no_room_for_what_is_shared(monkeypatch):
-    """One line says so."""
-
-    def full():
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("tempfile.TemporaryFile", full)
-    with pytest.raises(BftrainerError, match=r"what processes share: No space left on device\.$"):
-        list(as_ready(odd, [1, 3], 2))
-
-
-@pytest.mark.long
-def test_a_server_of_others_is_left_alone():
-    """Where one is at work already, with an environment of its own, processes are started without it, as before."""
-    pool = ProcessPoolExecutor(1, get_context("forkserver"))
-    with pool:
-        assert pool.submit(odd, 3).result() == 3
-        assert dict(as_ready(odd, [1, 3], 2)) == {0: 1, 1: 3}
-        assert pool.submit(odd, 5).result() == 5
-    forkserver._forkserver._stop()
+    """They map one copy of large ones, which none can write."""
+    found = dict(as_ready(Summed(np.arange(1_000_000)), [0, 1, 2], 2))
+    assert found == {number: (499_999_500_000 + number, False, True) for number in range(3)}
 
 
 @pytest.mark.long
@@ -314,4 +285,4 @@ def test_given_up_while_results_are_sent():
     for _ in range(5):
         with closing(as_ready(large_or_never, [1, 0, *range(2, 30)], 2)) as outcomes:
             assert len(next(outcomes)[1]) == 10_000_000
-    assert active_children() == []
+    assert not workers(os.getpid())

@@ -18,7 +18,7 @@ from bftrainer.campaigns.advice import AdvicePlan, advise
 from bftrainer.campaigns.model_kinds import KINDS, saturating
 from bftrainer.campaigns.verdict import MachinePrices, Thresholds, judged_kind, verdict_of
 from bftrainer.errors import InputError, SettingsError
-from bftrainer.files.documents import csv_rows
+from bftrainer.files.documents import first_row
 from bftrainer.files.opening import Form, form_of
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
@@ -335,5 +335,5 @@ def is_node_log(path: Path) -> bool:
         return False
     if form is not Form.CSV:
         return form is not Form.TOML
-    _, header = next(csv_rows(path, InputError), ("", []))
+    header = first_row(path, InputError)
     return {"time", "node", "idle"} <= {name.strip() for name in header}

@@ -19,7 +19,6 @@ from bftrainer.cli._shared.usage import (
     Parsed,
     Sectioned,
     check_size,
-    large_option,
     refuse_figure,
     refuse_inputs,
     refuse_unused,
@@ -197,7 +196,6 @@ def minute_options(before: str = "") -> tuple[Callable[[Any], Any], ...]:
 @click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
 @size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
 @_spot_options
-@large_option
 def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_json: bool, **options: Any) -> None:
     """Simulate a checkpointed pipeline-parallel training run on a trace of preemptible nodes."""
     from bftrainer.spot.run import load_log, simulate_spot, write_spot
@@ -289,7 +287,6 @@ _LEVELS = Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "num
 @with_options(*minute_options())
 @size_option("--jobs", usual=LARGE_PROCESSES, help="Processes.  [default: one per processor]")
 @_spot_options
-@large_option
 def sweep(
     like: Path | None, preemption_scale: tuple[float, ...], addition_scale: tuple[float, ...], days: float,
     repeats: int, seed: int, jobs: int | None, as_json: bool, **options: Any,

@@ -16,7 +16,6 @@ from bftrainer.cli._shared.usage import (
     LARGE_PROCESSES,
     WIDE,
     check_size,
-    large_option,
     open_option,
     refuse_inputs,
     refuse_unused,
@@ -70,7 +69,6 @@ MOST_ROWS = 50
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.pass_context
-@large_option
 def sweep(
     ctx: click.Context, file: Path, directory: Path | None, engine: str | None, workers: int | None,
     scheduler: str | None, jobqueue: Path | None, resume: bool, force: bool, report: Path | None,
@@ -128,7 +126,7 @@ def sweep(
 
 
 def _check_sizes(spec: SweepSpec) -> None:
-    """Require `--large` for large sizes in the file, as for options."""
+    """Refuse unusually large sizes in the file, as in options."""
     for name, option in OPTIONS.items():
         if option.sized:
             given = [point.get(name, spec.base.get(name, 0)) for point in spec.points]
@@ -201,7 +199,6 @@ def _marked(result: PointResult, key: str) -> str:
     "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one per processor]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@large_option
 def reproduce(
     paper: str, quick: bool, log: Path | None, directory: Path | None, resume: bool, force: bool, workers: int | None,
     as_json: bool,

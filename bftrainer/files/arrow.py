@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError
-from bftrainer.files.budgets import budget
+from bftrainer.files.budgets import check_bytes, most_bytes
 from bftrainer.files.opening import open_file, translated
 from bftrainer.model import instants_ns
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-_CELL = 8
+_CELL = 8  # bytes
 TEXT = ("string", "large_string", "string_view")
 """Arrow's names of its text types."""
 
@@ -105,14 +105,12 @@ def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
 
 
 def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
-    """Refuse what would unpack to far more than the file: repeated values take next to nothing there."""
-    allowed = budget()
-    allowed.check(path, metadata.num_rows, "rows", "rows")
+    """Refuse what unpacks to too much: rows count as numbers, as repeated values take next to nothing in the file."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if (rows := sum(group.num_rows for group in groups)) != metadata.num_rows:
         raise OSError(f"its footer counts {metadata.num_rows:,} rows, its parts {rows:,}")
     unpacked = sum(group.total_byte_size for group in groups)
-    allowed.check_packing(path, max(unpacked, _CELL * metadata.num_rows * metadata.num_columns), path.stat().st_size)
+    check_bytes(path, max(unpacked, _CELL * metadata.num_rows), most_bytes())
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bftrainer.errors import BftrainerError, InputError, suggestion
-from bftrainer.files.budgets import lines, whole
+from bftrainer.files.budgets import DOCUMENT_BYTES, LOG_BYTES, whole
 from bftrainer.files.opening import form_of, one_line, open_plain, translated
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]
     InputError
         As `error`: if the file cannot be read, is not TOML, or is nested too deeply.
     """
-    with translated(path, error), open_plain(path) as stream:
+    with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
         text = whole(path, stream)
     return parsed_toml(path, text, error), text.decode()
 
@@ -46,7 +46,7 @@ def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
     InputError
         As `error`: if the file cannot be read, is no JSON, or is nested too deeply.
     """
-    with translated(path, error), open_plain(path) as stream:
+    with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
         text = whole(path, stream)
     return parsed_json(path, text, error, what)
 
@@ -201,8 +201,21 @@ Row = tuple[str, list[str]]
 """Place of a row (`file:line`), and its cells."""
 
 
-def csv_rows(path: Path, error: type[InputError]) -> Iterator[Row]:
+def first_row(path: Path, error: type[InputError]) -> tuple[str, ...]:
+    """Cells of a CSV file's first row, however large the file is; one empty cell if there is none."""
+    _, cells = next(csv_rows(path, error, LOG_BYTES, ahead=False), ("", [""]))
+    return tuple(cell.strip() for cell in cells)
+
+
+def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES, *, ahead: bool = True) -> Iterator[Row]:
     """Rows of a CSV file, compressed or not; blank lines are left out.
+
+    Parameters
+    ----------
+    path : Path
+    error : type of InputError
+    usual, ahead
+        See `open_plain`.
 
     Raises
     ------
@@ -211,9 +224,9 @@ def csv_rows(path: Path, error: type[InputError]) -> Iterator[Row]:
     """
     form_of(path, error)
     line = 1
-    with open_plain(path) as stream:
+    with translated(path, error), open_plain(path, usual, ahead=ahead) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        rows = csv.reader(lines(path, text), strict=True)
+        rows = csv.reader(text, strict=True)
         try:
             for row in rows:
                 line = rows.line_num

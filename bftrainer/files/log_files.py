@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
 from bftrainer.files.arrow import parquet_file
-from bftrainer.files.budgets import budget
-from bftrainer.files.opening import is_parquet, metered, open_file, open_plain, translated
+from bftrainer.files.budgets import DOCUMENT_BYTES, check_bytes, most_bytes
+from bftrainer.files.opening import is_parquet, open_file, open_plain, translated
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,13 +110,13 @@ def line_blocks(path: Path) -> Iterator[Block]:
     LogError
         If it is empty or binary, or its compression is damaged or truncated.
     """
-    first, rest, allowed = 1, b"", budget()
+    first, rest, most = 1, b"", most_bytes(DOCUMENT_BYTES)
     for chunk in _chunks(path):
         if (garbage := _garbage(chunk)) is not None:
             line = first + (rest + chunk[: garbage.start()]).count(b"\n")
             raise LogError(f"{path}:{line}: Expected text, got binary data.")
         whole, end, rest = (rest + chunk).rpartition(b"\n")
-        allowed.check(path, len(rest), "line_bytes", "bytes in a line")
+        check_bytes(path, len(rest), most, "in a line")
         if end:
             yield Block(path, first, _as_utf8(whole))
             first += whole.count(b"\n") + 1
@@ -178,18 +178,18 @@ def _garbage(chunk: bytes) -> re.Match[bytes] | None:
 
 
 def _chunks(path: Path, size: int = _CHUNK) -> Iterator[bytes]:
-    with translated(path, LogError), _opened(path) as stream:
+    with translated(path, LogError), _opened(path, ahead=size > _HEAD) as stream:
         while chunk := stream.read(size):
             yield chunk
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path, *, ahead: bool) -> Iterator[BinaryIO]:
     """Open the bytes of a file, decompressed if it is gzipped or a zip archive of one file."""
     with open_file(path) as raw:
         zipped = raw.read(len(_ZIP)) == _ZIP
     if not zipped:
-        with open_plain(path) as stream:
+        with open_plain(path, ahead=ahead) as stream:
             yield stream
         return
     try:
@@ -199,8 +199,9 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
                 raise LogError(f"{path}: Expected one file in the archive, got {len(members)}.")
             if members[0].flag_bits & _ENCRYPTED:
                 raise LogError(f"{path}: Expected an archive without a password, got an encrypted one.")
+            check_bytes(path, members[0].file_size, most_bytes())  # zipfile reads no more than that
             with archive.open(members[0]) as stream:
-                yield metered(path, cast(BinaryIO, stream), members[0].compress_size.__int__)
+                yield cast(BinaryIO, stream)
     except zipfile.BadZipFile as cause:
         raise LogError(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
     except NotImplementedError as cause:

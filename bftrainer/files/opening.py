@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from bftrainer.errors import InputError, escaped
-from bftrainer.files.budgets import budget, whole
+from bftrainer.files.budgets import LOG_BYTES, check_bytes, most_bytes, whole
 
 _UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
     rb"\x1f\x8b": gzip.open,
@@ -29,7 +29,6 @@ _UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
 _PARQUET = b"PAR1"
 _OLD_PICKLE = re.compile(rb"c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|\(?[dl]p0\n|\(dp0|\(lp0")
 _CHUNK = 1 << 20
-_DENSER = 3.0  # of bzip2 and xz
 
 
 class Form(Enum):
@@ -116,30 +115,19 @@ def open_file(path: Path) -> io.BufferedReader:
     ------
     OSError
         Naming the path: if it is something else, or cannot be opened.
-    LimitError
-        If nearly all of it is a hole.
     """
     raw = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
     try:
-        status = os.fstat(raw.fileno())
-        if stat.S_ISREG(status.st_mode):
-            _check_holes(path, raw, status)
+        mode = os.fstat(raw.fileno()).st_mode
+        if stat.S_ISREG(mode):
             return raw
-        is_stream = stat.S_ISFIFO(status.st_mode) or raw.isatty()
+        is_stream = stat.S_ISFIFO(mode) or raw.isatty()
     except BaseException:  # an interrupt too: nobody has the file to close it
         raw.close()
         raise
     raw.close()
-    found = "a stream that can be read only once" if is_stream else "a device"
-    raise OSError(errno.EINVAL, f"Expected a file, got {found}", str(path))
-
-
-def _check_holes(path: Path, raw: io.BufferedReader, status: os.stat_result) -> None:
-    """Refuse a file that is as good as empty on the disk, and goes on for terabytes."""
-    stored = 512 * status.st_blocks
-    if status.st_size > stored and os.lseek(raw.fileno(), 0, os.SEEK_HOLE) < status.st_size:
-        budget().check_packing(path, status.st_size, stored)
-    os.lseek(raw.fileno(), 0, os.SEEK_SET)
+    kind = "a stream that can be read only once" if is_stream else "a device"
+    raise OSError(errno.EINVAL, f"Expected a file, got {kind}", str(path))
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -161,25 +149,46 @@ def whole_bytes(path: Path) -> bytes:
 
 
 @contextmanager
-def open_plain(path: Path) -> Iterator[BinaryIO]:
-    """Open the file's bytes, decompressed if compressed by gzip, xz or bzip2."""
+def open_plain(path: Path, usual: int = LOG_BYTES, *, ahead: bool = False) -> Iterator[BinaryIO]:
+    """Open the file's bytes, decompressed if compressed by gzip, xz or bzip2.
+
+    Parameters
+    ----------
+    path : Path
+    usual : int
+        How many bytes there may be, unless the environment says otherwise.
+    ahead : bool
+        Whether to count those of a compressed file before the first is handed out, so that nothing is made of any.
+
+    Raises
+    ------
+    LimitError
+        If there are more, perhaps while the stream is read.
+    """
+    most = most_bytes(usual)
     with open_file(path) as raw:
         head = raw.read(10)
         raw.seek(0)
         unpack = next((unpack for magic, unpack in _UNPACKED.items() if re.match(magic, head)), None)
         if unpack is None:
+            check_bytes(path, os.fstat(raw.fileno()).st_size, most)
             yield raw
-        else:
-            yield metered(path, cast(BinaryIO, unpack(raw)), raw.tell, 1.0 if unpack is gzip.open else _DENSER)
+            return
+        if ahead:
+            stream = count_bytes(path, cast(BinaryIO, unpack(raw)), most)
+            while stream.read(_CHUNK):
+                pass
+            raw.seek(0)
+        yield count_bytes(path, cast(BinaryIO, unpack(raw)), most)
 
 
-def metered(path: Path, stream: BinaryIO, packed: Callable[[], int], density: float = 1.0) -> BinaryIO:
-    """What a stream unpacks, unless that is far more than the `packed` bytes it was made from so far."""
-    return cast(BinaryIO, io.BufferedReader(_Chunked(path, stream, packed, density), _CHUNK))
+def count_bytes(path: Path, stream: BinaryIO, most: int) -> BinaryIO:
+    """What a stream gives, which fails once that is more than `most` bytes."""
+    return cast(BinaryIO, io.BufferedReader(_Chunked(path, stream, most), _CHUNK))
 
 
 @contextmanager
-def open_pickle(path: Path, error: type[InputError] = InputError) -> Iterator[BinaryIO]:
+def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
     """Open the pickle in a file: the file itself, gzipped or not, or the one `.pkl` of a tar, streamed.
 
     Raises
@@ -188,7 +197,7 @@ def open_pickle(path: Path, error: type[InputError] = InputError) -> Iterator[Bi
         As `error`: if the file cannot be read, or a tar does not hold one pickle.
     """
     tarred = form_of(path, error) is Form.TAR
-    with translated(path, error), open_plain(path) as stream:
+    with translated(path, error), open_plain(path, usual) as stream:
         if not tarred:
             yield stream
             return
@@ -203,7 +212,7 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo | None, path: Pat
     stream = archive.extractfile(member) if member is not None else None
     if stream is None:
         raise error(f"{path}: Expected a .pkl in the archive, got none.")
-    return metered(path, cast(BinaryIO, stream), path.stat().st_size.__int__, _DENSER)
+    return cast(BinaryIO, stream)
 
 
 def _is_pickle(member: tarfile.TarInfo) -> bool:
@@ -214,9 +223,8 @@ def _is_pickle(member: tarfile.TarInfo) -> bool:
 class _Chunked(io.RawIOBase):
     """Read a stream in chunks: decompressors and tarfile would hold a large read twice; and count what it unpacks."""
 
-    def __init__(self, path: Path, stream: BinaryIO, packed: Callable[[], int], density: float) -> None:
-        self._path, self._stream, self._packed, self._density = path, stream, packed, density
-        self._budget, self._unpacked = budget(), 0
+    def __init__(self, path: Path, stream: BinaryIO, most: int) -> None:
+        self._path, self._stream, self._most, self._unpacked = path, stream, most, 0
 
     def readable(self) -> bool:
         """Always true."""
@@ -228,7 +236,7 @@ class _Chunked(io.RawIOBase):
         data = self._stream.read(min(len(view), _CHUNK))
         view[: len(data)] = data
         self._unpacked += len(data)
-        self._budget.check_packing(self._path, self._unpacked, self._packed(), self._density)
+        check_bytes(self._path, self._unpacked, self._most)
         return len(data)
 
 

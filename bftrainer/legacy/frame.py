@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError, LimitError, UnsafePickleError
-from bftrainer.files.budgets import budget
+from bftrainer.files.budgets import LOG_BYTES, SETTING, most_bytes
 from bftrainer.files.opening import one_line
 
 Labels = NDArray[Any] | range
@@ -359,6 +359,7 @@ _OTHERS = {
     "UInt64Dtype Float32Dtype Float64Dtype StringDtype BooleanDtype NA C_NA Day Hour Minute Second Milli Micro Nano",
 }
 _FORMER = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+_MOST_STEPS = 500_000  # 34 times those of the Summit log
 _STEP_BYTES = 1 << 10  # making so many bytes counts as a step: a call may copy again and again what the file holds once
 _OBJECT_BYTES = 64
 _Unpickler: Any = pickle._Unpickler
@@ -369,8 +370,8 @@ class _Steps(dict[int, Any]):
 
     def __init__(self, steps: dict[int, Any], path: Path) -> None:
         super().__init__(steps)
-        self.path, self.budget, self.taken = path, budget(), 0
-        self.most = self.budget.opcodes * self.budget.factor
+        self.path, self.taken = path, 0
+        self.most = _MOST_STEPS * max(1.0, most_bytes() / LOG_BYTES)
 
     def __getitem__(self, code: int) -> Any:
         self.count(1)
@@ -380,7 +381,8 @@ class _Steps(dict[int, Any]):
         """Refuse a pickle that takes too many."""
         self.taken += steps
         if self.taken > self.most:
-            self.budget.check(self.path, self.taken, "opcodes", "steps of a pickle")
+            limit = f"at most {self.most:,.0f} steps"
+            raise LimitError(f"{self.path}: Expected {limit} of a pickle, got more; {SETTING} raises the limit.")
 
 
 class _Memo(dict[int, Any]):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, legible, suggestion
-from bftrainer.files.documents import csv_rows, table_rows, whole_cell, write_csv
+from bftrainer.files.documents import csv_rows, first_row, table_rows, whole_cell, write_csv
 from bftrainer.files.opening import Form, form_of, one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
@@ -215,7 +215,7 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
         If the file is none of these (names file and row), or `terminations` are given with another kind of trace.
     """
     path = Path(path)
-    columns = first_row(path) if form_of(path, NodeLogError) is Form.CSV else COLUMNS
+    columns = first_row(path, NodeLogError) if form_of(path, NodeLogError) is Form.CSV else COLUMNS
     kind = trace_kind(columns)
     if kind == "counts":
         counts = read_count_trace(path)
@@ -270,16 +270,10 @@ def _terminations(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:
     return taken
 
 
-def first_row(path: Path) -> tuple[str, ...]:
-    """Cells of a CSV file's first row; one empty cell if there is none."""
-    _, cells = next(csv_rows(path, NodeLogError), ("", [""]))
-    return tuple(cell.strip() for cell in cells)
-
-
 def _change_columns(path: Path, which: str = "terminations") -> tuple[str, str]:
     """The pair of `CHANGE_COLUMNS` that a trace of changes has."""
     known = CHANGE_COLUMNS[which]
-    columns = first_row(path)
+    columns = first_row(path, NodeLogError)
     found = next((pair for pair in known if set(pair) <= set(columns)), None)
     if found is None:
         names = " or ".join(",".join(pair) for pair in known)

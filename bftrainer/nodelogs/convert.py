@@ -9,13 +9,13 @@ from typing import Literal
 import numpy as np
 
 from bftrainer.errors import InputError, NodeLogError, OutputError, UnusedOptionsError, legible
+from bftrainer.files.documents import first_row
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.legacy.frame import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability import (
     CHANGE_COLUMNS,
     COUNT_COLUMNS,
-    first_row,
     read_availability,
     trace_kind,
     write_changes,
@@ -147,7 +147,7 @@ def kind_of(path: Path) -> Kind:
         return "node log"
     if form is Form.TOML:
         return "task set"
-    row = first_row(path) if form is Form.CSV else ()
+    row = first_row(path, InputError) if form is Form.CSV else ()
     columns = set(row)
     if form is not Form.CSV:
         with open_pickle(path) as stream:

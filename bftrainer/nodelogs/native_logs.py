@@ -248,7 +248,7 @@ def _columns(path: Path, parsing: arrow_csv.ParseOptions) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    with translated(path, NodeLogError), open_plain(path) as stream:
+    with translated(path, NodeLogError), open_plain(path, ahead=True) as stream:
         table = arrow_csv.read_csv(
             stream,
             read_options=arrow_csv.ReadOptions(use_threads=False),

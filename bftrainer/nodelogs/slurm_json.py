@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import LogError
-from bftrainer.files.budgets import budget
+from bftrainer.files.budgets import DOCUMENT_BYTES, check_bytes, most_bytes
 from bftrainer.files.log_files import Block, line_blocks
 
 _ARRAY = re.compile(r'"(jobs|nodes|reservations)"\s*:\s*\[')
@@ -97,7 +97,7 @@ class SlurmDocument:
         LogError
             If the document is not whole, or holds none of `kinds`.
         """
-        decode, rest, around, count, allowed = json.JSONDecoder().raw_decode, "", "", 0, budget()
+        decode, rest, around, count = json.JSONDecoder().raw_decode, "", "", 0
         kind, is_over = "", False
         for block in line_blocks(self.path):
             rest += block.data.decode() + "\n"
@@ -117,7 +117,7 @@ class SlurmDocument:
                     count += 1
                     yield kind, value if isinstance(value, dict) else {}
             rest = rest[at:]
-            allowed.check(self.path, len(rest), "document_bytes", "bytes in an object")
+            check_bytes(self.path, len(rest), most_bytes(DOCUMENT_BYTES), "in an object")
         if not is_over:
             shown = f"{kind} that are malformed or cut off after {count:,}" if kind else "something else"
             raise LogError(f"{self.path}: Expected {' or '.join(self.kinds)} of Slurm in whole JSON, got {shown}.")

@@ -47,7 +47,7 @@ class Option:
     unset, expected : str
         Description of the default if that is None, and of its values if their type does not say it.
     sized : {"", "tasks", "processes"}
-        What the number counts, if unusually large ones need `--large`.
+        What the number counts, if unusually large ones are refused.
     units : mapping of str to float
         Units of a number that may have one on the command line, or be a file with its values over time.
     changes_result, default_told : bool

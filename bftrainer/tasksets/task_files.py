@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import InvalidTaskError, OutputError
+from bftrainer.files.budgets import DOCUMENT_BYTES
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import replacing_together
 from bftrainer.legacy.frame import Frame, label_texts, read_pickled_frame, shortened
@@ -146,7 +147,7 @@ def _warn_of_lost(path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
 
 
 def _frame(path: Path, columns: tuple[str, ...]) -> Frame:
-    with open_pickle(path, InvalidTaskError) as stream:
+    with open_pickle(path, InvalidTaskError, DOCUMENT_BYTES) as stream:
         frame = read_pickled_frame(stream, str(path), InvalidTaskError)
     missing = [column for column in columns if column not in frame.columns]
     if missing:

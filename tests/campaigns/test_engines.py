@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from bftrainer.campaigns import engines
 from bftrainer.campaigns.engines import DaskEngine, LocalEngine
 from bftrainer.errors import SettingsError, SweepError
 from bftrainer.parallel import Lost
+from tests.test_parallel import workers
 
 
 def doubled(item):
@@ -43,11 +42,11 @@ def fragile(item):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("workers", [1, 2])
-def test_all_items_are_computed(workers):
+@pytest.mark.parametrize("number", [1, 2])
+def test_all_items_are_computed(number):
     """Each once, by its index."""
-    assert sorted(LocalEngine(workers).run(doubled, range(20))) == [(index, 2 * index) for index in range(20)]
-    assert list(LocalEngine(workers).run(doubled, [])) == []
+    assert sorted(LocalEngine(number).run(doubled, range(20))) == [(index, 2 * index) for index in range(20)]
+    assert list(LocalEngine(number).run(doubled, [])) == []
 
 
 @pytest.mark.long
@@ -76,16 +75,8 @@ def test_items_are_not_forgotten_when_all_processes_end():
     for index, _ in LocalEngine(2).run(doubled, range(6)):
         found.append(index)
         if len(found) == 1:
-            children = multiprocessing.active_children()
-            for child in children:
-                child.kill()
-            for child in children:
-                child.join()
-            # The pool finds out in a thread of its own.
-            deadline = time.monotonic() + 5.0
-            while multiprocessing.active_children() and time.monotonic() < deadline:
-                time.sleep(0.01)
-            time.sleep(0.2)
+            for worker in workers(os.getpid()):
+                os.kill(worker, signal.SIGKILL)
     assert sorted(found) == list(range(6))
 
 

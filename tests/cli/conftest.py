@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from bftrainer.cli._shared.group import cli, guarded
-from bftrainer.files.budgets import SETTING
 from bftrainer.zeus import TrainingTrace
 from tests.recurring import TRACES, write_world
 from tests.tiny import Done, contents, write_inputs
@@ -41,12 +40,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_inputs(folder)
     monkeypatch.chdir(folder)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a command's `--limits` leaves for its workers ends with the test."""
-    monkeypatch.setenv(SETTING, "1x")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Sizes that no ordinary work has take `--large`, one flag for all commands."""
+"""Sizes that no ordinary work has are refused, unless the environment allows them."""
 
 from __future__ import annotations
 
@@ -46,34 +46,32 @@ SIZES = {
 
 
 @pytest.mark.parametrize(("words", "usual"), SIZES.items(), ids=SIZES.keys())
-def test_large_sizes_take_a_confirmation(call, here, trace, words, usual):
-    """A billion is refused in one line that names option, bound and flag, at once, and nothing is written."""
+def test_large_sizes_are_refused(call, here, trace, words, usual):
+    """A billion is refused in one line that names option, bound and variable, at once, and nothing is written."""
     del trace
     before = contents(here)
     done = call(*words.split(), MANY)
     check_refusal(done)
     option = words.split()[-1]
     assert f"Expected {option} <= {usual:,}, got 1,000,000,000" in done.err
-    assert "--large" in done.err
+    assert "BFTRAINER_LARGE=1" in done.err
     assert contents(here) == before
 
 
-def test_a_confirmed_size_is_taken(call):
-    """With the flag, before or after the size, what is asked for is done."""
-    words = ("tasks", "generate", "--scenario", "hpo", "--interval", 0)
-    for at, flags in enumerate((("--large", "--count", LARGE_SIZE + 1), ("--count", LARGE_SIZE + 1, "--large"))):
-        done = call(*words, *flags, "--max-nodes", 0, "-o", f"{at}.toml")
-        assert "--large" not in done.err
-        assert "min_nodes" in done.err
+def test_an_allowed_size_is_taken(call, monkeypatch):
+    """With the variable what is asked for is done; the bound itself is a usual size."""
+    words = ("tasks", "generate", "--scenario", "hpo", "--interval", 0, "--max-nodes", 0, "-o", "t.toml", "--count")
+    assert "min_nodes" in call(*words, LARGE_SIZE).err
+    monkeypatch.setenv("BFTRAINER_LARGE", "1")
+    assert "min_nodes" in call(*words, LARGE_SIZE + 1).err
 
 
-def test_a_usual_size_needs_no_confirmation(call):
-    """The bound itself is a usual size; a confirmation of nothing is refused as an option without effect."""
-    words = ("tasks", "generate", "--scenario", "hpo", "-o", "t.toml", "--count")
-    assert "--large" not in call(*words, LARGE_SIZE, "--max-nodes", 0).err
-    done = call(*words, 2, "--large")
+@pytest.mark.parametrize("option", ["--large", "--limits"])
+def test_former_options_say_what_replaces_them(call, option):
+    """They were options of most commands."""
+    done = call("replay", option)
     check_refusal(done)
-    assert "Options that have no effect: --large (all sizes are usual ones)." in done.err
+    assert f"{option} was removed: set BFTRAINER_" in done.err
 
 
 def test_what_sizes_amount_to(call, here, trace):
@@ -88,7 +86,7 @@ def test_what_sizes_amount_to(call, here, trace):
 
 @pytest.mark.parametrize("given", ["[base]\nmaxJ = {}", "[grid]\nmax_tasks = [1, {}]", "[[point]]\nthreads = {}"])
 def test_sizes_in_a_sweep(call, here, given):
-    """The file of a sweep takes the same confirmation as what is typed."""
+    """The file of a sweep has the same bounds as what is typed."""
     (here / "s.toml").write_text(f"schema = 1\n{given.format(MANY)}\n")
     before = contents(here)
     done = call("sweep", "s.toml")
@@ -108,17 +106,6 @@ def commands(group, path=()):
             yield " ".join((*path, name)), command
 
 
-def test_help_states_each_bound():
-    """An option whose size has a bound says so, and its command has the flag."""
-    found = dict(commands(cli))
-    for words, usual in SIZES.items():
-        name, option = " ".join(words.split()[:2]), words.split()[-1]
-        command = found[name] if name in found else found[words.split()[0]]
-        said = {max(param.opts, key=len): param.help for param in command.params if isinstance(param, click.Option)}
-        assert said[option].endswith(f"[--large: above {usual:,}]")
-        assert "--large" in said
-
-
 def test_no_size_has_slipped_through():
     """Whatever counts things to make has a bound, in every command."""
     counted = ("count", "recurrences", "seeds", "trials", "repeats", "nodes", "workers", "jobs", "days")
@@ -129,7 +116,7 @@ def test_no_size_has_slipped_through():
         if isinstance(option, click.Option)
         and option.type.name in ("integer", "integer range", "float")
         and option.name in counted
-        and "--large" not in (option.help or "")
+        and type(option.type).__name__ != "_Size"
     ]
     assert open_ended == []
 

@@ -18,8 +18,7 @@ LOG = churned((0, 60 * 10**9), 2, [])
 @pytest.mark.parametrize("command", [generate, simulate, stats, sweep], ids=lambda command: command.name)
 def test_every_option_is_described(command):
     """Each option of each command stands on the page."""
-    named = [option for option in command.params if option.name != "limits"]  # docs/files.md describes that
-    options = [max(option.opts, key=len) for option in named if option.opts[0].startswith("-")]
+    options = [max(option.opts, key=len) for option in command.params if option.opts[0].startswith("-")]
     assert [name for name in options if f"`{name}" not in PAGE and f" {name}" not in PAGE] == []
 
 

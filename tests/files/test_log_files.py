@@ -11,7 +11,6 @@ import pytest
 
 from bftrainer.errors import LimitError, LogError
 from bftrainer.files import log_files
-from bftrainer.files.budgets import Budget
 from bftrainer.files.log_files import fingerprints, head, line_blocks, log_paths, whole_text
 
 TEXT = "first\nsecond line\r\n\nfourth é\n"
@@ -118,9 +117,9 @@ def test_archives_of_other_kinds(tmp_path, after, byte, message):
 
 def test_endless_lines_are_refused(tmp_path, monkeypatch):
     """A file without line ends does not fill the memory."""
-    monkeypatch.setattr(log_files, "budget", lambda: Budget(line_bytes=100))
+    monkeypatch.setattr(log_files, "most_bytes", lambda _: 100)
     packed(tmp_path / "log", b"x" * 101)
-    with pytest.raises(LimitError, match=r"log: Expected at most 100 bytes in a line, got more; --limits raises"):
+    with pytest.raises(LimitError, match=r"log: Expected at most 0 MiB in a line, got more; BFTRAINER_MAX_GIB raises"):
         list(line_blocks(tmp_path / "log"))
 
 

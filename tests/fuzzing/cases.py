@@ -90,6 +90,7 @@ class Scene:
             "HOME": str(root / "home"),
             "TMPDIR": str(root / "tmp"),
             "XDG_STATE_HOME": str(root / "state"),
+            "BFTRAINER_MAX_GIB": "0.0625",
             "MPLBACKEND": "agg",
             "NO_PROXY": "*",
         }

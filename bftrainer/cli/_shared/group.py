@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -65,29 +64,13 @@ class LazyGroup(HelpfulGroup):
         if cmd_name not in self._lazy:
             return None
         module, attribute, _ = self._lazy[cmd_name]
-        return with_limits(getattr(import_module(module), attribute))
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and help lines, without importing commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._lazy[name][2]) for name in self.list_commands(ctx)])
-
-
-def with_limits(command: click.Command) -> click.Command:
-    """Give a command the option that raises limits of what is read; groups have it in their commands."""
-    if not isinstance(command, click.Group) and all(param.name != "limits" for param in command.params):
-        text = "Read files that take more than is usual: ten times as much, for instance."
-        command.params.append(
-            click.Option(["--limits"], metavar="10x", expose_value=False, callback=_raise_limits, help=text)
-        )
-    return command
-
-
-def _raise_limits(_: click.Context, __: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        from bftrainer.files.budgets import SETTING, factor_of
-
-        os.environ[SETTING] = f"{factor_of(value):g}x"
 
 
 # Module, attribute and one line of help of each command, which is all that `bftrainer --help` needs.
@@ -234,7 +217,7 @@ def replay_main() -> None:
     """Entry point of `bftrainer-replay`, the same as `bftrainer replay`."""
     from bftrainer.cli.replay.replay import replay
 
-    _end(with_limits(replay), "bftrainer-replay")
+    _end(replay, "bftrainer-replay")
 
 
 def _end(command: click.Command, program: str) -> NoReturn:

@@ -36,6 +36,12 @@ OPTIONS: dict[tuple[str, str], str] = {
 }
 """What replaces an option, by the words of its command and its name."""
 
+OF_ALL: dict[str, str] = {
+    "--limits": "set BFTRAINER_MAX_GIB, such as BFTRAINER_MAX_GIB=16, for files that unpack to more than is usual.",
+    "--large": "set BFTRAINER_LARGE=1 for sizes above their bounds.",
+}
+"""What replaces an option that all or many commands had."""
+
 VALUES: dict[tuple[str, str, str], str] = {
     ("plot", "--style", name): "name a style of matplotlib, and the width by --width column, page or MM."
     for name in ("plain", "ieee", "acm", "nature")
@@ -65,9 +71,8 @@ def refuse_removed_command(ctx: click.Context, name: str) -> None:
 def describe_unknown_option(error: click.NoSuchOption) -> str:
     """The error's message, or what replaces the option if the command had it once."""
     key = (command_words(error.ctx), error.option_name) if error.ctx else ("", error.option_name)
-    if key in OPTIONS:
-        return f"{error.option_name} was removed: {OPTIONS[key]}"
-    return error.format_message()
+    instead = OPTIONS.get(key) or OF_ALL.get(error.option_name)
+    return f"{error.option_name} was removed: {instead}" if instead else error.format_message()
 
 
 def refuse_removed_value(ctx: click.Context, param: click.Parameter, value: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -192,8 +192,8 @@ LARGE_TOTAL = 20_000_000
 LARGE_DAYS = 2_000
 """Days of a generated trace."""
 
-_LARGE = f"{__name__}.large"
-_FOUND = f"{__name__}.found"
+_ALLOWED = "BFTRAINER_LARGE"
+"""Environment variable that allows unusual sizes."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -227,14 +227,14 @@ class Parsed(_ParamType):
 
 
 class _Size(_ParamType):
-    """A number that requires `--large` if it is larger than `usual`."""
+    """A number that is refused if it is larger than `usual`, unless the environment allows it."""
 
     def __init__(self, kind: click.ParamType[Any], usual: int) -> None:
         self._kind, self._usual = kind, usual
         self.name = kind.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number, if it is a usual one or `--large` is given."""
+        """The number, if it is a usual or an allowed one."""
         number: float = self._kind.convert(value, param, ctx)
         if ctx is not None and param is not None:
             check_size(max(param.opts, key=len), number, self._usual)
@@ -242,55 +242,30 @@ class _Size(_ParamType):
 
 
 def check_size(what: str, number: float, usual: int = LARGE_SIZE) -> None:
-    """Refuse an unusually large size without `--large`.
+    """Refuse an unusually large size, which often is a slip, unless the environment allows it.
 
     Raises
     ------
     click.UsageError
         Naming it and the bound.
     """
-    if not usual < number < math.inf:
-        return
-    ctx = click.get_current_context()
-    if not ctx.meta.get(_LARGE):
-        raise click.UsageError(f"Expected {what} <= {usual:,}, got {number:,}; add --large if you mean it.")
-    ctx.meta[_FOUND] = True
+    if usual < number < math.inf and not os.environ.get(_ALLOWED):
+        raise click.UsageError(f"Expected {what} <= {usual:,}, got {number:,}; set {_ALLOWED}=1 if you mean it.")
 
 
 def size_option(
     *names: str, usual: int = LARGE_SIZE, kind: click.ParamType[Any] = click.INT, **options: Any
 ) -> Callable[[F], F]:
-    """An option for a size; its help ends with the bound. The command takes `large_option` as well.
+    """An option for a size.
 
     Parameters
     ----------
     *names : str
     usual : int
-        Larger numbers require `--large`.
+        Larger numbers are refused, see `check_size`.
     kind : click.ParamType
         Further checks of the number.
     **options
-        As those of `click.option`, `help` among them.
+        As those of `click.option`.
     """
-    options["help"] += f"  [--large: above {usual:,}]"
     return click.option(*names, type=_Size(kind, usual), **options)
-
-
-def large_option(command: F) -> F:
-    """Give a command `--large`, which allows unusual sizes; it is refused if no size is unusual."""
-
-    def allow(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
-        """Record the flag before any size is read."""
-        ctx.meta[_LARGE] = value
-
-    @functools.wraps(command)
-    def checked(*args: Any, **options: Any) -> Any:
-        """Run the command, if a size needed the flag."""
-        meta = click.get_current_context().meta
-        if meta.get(_LARGE) and not meta.get(_FOUND):
-            raise UnusedOptionsError({"--large": "all sizes are usual ones"})
-        return command(*args, **options)
-
-    wrapped = cast(F, checked)
-    text = "Allow sizes above their bounds."
-    return click.option("--large", is_flag=True, is_eager=True, expose_value=False, callback=allow, help=text)(wrapped)

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.group import HelpfulGroup, with_limits
+from bftrainer.cli._shared.group import HelpfulGroup
 from bftrainer.cli._shared.stdio import duration, tell, write_rows
 from bftrainer.cli._shared.usage import Parsed, Sectioned, refuse_inputs, refuse_unused
 from bftrainer.cli.zeus.zeus_options import FILE
@@ -308,16 +308,14 @@ class _Formats(HelpfulGroup):
             return None
         own = own_options(cmd_name)
         text = _AUTO_HELP if cmd_name == _AUTO else FORMATS.get(cmd_name, (_PLUGIN_HELP,))[0]
-        return with_limits(
-            Sectioned(
-                cmd_name,
-                params=all_options(own),
-                callback=partial(_import, cmd_name),
-                short_help=text,
-                help=f"{text}\n\nFILES may be packed, or directories of files; they are read in order.",
-                epilog=f"Example: bftrainer import {cmd_name} jobs-1.log jobs-2.log -o idle.parquet",
-                sections={"Common options": ("output", "nodes", "start", "end", "zone", "downtimes", "partitions")},
-            )
+        return Sectioned(
+            cmd_name,
+            params=all_options(own),
+            callback=partial(_import, cmd_name),
+            short_help=text,
+            help=f"{text}\n\nFILES may be packed, or directories of files; they are read in order.",
+            epilog=f"Example: bftrainer import {cmd_name} jobs-1.log jobs-2.log -o idle.parquet",
+            sections={"Common options": ("output", "nodes", "start", "end", "zone", "downtimes", "partitions")},
         )
 
 

@@ -12,7 +12,7 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import large_option, refuse_unused, size_option
+from bftrainer.cli._shared.usage import refuse_unused, size_option
 from bftrainer.cli.zeus.zeus_options import FILE
 
 _COMMANDS = {
@@ -49,7 +49,6 @@ def tasks() -> None:
 @click.option("--restart-s", type=float, help="Seconds that loading and warming up take it, with --checkpoint-s.")
 @click.option("-o", "--output", type=FILE, required=True, help="Task set to write: .toml or .pkl.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-@large_option
 def generate(
     scenario: str,
     count: int,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import LARGE_DAYS, Sectioned, large_option, refuse_inputs, refuse_unused, size_option
+from bftrainer.cli._shared.usage import LARGE_DAYS, Sectioned, refuse_inputs, refuse_unused, size_option
 from bftrainer.cli.spot import minute_options
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
@@ -212,7 +212,6 @@ _HOLES = (
 @click.option("--counts", is_flag=True, help="Write x-preemptions.csv and x-additions.csv beside it.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@large_option
 def generate(
     like: Path | None, days: float, seed: int, start: datetime, output: Path, spot: bool, counts: bool, force: bool,
     as_json: bool, model: str | None, **options: Any,

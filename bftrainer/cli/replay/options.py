@@ -16,7 +16,6 @@ from bftrainer.cli._shared.usage import (
     LARGE_PROCESSES,
     LARGE_SIZE,
     Parsed,
-    large_option,
     open_option,
     refuse_unused,
     size_option,
@@ -83,7 +82,7 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 USUAL = {"tasks": LARGE_SIZE, "processes": LARGE_PROCESSES}
-"""Largest sizes without `--large`, by what is counted."""
+"""Largest usual sizes, by what is counted."""
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 NO_DEFAULTS: Mapping[str, Any] = {}
 
@@ -195,9 +194,9 @@ HELP_SECTIONS = {
     for section, question in SECTIONS.items()
 }
 """Names of the options that answer each question."""
-setting_options = with_options(large_option, *_SETTINGS)
+setting_options = with_options(*_SETTINGS)
 """The options of a replay that say what is replayed and how, not where results go."""
-replay_options = with_options(large_option, *_SETTINGS, *_OUTPUT)
+replay_options = with_options(*_SETTINGS, *_OUTPUT)
 
 
 def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:

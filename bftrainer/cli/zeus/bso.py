@@ -18,7 +18,6 @@ from bftrainer.cli._shared.stdio import counted, print_table
 from bftrainer.cli._shared.usage import (
     LARGE_PROCESSES,
     chosen_output,
-    large_option,
     refuse_inputs,
     refuse_unused,
     size_option,
@@ -351,7 +350,6 @@ def import_zeus(source: str, database_url: str | None) -> None:
     help="Least level that is logged; info has a line for each request. Who changed what is always logged.  "
     "[default: info]",
 )
-@large_option
 def serve(host: str, port: int, workers: int, no_migrate: bool, background: Path | None, **rest: Any) -> None:
     """Serve batch sizes to recurring training jobs until a signal ends it.
 

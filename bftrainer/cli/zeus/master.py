@@ -19,7 +19,6 @@ from bftrainer.cli._shared.usage import (
     LARGE_PROCESSES,
     LARGE_RUNS,
     check_size,
-    large_option,
     refuse_unused,
     size_option,
 )
@@ -162,7 +161,6 @@ def status(logdir: Path, as_json: bool) -> None:
 @click.option("--server", metavar="URL", help="Take decisions from the batch-size server there.")
 @_token_option
 @_output_options
-@large_option
 def run(
     job_file: Path,
     server: str | None,

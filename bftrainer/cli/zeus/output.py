@@ -68,7 +68,7 @@ def simulated(
     options : mapping
         Options of the command.
     size : (str, int)
-        Size of the work, in words and as a number: unusually large ones need `--large`.
+        Size of the work, in words and as a number: unusually large ones are refused.
     fronts : bool
         Whether Pareto fronts are drawn too.
     **sources

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bftrainer.cli._shared.stdio import print_table
-from bftrainer.cli._shared.usage import LARGE_RUNS, large_option, refuse_unused, size_option
+from bftrainer.cli._shared.usage import LARGE_RUNS, refuse_unused, size_option
 from bftrainer.cli.zeus.bso import asking
 from bftrainer.cli.zeus.zeus_options import SETTINGS
 from bftrainer.extras import require_extra
@@ -37,7 +37,6 @@ _HEADINGS = ("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J
 @click.option("--server", metavar="URL", help="Let the batch-size server there decide, not one of this command's own.")
 @click.option("--token-file", metavar="FILE", help="File whose first token is the one to give.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@large_option
 def quickstart(
     runs: int,
     max_power_w: float,

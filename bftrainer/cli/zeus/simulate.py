@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.stdio import print_table
-from bftrainer.cli._shared.usage import Sectioned, large_option, size_option
+from bftrainer.cli._shared.usage import Sectioned, size_option
 from bftrainer.cli.zeus.zeus_options import (
     FILE,
     SECTIONS,
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 @seed_options(1)
 @figure_options
 @output_options
-@large_option
 def simulate(recurrences: int, seeds: int, as_json: bool, **options: Any) -> None:
     """Simulate the recurrences of a job whose batch size and power limit are tuned from run to run.
 
@@ -121,7 +120,6 @@ POLICIES = ("grid", "ucb", "zeus", "oracle")
 @seed_options(10)
 @figure_options
 @output_options
-@large_option
 def compare(policies: tuple[str, ...], recurrences: int, seeds: int, as_json: bool, **options: Any) -> None:
     """Compare policies on jobs: what a recurrence takes, as means over seeds with 95 % intervals.
 
@@ -226,7 +224,6 @@ _correction_options = with_options(
 @_correction_options
 @seed_options(1)
 @output_options
-@large_option
 def groups(
     groups_file: Path | None,
     names: tuple[str, ...],

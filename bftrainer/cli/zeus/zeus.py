@@ -12,7 +12,6 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import print_table
-from bftrainer.cli._shared.usage import large_option
 from bftrainer.cli.zeus.zeus_options import SETTINGS, eta_option, job_choice, job_options, trace_options
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ def zeus() -> None:
 @job_options
 @eta_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables; it has all Pareto fronts.")
-@large_option
 def traces(train: Path | None, power: Path | None, eta: float, as_json: bool, **options: Any) -> None:
     """List what the traces hold: jobs, target metrics, batch sizes, power limits, optimum and Pareto front.
 
