@@ -95,39 +95,19 @@ def _limit_to_tuned(credit: _Credit) -> _Credit:
 
 @static
 def as_given(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
-    """Credit as given in the task set, the throughput where none is given: ``O_j(n)``.
-
-    References
-    ----------
-    Liu et al., arXiv:2106.12091, section 3.3.
-    """
+    """Credit given in the task set, the throughput where none is: ``O_j(n)`` (arXiv:2106.12091, section 3.3)."""
     return task.spec.credits[counts]
 
 
 @static
 def throughput(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
-    """Credit of `counts` nodes: work per second, ``P_j(n)``.
-
-    References
-    ----------
-    Liu et al., arXiv:2106.12091, section 3.3.
-    """
+    """Credit of `counts` nodes: work per second, ``P_j(n)`` (arXiv:2106.12091, section 3.3)."""
     return task.spec.rates[counts]
 
 
 @static
 def scaling_efficiency(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
-    """Credit of `counts` nodes: speed-up over one node, ``P_j(n) / P_j(1)``.
-
-    Raises
-    ------
-    ObjectiveError
-        If the task does no work on one node.
-
-    References
-    ----------
-    Liu et al., arXiv:2106.12091, section 3.3.
-    """
+    """Credit of `counts` nodes: speed-up over one node, ``P_j(n) / P_j(1)`` (arXiv:2106.12091, section 3.3)."""
     rates = task.spec.rates
     if not rates[1] > 0:
         raise ObjectiveError(

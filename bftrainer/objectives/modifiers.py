@@ -27,11 +27,6 @@ class Modifier:
     """Base of modifiers: the credit of another objective, whose constraints and check stay in force.
 
     Entry points of the group ``bftrainer.objective_modifiers`` are such classes, or any with a method `parse`.
-
-    Parameters
-    ----------
-    objective : Objective
-        The other one.
     """
 
     objective: Objective
@@ -40,19 +35,9 @@ class Modifier:
 
     @classmethod
     def parse(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
-        """Parse the text after a modifier's name and colon in the name of an objective; may be ``""``.
+        """Parse the text after a modifier's name and colon, which may be ``""``, or raise `ObjectiveError`.
 
-        Returns
-        -------
-        modify : callable
-            Makes an objective from another one.
-        name : str
-            The name of that other one.
-
-        Raises
-        ------
-        ObjectiveError
-            If the text cannot be parsed.
+        Returns a callable that makes an objective of another one, and the name of that other one.
         """
         raise NotImplementedError
 
@@ -242,12 +227,7 @@ class Quota(Modifier):
         object.__setattr__(self, "_limits", limits)
 
     def check(self, tasks: Sequence[TaskSpec]) -> None:
-        """Refuse a limit of an owner that no task has.
-
-        Raises
-        ------
-        ObjectiveError
-        """
+        """Refuse a limit of an owner that no task has, by `ObjectiveError`."""
         Modifier.check(self, tasks)
         for by, owner in self._limits:
             owners = {getattr(task, by) for task in tasks} - {None}

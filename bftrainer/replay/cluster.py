@@ -210,18 +210,7 @@ def remove_all(ascending: list[int], numbers: Iterable[int]) -> None:
 
 
 class Cluster:
-    """Pool, tasks, and the nodes each holds, at an instant.
-
-    Parameters
-    ----------
-    settings : Settings
-    specs : sequence of TaskSpec
-        All tasks known at first.
-    nodes : int
-        Number of nodes, all of them busy at first.
-    start_ns : int
-        The instant that times count from.
-    """
+    """Pool, tasks, and the nodes each holds, at an instant; at first all `nodes` are busy, and all tasks wait."""
 
     # The rules by which the published replayer differs, where they are data: see `PublishedCluster`.
     make_order: Callable[[], NodeOrder] = NodeOrder

@@ -13,14 +13,8 @@ from bftrainer.replay.cluster import ClusterTask, NodeOrder, remove_all
 class DepartureOrder(NodeOrder):
     """By known departures: tasks give up nodes that leave soon, and those that lose most take those that stay longest.
 
-    `bftrainer bound` lets decisions use that, and no scheduler tells.
-
-    Parameters
-    ----------
-    rows : iterable of Instant
-        Those of the log that is replayed, see `NodeLog.rows`.
-    horizon_s : float
-        Free nodes that leave within so many seconds are not offered to tasks; 0 offers all.
+    `bftrainer bound` lets decisions use that, and no scheduler tells. Departures are read from the rows of the log that
+    is replayed; free nodes that leave within a horizon are not offered to tasks.
     """
 
     def __init__(self, rows: Iterable[Instant], horizon_s: float = 0.0) -> None:
