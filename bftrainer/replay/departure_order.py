@@ -41,7 +41,7 @@ class DepartureOrder(NodeOrder):
         def negative_stake(change: tuple[ClusterTask, int]) -> float:
             task, more = change
             count = len(task.nodes) + more
-            return -task.rate_on(count) * task.expected_loss_s(count)
+            return -task.rate_on(count) * task.hit_loss_s(count)
 
         return sorted(changes, key=negative_stake)
 
@@ -53,6 +53,6 @@ class DepartureOrder(NodeOrder):
 
     def take(self, free: list[int], count: int) -> list[int]:
         """Take those that stay longest."""
-        taken = sorted(sorted(free, key=lambda node: (-self.remaining_s(node), -node))[:count])
-        remove_all(free, taken)
-        return taken
+        chosen = sorted(sorted(free, key=lambda node: (-self.remaining_s(node), -node))[:count])
+        remove_all(free, chosen)
+        return chosen

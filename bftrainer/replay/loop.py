@@ -42,15 +42,15 @@ def stop_at(until_s: float, reason: EndReason = "until") -> Stop:
 
 def stop_after(max_events: float) -> Stop:
     """Stop before the event after so many, with progress booked up to there."""
-    return lambda due, events: _cut_short("max_events", due) if events >= max_events else None
+    return lambda due, events: _end_before("max_events", due) if events >= max_events else None
 
 
 def stop_when(interrupted: Callable[[], bool]) -> Stop:
     """Stop when a callable, asked before each instant, says so, with progress booked up to there."""
-    return lambda due, _: _cut_short("interrupted", due) if interrupted() else None
+    return lambda due, _: _end_before("interrupted", due) if interrupted() else None
 
 
-def _cut_short(reason: EndReason, due: Due) -> Ending:
+def _end_before(reason: EndReason, due: Due) -> Ending:
     """Leave nodes where they are; tasks whose work is done by then are complete."""
     return Ending(reason, due._replace(joined=(), left=()), is_cut_short=True)
 
@@ -115,8 +115,8 @@ def replay(
         events += change.is_event
         for observer in observers:
             observer.on_event(cluster, change)
-        # Unless all is done, decide anew, for what the objective says of the next Tfwd seconds (section 3.3). At the end
-        # a decision would have no effect; the published replayer makes one.
+        # Unless all is done, decide anew, for what the objective says of the next Tfwd seconds (section 3.3). Where the
+        # replay ends a decision would have no effect; the published replayer makes one.
         if ending is None and change.is_event and cluster.is_finished:
             ending = Ending("finished", instant)
         elif ending is None or (ending.reason == "window_end" and change.is_event and cluster.is_last_row_decided):

@@ -47,7 +47,7 @@ class Recorder(Observer):
             self._number = cluster.first_event
             if change.time_s > 0.0:
                 self._events.append(WINDOW_START)
-        for nodes in change.released_nodes():
+        for nodes in change.list_released_nodes():
             self._moves.append((change.time_s, -1, nodes), len(nodes))
         if change.admitted or change.completed or change.failed:
             self._active = [task.number for task in cluster.active]

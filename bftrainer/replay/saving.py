@@ -149,7 +149,7 @@ class SavingTask(ClusterTask):
         assert self.spec.saves is not None
         self.clock = self.clock.restart(self.spec.saves, len(self.nodes))
 
-    def expected_loss_s(self, count: int) -> float:
+    def hit_loss_s(self, count: int) -> float:
         """Seconds of progress that a hit is expected to cost on so many nodes."""
         saves, hazard_per_s = self.spec.saves, self.clock.hazard_per_s
         assert saves is not None
