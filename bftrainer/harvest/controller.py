@@ -313,7 +313,7 @@ class Controller:
             self.allocator.amend(book, life.task.spec.work - life.began)
         if work > 0:
             task = self.allocator.task(book)
-            self.allocator.curves.measured(task.number, task.spec, nodes, work, seconds)
+            self.allocator.curves.observe(task.number, task.spec, nodes, work, seconds)
 
     def _decide(self) -> bool:
         """Tell the allocator, and take over what it decided; whether there was anything to tell."""

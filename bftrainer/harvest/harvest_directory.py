@@ -247,7 +247,7 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
     same = [replace(measured[spec.name], work=spec.work, submit_s=spec.submit_s) for spec in had]
     write_task_set(directory / MEASURED, same)
     curves = allocator.curves
-    seen = sum(bool(learner.seen) for learner in curves.learners.values())
+    seen = sum(bool(learner.measured) for learner in curves.learners.values())
     learned = {"learned_tasks": seen, "learned_probes": curves.probes, "learned_error": None}
     if seen < len(curves.learners):
         learned["return_on_investment"] = None  # of promises by curves of which nobody knew anything

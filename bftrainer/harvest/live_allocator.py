@@ -156,7 +156,7 @@ class LiveAllocator(Allocator):
         gained = done - task.progress
         speed = speed if speed > 0 and task.nodes else task.rate
         learner = self.curves.learners.get(task.number)
-        if learner is not None and not learner.seen:
+        if learner is not None and not learner.measured:
             speed = 0.0  # what it could have done instead is not known
         task.pending = 0.0
         if elapsed_s > 0:

@@ -252,10 +252,10 @@ class TaskLife:
         spec, learner = self.task.spec, CurveLearner(self.task.spec.max_nodes, noise)
         for count, (work, seconds) in sorted(self.seen.items()):
             learner.observe(count, work, seconds)
-        if not learner.seen:
+        if not learner.measured:
             return spec
-        counts = [*learner.seen]
-        logs = np.log([work / seconds for work, seconds in learner.seen.values()])
+        counts = [*learner.measured]
+        logs = np.log([work / seconds for work, seconds in learner.measured.values()])
         if self.task.learned:
             learner.level = float(logs[0] - _SLOPE * np.log(counts[0]))
             curve = learner.curve()

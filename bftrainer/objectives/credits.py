@@ -15,7 +15,7 @@ from bftrainer.errors import ObjectiveError
 from bftrainer.model import Objective, TaskSpec, TaskState, TunedRun, TuningSpec, static
 
 _Credit = TypeVar("_Credit", bound=Objective)
-_Part = TypeVar("_Part", TunedRun, TuningSpec)
+_Section = TypeVar("_Section", TunedRun, TuningSpec)
 
 
 class _Modes(tuple[TaskSpec, ...]):
@@ -62,7 +62,7 @@ def _work_per_node(spec: TaskSpec, counts: NDArray[np.int64]) -> NDArray[np.floa
 
 def power_w(spec: TaskSpec, counts: NDArray[np.int64], objective: str) -> NDArray[np.float64]:
     """Power of a tuned task while it trains on `counts` nodes, same shape; refused if it draws none on one above 0."""
-    power: NDArray[np.float64] = _tuned(spec.run, spec, objective).power_w[counts]
+    power: NDArray[np.float64] = _require_tuned(spec.run, spec, objective).power_w[counts]
     missing = (counts > 0) & ~(power > 0.0)
     if missing.any():
         at = int(np.argmax(missing))
@@ -72,22 +72,22 @@ def power_w(spec: TaskSpec, counts: NDArray[np.int64], objective: str) -> NDArra
     return power
 
 
-def _tuned(part: _Part | None, spec: TaskSpec, objective: str) -> _Part:
+def _require_tuned(section: _Section | None, spec: TaskSpec, objective: str) -> _Section:
     """The current run or the tuning of a tuned task; tasks that are not tuned are refused."""
-    if part is None:
+    if section is None:
         raise ObjectiveError(
             f"objective {objective}, task {spec.name}: Expected a tuned task, whose power is known, got one without a "
             "zeus section."
         )
-    return part
+    return section
 
 
-def _tuned_only(credit: _Credit) -> _Credit:
+def _limit_to_tuned(credit: _Credit) -> _Credit:
     """Limit an objective to tuned tasks: a task set with others is refused before it is replayed."""
 
     def check(tasks: Sequence[TaskSpec]) -> None:
         for task in tasks:
-            _tuned(task.tuning, task, credit.__name__.replace("_", "-"))  # type: ignore[attr-defined]
+            _require_tuned(task.tuning, task, credit.__name__.replace("_", "-"))  # type: ignore[attr-defined]
 
     credit.check = check  # type: ignore[attr-defined]
     return credit
@@ -95,39 +95,19 @@ def _tuned_only(credit: _Credit) -> _Credit:
 
 @static
 def as_given(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
-    """Credit as given in the task set, the throughput where none is given: ``O_j(n)``.
-
-    References
-    ----------
-    Liu et al., arXiv:2106.12091, section 3.3.
-    """
+    """Credit given in the task set, the throughput where none is: ``O_j(n)`` (arXiv:2106.12091, section 3.3)."""
     return task.spec.credits[counts]
 
 
 @static
 def throughput(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
-    """Credit of `counts` nodes: work per second, ``P_j(n)``.
-
-    References
-    ----------
-    Liu et al., arXiv:2106.12091, section 3.3.
-    """
+    """Credit of `counts` nodes: work per second, ``P_j(n)`` (arXiv:2106.12091, section 3.3)."""
     return task.spec.rates[counts]
 
 
 @static
 def scaling_efficiency(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
-    """Credit of `counts` nodes: speed-up over one node, ``P_j(n) / P_j(1)``.
-
-    Raises
-    ------
-    ObjectiveError
-        If the task does no work on one node.
-
-    References
-    ----------
-    Liu et al., arXiv:2106.12091, section 3.3.
-    """
+    """Credit of `counts` nodes: speed-up over one node, ``P_j(n) / P_j(1)`` (arXiv:2106.12091, section 3.3)."""
     rates = task.spec.rates
     if not rates[1] > 0:
         raise ObjectiveError(
@@ -159,11 +139,12 @@ def deadline(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArra
     credit = LATE / per_node * spec.rates[counts]
     left_s = task.deadline_s - now_s
     if 0.0 < left_s < math.inf:
-        left, held = max(0.0, spec.work - task.progress), task.nodes
-        grow_s, shrink_s = spec.change_s(held) if held >= spec.min_nodes else (0.0, 0.0)  # a start from nothing is free
-        needed = left + spec.rates[held] * (grow_s * (counts > held) + shrink_s * (counts < held))
+        remaining, before = max(0.0, spec.work - task.progress), task.nodes
+        # A start from nothing is free.
+        grow_s, shrink_s = spec.change_s(before) if before >= spec.min_nodes else (0.0, 0.0)
+        needed = remaining + spec.rates[before] * (grow_s * (counts > before) + shrink_s * (counts < before))
         in_time = (counts > 0) & (spec.rates[counts] * left_s * (1.0 + TOLERANCE) >= needed)
-        credit[in_time] += (1.0 - LATE) * left / left_s / per_node
+        credit[in_time] += (1.0 - LATE) * remaining / left_s / per_node
     return credit
 
 
@@ -171,7 +152,7 @@ ENERGY = "energy"
 
 
 @static
-@_tuned_only
+@_limit_to_tuned
 def energy(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
     """Credit of `counts` nodes: work rate, weighed by work per joule relative to the task's best.
 
@@ -199,7 +180,7 @@ ENERGY_DELAY = "energy-delay"
 
 
 @static
-@_tuned_only
+@_limit_to_tuned
 def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:  # noqa: ARG001
     """Credit of `counts` nodes: the task's least cost of a unit of work, relative to its cost there.
 
@@ -218,12 +199,12 @@ def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> ND
     ----------
     You et al., "Zeus", NSDI '23, equation 2.
     """
-    limit_w = float(max(_tuned(mode.run, mode, ENERGY_DELAY).power_limit_w for mode in task.modes))
+    limit_w = float(max(_require_tuned(mode.run, mode, ENERGY_DELAY).power_limit_w for mode in task.modes))
     return _share_of_best(task, counts, _work_per_cost, limit_w)
 
 
 def _work_per_cost(spec: TaskSpec, counts: NDArray[np.int64], limit_w: float) -> NDArray[np.float64]:
     """``1 / k(n)`` on `counts` nodes, all above 0, of which a GPU draws at most `limit_w`."""
-    eta = _tuned(spec.tuning, spec, ENERGY_DELAY).eta
+    eta = _require_tuned(spec.tuning, spec, ENERGY_DELAY).eta
     full_w = limit_w * spec.gpus_per_node * spec.max_nodes
     return spec.rates[counts] / (eta * power_w(spec, counts, ENERGY_DELAY) + (1.0 - eta) * full_w)

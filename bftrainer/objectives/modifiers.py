@@ -26,12 +26,7 @@ Constraint = LinearRow | Floor
 class Modifier:
     """Base of modifiers: the credit of another objective, whose constraints and check stay in force.
 
-    Entry points of the group ``bftrainer.objective_modifiers`` are such classes, or any with a method `parsed`.
-
-    Parameters
-    ----------
-    objective : Objective
-        The other one.
+    Entry points of the group ``bftrainer.objective_modifiers`` are such classes, or any with a method `parse`.
     """
 
     objective: Objective
@@ -39,20 +34,10 @@ class Modifier:
     kind: ClassVar[str]
 
     @classmethod
-    def parsed(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
-        """Parse the text after a modifier's name and colon in the name of an objective; may be ``""``.
+    def parse(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
+        """Parse the text after a modifier's name and colon, which may be ``""``, or raise `ObjectiveError`.
 
-        Returns
-        -------
-        modify : callable
-            Makes an objective from another one.
-        name : str
-            The name of that other one.
-
-        Raises
-        ------
-        ObjectiveError
-            If the text cannot be parsed.
+        Returns a callable that makes an objective of another one, and the name of that other one.
         """
         raise NotImplementedError
 
@@ -124,14 +109,14 @@ class Priority(Modifier):
             for options, weight in zip(problem.tasks, weights, strict=True)
         )
         added = self.inner_constraints(replace(problem, tasks=plain), tasks)
-        for place, each in enumerate(added):
-            if isinstance(each, Floor):
-                owed = tuple(credit / weight for credit, weight in zip(each.credits, weights, strict=True))
-                added[place] = replace(each, credits=owed)
+        for place, constraint in enumerate(added):
+            if isinstance(constraint, Floor):
+                shares = tuple(credit / weight for credit, weight in zip(constraint.credits, weights, strict=True))
+                added[place] = replace(constraint, credits=shares)
         return added
 
     @classmethod
-    def parsed(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
+    def parse(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
         """``priority[:OBJECTIVE]``, by default ``as-given``."""
         return cls, text or "as-given"
 
@@ -184,7 +169,7 @@ class FairShare(Modifier):
         return [*self.inner_constraints(problem, tasks), floor]
 
     @classmethod
-    def parsed(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
+    def parse(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
         """``fair-share[:task|user|group][:OBJECTIVE]``, by default over tasks, and of ``scaling-efficiency``."""
         by, _, inner = text.partition(":")
         if by not in KINDS:
@@ -242,15 +227,10 @@ class Quota(Modifier):
         object.__setattr__(self, "_limits", limits)
 
     def check(self, tasks: Sequence[TaskSpec]) -> None:
-        """Refuse a limit of an owner that no task has.
-
-        Raises
-        ------
-        ObjectiveError
-        """
+        """Refuse a limit of an owner that no task has, by `ObjectiveError`."""
         Modifier.check(self, tasks)
         for by, owner in self._limits:
-            owners = {each for task in tasks if (each := getattr(task, by)) is not None}
+            owners = {getattr(task, by) for task in tasks} - {None}
             if owner is None and not owners:
                 raise ObjectiveError(f"objective quota: Expected tasks with a {by}, got none.")
             if owner is not None and owner not in owners:
@@ -263,14 +243,14 @@ class Quota(Modifier):
         for (by, owner), limit in self._limits.items():
             most = limit if isinstance(limit, int) else math.floor(limit * problem.nodes)
             owners = [getattr(task.spec, by) for task in tasks]
-            for each in dict.fromkeys(owners):
-                if each is not None and (each == owner or (owner is None and (by, each) not in self._limits)):
-                    theirs = np.array([one == each for one in owners], dtype=np.float64)
-                    rows.append(LinearRow(theirs, upper=most))
+            for name in dict.fromkeys(owners):
+                if name is not None and (name == owner or (owner is None and (by, name) not in self._limits)):
+                    is_owned = np.array([other == name for other in owners], dtype=np.float64)
+                    rows.append(LinearRow(is_owned, upper=most))
         return rows
 
     @classmethod
-    def parsed(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
+    def parse(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
         """``quota:LIMITS[:OBJECTIVE]``, limits as ``KEY=LIMIT`` with commas between them; by default ``as-given``."""
         written, _, inner = text.partition(":")
         pairs = [limit.partition("=") for limit in written.split(",") if limit]
@@ -321,5 +301,5 @@ def get_objective(name: str) -> Callable[..., Any]:
         return _OBJECTIVES.get(name, others=_MODIFIERS.names())
     modifier: Any = _MODIFIERS.get(head)
     with answering(f"objective {head}", ObjectiveError):
-        modify, inner = modifier.parsed(text)
+        modify, inner = modifier.parse(text)
         return modify(get_objective(inner))  # type: ignore[no-any-return]

@@ -116,7 +116,7 @@ class Allocator:
             self.solver = self.solver.remembering()  # what one run has asked changes nothing in another
         self.power_cap_w = settings.power_cap_w
         self.learning, self._tuned = learning, None if tuner is None else TunedTasks(tuner)
-        self._parts = [part for part in (learning, self._tuned) if part is not None]
+        self._extensions = [extension for extension in (learning, self._tuned) if extension is not None]
         self._values = ValueTables(settings, self.start_ns)
         kind = PublishedCluster if settings.compat == "published" else Cluster
         self.cluster = kind(settings, tasks, len(self.node_names), self.start_ns)
@@ -147,7 +147,7 @@ class Allocator:
             If the solver fails and no fallback is set.
         """
         cap_w, is_first, nodes = self.power_cap_w, self._is_first, len(self.node_names)
-        undo = [self.cluster.checkpoint(), *(part.checkpoint() for part in self._parts)]
+        undo = [self.cluster.checkpoint(), *(extension.checkpoint() for extension in self._extensions)]
         try:
             self._apply_events(instances("events", events, Event, InputError))
             return self._name(self.decide() or self._describe(self.cluster.hold()))
@@ -222,8 +222,8 @@ class Allocator:
         cluster.complete_due()
         cluster.add_nodes(joined)
         cluster.admit()
-        for part in self._parts:
-            part.update(cluster, cluster.change)
+        for extension in self._extensions:
+            extension.update(cluster, cluster.change)
         return cluster.change
 
     def decide(self) -> Adoption | None:

@@ -109,5 +109,5 @@ class Settings:
         )
 
 
-def _is_solver(given: object) -> bool:
-    return isinstance(given, str) or callable(getattr(given, "solve", None))
+def _is_solver(value: object) -> bool:
+    return isinstance(value, str) or callable(getattr(value, "solve", None))

@@ -118,7 +118,7 @@ class ClusterTask:
         """When its work is done at its present rate, not before `now_s`: rounding may leave it slightly negative."""
         return now_s + max(self.remaining_s(), 0.0) if self.rate > 0 else math.inf
 
-    def expected_loss_s(self, count: int) -> float:  # noqa: ARG002
+    def hit_loss_s(self, count: int) -> float:  # noqa: ARG002
         """Seconds of progress that losing nodes is expected to cost on so many nodes."""
         return self.spec.shrink_cost_s
 
@@ -150,7 +150,7 @@ class ClusterChange:
     overruns: tuple[Overrun, ...] = ()  # those that had done their work before, where completions are only noticed
     is_event: bool = True  # False if nothing happens: at the mere end of the replay
 
-    def released_nodes(self) -> list[list[int]]:
+    def list_released_nodes(self) -> list[list[int]]:
         """Nodes that tasks lost, task by task: first those that ended, then those whose nodes left."""
         ended = [sorted((*self.lost.get(number, ()), *nodes)) for number, nodes in self.freed.items()]
         others = self.lost.keys() - self.freed.keys() if ended else self.lost
@@ -198,9 +198,9 @@ class NodeOrder:
 
     def take(self, free: list[int], count: int) -> list[int]:
         """Take from the free nodes, which are ascending, `count` for a task."""
-        taken = free[:count]
+        chosen = free[:count]
         del free[:count]
-        return taken
+        return chosen
 
 
 def remove_all(ascending: list[int], numbers: Iterable[int]) -> None:
@@ -210,18 +210,7 @@ def remove_all(ascending: list[int], numbers: Iterable[int]) -> None:
 
 
 class Cluster:
-    """Pool, tasks, and the nodes each holds, at an instant.
-
-    Parameters
-    ----------
-    settings : Settings
-    specs : sequence of TaskSpec
-        All tasks known at first.
-    nodes : int
-        Number of nodes, all of them busy at first.
-    start_ns : int
-        The instant that times count from.
-    """
+    """Pool, tasks, and the nodes each holds, at an instant; at first all `nodes` are busy, and all tasks wait."""
 
     # The rules by which the published replayer differs, where they are data: see `PublishedCluster`.
     make_order: Callable[[], NodeOrder] = NodeOrder

@@ -13,14 +13,8 @@ from bftrainer.replay.cluster import ClusterTask, NodeOrder, remove_all
 class DepartureOrder(NodeOrder):
     """By known departures: tasks give up nodes that leave soon, and those that lose most take those that stay longest.
 
-    `bftrainer bound` lets decisions use that, and no scheduler tells.
-
-    Parameters
-    ----------
-    rows : iterable of Instant
-        Those of the log that is replayed, see `NodeLog.rows`.
-    horizon_s : float
-        Free nodes that leave within so many seconds are not offered to tasks; 0 offers all.
+    `bftrainer bound` lets decisions use that, and no scheduler tells. Departures are read from the rows of the log that
+    is replayed; free nodes that leave within a horizon are not offered to tasks.
     """
 
     def __init__(self, rows: Iterable[Instant], horizon_s: float = 0.0) -> None:
@@ -47,7 +41,7 @@ class DepartureOrder(NodeOrder):
         def negative_stake(change: tuple[ClusterTask, int]) -> float:
             task, more = change
             count = len(task.nodes) + more
-            return -task.rate_on(count) * task.expected_loss_s(count)
+            return -task.rate_on(count) * task.hit_loss_s(count)
 
         return sorted(changes, key=negative_stake)
 
@@ -59,6 +53,6 @@ class DepartureOrder(NodeOrder):
 
     def take(self, free: list[int], count: int) -> list[int]:
         """Take those that stay longest."""
-        taken = sorted(sorted(free, key=lambda node: (-self.remaining_s(node), -node))[:count])
-        remove_all(free, taken)
-        return taken
+        chosen = sorted(sorted(free, key=lambda node: (-self.remaining_s(node), -node))[:count])
+        remove_all(free, chosen)
+        return chosen

@@ -47,31 +47,9 @@ class CurveLearner:
     does. So beliefs follow measurements where there are some and go on with the last slope beyond, concave here and
     convex there. The scale is open: before anything is seen it is `level`.
 
-    Parameters
-    ----------
-    max_nodes : int
-        Up to which the curve reaches.
-    noise : float
-        Relative standard deviation of work measured over `NOISE_S`.
-    optimism : float
-        Standard deviations of what is not known yet by which a count is valued above what is believed of it: the worth
-        of a probe. What is well known has no such worth.
-    mates : list of CurveLearner, optional
-        Learners of the tasks of its group, this one among them or not; they may be more later.
-
-    Attributes
-    ----------
-    seen : dict of int to (float, float)
-        By count: work, and the seconds that it took.
-    level, level_sd : float
-        What is expected of the log of throughput on one node before anything is seen, and its standard deviation.
-    shown : float
-        What is believed of it since.
-
-    Raises
-    ------
-    SettingsError
-        If the noise is negative or not finite.
+    Each further learner of `mates`, tasks of its group, is taken for similar; there may be more of them later. What is
+    not known yet is valued `optimism` standard deviations above what is believed: the worth of a probe. Work measured
+    over `NOISE_S` has `noise` as its relative standard deviation, `SettingsError` if that is negative or not finite.
     """
 
     def __init__(
@@ -81,51 +59,52 @@ class CurveLearner:
             raise SettingsError(f"Expected noise of 0 or more, got {noise}.")
         self.max_nodes, self.noise, self.optimism = max_nodes, noise, optimism
         self.mates = [] if mates is None else mates
-        self.seen: dict[int, tuple[float, float]] = {}
-        self.level, self.level_sd, self.shown = 0.0, LEVEL_SD, 0.0
-        self._told_s: dict[int, float] = {}
+        self.measured: dict[int, tuple[float, float]] = {}  # by count: work, and the seconds that it took
+        # The log of throughput on one node, and its standard deviation, before anything is measured; and believed now.
+        self.level, self.level_sd, self.level_now = 0.0, LEVEL_SD, 0.0
+        self._reported_s: dict[int, float] = {}
 
     @property
     def asks_mates(self) -> bool:
         """Whether what its mates have shown counts, as too little was seen of itself."""
-        return len(self.seen) < _ENOUGH
+        return len(self.measured) < _ENOUGH
 
     def observe(self, nodes: int, work: float, seconds: float) -> bool:
         """Take in what the task has done on a count of nodes; whether that tells appreciably more than before.
 
         Work of nothing, as of a task that is stuck, tells nothing, nor does less than a nanosecond.
         """
-        done, took_s = self.seen.get(nodes, (0.0, 0.0))
-        done, total_s = done + work, took_s + seconds
-        if not (0 < nodes <= self.max_nodes and work > 0 and seconds >= _SHORTEST_S and 0 < done / total_s < math.inf):
+        work_before, before_s = self.measured.get(nodes, (0.0, 0.0))
+        total, total_s = work_before + work, before_s + seconds
+        if not (0 < nodes <= self.max_nodes and work > 0 and seconds >= _SHORTEST_S and 0 < total / total_s < math.inf):
             return False
         # However alike the others are: from now on it shows its own level.
-        self.seen[nodes], self.level_sd = (done, total_s), LEVEL_SD
-        told_s = self._told_s.get(nodes, 0.0)
-        news = not told_s or (self.noise > 0 and total_s >= 2.0 * told_s)
-        if news:
-            self._told_s[nodes] = total_s
-        return news
+        self.measured[nodes], self.level_sd = (total, total_s), LEVEL_SD
+        reported_s = self._reported_s.get(nodes, 0.0)
+        is_news = not reported_s or (self.noise > 0 and total_s >= 2.0 * reported_s)
+        if is_news:
+            self._reported_s[nodes] = total_s
+        return is_news
 
-    def believed(self, counts: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    def predict(self, counts: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Mean and standard deviation of log throughput at counts of at least 1."""
         at = np.log(counts)
         mean, variance = self.level + _SLOPE * at, self.level_sd**2 + np.diagonal(_shape(at, at))
-        rows = [(0, self.level, *row) for row in self.seen.items()]
+        rows = [(0, self.level, *row) for row in self.measured.items()]
         if self.asks_mates:
-            others = [each for each in self.mates if each is not self and each.seen][-_MATES:]
-            far = [(place, each.level, *row) for place, each in enumerate(others, 1) for row in each.seen.items()]
-            rows += sorted(far, key=lambda row: -row[3][1])[:_ROWS]
+            mates = [mate for mate in self.mates if mate is not self and mate.measured][-_MATES:]
+            theirs = [(place, mate.level, *row) for place, mate in enumerate(mates, 1) for row in mate.measured.items()]
+            rows += sorted(theirs, key=lambda row: -row[3][1])[:_ROWS]
         if not rows:
             return mean, np.sqrt(variance)
         task = np.array([row[0] for row in rows])
         x = np.log([row[2] for row in rows])
         gap = np.log([work / seconds for *_, (work, seconds) in rows]) - [row[1] for row in rows] - _SLOPE * x
         alike = np.equal.outer(task, task)
-        known = np.where(alike, 1.0, _KINSHIP) * _shape(x, x) + self.level_sd**2 * alike
-        known += np.diag(self.noise**2 * NOISE_S / np.array([row[3][1] for row in rows]) + _LEAST_SD**2)
+        covariance = np.where(alike, 1.0, _KINSHIP) * _shape(x, x) + self.level_sd**2 * alike
+        covariance += np.diag(self.noise**2 * NOISE_S / np.array([row[3][1] for row in rows]) + _LEAST_SD**2)
         towards = np.where(task == 0, 1.0, _KINSHIP) * _shape(at, x) + self.level_sd**2 * (task == 0)
-        solved = np.linalg.solve(known, towards.T)
+        solved = np.linalg.solve(covariance, towards.T)
         return mean + gap @ solved, np.sqrt(np.maximum(variance - np.einsum("ij,ji->i", towards, solved), 0.0))
 
     def worth(self, deviations: Floats) -> Floats:
@@ -137,10 +116,10 @@ class CurveLearner:
         """The curve to decide by: what is believed, raised by the worth of a probe where one could be."""
         # Points at small counts, then in steps, and where something was seen.
         steps = math.ceil(math.log(max(1.0, self.max_nodes / _EACH)) / _STEP)
-        points = {*range(1, min(_EACH, self.max_nodes) + 1), self.max_nodes, *self.seen}
+        points = {*range(1, min(_EACH, self.max_nodes) + 1), self.max_nodes, *self.measured}
         points |= {round(_EACH * math.exp(step * _STEP)) for step in range(steps)}
         counts = np.array(sorted(point for point in points if point <= self.max_nodes), dtype=np.int64)
-        mean, deviations = self.believed(counts)
+        mean, deviations = self.predict(counts)
         # Kept within what products with times can hold.
         rates = np.exp(np.clip(mean + self.worth(deviations), -200.0, 200.0))
         return ScalingCurve((0, *counts.tolist()), (0.0, *rates.tolist()))
@@ -149,21 +128,15 @@ class CurveLearner:
 def _shape(a: Floats, b: Floats) -> Floats:
     """Prior covariance of slope and bends between log counts, arrays of shapes (A,) and (B,), as (A, B)."""
     low, high = np.minimum(a[:, None], b[None]), np.maximum(a[:, None], b[None])
-    found: Floats = _SLOPE_SD**2 * low * high + _BEND_SD**2 * low**2 * (3.0 * high - low) / 6.0
-    return found
+    covariance: Floats = _SLOPE_SD**2 * low * high + _BEND_SD**2 * low**2 * (3.0 * high - low) / 6.0
+    return covariance
 
 
 class LearnedCurves:
     """Keeps a learner for each task whose curve decisions do not know, and measures for them in the simulator.
 
-    Parameters
-    ----------
-    noise : float
-        Relative standard deviation of what is measured in a minute.
-    seed : int
-        Of the noise.
-    names : collection of str, optional
-        Tasks whose curves are learnt; all by default.
+    Work measured in a minute has `noise` as its relative standard deviation. With `names`, only these tasks' curves are
+    learnt.
     """
 
     def __init__(self, noise: float = 0.0, seed: int = 0, names: Collection[str] | None = None) -> None:
@@ -178,8 +151,8 @@ class LearnedCurves:
     def checkpoint(self) -> Callable[[], None]:
         """What brings the learners back to their present state."""
         believed = dict(self._believed)
-        kept = copy.deepcopy({name: each for name, each in vars(self).items() if name != "_believed"})
-        return lambda: vars(self).update(kept | {"_believed": believed})
+        fields = copy.deepcopy({name: value for name, value in vars(self).items() if name != "_believed"})
+        return lambda: vars(self).update(fields | {"_believed": believed})
 
     def update(self, cluster: Cluster, change: ClusterChange) -> None:  # noqa: ARG002
         """Measure what running tasks have done since the last instant, after they had rescaled."""
@@ -192,17 +165,17 @@ class LearnedCurves:
                 # Of mean 1, and never negative.
                 spread = self._noise * math.sqrt(NOISE_S / seconds)
                 work *= math.exp(spread * self._rng.standard_normal() - spread**2 / 2.0)
-            self.measured(task.number, task.span_spec, task.span_nodes, work, seconds)
+            self.observe(task.number, task.span_spec, task.span_nodes, work, seconds)
 
-    def measured(self, number: int, spec: TaskSpec, count: int, work: float, seconds: float) -> None:
+    def observe(self, number: int, spec: TaskSpec, count: int, work: float, seconds: float) -> None:
         """Take in what a task has done on a count of nodes; beliefs that this changes are out of date."""
         learner = self._learner(number, spec)
         if learner is None:
             return
-        deviation = learner.believed(np.array([count]))[1]
-        self.probes += count not in learner.seen and learner.worth(deviation).item() > _PROBE
+        deviation = learner.predict(np.array([count]))[1]
+        self.probes += count not in learner.measured and learner.worth(deviation).item() > _PROBE
         if learner.observe(count, work, seconds):
-            learner.shown = learner.believed(np.ones(1, dtype=np.int64))[0].item()
+            learner.level_now = learner.predict(np.ones(1, dtype=np.int64))[0].item()
             for other, mate in self.learners.items():
                 if mate is learner or (mate.mates is learner.mates and mate.asks_mates):
                     self._believed.pop(other, None)
@@ -216,14 +189,18 @@ class LearnedCurves:
             mates.append(self.learners[number])
         return self.learners[number]
 
-    def _expected_level(self, learner: CurveLearner) -> tuple[float, float]:
-        """What a task of which nothing was seen yet may do on one node: as others of its group do, or all others."""
-        known = [each.shown for each in learner.mates if each.seen]
-        known = known or [each.shown for each in self.learners.values() if each.seen]
-        mean = math.fsum(known) / max(1, len(known))
-        if len(known) < _FEW:
-            return mean, LEVEL_SD
-        return mean, max(_PROBE, math.sqrt(math.fsum((each - mean) ** 2 for each in known) / (len(known) - 1)))
+    def _expect_level(self, learner: CurveLearner) -> bool:
+        """Expect a task not measured yet to be like others of its group, or all others; whether that is news."""
+        levels = [mate.level_now for mate in learner.mates if mate.measured]
+        levels = levels or [other.level_now for other in self.learners.values() if other.measured]
+        level, level_sd = math.fsum(levels) / max(1, len(levels)), LEVEL_SD
+        if len(levels) >= _FEW:
+            variance = math.fsum((other - level) ** 2 for other in levels) / (len(levels) - 1)
+            level_sd = max(_PROBE, math.sqrt(variance))
+        if max(abs(level - learner.level), abs(level_sd - learner.level_sd)) <= _PROBE:
+            return False
+        learner.level, learner.level_sd = level, level_sd
+        return True
 
     def believe(self, cluster: Cluster) -> dict[ClusterTask, ScalingCurve]:
         """Let decisions see active tasks as they are believed to be; return the curves that are believed anew."""
@@ -233,11 +210,8 @@ class LearnedCurves:
             learner = self._learner(number, spec)
             if learner is None:
                 continue
-            if not learner.seen:
-                level, level_sd = self._expected_level(learner)
-                if max(abs(level - learner.level), abs(level_sd - learner.level_sd)) > _PROBE:
-                    learner.level, learner.level_sd = level, level_sd
-                    self._believed.pop(number, None)
+            if not learner.measured and self._expect_level(learner):
+                self._believed.pop(number, None)
             if number not in self._believed:
                 changed[task] = learner.curve()
                 self._believed[number] = replace(spec, scaling=changed[task])
@@ -252,13 +226,13 @@ class LearnedCurves:
         """
         errors, used, ran_s = [], [], []
         for number, learner in self.learners.items():
-            if learner.seen:
+            if learner.measured:
                 counts = np.arange(tasks[number].min_nodes, tasks[number].max_nodes + 1)
                 truth = tasks[number].rates[counts]
-                error = np.abs(np.exp(learner.believed(counts)[0]) - truth) / np.where(truth > 0, truth, np.inf)
+                error = np.abs(np.exp(learner.predict(counts)[0]) - truth) / np.where(truth > 0, truth, np.inf)
                 errors.append(float(error.mean()))
-                ran_s += [seconds for _, seconds in learner.seen.values()]
-                used += [error.item(nodes - counts[0]) * seconds for nodes, (_, seconds) in learner.seen.items()]
+                ran_s += [seconds for _, seconds in learner.measured.values()]
+                used += [error.item(nodes - counts[0]) * seconds for nodes, (_, seconds) in learner.measured.items()]
         return {
             "learned_tasks": len(errors),
             "learned_probes": self.probes,

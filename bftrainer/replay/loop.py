@@ -17,7 +17,7 @@ EndReason = Literal["finished", "window_end", "until", "max_events", "interrupte
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a replay ends, and its last instant; if that is cut short, what was due then is left out."""
+    """Why a replay ends, and what still happens at its last instant; if it is cut short, that is no event."""
 
     reason: EndReason
     instant: Due
@@ -25,7 +25,7 @@ class Ending:
 
 
 Stop = Callable[[Due, int], Ending | None]
-"""A stopping criterion: asked before an instant that is due, and told the number of events so far; None to go on."""
+"""A stopping criterion: how the replay ends, from what is due next and the number of events before; None to go on."""
 
 
 def stop_at(until_s: float, reason: EndReason = "until") -> Stop:
@@ -42,15 +42,15 @@ def stop_at(until_s: float, reason: EndReason = "until") -> Stop:
 
 def stop_after(max_events: float) -> Stop:
     """Stop before the event after so many, with progress booked up to there."""
-    return lambda due, events: _cut_short("max_events", due) if events >= max_events else None
+    return lambda due, events: _end_before("max_events", due) if events >= max_events else None
 
 
 def stop_when(interrupted: Callable[[], bool]) -> Stop:
     """Stop when a callable, asked before each instant, says so, with progress booked up to there."""
-    return lambda due, _: _cut_short("interrupted", due) if interrupted() else None
+    return lambda due, _: _end_before("interrupted", due) if interrupted() else None
 
 
-def _cut_short(reason: EndReason, due: Due) -> Ending:
+def _end_before(reason: EndReason, due: Due) -> Ending:
     """Leave nodes where they are; tasks whose work is done by then are complete."""
     return Ending(reason, due._replace(joined=(), left=()), is_cut_short=True)
 
@@ -59,8 +59,12 @@ def stop_first(*stops: Stop) -> Stop:
     """Stop at the earliest instant at which any of the criteria does, for the reason of the first of them."""
 
     def stop(due: Due, events: int) -> Ending | None:
-        endings = [ending for criterion in stops if (ending := criterion(due, events)) is not None]
-        return min(endings, key=lambda ending: ending.instant.time_s) if endings else None
+        earliest: Ending | None = None
+        for criterion in stops:
+            ending = criterion(due, events)
+            if ending is not None and (earliest is None or ending.instant.time_s < earliest.instant.time_s):
+                earliest = ending
+        return earliest
 
     return stop
 
@@ -93,24 +97,26 @@ def replay(
     observers : sequence of Observer
     """
     cluster, caps_w, events = allocator.cluster, deque(power_caps_w), 0
-    times_s = cluster.submission_times_s() | {time_s for time_s, _ in caps_w}
+    other_times_s = cluster.submission_times_s() | {time_s for time_s, _ in caps_w}
     stop, ending = stop_first(*stops, stop_at(end_s, "window_end")), None
     # An event is an instant at which nodes come or go, a task is submitted or a task completes (section 3.1).
-    for due in due_instants(cluster, rows, times_s, end_s):
+    for due in due_instants(cluster, rows, other_times_s, end_s):
+        # The replay goes on with what is due, or ends with what its criteria let happen of it.
         ending = stop(due, events)
         instant = due if ending is None else ending.instant
         while caps_w and caps_w[0][0] <= instant.time_s:
             allocator.power_cap_w = caps_w.popleft()[1]
         # Progress is booked, tasks complete, nodes leave (one cost a task) and join, queued tasks are admitted.
         change = allocator.apply(*instant)
-        has_happened = bool(change.joined or change.left or instant.completed) or instant.time_s in times_s
-        is_left_out = instant.time_s <= cluster.opening_s or (ending is not None and ending.is_cut_short)
-        change.is_event = has_happened and not is_left_out
+        # The window's end and the published opening of the window are no events of themselves.
+        has_happened = bool(change.joined or change.left or instant.completed) or instant.time_s in other_times_s
+        is_cut_short = ending is not None and ending.is_cut_short
+        change.is_event = has_happened and not is_cut_short and instant.time_s > cluster.opening_s
         events += change.is_event
         for observer in observers:
             observer.on_event(cluster, change)
-        # The allocation is decided anew, for what the objective says of the next Tfwd seconds (section 3.3); a decision
-        # at the end would have no effect.
+        # Unless all is done, decide anew, for what the objective says of the next Tfwd seconds (section 3.3). Where the
+        # replay ends a decision would have no effect; the published replayer makes one.
         if ending is None and change.is_event and cluster.is_finished:
             ending = Ending("finished", instant)
         elif ending is None or (ending.reason == "window_end" and change.is_event and cluster.is_last_row_decided):
@@ -120,15 +126,15 @@ def replay(
                     observer.on_decision(cluster, decision)
         if ending is not None:
             break
-    assert ending is not None  # as the window's end is an instant
+    assert ending is not None  # as the last instant is the window's end
     for observer in observers:
         observer.on_end(cluster, ending.reason)
     return ending.reason
 
 
-def due_instants(cluster: Cluster, rows: Iterable[Instant], times_s: Set[float], end_s: float) -> Iterator[Due]:
+def due_instants(cluster: Cluster, rows: Iterable[Instant], other_times_s: Set[float], end_s: float) -> Iterator[Due]:
     """Instants from outside, and between them those at which tasks complete, which decisions at earlier ones change."""
-    for instant in merge_instants(rows, times_s, end_s):
+    for instant in merge_instants(rows, other_times_s, end_s):
         # Completion times are computed, all others given: times that differ by rounding only are one instant.
         same_s = rounding_s(instant.time_s)
         completion = cluster.next_completion(instant.time_s + same_s)
@@ -138,16 +144,16 @@ def due_instants(cluster: Cluster, rows: Iterable[Instant], times_s: Set[float],
         yield instant if completion is None else instant._replace(completed=completion.completed)
 
 
-def merge_instants(rows: Iterable[Instant], times_s: Iterable[float], end_s: float) -> Iterator[Due]:
+def merge_instants(rows: Iterable[Instant], other_times_s: Set[float], end_s: float) -> Iterator[Due]:
     """Rows of the node log in which nodes change, and other times, in order; the last instant is the window's end."""
-    other_times_s = deque(sorted({end_s, *(time_s for time_s in times_s if time_s < end_s)}))
+    times_s = deque(sorted({end_s, *(time_s for time_s in other_times_s if time_s < end_s)}))
     for time_s, joined, left in rows:
-        while other_times_s and other_times_s[0] < time_s:
-            yield Due(other_times_s.popleft())
+        while times_s and times_s[0] < time_s:
+            yield Due(times_s.popleft())
         if time_s > end_s:
             return
-        if other_times_s and other_times_s[0] == time_s:
-            other_times_s.popleft()
+        if times_s and times_s[0] == time_s:
+            times_s.popleft()
         if len(joined) or len(left):
             yield Due(time_s, joined, left)
-    yield from map(Due, other_times_s)
+    yield from map(Due, times_s)

@@ -111,18 +111,11 @@ class PowerMeter(Observer):
     or because it lost nodes) and while it holds nodes without training, as after its work is done and no event has
     noticed that yet; while it saves, it draws what it draws between saves. Free nodes of the pool, and all nodes of
     tasks that are not tuned, count with idle power, as their training power is unknown.
-
-    Parameters
-    ----------
-    idle_node_w : float
-        Power of a node that does nothing, in watts.
-    place : Path, optional
-        As for `Recorder`.
     """
 
-    def __init__(self, idle_node_w: float = 0.0, place: Path | None = None) -> None:
+    def __init__(self, idle_node_w: float = 0.0, folder: Path | None = None) -> None:
         self.idle_node_w = idle_node_w
-        self._samples = RowStore(PowerSample, place)
+        self._samples = RowStore(PowerSample, folder)
         self._energy_j: defaultdict[int, float] = defaultdict(float)
         self._train_s: defaultdict[int, float] = defaultdict(float)
         self._pool: int | None = None

@@ -26,9 +26,9 @@ class ArrivalOrder(NodeOrder):
 
     def take(self, free: list[int], count: int) -> list[int]:
         """Take the `count` that came first."""
-        taken = self.sort(free)[:count]
-        remove_all(free, taken)
-        return taken
+        chosen = self.sort(free)[:count]
+        remove_all(free, chosen)
+        return chosen
 
 
 class PublishedCluster(Cluster):

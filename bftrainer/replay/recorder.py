@@ -25,17 +25,11 @@ OF_TUNED = attrgetter("batch_sizes", "power_limits_w", "drawn_w", "cap_w")
 
 
 class Recorder(Observer):
-    """Keeps everything that happened, as a `Recording`.
+    """Keeps everything that happened, as a `Recording`; what becomes too much for memory, in files of a directory."""
 
-    Parameters
-    ----------
-    place : Path, optional
-        Directory for what becomes too much for memory; the system's for temporary files by default.
-    """
-
-    def __init__(self, place: Path | None = None) -> None:
-        self._events, self._decisions = RowStore(EventRecord, place), RowStore(DecisionRecord, place)
-        self._moves, self._beliefs = RowStore(AllocationChange, place), RowStore(BeliefRecord, place)
+    def __init__(self, folder: Path | None = None) -> None:
+        self._events, self._decisions = RowStore(EventRecord, folder), RowStore(DecisionRecord, folder)
+        self._moves, self._beliefs = RowStore(AllocationChange, folder), RowStore(BeliefRecord, folder)
         self._number: int | None = None
         self._event, self._row, self._active = 0, list[Any](), list[int]()
         self._recording: Recording | None = None
@@ -53,7 +47,7 @@ class Recorder(Observer):
             self._number = cluster.first_event
             if change.time_s > 0.0:
                 self._events.append(WINDOW_START)
-        for nodes in change.released_nodes():
+        for nodes in change.list_released_nodes():
             self._moves.append((change.time_s, -1, nodes), len(nodes))
         if change.admitted or change.completed or change.failed:
             self._active = [task.number for task in cluster.active]

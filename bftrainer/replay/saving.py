@@ -37,24 +37,14 @@ _INSTANT_S = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class SaveClock:
-    """Where a task is between two saves, and how often it has been hit.
+    """Where a task is between two saves, and how often it has been hit."""
 
-    Parameters
-    ----------
-    hits, running_s : int, float
-        Events in which it lost nodes while it ran, and how long it has run.
-    checkpoint_s, interval_s : float
-        Present lengths of a save and of the training before it; an interval of 0 is set when the task runs on.
-    phase_s, unsaved : float
-        Time since the last save ended, and work since then.
-    """
-
-    hits: int = 0
+    hits: int = 0  # events in which it lost nodes while it ran
     running_s: float = 0.0
-    checkpoint_s: float = 0.0
-    interval_s: float = 0.0
-    phase_s: float = 0.0
-    unsaved: float = 0.0
+    checkpoint_s: float = 0.0  # present lengths of a save, and of the training before it
+    interval_s: float = 0.0  # 0 until the task runs on
+    phase_s: float = 0.0  # since the last save ended
+    unsaved: float = 0.0  # work since then
 
     @property
     def hazard_per_s(self) -> float:
@@ -117,13 +107,7 @@ def mean_loss_s(interval_s: float, checkpoint_s: float, hazard_per_s: float) -> 
 
 
 class SavingTask(ClusterTask):
-    """A task that saves while it runs.
-
-    Attributes
-    ----------
-    clock, clock_before : SaveClock
-        Where it is between two saves, and where it was when the span that ended at the last event began.
-    """
+    """A task that saves while it runs, with its clock now, and before the span that ended at the last event."""
 
     __slots__ = ("clock", "clock_before")
 
@@ -165,7 +149,7 @@ class SavingTask(ClusterTask):
         assert self.spec.saves is not None
         self.clock = self.clock.restart(self.spec.saves, len(self.nodes))
 
-    def expected_loss_s(self, count: int) -> float:
+    def hit_loss_s(self, count: int) -> float:
         """Seconds of progress that a hit is expected to cost on so many nodes."""
         saves, hazard_per_s = self.spec.saves, self.clock.hazard_per_s
         assert saves is not None

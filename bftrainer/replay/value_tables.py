@@ -43,6 +43,7 @@ class ValueTables:
     def __init__(self, settings: Settings, start_ns: int) -> None:
         self.settings, self._start_ns, self._objective = settings, start_ns, settings.objective
         self._is_static = is_static(self._objective)
+        self._constraints = getattr(self._objective, "constraints", None)
         self._where = f"objective {getattr(self._objective, '__name__', type(self._objective).__name__)}"
         self._offers_by_kind = WeakValueDictionary[object, Offers]()
 
@@ -57,12 +58,11 @@ class ValueTables:
         capacities = (max(0.0, compute_spare_w(cluster, cap_w)),) if is_metered else ()
         nodes = cluster.order.count_offered(cluster.pool, cluster.free, now_s)
         problem = AllocationProblem(tuple(options), nodes, capacities=capacities)
-        constraints = getattr(self._objective, "constraints", None)
-        if constraints is None:
+        if self._constraints is None:
             return problem
         with answering(self._where, ObjectiveError):
-            states = tuple(self._state(task, task.decision_spec) for task in cluster.active)
-            return with_constraints(problem, list(constraints(problem, states)), self._where)
+            states = tuple([self._state(task, task.decision_spec) for task in cluster.active])
+            return with_constraints(problem, list(self._constraints(problem, states)), self._where)
 
     def _options(self, task: ClusterTask, now_s: float, is_metered: bool) -> TaskOptions:
         """Options of a task, computed again only if its credit has changed, or it was not in this situation before."""
@@ -84,11 +84,12 @@ class ValueTables:
 
         This is most of the cost of an objective that is not static.
         """
-        objective, answers, content = self._objective, list[Any](), list[bytes | None]()
+        objective = self._objective
+        answers: list[Any] = []
+        content: list[bytes | None] = []
         for spec in specs:
-            counts, state = solvers.counts_on_offer(1, spec.max_nodes), self._state(task, spec)
             try:
-                answer: Any = objective(state, counts, now_s)
+                answer: Any = objective(self._state(task, spec), solvers.counts_on_offer(1, spec.max_nodes), now_s)
             except (Exception, SystemExit):
                 with answering(f"{self._where}, task {spec.name}", ObjectiveError):
                     raise

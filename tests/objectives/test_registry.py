@@ -94,7 +94,7 @@ class Doubled:
     """A modifier of somebody else's: ``doubled:OBJECTIVE``, unless it is asked for nonsense."""
 
     @staticmethod
-    def parsed(text):
+    def parse(text):
         if text == "nonsense":
             raise KeyError(text)
         return (lambda inner: lambda task, counts, now_s: 2.0 * inner(task, counts, now_s)), text

@@ -31,7 +31,7 @@ def test_errors_tend_to_the_noise(truth, noise, seed):
     for nodes in EACH.tolist():
         for _ in range(100):
             learner.observe(nodes, truth[nodes - 1] * NOISE_S * (1.0 + noise * rng.uniform(-1, 1)), NOISE_S)
-    mean, deviation = learner.believed(EACH)
+    mean, deviation = learner.predict(EACH)
     assert np.abs(np.exp(mean) / truth - 1.0).max() < 1e-3 + noise
     assert (deviation <= 1e-3 + noise).all()
 
@@ -61,7 +61,7 @@ def test_the_unit_of_work_does_not_matter():
         for nodes, rate in ((4, 300.0), (9, 500.0)):
             learner.observe(nodes, rate * unit * 60, 60)
     counts = np.arange(1, 33)
-    np.testing.assert_allclose(np.exp(one.believed(counts)[0]), 1e3 * np.exp(other.believed(counts)[0]))
+    np.testing.assert_allclose(np.exp(one.predict(counts)[0]), 1e3 * np.exp(other.predict(counts)[0]))
 
 
 def test_a_task_that_stops_scaling_is_seen_to_stop():
@@ -98,7 +98,7 @@ def test_a_probe_is_worth_something_only_where_something_can_be_learnt():
     """Counts far from what was measured are valued above what is believed of them, measured ones are not."""
     learner = CurveLearner(64, 0.02, optimism=1.0)
     learner.observe(4, 400.0 * 600, 600.0)
-    worth = learner.worth(learner.believed(np.array([4, 64]))[1])
+    worth = learner.worth(learner.predict(np.array([4, 64]))[1])
     assert worth[0] == 0.0 < worth[1]
     assert learner.curve().at(4) == pytest.approx(400.0, rel=1e-3)
 
