@@ -34,7 +34,7 @@ from solvers.problem import (
     StopReason,
     TaskOptions,
 )
-from solvers.relaxation import OptionTable, Relaxation, option_table, relax, relax_all, value_table
+from solvers.relaxation import OptionTable, Relaxation, count_table, option_table, relax, value_table, with_counts
 
 # A task that keeps its count is favoured by this share of the optimum's scale, divided among the tasks: far above
 # rounding, far below the 1e-9 that counts as optimal.
@@ -81,7 +81,7 @@ class DynamicProgramme:
         except OutOfTime:
             if not limits.prune:
                 return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
-            relaxed = relax(value_table(problem.tasks, problem.nodes), problem.nodes)
+            relaxed = relax(count_table(problem.tasks, problem.nodes))
             counts = tuple(relaxed.choices.tolist())
             value, ended = objective(problem, counts), (StopReason.TIME_LIMIT, Held.INCUMBENT, self.name)
             return SolveResult(counts, value, max(value, relaxed.bound), *ended, decided_by=DecidedBy.SEARCH)
@@ -148,7 +148,7 @@ def _favouring(
     for row, task in zip(values, problem.tasks, strict=True):
         row[: task.counts.size] += bonus * (task.counts == task.current)
     favoured = replace(table, values=values)
-    relaxed = relax_all(favoured)
+    relaxed = relax(favoured)
     gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
     most = min(CLASS_EFFORT if limits.prune else math.inf, CANDIDATES * limits.effort)
     start = improved(favoured, relaxed, deadline)
@@ -224,7 +224,7 @@ class _Programme:
 
     def _in_windows(self, favoured: NDArray[np.float64], bonus: float) -> tuple[tuple[int, ...], float]:
         """Find `best` among counts of small loss against the Lagrangian bound, widened until that is proven enough."""
-        relaxed = relax(favoured, self.problem.nodes)
+        relaxed = relax(with_counts(favoured, self.problem.nodes))
         if self.gap:
             known = tuple(relaxed.choices.tolist())
             if self._is_enough(known, relaxed.bound):

@@ -37,9 +37,8 @@ from bftrainer.runs.power import (
 from bftrainer.tasksets import AssumedScaling, TaskSet, read_task_set
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
 from bftrainer.zeus.tuned_task import GroupTuner
-from solvers.isolation import isolated
 from solvers.reference_solvers import EqualShare
-from solvers.registry import declaration, get_solver, solve
+from solvers.registry import declaration, get_solver, isolate_solver, solve
 
 T = TypeVar("T")
 LEARNED = "learned"
@@ -304,8 +303,8 @@ def _settings(config: ReplayConfig) -> Settings:
         return config.settings(objective, EqualShare(strict_published=True))
     allowed = budget()
     memory_bytes = int(allowed.solver_bytes * allowed.factor)
-    solver = isolated(config.solver, config.isolate, memory_bytes)
-    fallback = config.fallback and isolated(config.fallback, config.isolate, memory_bytes)
+    solver = isolate_solver(config.solver, config.isolate, memory_bytes)
+    fallback = config.fallback and isolate_solver(config.fallback, config.isolate, memory_bytes)
     other = get_solver(fallback) if isinstance(fallback, str) else fallback
     try:
         _check_solver(get_solver(solver) if isinstance(solver, str) else solver)
