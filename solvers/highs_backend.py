@@ -56,7 +56,7 @@ class HighsSolver(MilpSolver):
 
     def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
         claim_threads(limits.threads)
-        highs = _silent()()
+        highs = _silent_class()()
         options = {
             "output_flag": False,
             "mip_rel_gap": limits.gap,
@@ -93,17 +93,11 @@ class HighsSolver(MilpSolver):
 
 
 @cache
-def _silent() -> type[Any]:
-    """HiGHS without callbacks: enabling them, as its constructor does, prints a line before options count (1.16.0)."""
+def _silent_class() -> type[Any]:
+    """HiGHS whose constructor enables no callbacks: that prints a line before options count (1.16.0)."""
     import highspy
 
-    class Silent(highspy.Highs):  # type: ignore[misc]
-        """HiGHS that is asked for nothing while it is made."""
-
-        def enableCallbacks(self) -> None:  # noqa: N802 - as in highspy
-            """Enable none."""
-
-    return Silent
+    return type("Silent", (highspy.Highs,), {"enableCallbacks": lambda _: None})
 
 
 def claim_threads(threads: int) -> None:
