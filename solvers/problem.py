@@ -246,7 +246,7 @@ class Floor:
                 raise ValueError(f"task {number}: Expected finite credits that add up, got {credit.tolist()}.")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class AllocationProblem:
     """Choose one option per task that keeps all limits and maximises the sum of values.
 
@@ -326,7 +326,7 @@ class Limits:
     effort: float = math.inf
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SolveResult:
     """Result of one solve: why it stopped, and what it found.
 
