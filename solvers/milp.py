@@ -91,6 +91,9 @@ class MilpSolver:
         """Solve `model` within `limits`, whose effort is the number of nodes of the branch-and-bound tree."""
         raise NotImplementedError
 
+    def _extend(self, model: CountModel, problem: AllocationProblem) -> None:
+        """Write what else a solver's model of `problem` has."""
+
     def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:  # noqa: ARG002 - for backends
         """Whether the backend keeps its limits on this model; if not, it runs in a process that can be ended."""
         return True
@@ -279,6 +282,7 @@ class _Backend:
         how = {"alike": solver.alike, "relative": _is_plain(problem, self.limits), "totals": totals}
         try:
             model = formulate(part, problem, **how, deadline=self.deadline)
+            solver._extend(model, problem)
             outcome = self._run(model, branches)
         except OutOfTime:
             return _Answer(None, StopReason.TIME_LIMIT, math.inf)
