@@ -81,24 +81,11 @@ class OptionTable:
 
 def value_table(tasks: Sequence[TaskOptions], nodes: int) -> NDArray[np.float64]:
     """Values at 0, 1, 2, ... nodes, one row per task; -inf where a count is no option or exceeds the pool."""
-    last = [task.counts.item(-1) for task in tasks]
-    width = min(nodes, max(last, default=0)) + 1
-    table = np.empty((len(last), width))
-    table.fill(-np.inf)
-    for row, task, end in zip(table, tasks, last, strict=True):
-        counts, values = task.counts, task.values
-        first = end - counts.size + 2
-        if end >= width:
-            fits = int(counts.searchsorted(width))
-            row[counts[:fits]] = values[:fits]
-        elif first <= 1:
-            row[: end + 1] = values
-        elif counts.item(1) == first:
-            # The usual case, 0 and a range without gaps, is copied as a slice.
-            row[0] = values[0]
-            row[first : end + 1] = values[1:]
-        else:
-            row[counts] = values
+    width = min(nodes, max([task.counts.item(-1) for task in tasks], default=0)) + 1
+    table = np.full((len(tasks), width), -np.inf)
+    for row, task in zip(table, tasks, strict=True):
+        fits = int(task.counts.searchsorted(width))
+        row[task.counts[:fits]] = task.values[:fits]
     return table
 
 
