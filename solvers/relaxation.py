@@ -163,7 +163,8 @@ def relax(table: OptionTable) -> Relaxation:
         limits = zip(table.amounts, table.limits, strict=True)
         if all(float(amount[rows, chosen].sum()) <= limit for amount, limit in limits):
             worth = _added(table.values[rows, chosen], alone=alone)
-            if worth >= value:
+            # Of equals the first; of problems with one limit the last, which cutting planes end with.
+            if worth > value or (alone and worth == value):
                 choices, value = chosen, worth
     return Relaxation(prices, bound, losses, choices, value)
 
