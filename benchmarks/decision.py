@@ -19,7 +19,7 @@ from benchmarks.workload import Case, Plan, Sample, Unmeasured
 from bftrainer.errors import SolverUnavailableError, UnsupportedProblemError
 from solvers import AllocationProblem, Held, Limits, Solver, dynamic_programme
 from solvers.registry import get_solver, names, solve, solver_class
-from solvers.supervised import run_apart
+from solvers.supervised import run_in_subprocess
 
 __all__ = [
     "NODE_LEVEL",
@@ -196,7 +196,7 @@ def _solve_by_processor(name: str, problem: AllocationProblem) -> Sample:
 
 def _processor_s() -> float:
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    running: float = run_apart("benchmark", process_time, deadline=math.inf)
+    running: float = run_in_subprocess("benchmark", process_time, deadline=math.inf)
     return process_time() + ended.ru_utime + ended.ru_stime + running
 
 

@@ -50,6 +50,9 @@ DIGITS = 11
 # Steps that differ by less than this share of a task's largest value differ by rounding.
 STEP_TOLERANCE = 2.0**-44
 
+Part = Sequence[NDArray[np.int64]]
+"""Choices that are left, per task."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Run:
@@ -68,12 +71,11 @@ class _Run:
 class _Class:
     """Alike tasks, and the first of those that rows and groups treat alike.
 
-    The gains of options are value, less each use, credit, and nodes in the last row, in the order of the runs; `places`
-    are theirs among the choices of each member.
+    The gains of options are value, less each use, credit, and nodes in the last row, in the order of the runs; so are
+    the choices of each member.
     """
 
     owner: int
-    places: list[int]
     gains: NDArray[np.float64]
     members: list[int] = field(default_factory=list)
     choices: list[NDArray[np.int64]] = field(default_factory=list)
@@ -109,7 +111,9 @@ class CountModel:
     row_lower, row_upper : list of float, length m
         Either may be infinite.
     exponent : int
-        An allocation is worth ``(objective @ x) * 2**-exponent``.
+        An allocation is worth ``(objective @ x) * 2**-exponent`` more than `base`.
+    base : float
+        Value of the tasks' first options, if no column stands for it.
     """
 
     kinds: int
@@ -125,6 +129,7 @@ class CountModel:
     row_lower: list[float] = field(default_factory=list)
     row_upper: list[float] = field(default_factory=list)
     exponent: int = 0
+    base: float = 0.0
 
     @property
     def table(self) -> NDArray[np.float64]:
@@ -143,7 +148,7 @@ class CountModel:
 
     def worth(self, value: float) -> float:
         """Value of an allocation whose scaled objective is `value`."""
-        return math.ldexp(value, -self.exponent)
+        return self.base + math.ldexp(value, -self.exponent)
 
     def add_column(self, gains: NDArray[np.float64], upper: float, *, lower: float = 0.0, owner: int = 0) -> int:
         """Write a column; return its number."""
@@ -161,14 +166,9 @@ class CountModel:
         """Write ``lower <= sum of coefficient x column <= upper``."""
         if perf_counter() > self.deadline:
             raise OutOfTime
-        self.rows.append({column: each for column, each in entries.items() if each})
+        self.rows.append({column: entry for column, entry in entries.items() if entry})
         self.row_lower.append(lower)
         self.row_upper.append(upper)
-
-    def had(self, kind: int, factors: NDArray[np.float64] | None = None) -> float:
-        """What all tasks bring by their first options, each times its factor."""
-        each = [len(one.members) * one.gains.item(kind, 0) for one in self.classes]
-        return math.fsum(each if factors is None else each * factors[[one.owner for one in self.classes]])
 
     def decode(self, x: NDArray[np.float64]) -> tuple[int, ...]:
         """Choices of a solution, whose entries are integer up to the backend's tolerance.
@@ -197,77 +197,93 @@ class CountModel:
                 places.append(run.first + along)
             places.sort(key=one.gains[-1].item, reverse=True)
             for member, left, place in zip(one.members, one.choices, places, strict=True):
-                choices[member] = left.item(one.places[place])
-        rest = [entries[run.slope] for one in self.classes for run in one.runs if run.slope is not None]
-        if any(rest):
-            raise ValueError(f"Expected all nodes to find a place, got {rest} left.")
+                choices[member] = left.item(place)
+        unplaced = [entries[run.slope] for one in self.classes for run in one.runs if run.slope is not None]
+        if any(unplaced):
+            raise ValueError(f"Expected all nodes to find a place, got {unplaced} left.")
         return tuple(choices)
 
 
 def formulate(
-    kept: Sequence[NDArray[np.int64]],
+    kept: Part,
     problem: AllocationProblem,
     *,
     alike: bool = True,
+    relative: bool = False,
     totals: bool = False,
     deadline: float = math.inf,
 ) -> CountModel:
     """Write the model of the options of `problem` that are left: `kept` gives their indices for each task.
 
     The value of tasks that have their first option enters as a column fixed at 1: backends then measure relative gaps
-    against the whole value, and CBC takes no constant. Without `alike`, each task is a class of its own and shares no
-    slope.
+    against the whole value, and CBC takes no constant. With `relative`, that value is left out, gaps are those of what
+    is gained over it, and tasks are alike that gain the same; only for problems without capacities. Without `alike`,
+    each task is a class of its own and shares no slope.
 
     Raises
     ------
     OutOfTime
         If the model is not written by the `deadline`, a time of `time.perf_counter`.
     """
-    model = CountModel(2 + len(problem.capacities) + (problem.floor is not None), deadline, totals)
-    model.classes = _group(kept, problem, alike)
+    floor = problem.floor
+    model = CountModel(2 + len(problem.capacities) + (floor is not None), deadline, totals)
+    gains = [_gains(number, left, problem) for number, left in enumerate(kept)]
+    orders = [_order(table, len(problem.capacities)) for table in gains]
+    kept = [left[order] for left, order in zip(kept, orders, strict=True)]
+    gains = [table[:, order] for table, order in zip(gains, orders, strict=True)]
+    first = np.array([table[:, 0] for table in gains]).T
+    if relative:
+        gains = [table - table[:, :1] for table in gains]
+    model.classes = _group(kept, gains, problem, alike)
     _add_runs(model)
     _limit_slopes(model)
     if totals:
         _add_totals(model)
-    _add_limits(model, problem)
-    offset = model.had(0)
+    _add_limits(model, problem, first)
+    offset = math.fsum(first[0])
+    if relative:
+        model.base, offset = offset, 0.0
     worths = [math.ldexp(offset, OFFSET_EXPONENT), *model.table[0].tolist()]
-    if problem.floor is not None:
-        worths += _worst_off(problem.floor)
+    if floor is not None:
+        worths += _worst_off(floor)
     # A power of two, applied by `ldexp`, is exact; its inverse is a float, too.
     model.exponent = min(COEFFICIENT_EXPONENT - math.frexp(max(map(abs, worths)))[1], LARGEST_EXPONENT)
-    if problem.floor is not None:
-        _add_floor(model, problem.floor)
+    if floor is not None:
+        _add_floor(model, floor, first[-2])
     if offset:
         model.add_value(offset, 1.0, 1.0)
     return model
 
 
-def _group(kept: Sequence[NDArray[np.int64]], problem: AllocationProblem, alike: bool) -> list[_Class]:
+def _gains(number: int, left: NDArray[np.int64], problem: AllocationProblem) -> NDArray[np.float64]:
+    """Value, less each use, credit and nodes of a task's options, a row each."""
+    task, floor = problem.tasks[number], problem.floor
+    uses = np.zeros((len(problem.capacities), left.size)) if task.uses is None else -task.uses[:, left]
+    credit = [] if floor is None else [floor.credits[number][left]]
+    return np.array([task.values[left], *uses, *credit, task.counts[left]], dtype=np.float64)
+
+
+def _group(kept: Part, gains: list[NDArray[np.float64]], problem: AllocationProblem, alike: bool) -> list[_Class]:
     """Group alike tasks; the owner is the first of all tasks that rows and groups treat alike."""
-    floor, resources = problem.floor, len(problem.capacities)
+    groups = () if problem.floor is None else problem.floor.groups
     owners: dict[tuple[object, ...], int] = {}
     classes: dict[tuple[int, bytes], _Class] = {}
-    for number, (task, left) in enumerate(zip(problem.tasks, kept, strict=True)):
+    for number, (left, table) in enumerate(zip(kept, gains, strict=True)):
         treated = (
             *[row.coefficients.item(number) for row in problem.rows],
-            *[number in group for group in (() if floor is None else floor.groups)],
+            *[number in group for group in groups],
         )
         owner = owners.setdefault(treated if alike else (number,), number)
-        uses = np.zeros((resources, left.size)) if task.uses is None else -task.uses[:, left]
-        credit = [] if floor is None else [floor.credits[number][left]]
-        gains = np.array([task.values[left], *uses, *credit, task.counts[left]], dtype=np.float64)
-        key = owner, gains.tobytes()
+        key = owner, table.tobytes()
         if key not in classes:
-            places = _order(gains, resources)
-            classes[key] = _Class(owner, places.tolist(), gains[:, places])
+            classes[key] = _Class(owner, table)
         classes[key].members.append(number)
         classes[key].choices.append(left)
     return list(classes.values())
 
 
 def _order(gains: NDArray[np.float64], resources: int) -> NDArray[np.int64]:
-    """Places of options by what they use per node, as those of one power limit do the same, then by count."""
+    """Order of options by what they use per node, as those of one power limit do the same, then by count."""
     per_node = -gains[1 : 1 + resources] / np.maximum(gains[-1], 1.0)
     keys = [_rounded(row) for row in per_node]
     return np.lexsort((gains[-1], *keys)) if keys else np.arange(gains.shape[1])
@@ -357,22 +373,22 @@ def _add_totals(model: CountModel) -> None:
             model.add_row({total: -1.0, **parts}, 0.0, 0.0)
 
 
-def _add_limits(model: CountModel, problem: AllocationProblem) -> None:
-    """Write the rows of the pool, the extra rows and the capacities.
+def _add_limits(model: CountModel, problem: AllocationProblem, first: NDArray[np.float64]) -> None:
+    """Write the rows of the pool, the extra rows and the capacities, less what first options take of them.
 
     A backend may accept an allocation that exceeds a capacity within its tolerance; the caller excludes that and
     solves again.
     """
     table = model.table
-    model.add_row(dict(enumerate(table[-1].tolist())), -math.inf, problem.nodes - model.had(-1))
+    model.add_row(dict(enumerate(table[-1].tolist())), -math.inf, problem.nodes - math.fsum(first[-1]))
     for row in problem.rows:
-        entries, had = row.coefficients[model.owners] * table[-1], model.had(-1, row.coefficients)
-        model.add_row(dict(enumerate(entries.tolist())), row.lower - had, row.upper - had)
+        entries, taken = row.coefficients[model.owners] * table[-1], math.fsum(row.coefficients * first[-1])
+        model.add_row(dict(enumerate(entries.tolist())), row.lower - taken, row.upper - taken)
     for resource, capacity in enumerate(problem.capacities, 1):
         if capacity < math.inf:
             exponent = -math.frexp(capacity)[1]
             entries, left = np.ldexp(-table[resource], exponent), capacity * (1.0 + CAPACITY_TOLERANCE)
-            left = math.ldexp(left + model.had(resource), exponent)
+            left = math.ldexp(left + math.fsum(first[resource]), exponent)
             model.add_row(dict(enumerate(entries.tolist())), -math.inf, left)
 
 
@@ -385,16 +401,17 @@ def _worst_off(floor: Floor) -> list[float]:
     return [floor.weight * min(of_groups) for of_groups in sums]
 
 
-def _add_floor(model: CountModel, floor: Floor) -> None:
+def _add_floor(model: CountModel, floor: Floor, first: NDArray[np.float64]) -> None:
     """Write the column t, in units of the scaled objective, and for each group the row that its credits are worth t."""
     exponent = model.exponent
     worth = np.ldexp(floor.weight * model.table[-2], exponent)
     for group in floor.groups:
         inside = np.isin(np.arange(len(floor.credits)), group).astype(np.float64)
-        entries, had = np.append(inside[model.owners] * worth, -1.0), floor.weight * model.had(-2, inside)
+        entries = np.append(inside[model.owners] * worth, -1.0)
         # Credits of a group may be far beyond those of the worst-off.
         shift = min(0, COEFFICIENT_EXPONENT - math.frexp(float(np.abs(entries).max()))[1])
         entries = np.ldexp(entries, shift)
-        model.add_row(dict(enumerate(entries.tolist())), -math.ldexp(had, exponent + shift), math.inf)
+        earned = floor.weight * math.fsum(inside * first)
+        model.add_row(dict(enumerate(entries.tolist())), -math.ldexp(earned, exponent + shift), math.inf)
     lower, upper = np.ldexp(_worst_off(floor), exponent).tolist()
     model.continuous = model.add_value(math.ldexp(1.0, -exponent), upper, lower)

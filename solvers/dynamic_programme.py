@@ -1,8 +1,7 @@
 """The exact dynamic programme over node counts: the fastest solver for problems without extra rows.
 
 With ``f_j(s)`` the most that the tasks from j on can gain from `s` nodes,
-``f_j(s) = max_n f_{j+1}(s - n) + v_j(n)``: a max-plus convolution a task. All candidates of a task are one
-strided view of the row below it plus a column of values, so a task costs one addition and one maximum.
+``f_j(s) = max_n f_{j+1}(s - n) + v_j(n)``: a max-plus convolution a task, here for where the compiled core is missing.
 A Lagrangian bound first narrows each task to a window of counts; the answer proves that it was wide enough.
 
 With capacities, the programme first ignores them and takes each count's best option. If the result keeps them, it is
@@ -34,7 +33,7 @@ from solvers.problem import (
     StopReason,
     TaskOptions,
 )
-from solvers.relaxation import OptionTable, Relaxation, option_table, relax, relax_all, value_table
+from solvers.relaxation import OptionTable, Relaxation, count_table, option_table, relax, value_table, with_counts
 
 # A task that keeps its count is favoured by this share of the optimum's scale, divided among the tasks: far above
 # rounding, far below the 1e-9 that counts as optimal.
@@ -45,8 +44,6 @@ ROUNDING = 2.0**-40
 FIRST_BUDGET, GROWTH = 0.15, 4.0
 # Candidates of the search by labels that count as one unit of effort.
 CANDIDATES = 1_000
-# States are worked on in blocks, so that a block's candidates stay in the cache.
-BLOCK = 256
 
 
 class DynamicProgramme:
@@ -81,7 +78,7 @@ class DynamicProgramme:
         except OutOfTime:
             if not limits.prune:
                 return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
-            relaxed = relax(value_table(problem.tasks, problem.nodes), problem.nodes)
+            relaxed = relax(count_table(problem.tasks, problem.nodes))
             counts = tuple(relaxed.choices.tolist())
             value, ended = objective(problem, counts), (StopReason.TIME_LIMIT, Held.INCUMBENT, self.name)
             return SolveResult(counts, value, max(value, relaxed.bound), *ended, decided_by=DecidedBy.SEARCH)
@@ -148,7 +145,7 @@ def _favouring(
     for row, task in zip(values, problem.tasks, strict=True):
         row[: task.counts.size] += bonus * (task.counts == task.current)
     favoured = replace(table, values=values)
-    relaxed = relax_all(favoured)
+    relaxed = relax(favoured)
     gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
     most = min(CLASS_EFFORT if limits.prune else math.inf, CANDIDATES * limits.effort)
     start = improved(favoured, relaxed, deadline)
@@ -224,7 +221,7 @@ class _Programme:
 
     def _in_windows(self, favoured: NDArray[np.float64], bonus: float) -> tuple[tuple[int, ...], float]:
         """Find `best` among counts of small loss against the Lagrangian bound, widened until that is proven enough."""
-        relaxed = relax(favoured, self.problem.nodes)
+        relaxed = relax(with_counts(favoured, self.problem.nodes))
         if self.gap:
             known = tuple(relaxed.choices.tolist())
             if self._is_enough(known, relaxed.bound):
@@ -273,78 +270,36 @@ def _best_in(
     values = [table[j, low[j] : high[j] + 1] for j in free]
     # More nodes than all tasks together can use change nothing.
     left = min(nodes - sum(low), sum([row.size - 1 for row in values]))
-    rows, pad = _forward(values, left, deadline)
-    more, total = _walk_back(values, rows, pad, left, slack)
+    most = [np.zeros(left + 1)]
+    for row in values[:0:-1]:
+        if perf_counter() > deadline:
+            raise OutOfTime
+        best = most[-1] + row[0]
+        for count in range(1, min(row.size, left + 1)):
+            np.maximum(best[count:], most[-1][:-count] + row[count], out=best[count:])
+        most.append(best)
+    more, total = _walk_back(values, most, left, slack)
     counts = list(low)
     for j, count in zip(free, more, strict=True):
         counts[j] += count
     return tuple(counts), fixed + total
 
 
-def _forward(values: list[NDArray[np.float64]], nodes: int, deadline: float) -> tuple[NDArray[np.float64], int]:
-    """Compute the rows of f_j, j >= 1 (`pad` entries of -inf, the states, `pad` unused entries), and `pad`."""
-    sizes = [row.size for row in values]
-    pad = max(sizes)
-    rows = np.empty((len(values) + 1, pad + nodes + pad))
-    rows[:, :pad] = -np.inf
-    rows[-1, pad:] = 0.0
-    work = np.empty((pad, min(nodes + 1, BLOCK)))
-    later, earlier = 0, sum(sizes) - len(sizes)
-    for j in range(len(values) - 1, 0, -1):
-        later += sizes[j] - 1
-        earlier -= sizes[j] - 1
-        # Fewer nodes than `start` are never left for these tasks, and more than `later` they cannot use.
-        start, stop = pad + max(0, nodes - earlier), pad + min(nodes, later) + 1
-        row = rows[j]
-        if later == sizes[j] - 1:
-            # The last task alone: the best of the counts up to each state.
-            np.maximum.accumulate(values[j], out=row[pad : pad + sizes[j]])
-        else:
-            _convolve(rows[j + 1], row, values[j][:, None], start, stop, work, deadline)
-        row[stop : stop + pad - 1] = row[stop - 1]
-    return rows, pad
-
-
-def _convolve(
-    below: NDArray[np.float64],
-    row: NDArray[np.float64],
-    column: NDArray[np.float64],
-    start: int,
-    stop: int,
-    work: NDArray[np.float64],
-    deadline: float,
-) -> None:
-    """``row[s] = max_n below[s - n] + column[n]`` for ``start <= s < stop``."""
-    size = len(column)
-    for first in range(start, stop, BLOCK):
-        if perf_counter() > deadline:
-            raise OutOfTime
-        last = min(stop, first + BLOCK)
-        # Entry (n, s) is below[s - n]; the constructor is much cheaper than `as_strided`.
-        shifted: NDArray[np.float64] = np.ndarray((size, last - first), np.float64, below, first * 8, (-8, 8))
-        candidates = work[:size, : last - first]
-        np.add(shifted, column, out=candidates)
-        np.maximum.reduce(candidates, axis=0, out=row[first:last])
-
-
 def _walk_back(
-    values: list[NDArray[np.float64]], rows: NDArray[np.float64], pad: int, nodes: int, slack: float
+    values: list[NDArray[np.float64]], most: list[NDArray[np.float64]], nodes: int, slack: float
 ) -> tuple[list[int], float]:
     """Read off counts from the first task on, each the largest that costs at most the rest of `slack`."""
-    counts = []
+    counts: list[int] = []
     total = math.nan
-    left, state = sum([row.size - 1 for row in values]), nodes
-    for j, row in enumerate(values):
-        most = row.size - 1
+    for row, below in zip(values, reversed(most), strict=True):
+        size = min(row.size, nodes + 1)
         # From the largest count down: `argmax` finds the first that is good enough.
-        candidates = rows[j + 1, pad + state - most : pad + state + 1] + row[::-1]
-        if j:
-            best = rows.item(j, pad + state)
-        else:
-            total = best = candidates.item(int(candidates.argmax()))
+        candidates = below[nodes + 1 - size : nodes + 1] + row[:size][::-1]
+        best = float(candidates.max())
+        if not counts:
+            total = best
         index = int((candidates >= best - slack).argmax())
         slack -= best - candidates.item(index)
-        left -= most
-        counts.append(most - index)
-        state = min(state - counts[-1], left)
+        counts.append(size - 1 - index)
+        nodes -= counts[-1]
     return counts, total

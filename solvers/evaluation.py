@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.problem import AllocationProblem, DecidedBy, Held, SolveResult, StopReason, TaskOptions
+from solvers.problem import AllocationProblem, DecidedBy, Held, SolveResult, StopReason
 
 _E = TypeVar("_E", bound=StrEnum)
 FEASIBILITY_TOLERANCE = 1e-6
@@ -33,27 +33,16 @@ def choices_of(problem: AllocationProblem, counts: Sequence[int]) -> tuple[int, 
     """
     if len(counts) != len(problem.tasks):
         raise ValueError(f"Expected {len(problem.tasks)} counts, got {len(counts)}.")
-    found = []
+    choices = []
     for number, (task, count) in enumerate(zip(problem.tasks, counts, strict=True)):
-        # Nearly all options are 0 nodes and a range without gaps; a search takes ten times as long.
-        if task.range_first <= count <= task.range_last:
-            found.append(count - task.range_first + 1)
-        elif count == 0 and task.uses is None:
-            found.append(0)
-        else:
-            found.append(_search_choice(number, task, count))
-    return tuple(found)
-
-
-def _search_choice(number: int, task: TaskOptions, count: int) -> int:
-    """The one option of a task that has this count."""
-    own = task.counts
-    place = int(own.searchsorted(count))
-    if place == own.size or own.item(place) != count:
-        raise ValueError(f"task {number}: Expected one of the counts on offer, got {count}.")
-    if place + 1 < own.size and own.item(place + 1) == count:
-        raise ValueError(f"task {number}: Expected a choice, as several options have {count} nodes.")
-    return place
+        own = task.counts
+        place = int(own.searchsorted(count))
+        if place == own.size or own.item(place) != count:
+            raise ValueError(f"task {number}: Expected one of the counts on offer, got {count}.")
+        if place + 1 < own.size and own.item(place + 1) == count:
+            raise ValueError(f"task {number}: Expected a choice, as several options have {count} nodes.")
+        choices.append(place)
+    return tuple(choices)
 
 
 def counts_of(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, ...]:
@@ -230,9 +219,10 @@ def verified(
 
 def timed(result: SolveResult, solve_s: float) -> SolveResult:
     """Note the time of a result of the dynamic programme, which computes value and bound as `verified` does."""
-    by = DecidedBy.KEPT if result.counts is None else result.decided_by
-    result.solve_s, result.decided_by = solve_s, by
-    result.backend_s = solve_s if by is DecidedBy.BACKEND else None
+    if result.counts is None:
+        result.decided_by = DecidedBy.KEPT
+    result.solve_s = solve_s
+    result.backend_s = solve_s if result.decided_by is DecidedBy.BACKEND else None
     return result
 
 

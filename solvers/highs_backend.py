@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 
 from bftrainer.errors import SolverError
@@ -52,10 +55,8 @@ class HighsSolver(MilpSolver):
         return upper.size < SMALL and not bool((upper[model.integral] > 1.0).any())
 
     def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
-        import highspy
-
         claim_threads(limits.threads)
-        highs = highspy.Highs()
+        highs = _silent_class()()
         options = {
             "output_flag": False,
             "mip_rel_gap": limits.gap,
@@ -89,6 +90,14 @@ class HighsSolver(MilpSolver):
         solution = highs.getSolution()  # type: ignore[attr-defined]
         found = np.array(solution.col_value) if info.primal_solution_status == 2 else None
         return ModelOutcome(self._STATUS[status], found, info.mip_dual_bound)
+
+
+@cache
+def _silent_class() -> type[Any]:
+    """HiGHS whose constructor enables no callbacks: that prints a line before options count (1.16.0)."""
+    import highspy
+
+    return type("Silent", (highspy.Highs,), {"enableCallbacks": lambda _: None})
 
 
 def claim_threads(threads: int) -> None:

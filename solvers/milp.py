@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from copy import copy
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from time import perf_counter
 from typing import Self
 
@@ -12,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError
-from solvers.count_model import CountModel, formulate
+from solvers.count_model import CountModel, Part, formulate
 from solvers.evaluation import PROVEN_GAP, assess, check, objective, overdrawn, proves
 from solvers.option_pruning import CLASS_EFFORT, EFFORT, KEPT_SHARE, Pruned, prune, searched_on, unpruned
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
 from solvers.relaxation import Relaxation
-from solvers.remembered import Memory, Part, Question
-from solvers.supervised import run_apart
+from solvers.supervised import run_in_subprocess
 
 # Nearly all models are solved within this many nodes of the tree, in some 50 ms by CBC; the others may take forever.
 FIRST_BRANCHES = 100
@@ -32,6 +32,7 @@ MOST_BRANCHES = 2**31 - 1
 UNBOUNDED = 1e30
 # Entries that are integer up to a backend's tolerance add up to no more than this share of a capacity.
 BACKEND_TOLERANCE = 1e-3
+MOST_ANSWERS = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +55,16 @@ class ModelOutcome:
 
 NO_SOLUTION = ModelOutcome(StopReason.OPTIMAL, None, -math.inf)
 OUT_OF_TIME = ModelOutcome(StopReason.TIME_LIMIT, None, math.inf)
+
+
+class Memory(dict[bytes, tuple[int, ...]]):
+    """Proven answers by their question's key; the oldest are forgotten where there are too many."""
+
+    def keep(self, key: bytes, places: tuple[int, ...]) -> None:
+        """Remember an answer."""
+        if len(self) >= MOST_ANSWERS:
+            del self[next(iter(self))]
+        self[key] = places
 
 
 class MilpSolver:
@@ -80,6 +91,9 @@ class MilpSolver:
         """Solve `model` within `limits`, whose effort is the number of nodes of the branch-and-bound tree."""
         raise NotImplementedError
 
+    def _extend(self, model: CountModel, problem: AllocationProblem) -> None:
+        """Write what else a solver's model of `problem` has."""
+
     def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:  # noqa: ARG002 - for backends
         """Whether the backend keeps its limits on this model; if not, it runs in a process that can be ended."""
         return True
@@ -97,8 +111,16 @@ class MilpSolver:
     def remember(self, problem: AllocationProblem, limits: Limits, result: SolveResult) -> None:
         """Take over an answer of its own from before, as if it had just been given."""
         asked = result.decided_by in (DecidedBy.BACKEND, DecidedBy.SEARCH)
-        if self.memory is not None and asked and result.choices is not None and _is_plain(problem, limits):
-            _keep(self.memory, Question.of(problem, prune(problem).choices), result)
+        if self.memory is not None and asked and _is_plain(problem, limits):
+            self._keep(prune(problem).choices, problem, result)
+
+    def _keep(self, part: Part, problem: AllocationProblem, result: SolveResult) -> None:
+        """Remember a proven choice among what pruning left, by its places there."""
+        is_proven = result.held is Held.OPTIMAL and result.stop_reason is StopReason.OPTIMAL
+        if self.memory is not None and is_proven and result.choices is not None:
+            places = [int(left.searchsorted(choice)) for left, choice in zip(part, result.choices, strict=True)]
+            free = [place for place, left in zip(places, part, strict=True) if left.size > 1]
+            self.memory.keep(question_key(part, problem), tuple(free))
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem`; pruning and formulating count towards the time limit.
@@ -127,18 +149,16 @@ class MilpSolver:
         backend = _Backend(self, problem, limits, deadline)
         if options.relaxed is not None:
             return _ask_near(backend, options, options.relaxed)
-        if options.decided or not _is_plain(problem, limits):
+        if self.memory is None or options.decided or not _is_plain(problem, limits):
             return _ask_in_turn(backend, options)
-        question, memory = Question.of(problem, options.choices), self.memory
-        places = None if memory is None else memory.get(question.key)
+        places = self.memory.get(question_key(options.choices, problem))
         if places is not None:
-            choices = question.lifted(places)
-            known = judge(self.name, problem, choices, StopReason.OPTIMAL, backend.value(choices))
+            free = iter(places)
+            choices = tuple([left.item(next(free) if left.size > 1 else 0) for left in options.choices])
+            known = to_result(self.name, problem, choices, StopReason.OPTIMAL, backend.value(choices))
             return replace(known, decided_by=DecidedBy.REMEMBERED)
-        alone = _ask_in_turn(replace(backend, problem=question.problem), Pruned(tuple(question.whole), searchable=True))
-        answer = _lifted(backend, options, question, alone)
-        if memory is not None:
-            _keep(memory, question, answer)
+        answer = _ask_in_turn(backend, options)
+        self._keep(options.choices, problem, answer)
         return answer
 
 
@@ -148,26 +168,18 @@ def _is_plain(problem: AllocationProblem, limits: Limits) -> bool:
     return is_exact and not problem.rows and not problem.capacities and problem.floor is None
 
 
-def _keep(memory: Memory, question: Question, answer: SolveResult) -> None:
-    """Remember an answer that was proven."""
-    is_proven = answer.held is Held.OPTIMAL and answer.stop_reason is StopReason.OPTIMAL
-    if is_proven and answer.choices is not None:
-        memory.keep(question.key, question.lowered(answer.choices))
+def question_key(part: Part, problem: AllocationProblem) -> bytes:
+    """Digest of what pruning leaves of a plain problem.
 
-
-def _lifted(backend: _Backend, options: Pruned, question: Question, answer: SolveResult) -> SolveResult:
-    """An answer to the question as one to the problem; what was known before, if that is better."""
-    problem = backend.problem
-    ends = zip(problem.tasks, question.least, strict=True)
-    bound = min(options.bound, answer.bound + math.fsum([task.values.item(choice) for task, choice in ends]))
-    choices, by = None if answer.choices is None else question.lifted(answer.choices), answer.decided_by
-    known = options.incumbent
-    is_open = answer.stop_reason is not StopReason.OPTIMAL
-    if known is not None and (choices is None or (is_open and backend.value(known) > backend.value(choices))):
-        choices, by = known, DecidedBy.SEARCH
-    held = judge(backend.solver.name, problem, choices, answer.stop_reason, bound)
-    rows, columns = answer.model_rows, answer.model_columns
-    return replace(held, decided_by=by, model_rows=rows, model_columns=columns, backend_s=answer.backend_s)
+    It holds what tasks with a choice gain over the first that is left, and from how many nodes more: problems of one
+    key have the same best choices, whatever their other tasks hold. In a replay most come again and again.
+    """
+    free = [(task, left) for task, left in zip(problem.tasks, part, strict=True) if left.size > 1]
+    counts = [task.counts[left] - task.counts[left[0]] for task, left in free]
+    values = [task.values[left] - task.values[left[0]] for task, left in free]
+    least = sum([task.counts.item(left[0]) for task, left in zip(problem.tasks, part, strict=True)])
+    sizes = [problem.nodes - least, *[left.size for _, left in free]]
+    return sha256(b"".join([repr(sizes).encode(), *map(bytes, counts), *map(bytes, values)])).digest()
 
 
 def _ask_in_turn(backend: _Backend, options: Pruned) -> SolveResult:
@@ -267,8 +279,10 @@ class _Backend:
         solver, problem = self.solver, self.problem
         # Without pruning, HiGHS has been seen to work on a model with totals for minutes, whatever its time limit.
         totals = self.limits.prune and bool(problem.capacities) and not problem.rows and problem.floor is None
+        how = {"alike": solver.alike, "relative": _is_plain(problem, self.limits), "totals": totals}
         try:
-            model = formulate(part, problem, alike=solver.alike, totals=totals, deadline=self.deadline)
+            model = formulate(part, problem, **how, deadline=self.deadline)
+            solver._extend(model, problem)
             outcome = self._run(model, branches)
         except OutOfTime:
             return _Answer(None, StopReason.TIME_LIMIT, math.inf)
@@ -300,7 +314,7 @@ class _Backend:
             bare = replace(model, classes=[])
             # Backends mostly end near their own limit with a result; half of the allowed overrun is for other work.
             latest = self.deadline + max(0.1 * left_s, 0.2) / 2
-            outcome: ModelOutcome = run_apart(
+            outcome: ModelOutcome = run_in_subprocess(
                 solver.name, _in_time, solver, bare, limits, self.deadline, deadline=latest
             )
             return outcome
@@ -320,7 +334,7 @@ class _Backend:
             best, by = known, DecidedBy.SEARCH
         if reason is StopReason.TIME_LIMIT and not math.isinf(self.limits.effort) and perf_counter() < self.deadline:
             reason = StopReason.EFFORT_LIMIT
-        held = judge(self.solver.name, self.problem, best, reason, min(answer.bound, options.bound))
+        held = to_result(self.solver.name, self.problem, best, reason, min(answer.bound, options.bound))
         return replace(held, decided_by=by, model_rows=self.rows, model_columns=self.columns, backend_s=self.spent_s)
 
     def value(self, choices: tuple[int, ...]) -> float:
@@ -349,7 +363,7 @@ def _not_feasible(name: str, error: ValueError) -> SolverError:
     return SolverError(f"{name}: answered with an allocation that is not feasible: {error}")
 
 
-def judge(
+def to_result(
     name: str, problem: AllocationProblem, choices: tuple[int, ...] | None, stop_reason: StopReason, bound: float
 ) -> SolveResult:
     """Check a backend's answer: the reference functions decide whether it is feasible and proven optimal."""

@@ -22,7 +22,7 @@ from bftrainer._core import core
 from solvers.evaluation import CAPACITY_TOLERANCE, choices_of, objective
 from solvers.label_setting import Found, search
 from solvers.problem import STEPS, AllocationProblem, DecidedBy
-from solvers.relaxation import OptionTable, Relaxation, option_table, relax, relax_all, value_table
+from solvers.relaxation import OptionTable, Relaxation, count_table, option_table, relax
 
 # Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
 KEPT_SHARE = 1e-9
@@ -114,18 +114,12 @@ def _pruned_by_core(core: ModuleType, problem: AllocationProblem, deadline: floa
 
 
 def _prune_by_bound(problem: AllocationProblem, deadline: float) -> Pruned:
-    table, relaxed = _relaxed(problem)
+    table = count_table(problem.tasks, problem.nodes)
+    relaxed = relax(table)
     choices = _improve(table, relaxed, deadline)
     value = float(table.values[np.arange(choices.size), choices].sum())
     by = DecidedBy.PRUNING if any(relaxed.multipliers) else DecidedBy.TRIVIAL
     return _pruned(problem, table, relaxed, choices, relaxed.bound - value, relaxed.bound, by)
-
-
-def _relaxed(problem: AllocationProblem) -> tuple[OptionTable, Relaxation]:
-    """Relax a problem without capacities; each option's index is its count."""
-    values = value_table(problem.tasks, problem.nodes)
-    counts = np.tile(np.arange(values.shape[1], dtype=np.float64), (len(values), 1))
-    return OptionTable(values, (counts,), (float(problem.nodes),)), relax(values, problem.nodes)
 
 
 def _pruned(
@@ -151,7 +145,8 @@ def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> 
     """Continue with `solvers.label_setting` where pruning left a choice, for some 0.1 s at most."""
     if perf_counter() > deadline:
         return pruned
-    table, relaxed = _relaxed(problem)
+    table = count_table(problem.tasks, problem.nodes)
+    relaxed = relax(table)
     found = search(table, improved(table, relaxed, deadline), deadline, effort=EFFORT)
     bound = relaxed.bound - found.least
     if not found.proven:
@@ -162,7 +157,7 @@ def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> 
 
 def _prune_under_capacities(problem: AllocationProblem, deadline: float, effort: float) -> Pruned:
     table = option_table(problem)
-    relaxed = relax_all(table)
+    relaxed = relax(table)
     found = search(table, improved(table, relaxed, deadline), deadline, in_all=effort)
     if found.proven:
         by = DecidedBy.SEARCH if any(relaxed.multipliers) else DecidedBy.TRIVIAL

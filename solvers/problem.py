@@ -62,11 +62,13 @@ class DecidedBy(StrEnum):
     KEPT = "kept"
 
 
+# Longer rows of values at all counts are made for each pool, no longer than that.
+LONGEST_ROW = 2**16
 STEPS = tuple(DecidedBy)
 """The steps as the compiled core numbers them."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class TaskOptions:
     """Options of one task: node counts, their values, and their use of further resources.
 
@@ -92,8 +94,8 @@ class TaskOptions:
 
     Attributes
     ----------
-    range_first, range_last : int
-        Counts above 0 are all those from the one to the other; where they have gaps, or `uses`, the first is larger.
+    is_range : bool
+        Whether counts above 0 have no gaps, and there are no `uses`.
     row : bytes or None
         The result of `dense_row`, once asked for.
 
@@ -109,15 +111,14 @@ class TaskOptions:
     maximum: int = 0
     uses: NDArray[np.float64] | None = None
     labels: NDArray[np.int64] | None = None
-    range_first: int = field(init=False, repr=False, default=1)
-    range_last: int = field(init=False, repr=False, default=0)
+    is_range: bool = field(init=False, repr=False, default=False)
     row: bytes | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         for name, kind in (("counts", np.int64), ("values", np.float64)):
             given = getattr(self, name)
             if given.dtype != kind or not given.flags.c_contiguous:
-                object.__setattr__(self, name, np.ascontiguousarray(given, dtype=kind))
+                setattr(self, name, np.ascontiguousarray(given, dtype=kind))
         counts, values = self.counts, self.values
         if counts.ndim != 1 or counts.shape != values.shape or not counts.size:
             raise ValueError(f"Expected counts and values of one shape (K,), got {counts.shape} and {values.shape}.")
@@ -129,12 +130,11 @@ class TaskOptions:
             is_shared = counts.size == span and counts is counts_on_offer(self.minimum, self.maximum)
             if not is_shared and (counts[0] != 0 or (counts[1:] <= counts[:-1]).any()):
                 raise ValueError(f"Expected counts to increase strictly from 0, got {counts.tolist()}.")
-            first, last = counts.item(1), counts.item(-1)
-            if last - first == counts.size - 2:
-                object.__setattr__(self, "range_first", first)
-                object.__setattr__(self, "range_last", last)
+            self.is_range = counts.item(-1) - counts.item(1) == counts.size - 2
         elif counts[0] != 0:
             raise ValueError(f"Expected counts to increase strictly from 0, got {counts.tolist()}.")
+        else:
+            self.is_range = True
         # A sum is finite only if every addend is; overflow of finite values is refused as well.
         try:
             is_finite = math.isfinite(math.fsum(values.tolist()))
@@ -148,16 +148,14 @@ class TaskOptions:
 
         They are float64, and -inf where a count is not on offer.
         """
-        counts, values, last = self.counts, self.values, self.range_last
-        if counts.size == last + 1:
-            row = values.tobytes()
-        else:
-            dense = np.full((last or min(nodes, counts.item(-1))) + 1, -math.inf)
-            inside = counts < dense.size
-            dense[counts[inside]] = values[inside]
-            row = dense.tobytes()
-        if last or counts.size == 1:
-            object.__setattr__(self, "row", row)
+        counts, last = self.counts, self.counts.item(-1)
+        is_kept = self.is_range and last < LONGEST_ROW
+        dense = np.full((last if is_kept else min(nodes, last)) + 1, -math.inf)
+        fits = int(counts.searchsorted(dense.size))
+        dense[counts[:fits]] = self.values[:fits]
+        row = dense.tobytes()
+        if is_kept:
+            self.row = row
         return row
 
 
@@ -182,8 +180,7 @@ class RangeOptions(TaskOptions):
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "range_first", self.minimum)
-        object.__setattr__(self, "range_last", self.maximum)
+        self.is_range = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

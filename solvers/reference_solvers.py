@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
-from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +42,6 @@ class NodeLevelSolver(MilpSolver):
     requires = ("mip",)
     heeds = frozenset({"time", "gap"})
     alike = False
-    held: Sequence[int] = ()
-    nodes = 0
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`.
@@ -55,29 +51,21 @@ class NodeLevelSolver(MilpSolver):
         UnsupportedProblemError
             If the tasks hold more nodes than the pool has.
         """
-        held = [task.current for task in problem.tasks]
-        if sum(held) > problem.nodes:
+        held = sum([task.current for task in problem.tasks])
+        if held > problem.nodes:
             raise UnsupportedProblemError(
-                f"{self.name}: Expected tasks to hold at most the {problem.nodes} nodes of the pool, got {sum(held)}."
+                f"{self.name}: Expected tasks to hold at most the {problem.nodes} nodes of the pool, got {held}."
             )
-        asked = copy(self)
-        asked.held, asked.nodes = held, problem.nodes
-        found = super(NodeLevelSolver, asked).solve(problem, replace(limits, prune=False))
-        if found.model_rows is None or found.model_columns is None:
-            return found
-        # What `add_nodes` adds.
-        tasks, nodes = len(held), problem.nodes
-        rows, columns = found.model_rows + nodes + 3 * tasks, found.model_columns + tasks * nodes + tasks
-        return replace(found, model_rows=rows, model_columns=columns)
+        return super().solve(problem, replace(limits, prune=False))
+
+    def _extend(self, model: CountModel, problem: AllocationProblem) -> None:
+        add_nodes(model, [task.current for task in problem.tasks], problem.nodes)
 
     def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:  # noqa: ARG002 - whatever they are
         return False
 
     def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
-        """Solve `model` with the nodes written out."""
-        deadline = perf_counter() + limits.time_s
-        add_nodes(model, self.held, self.nodes)
-        return solve_by_cbc(model, self.name, replace(limits, time_s=max(0.0, deadline - perf_counter())))
+        return solve_by_cbc(model, self.name, limits)
 
 
 def add_nodes(model: CountModel, held: Sequence[int], nodes: int) -> None:

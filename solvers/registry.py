@@ -4,6 +4,8 @@ A solver registers by an entry point of the group ``bftrainer.solvers`` whose ob
 `solvers.problem.Solver`; one that is not registered is called ``module:Class``. Its module must import its solver
 library inside `solve`, not at its top, so that listing solvers imports none of them. A static method ``licence() ->
 str`` is optional.
+
+Solvers of other packages may hang, crash, exit or use up memory, so they are asked in a process of their own.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError, packages_distributions, version
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from bftrainer.errors import (
     BftrainerError,
@@ -28,7 +33,7 @@ from bftrainer.plugins import Plugins, clash, entries_of
 from solvers import supervised
 from solvers.evaluation import timed, verified
 from solvers.option_pruning import upper_bound
-from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult
+from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult, TaskOptions
 
 GROUP = "bftrainer.solvers"
 _SOLVERS = Plugins(GROUP, "solver", UnknownSolverError)
@@ -37,11 +42,12 @@ CAPABILITIES = ("exact", "extra_rows", "capacities", "floor")
 ALL_LIMITS = frozenset({"time", "gap", "threads", "prune", "effort"})
 MEMORY_BYTES = 4 * 2**30
 """Most memory of a process that runs solvers of other packages."""
+Isolate = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a solver says of itself, as `solvers.problem.Solver`; nothing is known of one that cannot be loaded.
+    """Attributes of a solver, as `solvers.problem.Solver` has them; capabilities that it does not mention it lacks.
 
     Parameters
     ----------
@@ -50,7 +56,9 @@ class Declaration:
     requires : tuple of str
     heeds : frozenset of str
         All limits, if it does not say.
-    needs_licence, is_loaded : bool
+    needs_licence : bool
+    is_loaded : bool
+        Whether the above is known.
     fault : str
         Why it cannot be loaded or made; empty if it can.
     """
@@ -65,6 +73,20 @@ class Declaration:
     needs_licence: bool = False
     is_loaded: bool = True
     fault: str = ""
+
+    @classmethod
+    def of(cls, solver: Solver | type[Solver]) -> Declaration:
+        """What a solver at hand says of itself."""
+        return cls(
+            str(solver.name),
+            exact=bool(solver.exact),
+            extra_rows=bool(solver.extra_rows),
+            capacities=bool(getattr(solver, "capacities", False)),
+            floor=bool(getattr(solver, "floor", False)),
+            requires=tuple(map(str, solver.requires)),
+            heeds=frozenset(getattr(solver, "heeds", ALL_LIMITS)),
+            needs_licence=hasattr(solver, "licence"),
+        )
 
 
 def names() -> tuple[str, ...]:
@@ -84,12 +106,11 @@ def _entry(name: str) -> EntryPoint:
     return entries[name][0]
 
 
-def is_own(module: str) -> bool:
-    """Whether a module is this package's own."""
+def _is_own(module: str) -> bool:
     return module.partition(".")[0] in ("solvers", "bftrainer")
 
 
-def is_ours(name: str) -> bool:
+def is_ours(solver: str | Solver) -> bool:
     """Whether a solver is this package's own; others may do anything already while they are loaded.
 
     Raises
@@ -97,7 +118,9 @@ def is_ours(name: str) -> bool:
     UnknownSolverError
         If it is not registered, or several packages register different ones.
     """
-    return is_own(_entry(name).value.partition(":")[0])
+    if isinstance(solver, str):
+        return _is_own(_entry(solver).value.partition(":")[0])
+    return solver.is_ours if isinstance(solver, Isolated) else _is_own(type(solver).__module__)
 
 
 @cache
@@ -113,7 +136,7 @@ def solver_class(name: str) -> type[Solver]:
     """
     entry = _entry(name)
     named = name == entry.value  # as module:Class
-    with _naming(f"{name if named else f'{name}: {entry.value}'} cannot be loaded"):
+    with _blaming(f"{name if named else f'{name}: {entry.value}'} cannot be loaded", SolverUnavailableError):
         registered: type[Solver] = _SOLVERS.imported(name, names()) if named else entry.load()
         # Each attribute is read once here, so that a missing or failing one is found.
         _ = registered.name, registered.exact, registered.extra_rows, tuple(registered.requires)
@@ -138,22 +161,8 @@ def get_solver(name: str) -> Solver:
             f"try: {pip_install(missing[0])}" if extra is None else f"the extra {extra} brings it, {installing(extra)}"
         )
         raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {brings}")
-    with _naming(name):
+    with _blaming(name, SolverUnavailableError):
         return registered()
-
-
-def declare(solver: Solver | type[Solver]) -> Declaration:
-    """What a solver at hand says of itself; capabilities that it does not mention it lacks."""
-    return Declaration(
-        str(solver.name),
-        exact=bool(solver.exact),
-        extra_rows=bool(solver.extra_rows),
-        capacities=bool(getattr(solver, "capacities", False)),
-        floor=bool(getattr(solver, "floor", False)),
-        requires=tuple(map(str, solver.requires)),
-        heeds=frozenset(getattr(solver, "heeds", ALL_LIMITS)),
-        needs_licence=hasattr(solver, "licence"),
-    )
 
 
 @cache
@@ -166,7 +175,7 @@ def declaration(name: str) -> Declaration:
         If there is none of that name, or several packages register different ones.
     """
     try:
-        found: Declaration = _ask(_declared, name)
+        found: Declaration = _load_and_ask(_declare, name)
         return found
     except UnknownSolverError:
         raise
@@ -175,35 +184,37 @@ def declaration(name: str) -> Declaration:
         return Declaration(name, is_loaded=False, fault=str(error))
 
 
-def _declared(name: str) -> Declaration:
+def _declare(name: str) -> Declaration:
     fault = ""
     try:
         get_solver(name)
     except BftrainerError as error:
         fault = str(error)
-    with _naming(name):
-        return replace(declare(solver_class(name)), fault=fault)
+    with _blaming(name, SolverUnavailableError):
+        return replace(Declaration.of(solver_class(name)), fault=fault)
 
 
 def licence(name: str) -> str:
     """Say what the licence of an installed solver covers, or why there is none; empty if it needs none."""
-    return str(_ask(_licence, name))
+    return str(_load_and_ask(_licence, name))
 
 
 def _licence(name: str) -> str:
-    with _naming(name):
+    with _blaming(name, SolverUnavailableError):
         return str(getattr(get_solver(name), "licence", str)())
 
 
-def _ask(ask: Callable[[str], Any], name: str) -> Any:
+def _load_and_ask(ask: Callable[[str], Any], name: str) -> Any:
     """Ask the code of a solver, that of another package in a process of its own, whatever it does there."""
     if is_ours(name):
         return ask(name)
-    start_s = supervised.START_S
+    within_s = supervised.START_S
     try:
-        return supervised.run_apart(name, ask, name, deadline=perf_counter() + start_s, memory_bytes=MEMORY_BYTES)
+        return supervised.run_in_subprocess(
+            name, ask, name, deadline=perf_counter() + within_s, memory_bytes=MEMORY_BYTES
+        )
     except OutOfTime:
-        fault = f"{name}: cannot be loaded within {start_s:g} s; its process was ended."
+        fault = f"{name}: cannot be loaded within {within_s:g} s; its process was ended."
         raise SolverUnavailableError(fault) from None
     except SolverUnavailableError:
         raise
@@ -230,6 +241,16 @@ def catalogue() -> Iterator[dict[str, Any]]:
         yield {"name": name, "installed": installed, "licensed": licensed, **can, "version": brings}
 
 
+@cache
+def _version(module: str) -> str:
+    """A module's distribution and its version, from their metadata."""
+    try:
+        return f"{module} {version(module)}"
+    except PackageNotFoundError:  # a distribution of another name provides it, or none
+        found = packages_distributions().get(module, [module])[0]
+        return module if found == module else f"{found} {version(found)}"
+
+
 def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
     """Solve `problem` by `solver`, timed, and verify its answer; refuse what the solver cannot take.
 
@@ -253,43 +274,134 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
             raise UnsupportedProblemError(f"{name}: takes no floor for the worst-off; try --solver cbc or highs.")
         began = perf_counter()
         result = solver.solve(problem, limits)
-        if type(solver).__module__ == PROGRAMME and not problem.capacities:
-            return timed(result, perf_counter() - began)  # `verified` finds the same, a tenth of an event later
         solve_s = perf_counter() - began
-        return verified(name, problem, result, solve_s, None if _is_trusted(solver) else upper_bound)
+        if type(solver).__module__ == PROGRAMME and not problem.capacities:
+            return timed(result, solve_s)  # `verified` finds the same, a tenth of an event later
+        return verified(name, problem, result, solve_s, None if is_ours(solver) else upper_bound)
     except (BftrainerError, MemoryError):
         raise
     except Exception as error:  # a fallback must catch whatever third-party code raises
-        raise SolverError(describe_error(name, error)) from error
+        raise SolverError(_describe(name, error)) from error
 
 
-def _is_trusted(solver: Solver) -> bool:
-    """Whether what a solver claims of its answers is this package's own, also of one in another process."""
-    module = type(solver).__module__
-    return getattr(solver, "is_ours", False) if module == "solvers.isolation" else is_own(module)
+class Isolated:
+    """A solver that answers in another process; one that cannot be made refuses every problem, for a fallback.
+
+    Parameters
+    ----------
+    solver : str or Solver
+        Registered name, which the other process looks up itself; or an object that can be pickled.
+    memory_bytes : int
+        Most memory of that process.
+
+    Raises
+    ------
+    UnknownSolverError
+        If no solver of this name is registered.
+    """
+
+    def __init__(self, solver: str | Solver, memory_bytes: int = MEMORY_BYTES) -> None:
+        self._solver, self._memory_bytes, self.is_ours = solver, memory_bytes, is_ours(solver)
+        says = declaration(solver) if isinstance(solver, str) else Declaration.of(solver)
+        self.name, self.exact, self.requires, self.heeds = says.name, says.exact, says.requires, says.heeds
+        self.extra_rows, self.capacities, self.floor = says.extra_rows, says.capacities, says.floor
+        self.fault = says.fault
+        if says.needs_licence or says.fault:
+            self.licence = lambda: ""  # so that it is tried before the run
+
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
+        """Answer `problem` within `limits`.
+
+        Raises
+        ------
+        SolverError
+            If the solver fails in any way.
+        """
+        if self.fault:
+            raise SolverUnavailableError(self.fault)
+        try:
+            # Starting and loading take none of the time limit.
+            self._run(_get_ready, self._solver, within_s=supervised.START_S)
+            asked, allowed_s = (self._solver, problem, limits), limits.time_s + max(0.1 * limits.time_s, 0.2)
+            answer: SolveResult = self._run(_answer, *asked, within_s=allowed_s)
+            return answer
+        except OutOfTime:
+            fault = f"{self.name}: no answer within its time limit of {limits.time_s:g} s; its process was ended."
+        except MemoryError:
+            fault = f"{self.name}: needs more than {self._memory_bytes / 2**30:g} GiB of memory."
+        except SolverError as error:
+            fault = str(error)
+        raise SolverError(f"{fault.rstrip('.')}.")
+
+    def _run(self, run: Callable[..., Any], *args: object, within_s: float) -> Any:
+        deadline = perf_counter() + within_s
+        with _blaming(self.name, SolverError):  # whatever third-party code raises, or sends
+            return supervised.run_in_subprocess(
+                self.name, run, *args, deadline=deadline, memory_bytes=self._memory_bytes
+            )
+
+
+def isolate_solver(solver: str | Solver, isolate: Isolate, memory_bytes: int = MEMORY_BYTES) -> str | Solver:
+    """The solver, in a process of its own where that is wanted.
+
+    Parameters
+    ----------
+    solver : str or Solver
+    isolate : {"auto", "always", "never"}
+        Which leave this process: those that other packages have registered; all but those that are this package's own
+        from end to end; none. CBC and HiGHS, wherever they may not keep their limits, always do.
+    memory_bytes : int
+        As of `Isolated`.
+    """
+    if isolate == "never":
+        return solver
+    try:
+        ours = is_ours(solver)
+        if isinstance(solver, str) and not ours:
+            return Isolated(solver, memory_bytes)
+        kind = solver_class(solver) if isinstance(solver, str) else solver
+        # Objects of the caller's are trusted as the caller is, and may be of a class that no other process has.
+        leaves = isolate == "always" and (bool(kind.requires) or not ours)
+        return Isolated(solver, memory_bytes) if leaves else solver
+    except SolverError:
+        return solver  # whoever asks it hears why it cannot be used
+
+
+_ready: set[str] = set()
+_make_once = cache(get_solver)
+
+
+def _get_ready(solver: str | Solver) -> None:
+    """Load all that a solver calls, in this process and in the one that ours ask in turn, before time counts."""
+    made = _make_once(solver) if isinstance(solver, str) else solver
+    if made.name in _ready:
+        return
+    _ready.add(made.name)
+    for name in made.requires:
+        import_module(name)
+    if is_ours(made):
+        one = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
+        asked = solver, AllocationProblem((one, one), 2), Limits(prune=False)
+        _answer(*asked)
+        supervised.run_in_subprocess(made.name, _answer, *asked, deadline=perf_counter() + supervised.START_S)
+
+
+def _answer(solver: str | Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
+    """What a solver answers, in the process that may die of it."""
+    return solve(_make_once(solver) if isinstance(solver, str) else solver, problem, limits)
 
 
 @contextmanager
-def _naming(where: str) -> Iterator[None]:
-    """Turn whatever third-party code raises while it is loaded into `SolverUnavailableError`."""
+def _blaming(where: str, kind: type[SolverError]) -> Iterator[None]:
+    """Turn whatever third-party code raises into an error of this kind that names whose it is."""
     try:
         yield
-    except (BftrainerError, MemoryError):
+    except (BftrainerError, MemoryError, OutOfTime):
         raise
-    except Exception as error:  # its import and its constructor may raise anything
-        raise SolverUnavailableError(describe_error(where, error)) from error
+    except Exception as error:
+        raise kind(_describe(where, error)) from error
 
 
-def describe_error(where: str, error: Exception) -> str:
+def _describe(where: str, error: Exception) -> str:
     """Message that names whose error it is."""
     return " ".join(f"{where}: {type(error).__name__}: {error}".split())
-
-
-@cache
-def _version(module: str) -> str:
-    """A module's distribution and its version, from their metadata."""
-    try:
-        return f"{module} {version(module)}"
-    except PackageNotFoundError:  # a distribution of another name provides it, or none
-        found = packages_distributions().get(module, [module])[0]
-        return module if found == module else f"{found} {version(found)}"

@@ -16,7 +16,7 @@ Everett, "Generalized Lagrange multiplier method", Operations Research 11 (1963)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -81,24 +81,11 @@ class OptionTable:
 
 def value_table(tasks: Sequence[TaskOptions], nodes: int) -> NDArray[np.float64]:
     """Values at 0, 1, 2, ... nodes, one row per task; -inf where a count is no option or exceeds the pool."""
-    last = [task.counts.item(-1) for task in tasks]
-    width = min(nodes, max(last, default=0)) + 1
-    table = np.empty((len(last), width))
-    table.fill(-np.inf)
-    for row, task, end in zip(table, tasks, last, strict=True):
-        counts, values = task.counts, task.values
-        first = end - counts.size + 2
-        if end >= width:
-            fits = int(counts.searchsorted(width))
-            row[counts[:fits]] = values[:fits]
-        elif first <= 1:
-            row[: end + 1] = values
-        elif counts.item(1) == first:
-            # The usual case, 0 and a range without gaps, is copied as a slice.
-            row[0] = values[0]
-            row[first : end + 1] = values[1:]
-        else:
-            row[counts] = values
+    width = min(nodes, max([task.counts.item(-1) for task in tasks], default=0)) + 1
+    table = np.full((len(tasks), width), -np.inf)
+    for row, task in zip(table, tasks, strict=True):
+        fits = int(task.counts.searchsorted(width))
+        row[task.counts[:fits]] = task.values[:fits]
     return table
 
 
@@ -121,50 +108,22 @@ def option_table(problem: AllocationProblem) -> OptionTable:
     return OptionTable(values, tuple(amounts), limits)
 
 
-def relax(table: NDArray[np.float64], nodes: int) -> Relaxation:
-    """Minimise the bound over the price of a node.
-
-    Parameters
-    ----------
-    table : ndarray of float64, shape (J, W)
-        As `value_table` makes it; J >= 1.
-    nodes : int
-        Idle nodes N.
-    """
-    width = table.shape[1]
-    offsets = np.arange(0, table.size, width)
-    take = table.ravel().take
-    reduced = np.empty_like(table)
-    idle = table[:, 0].tolist()
-
-    chosen = table.argmax(1)
-    best = take(chosen + offsets)
-    # Sums of short arrays are cheaper in Python.
-    most, values = chosen.tolist(), best.tolist()
-    over = sum(most), _added(values), chosen
-    if over[0] <= nodes:
-        return Relaxation((0.0,), over[1], best[:, None] - table, chosen, over[1])
-    # Whole tables are subtracted faster than a row from each row.
-    columns = np.empty_like(table)
-    columns[:] = np.arange(width)
-
-    def at(price: float) -> Point:
-        """What tasks choose if a node costs that much."""
-        np.multiply(columns, price, reduced)
-        np.subtract(table, reduced, reduced)
-        chosen = reduced.argmax(1)
-        return sum(chosen.tolist()), _added(take(chosen + offsets).tolist()), chosen
-
-    nothing = 0, _added(idle), np.zeros(len(table), np.int64)
-    price, last, _, fit = _meet(at, over, nothing, _first_guess(most, values, idle, nodes), nodes, 1e-13)
-    best = reduced.ravel().take(last[2] + offsets)
-    np.subtract(best[:, None], reduced, reduced)
-    return Relaxation((price,), _added(best.tolist()) + price * nodes, reduced, fit[2], fit[1])
+def count_table(tasks: Sequence[TaskOptions], nodes: int) -> OptionTable:
+    """Tabulate tasks that share nothing but nodes by their counts; J >= 1."""
+    values = value_table(tasks, nodes)
+    return with_counts(values, nodes)
 
 
-def _added(values: Iterable[float]) -> float:
-    """Sum from left to right, as the compiled core does; from Python 3.12 on `sum` compensates rounding."""
-    return reduce(add, values, 0.0)
+def with_counts(values: NDArray[np.float64], nodes: int) -> OptionTable:
+    """Add the nodes that options take, and the pool, to a `value_table`."""
+    counts = np.empty_like(values)
+    counts[:] = np.arange(values.shape[1])
+    return OptionTable(values, (counts,), (float(nodes),))
+
+
+def _added(values: NDArray[np.float64], *, alone: bool) -> float:
+    """Sum of values; of problems with one limit from left to right, as the compiled core does."""
+    return reduce(add, values.tolist(), 0.0) if alone else float(values.sum())
 
 
 def _meet(
@@ -188,35 +147,26 @@ def _meet(
     return tried, point, over, fit
 
 
-def _first_guess(most: list[int], values: list[float], idle: list[float], nodes: int) -> float:
-    """Guess the node price: serve tasks of constant gain per node, best first, as curves are nearly linear."""
-    gains = zip(most, values, idle, strict=True)
-    slopes = [((value - nothing) / count, count) for count, value, nothing in gains if count]
-    slopes.sort(reverse=True)
-    for slope, count in slopes:
-        nodes -= count
-        if nodes < 0:
-            return slope
-    return 0.0
-
-
-def relax_all(table: OptionTable) -> Relaxation:
+def relax(table: OptionTable) -> Relaxation:
     """Minimise the bound over the prices of all limits."""
-    rows = np.arange(len(table.values))
+    rows, alone = np.arange(len(table.values)), len(table.limits) == 1
     seen = [np.zeros(rows.size, dtype=np.int64)]
     prices, _, _ = _lowest(table, table.values, len(table.limits), [0.0] * len(table.limits), seen)
     losses = table.values.copy()
     for price, amount in zip(prices, table.amounts, strict=True):
         losses -= price * amount
     best = losses.max(axis=1)
-    bound = float(best.sum()) + sum([price * limit for price, limit in zip(prices, table.limits, strict=True)])
+    bound = _added(best, alone=alone) + sum([price * limit for price, limit in zip(prices, table.limits, strict=True)])
     np.subtract(best[:, None], losses, out=losses)
-    met = np.array(seen)
-    worth = table.values[rows, met].sum(axis=1)
-    for amount, limit in zip(table.amounts, table.limits, strict=True):
-        worth[amount[rows, met].sum(axis=1) > limit] = -np.inf
-    place = int(worth.argmax())
-    return Relaxation(prices, bound, losses, met[place], worth.item(place))
+    choices, value = seen[0], -math.inf
+    for chosen in seen:
+        limits = zip(table.amounts, table.limits, strict=True)
+        if all(float(amount[rows, chosen].sum()) <= limit for amount, limit in limits):
+            worth = _added(table.values[rows, chosen], alone=alone)
+            # Of equals the first; of problems with one limit the last, which cutting planes end with.
+            if worth > value or (alone and worth == value):
+                choices, value = chosen, worth
+    return Relaxation(prices, bound, losses, choices, value)
 
 
 def _lowest(
@@ -226,11 +176,11 @@ def _lowest(
 
     The choices use each limit with a price exactly, so they are in general a mix with shares.
     """
-    rows = np.arange(len(reduced))
+    rows, alone = np.arange(len(reduced)), len(table.limits) == 1
     if not level:
         chosen = reduced.argmax(axis=1)
         seen.append(chosen)
-        return (), float(reduced[rows, chosen].sum()), [(1.0, chosen)]
+        return (), _added(reduced[rows, chosen], alone=alone), [(1.0, chosen)]
     level -= 1
     amount, limit = table.amounts[level], table.limits[level]
 
@@ -238,15 +188,18 @@ def _lowest(
         """What tasks choose at this price of the limit, with the best prices of the limits before it."""
         there = _lowest(table, reduced - price * amount, level, guesses, seen)
         used = sum([share * float(amount[rows, chosen].sum()) for share, chosen in there[2]])
-        return used, there[1] + price * used, there
+        value = _added(reduced[rows, seen[-1]], alone=alone) if alone else there[1] + price * used
+        return used, value, there
 
     over = at(0.0)
     if over[0] <= limit:
         prices, bound, mix = over[2]
         return (*prices, 0.0), bound, mix
-    fit = 0.0, float(table.values[:, 0].sum()), ((), 0.0, [(1.0, seen[0])])
+    fit = 0.0, _added(table.values[:, 0], alone=alone), ((), 0.0, [(1.0, seen[0])])
     guess = guesses[level] or (over[1] - fit[1]) / over[0]
-    price, last, over, fit = _meet(at, over, fit, guess, limit, 1e-9)
+    if alone:
+        guess = _first_guess(table.values, amount, seen[-1], limit)
+    price, last, over, fit = _meet(at, over, fit, guess, limit, 1e-13 if alone else 1e-9)
     guesses[level] = price
     prices, bound, mix = last[2]
     if last[0] != limit:
@@ -254,3 +207,19 @@ def _lowest(
         mix = [(share * part, chosen) for part, chosen in over[2][2]]
         mix += [((1.0 - share) * part, chosen) for part, chosen in fit[2][2]]
     return (*prices, price), bound + price * limit, mix
+
+
+def _first_guess(
+    values: NDArray[np.float64], counts: NDArray[np.float64], chosen: NDArray[np.int64], nodes: float
+) -> float:
+    """Guess the node price: serve tasks of constant gain per node, best first, as curves are nearly linear."""
+    gains = zip(values.tolist(), counts.tolist(), chosen.tolist(), strict=True)
+    slopes: list[tuple[float, float]] = [
+        ((row[place] - row[0]) / taken[place], taken[place]) for row, taken, place in gains if taken[place]
+    ]
+    slopes.sort(reverse=True)
+    for slope, count in slopes:
+        nodes -= count
+        if nodes < 0:
+            return slope
+    return 0.0

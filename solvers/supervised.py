@@ -44,12 +44,8 @@ _LONGEST_WAIT_S = 1e6
 _TO_END_S = 5.0
 
 
-def run_apart(
-    name: str,
-    run: Callable[..., Any],
-    *args: Any,
-    deadline: float,
-    memory_bytes: int | None = None,
+def run_in_subprocess(
+    name: str, run: Callable[..., Any], *args: Any, deadline: float, memory_bytes: int | None = None
 ) -> Any:
     """``run(*args)`` in another process, which is ended if there is no answer at the `deadline`.
 
@@ -73,7 +69,7 @@ def run_apart(
     """
     child = _take_idle(memory_bytes)
     try:
-        is_done, answer = child.ask(run, args, deadline)
+        has_returned, answer = child.ask(run, args, deadline)
     except TimeoutError:
         if child.is_started:
             threading.Thread(target=child.end).start()
@@ -82,12 +78,12 @@ def run_apart(
         _idle.append(child)
         raise OutOfTime from None
     except (EOFError, OSError):
-        raise SolverError(f"{name}: {child.why_it_ended()}.") from None
+        raise SolverError(f"{name}: {child.describe_end()}.") from None
     except BaseException:  # after an interrupt the answer is never read, and the next request must not get it
         child.end()
         raise
     _idle.append(child)
-    if not is_done:
+    if not has_returned:
         raise answer
     return answer
 
@@ -96,8 +92,7 @@ class _Child:
     """A process that handles requests one after the other."""
 
     def __init__(self, memory_bytes: int | None) -> None:
-        self.memory_bytes = memory_bytes
-        self._greeting = b""
+        self.memory_bytes, self._greeting = memory_bytes, b""
         # What it writes matters only if it dies; a pipe that nobody reads would fill.
         self._output = os.fdopen(os.memfd_create("output"), "w+b", buffering=0)
         ours, theirs = socket.socketpair()
@@ -118,7 +113,7 @@ class _Child:
                     env={**os.environ, **_ONE_THREAD},
                 )
             except BaseException:
-                self.forget()
+                self.close()
                 raise
 
     @property
@@ -147,17 +142,17 @@ class _Child:
         if left_s <= 0.0 or not self._connection.poll(min(left_s, _LONGEST_WAIT_S)):
             raise TimeoutError
 
-    def why_it_ended(self) -> str:
+    def describe_end(self) -> str:
         """Why the process died, with the last line of its output."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_TO_END_S)
         self._output.seek(0)
-        said = self._output.read().decode(errors="replace")
+        output = self._output.read().decode(errors="replace")
         self.end()
         # Without a line of the supervisor's it was itself killed.
-        ends = re.findall(r"exited (-?\d+)\n", said)
+        ends = re.findall(r"exited (-?\d+)\n", output)
         status = int(ends[-1]) if ends else self.process.returncode
-        lines = re.sub(r"started \d+\n|alone \n|exited -?\d+\n", "", said).split("\n")
+        lines = re.sub(r"started \d+\n|alone \n|exited -?\d+\n", "", output).split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
         return f"its process ended {how}" + (f": {last.rstrip('.')}" if last else "")
@@ -171,9 +166,9 @@ class _Child:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.forget()
+        self.close()
 
-    def forget(self) -> None:
+    def close(self) -> None:
         """Close the connection to the process."""
         self._connection.close()
         self._output.close()
@@ -200,17 +195,17 @@ def end_idle() -> None:
         _idle.pop().end()
 
 
-def _forget_idle() -> None:
+def _drop_idle() -> None:
     """After a fork: drop the parent's processes, which must not outlive the parent because of this one."""
     while _idle:
         child = _idle.pop()
         child.process.returncode = 0  # otherwise Python would wait for it
         child.process.stdin.close()  # type: ignore[union-attr]
-        child.forget()
+        child.close()
 
 
 atexit.register(end_idle)
-os.register_at_fork(after_in_child=_forget_idle)
+os.register_at_fork(after_in_child=_drop_idle)
 
 
 def _directory() -> str | None:

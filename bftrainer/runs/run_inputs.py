@@ -29,9 +29,8 @@ from bftrainer.replay.power_draw import Steps, steps_between, value_at
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.tasksets import AssumedScaling, TaskSet, read_task_set
 from bftrainer.zeus.tuned_task import GroupTuner, read_tuner
-from solvers.isolation import isolated
 from solvers.reference_solvers import EqualShare
-from solvers.registry import get_solver, solve
+from solvers.registry import get_solver, isolate_solver, solve
 
 T = TypeVar("T")
 LEARNED = "learned"
@@ -253,8 +252,8 @@ def _settings(config: ReplayConfig) -> Settings:
     if config.strict_published or (config.compat == "published" and config.solver == "equal-share"):
         return config.settings(objective, EqualShare(strict_published=True))
     memory_bytes = most_bytes()
-    solver = isolated(config.solver, config.isolate, memory_bytes)
-    fallback = config.fallback and isolated(config.fallback, config.isolate, memory_bytes)
+    solver = isolate_solver(config.solver, config.isolate, memory_bytes)
+    fallback = config.fallback and isolate_solver(config.fallback, config.isolate, memory_bytes)
     other = get_solver(fallback) if isinstance(fallback, str) else fallback
     try:
         _check_solver(get_solver(solver) if isinstance(solver, str) else solver)

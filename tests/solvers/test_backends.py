@@ -20,7 +20,7 @@ from solvers.cbc_backend import CbcSolver
 from solvers.count_model import formulate
 from solvers.gurobi_backend import GurobiSolver, environment, unavailable
 from solvers.highs_backend import HighsSolver
-from solvers.milp import ModelOutcome, judge
+from solvers.milp import ModelOutcome, to_result
 from solvers.option_pruning import unpruned
 from solvers.registry import get_solver, solve
 from tests.solvers.known_optima import linear, problem, task
@@ -144,7 +144,7 @@ def test_a_backend_that_answers_nonsense_is_found_out() -> None:
 def test_a_claim_of_optimality_is_checked() -> None:
     """A solution below its own bound is an incumbent, whatever the backend calls it."""
     asked = problem(linear(2.0, 3), nodes=3)
-    judged = judge("odd", asked, (2,), StopReason.OPTIMAL, 6.0)
+    judged = to_result("odd", asked, (2,), StopReason.OPTIMAL, 6.0)
     assert (judged.held, judged.objective, judged.bound) == (Held.INCUMBENT, 4.0, 6.0)
     assert judged.gap == pytest.approx(0.5)
 

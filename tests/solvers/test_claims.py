@@ -14,9 +14,8 @@ from bftrainer.runs.audit import audit
 from bftrainer.runs.run_files import read_run
 from solvers import DecidedBy, Floor, Held, Limits, LinearRow, SolveResult, StopReason, objective
 from solvers.evaluation import verified
-from solvers.isolation import Isolated
 from solvers.option_pruning import upper_bound
-from solvers.registry import get_solver, solve
+from solvers.registry import Isolated, get_solver, solve
 from tests.solvers.claims import Exact, Nothing
 from tests.solvers.known_optima import linear, problem
 

@@ -35,7 +35,7 @@ from solvers.highs_backend import HighsSolver
 from solvers.label_setting import Found, search
 from solvers.option_pruning import Pruned, improved, pruned_by, unpruned
 from solvers.registry import get_solver, solve
-from solvers.relaxation import option_table, relax_all
+from solvers.relaxation import option_table, relax
 from tests.examples import examples
 from tests.solvers.known_optima import TWO_LIMITS, linear, problem, task
 from tests.solvers.support import dense, optimum, small
@@ -46,7 +46,7 @@ TIMED = (count_model, milp, dynamic_programme, label_setting, option_pruning)
 def unsearched(asked: AllocationProblem) -> Pruned:
     """What pruning leaves without a search: so much that a model has to decide."""
     table = option_table(asked)
-    start = improved(table, relax_all(table), math.inf)
+    start = improved(table, relax(table), math.inf)
     return pruned_by(asked, start, Found(start.choices, max(0.0, start.bound - start.value), 0.0))
 
 
@@ -64,7 +64,7 @@ def alike(seed: int, tasks: int = 10, nodes: int = 130) -> AllocationProblem:
 def best_by_labels(asked: AllocationProblem) -> float:
     """The value that the search by labels alone proves to be the best."""
     table = option_table(asked)
-    found = search(table, improved(table, relax_all(table), math.inf), math.inf)
+    found = search(table, improved(table, relax(table), math.inf), math.inf)
     assert found.proven
     return objective(asked, choices=found.choices.tolist())
 
@@ -203,7 +203,7 @@ def test_the_optimum_of_any_small_problem() -> None:
 def test_the_optimum_of_alike_tasks(asked: AllocationProblem) -> None:
     """The model, `dp`, `highs` and the search by labels without budgets find allocations of the same value."""
     table = option_table(asked)
-    reference = search(table, relax_all(table), math.inf, narrow=False)
+    reference = search(table, relax(table), math.inf, narrow=False)
     best = objective(asked, choices=reference.choices.tolist())
     assert reference.proven
     for found in (by_classes(asked), *[solve(get_solver(name), asked, Limits()) for name in ("dp", "highs")]):

@@ -15,7 +15,6 @@ from solvers.milp import FIRST_BRANCHES, MOST_BRANCHES, OUT_OF_TIME, ModelOutcom
 from solvers.option_pruning import prune, unpruned
 from solvers.reference_solvers import add_nodes
 from solvers.registry import get_solver, solve
-from solvers.remembered import Question
 from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.support import Scripted, usable
 
@@ -29,8 +28,7 @@ def undecided() -> AllocationProblem:
 
 def model_of(asked: AllocationProblem) -> CountModel:
     """The model of what pruning leaves of a plain problem."""
-    question = Question.of(asked, prune(asked).choices)
-    return formulate(question.whole, question.problem)
+    return formulate(prune(asked).choices, asked, relative=True)
 
 
 def jagged(tasks: int, most: int, nodes: int) -> AllocationProblem:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.instances import equal_tasks, instance, power_instance, problems
 from solvers import AllocationProblem, DecidedBy, Held, Limits, StopReason, TaskOptions, check, label_setting
-from solvers.dynamic_programme import BLOCK, CERTIFIED_GAP, DynamicProgramme
+from solvers.dynamic_programme import CERTIFIED_GAP, DynamicProgramme
 from solvers.reference_solvers import Exhaustive
 from tests.solvers.known_optima import linear, options, problem, task
 from tests.solvers.support import optimum, small
@@ -42,8 +42,8 @@ def test_ties_of_identical_linear_tasks(prune: bool) -> None:
 
 @PRUNING
 def test_windows_and_whole_tables_give_the_same_counts(prune: bool) -> None:
-    """Windows around the Lagrangian choice lose neither the optimum nor the tie-break, on sizes that need blocks."""
-    for tasks, nodes, count in ((5, 25, 60), (10, 130, 60), (30, 2 * BLOCK + 7, 8)):
+    """Windows around the Lagrangian choice lose neither the optimum nor the tie-break."""
+    for tasks, nodes, count in ((5, 25, 60), (10, 130, 60), (30, 519, 8)):
         for asked in problems(5, tasks, nodes, count):
             whole = DynamicProgramme().solve(asked, Limits(prune=False))
             result = DynamicProgramme().solve(asked, Limits(prune=prune))

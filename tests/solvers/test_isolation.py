@@ -21,13 +21,11 @@ from solvers import (
     Held,
     Limits,
     TaskOptions,
-    isolation,
     registry,
     supervised,
 )
-from solvers.isolation import Isolated, isolated
-from solvers.registry import MEMORY_BYTES, solve
-from solvers.supervised import FILE_BYTES, run_apart
+from solvers.registry import MEMORY_BYTES, Isolated, isolate_solver, solve
+from solvers.supervised import FILE_BYTES, run_in_subprocess
 from tests.solvers.evil import WAYS
 
 SAID = {
@@ -150,7 +148,9 @@ def say_much(_solver):
 def test_what_a_solver_says_is_forgotten_with_each_answer():
     """Only what it says before it dies matters: in many answers it may say more than a file may hold."""
     for _ in range(6):
-        assert run_apart("chatty", say_much, None, deadline=time.perf_counter() + 60.0, memory_bytes=MEMORY_BYTES)
+        assert run_in_subprocess(
+            "chatty", say_much, None, deadline=time.perf_counter() + 60.0, memory_bytes=MEMORY_BYTES
+        )
 
 
 @pytest.mark.usefixtures("installed", "hasty")
@@ -172,7 +172,7 @@ def test_who_is_isolated():
         name, exact, extra_rows, requires = "own", False, False, ()
 
     def leaves(solver, isolate):
-        return isinstance(isolated(solver, isolate), Isolated)
+        return isinstance(isolate_solver(solver, isolate), Isolated)
 
     kinds = ("evil-nan", "cbc", "dp", Own())
     assert [leaves(kind, "auto") for kind in kinds] == [True, False, False, False]
@@ -187,7 +187,7 @@ def test_what_cannot_be_sent_is_an_error():
         name, exact, extra_rows, requires = "own", False, False, ()
 
     with pytest.raises(SolverError, match=r"^own: .*Own"):
-        solve(isolated(Own(), "always"), PROBLEM, Limits())
+        solve(isolate_solver(Own(), "always"), PROBLEM, Limits())
 
 
 @pytest.mark.long
@@ -195,7 +195,7 @@ def test_starting_takes_none_of_the_time_limit(monkeypatch):
     """Neither a process that takes long to get ready, nor what that has to start, ends a solve before it has begun."""
     supervised.end_idle()
     known = []
-    monkeypatch.setattr(isolation, "_get_ready", slow_to_get_ready)
+    monkeypatch.setattr(registry, "_get_ready", slow_to_get_ready)
     for name in ("cbc", "highs"):
         apart = Isolated(name)
         known += [apart.solve(PROBLEM, Limits(time_s=1.0, prune=False)).held for _ in range(2)]
@@ -205,7 +205,7 @@ def test_starting_takes_none_of_the_time_limit(monkeypatch):
 def slow_to_get_ready(solver):
     """Get ready, after longer than a time limit."""
     time.sleep(2.0)
-    isolation._get_ready(solver)
+    registry._get_ready(solver)
 
 
 @pytest.mark.long
@@ -220,9 +220,9 @@ def test_a_process_keeps_its_bounds():
     import resource
 
     def limits(which):
-        return supervised.run_apart("x", resource.getrlimit, which, deadline=np.inf, memory_bytes=MEMORY_BYTES)
+        return supervised.run_in_subprocess("x", resource.getrlimit, which, deadline=np.inf, memory_bytes=MEMORY_BYTES)
 
     assert limits(resource.RLIMIT_AS) == (MEMORY_BYTES,) * 2
     assert limits(resource.RLIMIT_FSIZE) == (FILE_BYTES,) * 2
-    unbounded = supervised.run_apart("x", resource.getrlimit, resource.RLIMIT_AS, deadline=np.inf)
+    unbounded = supervised.run_in_subprocess("x", resource.getrlimit, resource.RLIMIT_AS, deadline=np.inf)
     assert unbounded == resource.getrlimit(resource.RLIMIT_AS)

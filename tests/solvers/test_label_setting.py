@@ -12,7 +12,7 @@ import pytest
 from benchmarks.instances import power_instance
 from solvers import AllocationProblem, label_setting, objective
 from solvers.label_setting import Found, _undominated, search
-from solvers.relaxation import option_table, relax_all
+from solvers.relaxation import option_table, relax
 from tests.solvers.known_optima import TWO_LIMITS, problem
 from tests.solvers.support import optimum, small
 
@@ -20,7 +20,7 @@ from tests.solvers.support import optimum, small
 def searched(asked: AllocationProblem, deadline: float = math.inf, **how: float) -> tuple[Found, float]:
     """What a search ends with, and what no allocation is worth more than."""
     table = option_table(asked)
-    relaxed = relax_all(table)
+    relaxed = relax(table)
     return search(table, relaxed, deadline, **how), relaxed.bound
 
 
@@ -65,7 +65,7 @@ def test_a_search_that_is_given_up_keeps_what_it_has(limit: str, monkeypatch: py
     if limit == "memory":
         monkeypatch.setattr(label_setting, "MOST_AT_ONCE", 0)
     table = option_table(asked)
-    relaxed = relax_all(table)
+    relaxed = relax(table)
     found = search(table, relaxed, perf_counter() + (60.0 if limit == "memory" else -1.0))
     assert not found.proven
     assert (found.least, found.shortfall) == (0.0, relaxed.bound - relaxed.value)
@@ -102,7 +102,7 @@ def test_a_limit_without_a_price_is_left_out_until_it_binds() -> None:
     for seed in range(40):
         asked = power_instance(np.random.default_rng([4, seed]), 4, 60, max_nodes=20, limits=3)
         table = option_table(asked)
-        relaxed = relax_all(table)
+        relaxed = relax(table)
         if relaxed.multipliers[0] or not relaxed.multipliers[1]:
             continue
         best, _ = searched(asked, narrow=False)
@@ -114,7 +114,7 @@ def test_a_limit_without_a_price_is_left_out_until_it_binds() -> None:
             whole, its_bound = searched(tight, narrow=False)
             assert found.proven
             assert bound - found.shortfall == pytest.approx(its_bound - whole.shortfall, rel=1e-12), seed
-            left_out += not relax_all(option_table(tight)).multipliers[0]
+            left_out += not relax(option_table(tight)).multipliers[0]
             broken += its_bound - whole.shortfall < relaxed.bound - best.shortfall
     assert left_out > 10
     assert broken > 3

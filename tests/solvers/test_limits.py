@@ -56,11 +56,11 @@ def test_none_is_waited_for_longer_than_its_limit_allows(
     """Processes are ended before a tenth of the limit, or 0.2 s, has passed beyond it, and are told to end earlier."""
     waits = []
 
-    def run_apart(*args: object, deadline: float) -> ModelOutcome:
+    def run_in_subprocess(*args: object, deadline: float) -> ModelOutcome:
         waits.append(deadline - args[-1])
         return OUT_OF_TIME
 
-    monkeypatch.setattr(milp, "run_apart", run_apart)
+    monkeypatch.setattr(milp, "run_in_subprocess", run_in_subprocess)
     monkeypatch.setattr("solvers.highs_backend.SMALL", 0)
     get_solver(name).solve(problems(1, 4, 20, 1)[0], Limits(time_s=limit_s, prune=False))
     (waited_s,) = waits
@@ -102,13 +102,13 @@ def test_cbc_answers_small_models_in_this_process(
     """Only while its tree is limited, and with a limit that leaves time to end by itself; the answer is the same."""
     asked = next(each for each in problems(7, 10, 130, 8) if not prune(each).decided)
     apart_runs = []
-    run_apart = milp.run_apart
+    run_in_subprocess = milp.run_in_subprocess
 
     def counted(*args: object, deadline: float) -> ModelOutcome:
         apart_runs.append(args[0])
-        return run_apart(*args, deadline=deadline)
+        return run_in_subprocess(*args, deadline=deadline)
 
-    monkeypatch.setattr(milp, "run_apart", counted)
+    monkeypatch.setattr(milp, "run_in_subprocess", counted)
     monkeypatch.setattr("solvers.cbc_backend.SMALL", columns)
     result = get_solver("cbc").solve(asked, Limits(time_s=limit_s))
     assert bool(apart_runs) == apart_too

@@ -135,7 +135,9 @@ def test_options_of_ranges_are_as_if_checked(minimum: int, maximum: int) -> None
 
 def test_options_of_few_counts_may_have_many_nodes() -> None:
     """No table of all counts up to the largest is made for them."""
-    assert TaskOptions(np.array([0, 2**40]), np.zeros(2), 0, 1, 2**40).range_first == 2**40
+    one = TaskOptions(np.array([0, 2**40]), np.zeros(2), 0, 1, 2**40)
+    assert one.is_range
+    assert len(one.dense_row(3)) == 4 * one.values.itemsize
 
 
 def test_objective_is_the_correctly_rounded_sum() -> None:

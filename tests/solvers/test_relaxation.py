@@ -10,7 +10,7 @@ import pytest
 from benchmarks.instances import power_instance, problems
 from solvers import Limits
 from solvers.dynamic_programme import DynamicProgramme
-from solvers.relaxation import option_table, relax, relax_all, value_table
+from solvers.relaxation import count_table, option_table, relax, value_table
 from tests.solvers.known_optima import TWO_LIMITS, linear, problem, task
 from tests.solvers.support import optimum, small
 
@@ -33,7 +33,7 @@ def test_the_bound_holds_and_is_mostly_tight() -> None:
     distances = []
     for asked in problems(2, 10, 130, 40):
         best = DynamicProgramme().solve(asked, Limits(prune=False)).objective
-        bound = relax(value_table(asked.tasks, asked.nodes), asked.nodes).bound
+        bound = relax(count_table(asked.tasks, asked.nodes)).bound
         assert bound >= best * (1 - 1e-12)
         distances.append(bound / best - 1)
     assert np.median(distances) < 0.005
@@ -42,7 +42,7 @@ def test_the_bound_holds_and_is_mostly_tight() -> None:
 def test_the_multiplier_is_the_worth_of_a_node() -> None:
     """Relaxing by hand: the third-best node sets the price, and losses follow from it."""
     asked = problem(linear(5.0, 2), linear(3.0, 4), nodes=4)
-    relaxed = relax(value_table(asked.tasks, asked.nodes), asked.nodes)
+    relaxed = relax(count_table(asked.tasks, asked.nodes))
     assert relaxed.bound == pytest.approx(16.0)
     assert 3.0 <= relaxed.multipliers[0] <= 5.0
     assert relaxed.choices.sum() <= 4
@@ -61,10 +61,10 @@ def test_option_table_by_hand() -> None:
 
 def test_prices_by_hand() -> None:
     """A watt is worth what running at 100 W instead of 50 W gains; where watts are to spare, nothing."""
-    scarce = relax_all(option_table(problem(TWO_LIMITS, TWO_LIMITS, nodes=4, capacities=(300.0,))))
+    scarce = relax(option_table(problem(TWO_LIMITS, TWO_LIMITS, nodes=4, capacities=(300.0,))))
     assert scarce.bound == pytest.approx(32.0)
     assert scarce.multipliers[1] == pytest.approx((10.0 - 6.0) / 50.0)
-    spare = relax_all(option_table(problem(TWO_LIMITS, TWO_LIMITS, nodes=2, capacities=(900.0,))))
+    spare = relax(option_table(problem(TWO_LIMITS, TWO_LIMITS, nodes=2, capacities=(900.0,))))
     assert spare.multipliers[1] == 0.0
     assert spare.bound == pytest.approx(20.0)
 
@@ -73,7 +73,7 @@ def test_several_prices_bound_every_allocation() -> None:
     """On 200 small problems of one or two capacities no optimum exceeds the bound, and what is chosen is feasible."""
     for seed in range(200):
         asked = small(seed)
-        relaxed = relax_all(option_table(asked))
+        relaxed = relax(option_table(asked))
         assert min(relaxed.multipliers) >= 0.0
         assert relaxed.bound >= optimum(seed) - 1e-9 * abs(optimum(seed)) - 1e-12
         assert relaxed.value <= relaxed.bound + 1e-9 * abs(relaxed.bound)
@@ -85,8 +85,8 @@ def test_several_prices_bound_every_allocation() -> None:
 def test_a_capacity_that_never_binds_changes_no_bound() -> None:
     """The prices of a plain problem, found by the one-price way, give the bound that the way of several gives."""
     for asked in problems(6, 10, 130, 20):
-        plain = relax(value_table(asked.tasks, asked.nodes), asked.nodes)
-        several = relax_all(option_table(asked))
+        plain = relax(count_table(asked.tasks, asked.nodes))
+        several = relax(option_table(asked))
         assert several.bound == pytest.approx(plain.bound, rel=1e-9)
 
 
@@ -96,6 +96,6 @@ def test_the_bound_under_a_cap_is_mostly_tight() -> None:
     for number in range(12):
         asked = power_instance(np.random.default_rng([6, number]), 10, 130)
         best = DynamicProgramme().solve(asked, Limits()).objective
-        distances.append(relax_all(option_table(asked)).bound / best - 1)
+        distances.append(relax(option_table(asked)).bound / best - 1)
     assert min(distances) >= -1e-12
     assert np.median(distances) < 0.02

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers import AllocationProblem, DecidedBy, Held, Limits, TaskOptions, remembered
+from solvers import AllocationProblem, DecidedBy, Held, Limits, TaskOptions, milp
+from solvers.milp import Memory, question_key
 from solvers.option_pruning import prune
 from solvers.registry import get_solver, solve
-from solvers.remembered import Question
 from tests.solvers.test_decided_by import undecided
 
 
@@ -30,15 +30,16 @@ def test_a_question_is_asked_once() -> None:
 
 
 def test_what_tasks_without_a_choice_hold_makes_no_other_question() -> None:
-    """Only what the others may have beside them does."""
+    """Only what the others may have beside them does; the answer holds for both."""
     asked = undecided()
     part = prune(asked).choices
-    question, other = Question.of(asked, part), Question.of(extended(asked), [np.array([1]), *part])
-    assert other.key == question.key
-    assert Question.of(replace(asked, nodes=asked.nodes + 1), part).key != question.key
-    places = [left.size - 1 for left in question.left]
-    assert other.lifted(places) == (1, *question.lifted(places))
-    assert other.lowered(other.lifted(places)) == tuple(places)
+    key = question_key(part, asked)
+    assert question_key([np.array([1]), *part], extended(asked)) == key
+    assert question_key(part, replace(asked, nodes=asked.nodes + 1)) != key
+    solver = get_solver("cbc").remembering()
+    choices = solve(solver, asked, Limits()).choices
+    places = [left.tolist().index(choice) for left, choice in zip(part, choices, strict=True) if left.size > 1]
+    assert solver.memory == {key: tuple(places)}
 
 
 def test_an_answer_is_taken_over_as_if_just_given() -> None:
@@ -60,8 +61,8 @@ def test_what_is_not_proven_is_not_kept(limits: Limits) -> None:
 
 def test_the_oldest_answers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are, no more than a number of them are kept."""
-    monkeypatch.setattr(remembered, "MOST_ANSWERS", 2)
-    memory = remembered.Memory()
+    monkeypatch.setattr(milp, "MOST_ANSWERS", 2)
+    memory = Memory()
     for key in (b"a", b"b", b"c"):
         memory.keep(key, (0,))
     assert list(memory) == [b"b", b"c"]

@@ -17,7 +17,7 @@ import pytest
 from bftrainer.errors import SolverError
 from solvers import supervised
 from solvers.problem import OutOfTime
-from solvers.supervised import run_apart
+from solvers.supervised import run_in_subprocess
 
 
 def later(seconds: float = 60.0) -> float:
@@ -39,29 +39,29 @@ def ended(number: int) -> bool:
 
 def test_a_process_is_kept_and_answers() -> None:
     """What is called runs elsewhere, the same process each time, and what it raises is raised here."""
-    first, again = (run_apart("x", os.getpid, deadline=later()) for _ in range(2))
+    first, again = (run_in_subprocess("x", os.getpid, deadline=later()) for _ in range(2))
     assert first == again != os.getpid()
     with pytest.raises(ValueError, match="'seven'"):
-        run_apart("x", int, "seven", deadline=later())
-    assert run_apart("x", os.getpid, deadline=later()) == first
+        run_in_subprocess("x", int, "seven", deadline=later())
+    assert run_in_subprocess("x", os.getpid, deadline=later()) == first
 
 
 def test_what_blocks_is_ended_at_the_deadline() -> None:
     """A call that does not return is out of time; its process is gone, and another answers next."""
-    blocked = run_apart("x", os.getpid, deadline=later())
+    blocked = run_in_subprocess("x", os.getpid, deadline=later())
     with pytest.raises(OutOfTime):
-        run_apart("x", sleep, 3600.0, deadline=later(0.1))
+        run_in_subprocess("x", sleep, 3600.0, deadline=later(0.1))
     assert ended(blocked)
-    assert run_apart("x", os.getpid, deadline=later()) != blocked
+    assert run_in_subprocess("x", os.getpid, deadline=later()) != blocked
 
 
 def test_a_process_that_only_just_starts_is_left_to() -> None:
     """Deadlines that are shorter than its start do not keep one from ever being there."""
     supervised.end_idle()
     with pytest.raises(OutOfTime):
-        run_apart("x", os.getpid, deadline=perf_counter())
+        run_in_subprocess("x", os.getpid, deadline=perf_counter())
     (starting,) = supervised._idle
-    assert run_apart("x", os.getppid, deadline=later()) == starting.process.pid
+    assert run_in_subprocess("x", os.getppid, deadline=later()) == starting.process.pid
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_a_process_that_only_just_starts_is_left_to() -> None:
 def test_a_crash_is_an_error_that_names_the_solver(call: object, given: tuple[int, ...], how: str) -> None:
     """A process that ends by itself is an error that says how, and the next call gets another one."""
     with pytest.raises(SolverError, match=f"odd: its process {how}"):
-        run_apart("odd", call, *given, deadline=later())
-    assert run_apart("odd", abs, -1, deadline=later()) == 1
+        run_in_subprocess("odd", call, *given, deadline=later())
+    assert run_in_subprocess("odd", abs, -1, deadline=later()) == 1
 
 
 def test_what_a_process_said_at_last_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,15 +79,18 @@ def test_what_a_process_said_at_last_is_told(monkeypatch: pytest.MonkeyPatch) ->
     supervised.end_idle()
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(SolverError, match=r"odd: its process ended with status 1: ModuleNotFoundError: "):
-        run_apart("odd", abs, -1, deadline=later())
+        run_in_subprocess("odd", abs, -1, deadline=later())
 
 
 def test_one_that_was_killed_while_idle_is_replaced() -> None:
     """Somebody may end a process that waits; nobody notices."""
-    number, supervising = run_apart("x", os.getpid, deadline=later()), run_apart("x", os.getppid, deadline=later())
+    number, supervising = (
+        run_in_subprocess("x", os.getpid, deadline=later()),
+        run_in_subprocess("x", os.getppid, deadline=later()),
+    )
     os.kill(number, signal.SIGKILL)
     os.waitid(os.P_PID, supervising, os.WEXITED | os.WNOWAIT)
-    assert run_apart("x", os.getpid, deadline=later()) != number
+    assert run_in_subprocess("x", os.getpid, deadline=later()) != number
 
 
 def test_threads_have_a_process_each() -> None:
@@ -96,7 +99,7 @@ def test_threads_have_a_process_each() -> None:
     found: list[int] = []
 
     def ask() -> None:
-        number = run_apart("x", os.getppid, deadline=later())
+        number = run_in_subprocess("x", os.getppid, deadline=later())
         child = next(each for each in supervised._idle if each.process.pid == number)
         supervised._idle.remove(child)
         meeting.wait()
@@ -109,21 +112,21 @@ def test_threads_have_a_process_each() -> None:
     for thread in threads:
         thread.join()
     assert len(set(found)) == 2
-    assert {run_apart("x", os.getppid, deadline=later()) for _ in range(2)} <= set(found)
+    assert {run_in_subprocess("x", os.getppid, deadline=later()) for _ in range(2)} <= set(found)
 
 
 PARENT = """
 import os, re, sys, time
-from solvers.supervised import run_apart
+from solvers.supervised import run_in_subprocess
 far = time.perf_counter() + 3600.0
 bound = 2**32 if sys.argv[1] == "holding" else None
-print(run_apart("x", os.getpid, deadline=far, memory_bytes=bound), flush=True)
+print(run_in_subprocess("x", os.getpid, deadline=far, memory_bytes=bound), flush=True)
 if bound:
     # It never lets go of Python's lock.
-    run_apart("x", re.match, "(a+)+$", "a" * 60 + "b", deadline=far, memory_bytes=bound)
+    run_in_subprocess("x", re.match, "(a+)+$", "a" * 60 + "b", deadline=far, memory_bytes=bound)
 if sys.argv[1] == "forked" and os.fork() == 0:
     time.sleep(3600.0)  # one that lives on, and must not be taken for the parent
-run_apart("x", time.sleep, 3600.0, deadline=far)
+run_in_subprocess("x", time.sleep, 3600.0, deadline=far)
 """
 
 
@@ -146,11 +149,11 @@ def test_a_fork_asks_a_process_of_its_own() -> None:
     """What a forked process asks does not get into the way of its parent, nor does its end."""
     code = """
 import os, time
-from solvers.supervised import run_apart
+from solvers.supervised import run_in_subprocess
 far = time.perf_counter() + 3600.0
-mine = run_apart("x", os.getpid, deadline=far)
+mine = run_in_subprocess("x", os.getpid, deadline=far)
 child = os.fork()
-own = run_apart("x", os.getpid, deadline=far)
+own = run_in_subprocess("x", os.getpid, deadline=far)
 assert (own == mine) == bool(child), (own, mine, child)
 if child:
     assert os.waitpid(child, 0)[1] == 0
@@ -182,7 +185,7 @@ def test_one_that_cannot_be_started_leaves_nothing_open(monkeypatch: pytest.Monk
     before = os.listdir("/proc/self/fd")
     for _ in range(3):
         with pytest.raises(BlockingIOError, match="no more processes"):
-            run_apart("x", abs, -1, deadline=later())
+            run_in_subprocess("x", abs, -1, deadline=later())
     assert len(os.listdir("/proc/self/fd")) == len(before)
     assert not supervised._idle
 
@@ -195,11 +198,11 @@ def end_supervisor() -> None:
 
 def test_a_supervisor_that_is_killed_takes_its_process_along() -> None:
     """That is an error that names the solver, and the next call is answered."""
-    number = run_apart("x", os.getpid, deadline=later())
+    number = run_in_subprocess("x", os.getpid, deadline=later())
     with pytest.raises(SolverError, match=r"^x: its process ended by SIGKILL\.$"):
-        run_apart("x", end_supervisor, deadline=later())
+        run_in_subprocess("x", end_supervisor, deadline=later())
     assert ended(number)
-    assert run_apart("x", os.getpid, deadline=later()) != number
+    assert run_in_subprocess("x", os.getpid, deadline=later()) != number
 
 
 def print_and_leave() -> None:
@@ -212,4 +215,4 @@ def print_and_leave() -> None:
 def test_what_is_printed_is_no_answer() -> None:
     """Standard output is lost; the last line of standard error is told, wherever it ends."""
     with pytest.raises(SolverError, match=r"^x: its process ended with status 3: the last words\.$"):
-        run_apart("x", print_and_leave, deadline=later())
+        run_in_subprocess("x", print_and_leave, deadline=later())
