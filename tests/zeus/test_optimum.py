@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus import MaxPowerLimit, Oracle, PruningGTSBatchSizeOptimizer, Run, Simulator
+from bftrainer.zeus.recurrences import RecurrenceTracker
 from bftrainer.zeus.simulation.optimum import Configuration, configurations, optimum, pareto_front, regrets
 from bftrainer.zeus.simulation.recurring import JobTuning, Training
 from tests.zeus.traced import JOB, LIMITS_W, NAN, Measured, measurements, training_trace
@@ -51,7 +52,9 @@ def cost_in_turn(trace, each, eta):
     paths = trace.batch_sizes[each.batch_size].target_epochs
     reaching = [number for number, epochs in enumerate(paths) if epochs <= JOB.max_epochs]
     policy = fixed(each)
-    tuning = JobTuning(Training(JOB, trace, eta, InTurn(reaching[-1] + 1)), policy, policy, math.inf, (), False)
+    tuning = JobTuning(
+        Training(JOB, trace, eta, InTurn(reaching[-1] + 1)), policy, policy, RecurrenceTracker(JOB, math.inf)
+    )
     for recurrence in range(len(reaching)):
         tuning.recur(recurrence + 1)
     assert len(tuning.runs) == len(paths)

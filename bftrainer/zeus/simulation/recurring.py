@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from bftrainer.errors import NotConvergedError, TuningError, TuningInputError, TuningProtocolError
+from bftrainer.errors import NotConvergedError, TuningProtocolError
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, say
 from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
 from bftrainer.zeus.policies.trace import BatchSizeTrace, JobTrace
+from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker
 
 logger = logging.getLogger(__name__)
-
-# Number of tries that a recurrence has to reach its target.
-MAX_TRIES = 20
-
-# A run whose cost bound allows no epoch is observed at this multiple of the bound.
-NEVER_RAN_FACTOR = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +142,6 @@ def usage(runs: Sequence[Run]) -> Usage:
     )
 
 
-@contextmanager
-def keeping_history(history: Callable[[], Sequence[HistoryEntry]]) -> Iterator[None]:
-    """Attach the history so far to an error that ends the recurrences."""
-    try:
-        yield
-    except (TuningError, TuningInputError) as error:
-        error.history = [*history()]
-        raise
-
-
 class _Plan(NamedTuple):
     """Measurements that a run at one batch size and power limit is computed from."""
 
@@ -271,7 +255,7 @@ class SimulationObserver:
 
 
 class JobTuning:
-    """A job being tuned: its policies, the lowest cost and the runs so far.
+    """A job being tuned: its policies, what its recurrences cost, and the runs so far.
 
     Parameters
     ----------
@@ -279,8 +263,8 @@ class JobTuning:
         Simulates the runs.
     batch_sizes, power_limits : BatchSizeOptimizer and PowerLimitOptimizer
         The policies; they are changed.
-    beta_knob : float
-        Multiple of the lowest cost at which a run stops.
+    tracker : RecurrenceTracker
+        Follows the recurrences.
     observers : sequence of SimulationObserver
         Are notified of each run.
     verbose : bool
@@ -294,66 +278,60 @@ class JobTuning:
         training: Training,
         batch_sizes: BatchSizeOptimizer,
         power_limits: PowerLimitOptimizer,
-        beta_knob: float,
-        observers: Sequence[SimulationObserver],
-        verbose: bool,
+        tracker: RecurrenceTracker,
+        observers: Sequence[SimulationObserver] = (),
+        verbose: bool = False,
         *,
         server_costs: bool = False,
     ) -> None:
         self.training, self.job = training, training.job
         self.batch_sizes, self.power_limits = batch_sizes, power_limits
-        self.beta_knob = beta_knob
+        self.tracker = tracker
         self.observers, self.verbose = observers, verbose
         self.server_costs = server_costs
-        self.min_cost = math.inf
         self.runs: list[Run] = []
-
-    @property
-    def cost_bound(self) -> float:
-        """Cost at which the next run stops."""
-        return self.beta_knob * self.min_cost
 
     def run(self, batch_size: int, recurrence: int, attempt: int, runtime_ratio: float = 1.0) -> Run:
         """Make a run at a batch size, within the bound on its cost."""
         power_limit, profile = self.training.power_limit(self.power_limits, batch_size)
+        cost_bound_j = self.tracker.cost_bound_j()
         run = self.training.run(
             batch_size,
             power_limit,
-            self.cost_bound,
+            cost_bound_j,
             profile,
             recurrence=recurrence,
             attempt=attempt,
             runtime_ratio=runtime_ratio,
         )
         # A bound in whole epochs ignores the extra cost of the profiling epoch.
-        if self.server_costs and run.reached and run.cost_j > self.cost_bound:
+        if self.server_costs and run.reached and run.cost_j > cost_bound_j:
             return run._replace(reached=False)
         return run
 
     def recur(self, recurrence: int) -> None:
-        """Run until the target is reached, at most `MAX_TRIES` times."""
-        job = self.job
-        spent = 0.0
-        for attempt in range(MAX_TRIES):
-            run = self.run(self.batch_sizes.predict(job), recurrence, attempt)
+        """Run until the target is reached."""
+        tracker, reached = self.tracker, False
+        while not reached:
+            run = self.run(self.batch_sizes.predict(self.job), recurrence, tracker.tries[recurrence])
             if not run.started:
-                run = run._replace(cost_j=NEVER_RAN_FACTOR * self.beta_knob * self.min_cost)
-            self.batch_sizes.observe(job, run.batch_size, run.cost_j, run.reached)
-            self.ended(run)
-            if not run.started:
-                continue
-            spent += run.cost_j
-            if run.reached:
-                self.min_cost = min(self.min_cost, run.cost_j if self.server_costs else spent)
-                return
-            if recurrence == 0:
-                which = "default" if run.batch_size == job.default_bs else "first"
-                raise NotConvergedError(f"{job}: The {which} batch size {run.batch_size} did not converge.")
-        raise NotConvergedError(f"{job}: Did not reach the target metric in {MAX_TRIES} tries.")
+                run = run._replace(cost_j=NEVER_RAN_FACTOR * tracker.beta_knob * tracker.min_cost_j)
+            self.end(run)
+            reached = run.reached
 
-    def ended(self, run: Run) -> None:
-        """Record a run that has ended."""
+    def end(self, run: Run) -> None:
+        """Teach the policy what a run cost, and record the run.
+
+        Raises
+        ------
+        NotConvergedError
+            If the job is given up.
+        """
+        self.batch_sizes.observe(self.job, run.batch_size, run.cost_j, run.reached)
         self.runs.append(run)
         say(logger, self.verbose, "Simulator", "%s, %s", self.job, run)
         for observer in self.observers:
             observer.ran(run)
+        failure = self.tracker.record_try(run.recurrence, run.batch_size, run.cost_j, run.reached, started=run.started)
+        if failure is not None:
+            raise NotConvergedError(failure)

@@ -5,27 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bftrainer.errors import NotConvergedError, TrainingTraceError, TuningInputError, nearest
+from bftrainer.errors import TrainingTraceError, TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.published import PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.policies.trace import TrainingTrace
-from bftrainer.zeus.simulation.recurring import (
-    NEVER_RAN_FACTOR,
-    Corrections,
-    JobTuning,
-    Run,
-    SimulationObserver,
-    Training,
-    keeping_history,
-)
+from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker, attach_history
+from bftrainer.zeus.simulation.recurring import Corrections, JobTuning, Run, SimulationObserver, Training
 from bftrainer.zeus.simulation.trace_tables import TraceTable, read_table
 
 # Most retries of a job in a group: published results need up to 26, and without a limit some groups never end.
@@ -136,15 +128,6 @@ def _jobs(table: TraceTable) -> list[GroupJob]:
     return [GroupJob(*job) for job in zip(starts, ends, ratios, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class _RunningJob:
-    """A job that is running; its run is simulated at the start, and observed at the end."""
-
-    run: Run
-    job: GroupJob
-    spent_j: float
-
-
 class _GroupTuning:
     """Simulates a group's jobs: starts and ends them in order of time.
 
@@ -152,62 +135,49 @@ class _GroupTuning:
     ----------
     tuning : JobTuning
         The job being tuned.
-    corrections : Corrections
-        Differences from the published behaviour.
-    max_retries : int
-        Most retries of a job before giving up.
+    never_ran_cost : bool
+        Correct what is observed of a run that never started, see `Corrections`.
 
     References
     ----------
     You et al., "Zeus", NSDI '23, section 4.4, "Handling concurrent job submissions".
     """
 
-    def __init__(self, tuning: JobTuning, corrections: Corrections, max_retries: int) -> None:
-        self.tuning, self.corrections, self.max_retries = tuning, corrections, max_retries
+    def __init__(self, tuning: JobTuning, *, never_ran_cost: bool) -> None:
+        self.tuning, self.never_ran_cost = tuning, never_ran_cost
         default = tuning.job.default_bs
         assert default is not None  # checked before tuning starts
         self.best_batch_size = default
-        self._running: list[tuple[float, int, _RunningJob]] = []
+        # Ends of the running jobs, the number of their launch, their runs, which were simulated when they started.
+        self._running: list[tuple[float, int, Run, GroupJob]] = []
         self._launched = 0
 
     def simulate(self, jobs: Sequence[GroupJob]) -> None:
         """Run all jobs until they reach their targets."""
         for index, job in enumerate(jobs):
             self._end_until(job.start_s)
-            self._launch(index, job, 0, 0.0)
+            self._launch(index, job)
         self._end_until(math.inf)
 
     def _end_until(self, now_s: float) -> None:
-        """End the jobs that have ended by now, in order of end time, then of start."""
+        """End the jobs that have ended by now, in order of end time, then of start; run again those that failed."""
+        tracker = self.tuning.tracker
         while self._running and self._running[0][0] <= now_s:
-            _, _, running = heappop(self._running)
-            self._end(running)
+            end_s, _, run, job = heappop(self._running)
+            lowest_j = tracker.min_cost_j
+            self.tuning.end(run)
+            if not run.reached:
+                self._launch(run.recurrence, GroupJob(end_s, end_s + (end_s - job.start_s), job.runtime_ratio))
+            elif tracker.min_cost_j < lowest_j:
+                self.best_batch_size = run.batch_size
 
-    def _end(self, running: _RunningJob) -> None:
-        tuning, run = self.tuning, running.run
-        tuning.batch_sizes.observe(tuning.job, run.batch_size, run.cost_j, run.reached)
-        tuning.ended(run)
-        spent = running.spent_j + (run.cost_j if run.started else 0.0)
-        if not run.reached:
-            end = running.job.end_s
-            again = GroupJob(end, end + (end - running.job.start_s), running.job.runtime_ratio)
-            self._launch(run.recurrence, again, run.attempt + 1, spent)
-            return
-        cost = spent if self.corrections.group_min_cost_accumulates else run.cost_j
-        if cost < tuning.min_cost:
-            tuning.min_cost, self.best_batch_size = cost, run.batch_size
-
-    def _launch(self, index: int, job: GroupJob, attempt: int, spent_j: float) -> None:
-        tuning = self.tuning
-        if attempt > self.max_retries:
-            raise NotConvergedError(
-                f"{tuning.job}: Job {index} of the group did not reach the target metric in {attempt} tries."
-            )
+    def _launch(self, index: int, job: GroupJob) -> None:
+        tuning, tracker = self.tuning, self.tuning.tracker
         batch_size = self.best_batch_size if self._running else tuning.batch_sizes.predict(tuning.job)
-        run = tuning.run(batch_size, index, attempt, job.runtime_ratio)
-        if not run.started and self.corrections.group_never_ran_cost:
-            run = run._replace(cost_j=NEVER_RAN_FACTOR * tuning.cost_bound)
-        heappush(self._running, (job.end_s, self._launched, _RunningJob(run, job, spent_j)))
+        run = tuning.run(batch_size, index, tracker.tries[index], job.runtime_ratio)
+        if not run.started and self.never_ran_cost:
+            run = run._replace(cost_j=NEVER_RAN_FACTOR * tracker.cost_bound_j())
+        heappush(self._running, (job.end_s, self._launched, run, job))
         self._launched += 1
 
 
@@ -315,8 +285,9 @@ class Simulator:
         """See `simulate_one_job`; returns full records of all runs, also of those that never started."""
         if num_recurrence < 0:
             raise TuningInputError(f"Expected 0 or more recurrences, got {num_recurrence}.")
-        tuning = self._start(job, beta_knob, eta_knob)
-        with keeping_history(lambda: _history(tuning.runs)):
+        costs = self.corrections.server_costs
+        tuning = self._start(job, eta_knob, RecurrenceTracker(job, beta_knob, sum_tries=not costs))
+        with attach_history(lambda: _history(tuning.runs)):
             for recurrence in range(num_recurrence):
                 tuning.recur(recurrence)
         return tuning.runs
@@ -357,14 +328,21 @@ class Simulator:
     def group_runs(self, job: Job, group_df: Any, beta_knob: float, eta_knob: float) -> list[Run]:
         """See `simulate_one_alibaba_group`; returns full records of all runs, also of those that never started."""
         jobs = group_jobs(group_df)
-        tuning = self._start(job, beta_knob, eta_knob)
-        group = _GroupTuning(tuning, self.corrections, self.max_group_retries)
-        with keeping_history(lambda: _history(tuning.runs)):
+        tracker = RecurrenceTracker(
+            job,
+            beta_knob,
+            max_tries=self.max_group_retries + 1,
+            sum_tries=self.corrections.group_min_cost_accumulates,
+            first_must_reach=False,
+        )
+        tuning = self._start(job, eta_knob, tracker)
+        group = _GroupTuning(tuning, never_ran_cost=self.corrections.group_never_ran_cost)
+        with attach_history(lambda: _history(tuning.runs)):
             group.simulate(jobs)
         return tuning.runs
 
-    def _start(self, job: Job, beta_knob: float, eta_knob: float) -> JobTuning:
-        check_knobs(eta_knob, beta_knob)
+    def _start(self, job: Job, eta_knob: float, tracker: RecurrenceTracker) -> JobTuning:
+        check_knobs(eta_knob, tracker.beta_knob)
         trace = self.trace.of(job)
         if job.default_bs is None:
             known = ", ".join(map(str, trace.batch_sizes))
@@ -379,7 +357,7 @@ class Simulator:
         sizes.register_job(job, list(trace.batch_sizes))
         training = Training(job, trace, eta_knob, np.random.default_rng(self.seed))
         costs = self.corrections.server_costs
-        return JobTuning(training, sizes, limits, beta_knob, self.observers, self.verbose, server_costs=costs)
+        return JobTuning(training, sizes, limits, tracker, self.observers, self.verbose, server_costs=costs)
 
 
 def _history(runs: Sequence[Run]) -> list[HistoryEntry]:
