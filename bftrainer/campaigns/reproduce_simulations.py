@@ -19,11 +19,12 @@ from bftrainer.spot.generation import minute_setup
 from bftrainer.spot.minute_model import MinuteOptions
 from bftrainer.spot.run import TIME_ACCOUNTS, Prices, load_profile
 from bftrainer.spot.sweep import SpotSweep
+from bftrainer.zeus.policies.configurations import configurations, optimum
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import SEED, Simulation, SimulationResult, group_seed, simulate_all
 from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, load_groups, load_traces
-from bftrainer.zeus.simulation.optimum import configurations, optimum, regrets
+from bftrainer.zeus.simulation.optimum import regrets
 from bftrainer.zeus.simulation.policy_comparison import BASELINE, PolicyPair, compare_policies, simulations_of
 from bftrainer.zeus.simulation.recurring import usage
 

@@ -13,13 +13,13 @@ import pytest
 from bftrainer.errors import SettingsError
 from bftrainer.report.drawing import rendered
 from bftrainer.zeus import HistoryEntry
+from bftrainer.zeus.policies.configurations import Configuration
 from bftrainer.zeus.simulation.figures import (
     pareto_figure,
     regret_curve,
     regret_figure,
     tuning_path,
 )
-from bftrainer.zeus.simulation.optimum import Configuration
 
 
 def setting(batch_size, limit, time_s, energy_j):

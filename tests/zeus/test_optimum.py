@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus import MaxPowerLimit, Oracle, PruningGTSBatchSizeOptimizer, Run, Simulator
+from bftrainer.zeus.policies.configurations import Configuration, configurations, optimum, pareto_front
 from bftrainer.zeus.recurrences import RecurrenceTracker
-from bftrainer.zeus.simulation.optimum import Configuration, configurations, optimum, pareto_front, regrets
+from bftrainer.zeus.simulation.optimum import regrets
 from bftrainer.zeus.simulation.recurring import JobTuning, Training
 from tests.zeus.traced import JOB, LIMITS_W, NAN, Measured, measurements, training_trace
 

@@ -31,7 +31,7 @@ def test_without_early_stopping_there_is_no_bound():
 
 
 def test_giving_up():
-    """The first try must reach its target, unless it need not; a recurrence has so many tries, that never ran or not."""
+    """The first try must reach its target, unless it need not; a recurrence has so many tries, started or not."""
     assert RecurrenceTracker(JOB, 2.0).record_try(0, 8, 1.0, reached=False) == (
         f"{JOB}: The default batch size 8 did not converge."
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bftrainer.zeus.policies.configurations import Configuration
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.optimum import Configuration, converged, latest_recurrences, summarise
+from bftrainer.zeus.simulation.optimum import converged, latest_recurrences, summarise
 from bftrainer.zeus.simulation.recurring import Run, usage
 from tests.recurring import PAGES, write_world
 

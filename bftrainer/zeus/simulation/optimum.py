@@ -6,12 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from bftrainer.errors import TuningInputError
-from bftrainer.zeus.policies.job import Job, check_knobs, zeus_cost
-from bftrainer.zeus.policies.trace import JobTrace, TrainingTrace
+from bftrainer.zeus.policies.configurations import Configuration, configurations, optimum, pareto_front
+from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.recurring import Run, Usage, usage
 
 if TYPE_CHECKING:
@@ -19,134 +18,6 @@ if TYPE_CHECKING:
 
 # The paper shows what methods converged to by their last five recurrences.
 LATEST = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """A batch size and power limit, and the mean energy, time and cost of a recurrence with them.
-
-    Parameters
-    ----------
-    batch_size : int
-        The batch size.
-    power_limit_w : float
-        GPU power limit in watts.
-    energy_j, time_s, cost_j : float
-        Mean of a recurrence, failed tries included.
-    success_share : float
-        Share of tries that reach the target, above 0.
-
-    Raises
-    ------
-    TuningInputError
-        If a figure is out of range.
-    """
-
-    batch_size: int
-    power_limit_w: float
-    energy_j: float
-    time_s: float
-    cost_j: float
-    success_share: float
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "power_limit_w", "success_share"):
-            if not getattr(self, name) > 0:
-                raise TuningInputError(f"Expected {name} above 0, got {getattr(self, name)}.")
-        for name in ("energy_j", "time_s", "cost_j"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise TuningInputError(f"Expected a finite {name} of 0 or more, got {getattr(self, name)}.")
-        if self.success_share > 1:
-            raise TuningInputError(f"Expected success_share of 1 at most, got {self.success_share}.")
-
-
-def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configuration]:
-    """Compute the means of a recurrence with each batch size and power limit that can reach the target.
-
-    A try takes a measured path at random; one that does not reach the target within the job's epochs trains all of
-    them, and the recurrence tries again. Nothing is stopped early, and no epoch profiles power limits.
-
-    Parameters
-    ----------
-    trace : JobTrace
-        Measurements of the job.
-    job : Job
-        The job; its `max_epochs` counts.
-    eta_knob : float
-        Weight of energy in costs, 0 to 1.
-
-    Returns
-    -------
-    list of Configuration
-        Sorted by batch size, then from the highest power limit down; empty if nothing reaches the target.
-
-    Raises
-    ------
-    TuningInputError
-        If `eta_knob` is out of range.
-
-    Notes
-    -----
-    With a share p of tries that succeed, a recurrence has 1/p tries on average (Wald's equation), so each mean over
-    paths is divided by p. The simulator gives up after 20 tries, which this leaves out.
-    """
-    check_knobs(eta_knob, math.inf)
-    found = []
-    for sized in trace.batch_sizes.values():
-        reaching = sum(epochs <= job.max_epochs for epochs in sized.target_epochs)
-        if not reaching:
-            continue
-        success_share = reaching / len(sized.target_epochs)
-        # Of a try; a path that never reaches its target is NaN, which compares false.
-        tried = fmean(path if path <= job.max_epochs else job.max_epochs for path in sized.target_epochs)
-        epochs = tried / success_share
-        for point in sized.points:
-            energy_j, time_s = point.energy_per_epoch_j * epochs, point.time_per_epoch_s * epochs
-            cost_j = zeus_cost(energy_j, time_s, eta_knob, trace.max_power_w)
-            found.append(Configuration(sized.batch_size, point.limit_w, energy_j, time_s, cost_j, success_share))
-    return found
-
-
-def optimum(configurations: Sequence[Configuration]) -> Configuration:
-    """Find the configuration of least cost.
-
-    Parameters
-    ----------
-    configurations : sequence of Configuration
-        Of equally cheap ones the first wins: in the order of `configurations` that is the smallest batch size, and at
-        it the highest power limit.
-
-    Raises
-    ------
-    TuningInputError
-        If there are no configurations.
-
-    References
-    ----------
-    You et al., "Zeus", NSDI '23, section 3.2: the batch size and power limit of least cost.
-    """
-    if not configurations:
-        raise TuningInputError("No batch size reaches the target within the job's epochs.")
-    return min(configurations, key=lambda each: each.cost_j)
-
-
-def pareto_front(configurations: Sequence[Configuration]) -> list[Configuration]:
-    """Find the configurations that no other one beats in time or energy without being worse in the other.
-
-    Returns
-    -------
-    list of Configuration
-        Time increases and energy falls, both strictly; of configurations equal in both the first stays.
-
-    References
-    ----------
-    You et al., "Zeus", NSDI '23, section 2.3: the energy-time trade-off of training.
-    """
-    front: list[Configuration] = []
-    for each in sorted(configurations, key=lambda one: (one.time_s, one.energy_j)):
-        if not front or each.energy_j < front[-1].energy_j:
-            front.append(each)
-    return front
 
 
 def regrets(runs: Sequence[Run], best: Configuration) -> list[float]:

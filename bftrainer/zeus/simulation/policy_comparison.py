@@ -10,10 +10,11 @@ from typing import Any
 
 from bftrainer.errors import SettingsError
 from bftrainer.report.intervals import Estimate, estimate
+from bftrainer.zeus.policies.configurations import configurations, optimum
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, with_seeds
-from bftrainer.zeus.simulation.optimum import configurations, optimum, regrets
+from bftrainer.zeus.simulation.optimum import regrets
 from bftrainer.zeus.simulation.recurring import Usage, usage
 
 MEASURES = ("cost_j", "energy_j", "time_s")

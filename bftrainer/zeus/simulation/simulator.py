@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from functools import cached_property
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from bftrainer.errors import TrainingTraceError, TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.published import PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.policies.trace import TrainingTrace, name_cells, number_cells, read_table
 from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker, attach_history
 from bftrainer.zeus.simulation.recurring import Corrections, JobTuning, Run, SimulationObserver, Training
-from bftrainer.zeus.simulation.trace_tables import TraceTable, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Most retries of a job in a group: published results need up to 26, and without a limit some groups never end.
 MAX_GROUP_RETRIES = 100
@@ -79,19 +81,20 @@ def read_groups(source: Any) -> dict[str, Group]:
         If the table is malformed, or a group has two datasets.
     """
     table = read_table(source, ("group", "dataset", *TIMES), "groups")
-    names, datasets = table.texts("group"), table.texts("dataset")
-    found: dict[str, tuple[str, list[GroupJob]]] = {}
-    for row, job in enumerate(_jobs(table)):
-        dataset, jobs = found.setdefault(names[row], (datasets[row], []))
-        if datasets[row] != dataset:
+    datasets: dict[str, str] = {}
+    members: dict[str, list[GroupJob]] = {}
+    for place, name, dataset, job in zip(
+        table.index, name_cells(table, "group"), name_cells(table, "dataset"), _read_jobs(table), strict=True
+    ):
+        if datasets.setdefault(name, dataset) != dataset:
             raise TrainingTraceError(
-                f"{table.where(row)}, column dataset: Expected one dataset a group, got {datasets[row]!r} after "
-                f"{dataset!r} in group {names[row]}."
+                f"{place}, column dataset: Expected one dataset a group, got {dataset!r} after {datasets[name]!r} in "
+                f"group {name}."
             )
-        jobs.append(job)
+        members.setdefault(name, []).append(job)
     return {
-        name: Group(name, dataset, tuple(sorted(jobs, key=lambda job: job.start_s)))
-        for name, (dataset, jobs) in found.items()
+        name: Group(name, datasets[name], tuple(sorted(jobs, key=lambda job: job.start_s)))
+        for name, jobs in members.items()
     }
 
 
@@ -103,29 +106,31 @@ def group_jobs(group: Any) -> list[GroupJob]:
     TrainingTraceError
         If a job is not three numbers, ends before it starts, or a number is out of range.
     """
+    import pandas as pd
+
     if isinstance(group, Group):
         group = group.jobs
     if isinstance(group, Sequence) and not isinstance(group, str):
-        columns = zip(*(_group_job(row, job) for row, job in enumerate(group)), strict=True)
-        return _jobs(TraceTable("group", dict(zip(TIMES, map(list, columns), strict=True)), [])) if group else []
-    return _jobs(read_table(group, TIMES, "group_df"))
+        jobs = []
+        for row, job in enumerate(group):
+            try:
+                jobs.append(GroupJob(*job))
+            except TypeError:
+                raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.") from None
+        if not jobs:
+            return []
+        group = pd.DataFrame(jobs, columns=list(TIMES))
+    return _read_jobs(read_table(group, TIMES, "group"))
 
 
-def _group_job(row: int, values: Any) -> GroupJob:
-    try:
-        return GroupJob(*values)
-    except TypeError:
-        raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {values!r}.") from None
-
-
-def _jobs(table: TraceTable) -> list[GroupJob]:
-    starts = table.numbers("start_time", "a finite time in seconds", math.isfinite)
-    ends = table.numbers("end_time", "a finite time in seconds", math.isfinite)
-    ratios = table.numbers("runtime_ratio", "a finite ratio above 0", lambda x: 0 < x < math.inf)
-    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        if end < start:
-            raise TrainingTraceError(f"{table.where(row)}: Expected end_time >= start_time, got {end} < {start}.")
-    return [GroupJob(*job) for job in zip(starts, ends, ratios, strict=True)]
+def _read_jobs(table: pd.DataFrame) -> list[GroupJob]:
+    kinds = ("finite", "finite", "positive")
+    columns = (number_cells(table, column, kind) for column, kind in zip(TIMES, kinds, strict=True))
+    jobs = [GroupJob(*job) for job in zip(*columns, strict=True)]
+    for place, job in zip(table.index, jobs, strict=True):
+        if job.end_s < job.start_s:
+            raise TrainingTraceError(f"{place}: Expected end_time >= start_time, got {job.end_s} < {job.start_s}.")
+    return jobs
 
 
 class _GroupTuning:
