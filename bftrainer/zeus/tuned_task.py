@@ -106,7 +106,7 @@ class _Group:
         while True:
             batch_size = self.best_batch_size if self.in_flight else self._predicted()
             with _asking(f"power-limit policy {self.policies[1]}"):
-                run = tuning.run(batch_size, recurrence, tracker.tries[recurrence])
+                run = tuning.run(batch_size, recurrence)
             if run.started:
                 sized = tuning.training.trace.at(batch_size)
                 launch = self.in_flight[task] = _Launch(run, sized, sized.point(run.power_limit_w))

@@ -158,8 +158,8 @@ TABLES = {
     ),
     "misspelt column": (
         ("train.csv", TRAIN.replace("target_epoch", "target_epochs")),
-        "train.csv:1: Expected columns dataset, network, batch_size, optimizer, target_metric, target_epoch, each once, "
-        "got dataset, network, batch_size, optimizer, learning_rate, run, target_metric, target_epochs.",
+        "train.csv:1: Expected columns dataset, network, batch_size, optimizer, target_metric, target_epoch, each "
+        "once, got dataset, network, batch_size, optimizer, learning_rate, run, target_metric, target_epochs.",
     ),
     "text in a cell": (
         ("power.csv", POWER.replace("150.0", "lots", 1)),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -133,57 +134,39 @@ def _read_jobs(table: pd.DataFrame) -> list[GroupJob]:
     return jobs
 
 
-class _GroupTuning:
-    """Simulates a group's jobs: starts and ends them in order of time.
-
-    Parameters
-    ----------
-    tuning : JobTuning
-        The job being tuned.
-    never_ran_cost : bool
-        Correct what is observed of a run that never started, see `Corrections`.
+def _simulate_group(tuning: JobTuning, jobs: Sequence[GroupJob], *, correct_never_ran: bool) -> None:
+    """Start and end a group's jobs in order of time until all have reached their targets.
 
     References
     ----------
     You et al., "Zeus", NSDI '23, section 4.4, "Handling concurrent job submissions".
     """
+    tracker = tuning.tracker
+    assert tuning.job.default_bs is not None  # checked before tuning starts
+    best_batch_size: int = tuning.job.default_bs
+    # Running jobs by end, then by start: their runs are simulated when they start, and observed when they end.
+    running: list[tuple[float, int, Run, GroupJob]] = []
+    launches = count()
 
-    def __init__(self, tuning: JobTuning, *, never_ran_cost: bool) -> None:
-        self.tuning, self.never_ran_cost = tuning, never_ran_cost
-        default = tuning.job.default_bs
-        assert default is not None  # checked before tuning starts
-        self.best_batch_size = default
-        # Ends of the running jobs, the number of their launch, their runs, which were simulated when they started.
-        self._running: list[tuple[float, int, Run, GroupJob]] = []
-        self._launched = 0
-
-    def simulate(self, jobs: Sequence[GroupJob]) -> None:
-        """Run all jobs until they reach their targets."""
-        for index, job in enumerate(jobs):
-            self._end_until(job.start_s)
-            self._launch(index, job)
-        self._end_until(math.inf)
-
-    def _end_until(self, now_s: float) -> None:
-        """End the jobs that have ended by now, in order of end time, then of start; run again those that failed."""
-        tracker = self.tuning.tracker
-        while self._running and self._running[0][0] <= now_s:
-            end_s, _, run, job = heappop(self._running)
-            lowest_j = tracker.min_cost_j
-            self.tuning.end(run)
-            if not run.reached:
-                self._launch(run.recurrence, GroupJob(end_s, end_s + (end_s - job.start_s), job.runtime_ratio))
-            elif tracker.min_cost_j < lowest_j:
-                self.best_batch_size = run.batch_size
-
-    def _launch(self, index: int, job: GroupJob) -> None:
-        tuning, tracker = self.tuning, self.tuning.tracker
-        batch_size = self.best_batch_size if self._running else tuning.batch_sizes.predict(tuning.job)
-        run = tuning.run(batch_size, index, tracker.tries[index], job.runtime_ratio)
-        if not run.started and self.never_ran_cost:
+    def launch(index: int, job: GroupJob) -> None:
+        """Start a job: at the best known batch size while others run."""
+        batch_size = best_batch_size if running else tuning.batch_sizes.predict(tuning.job)
+        run = tuning.run(batch_size, index, job.runtime_ratio)
+        if not run.started and correct_never_ran:
             run = run._replace(cost_j=NEVER_RAN_FACTOR * tracker.cost_bound_j())
-        heappush(self._running, (job.end_s, self._launched, run, job))
-        self._launched += 1
+        heappush(running, (job.end_s, next(launches), run, job))
+
+    for index, job in enumerate([*jobs, None]):
+        while running and running[0][0] <= (math.inf if job is None else job.start_s):
+            end_s, _, run, ended = heappop(running)
+            lowest_j = tracker.min_cost_j
+            tuning.end(run)
+            if not run.reached:
+                launch(run.recurrence, GroupJob(end_s, end_s + (end_s - ended.start_s), ended.runtime_ratio))
+            elif tracker.min_cost_j < lowest_j:
+                best_batch_size = run.batch_size
+        if job is not None:
+            launch(index, job)
 
 
 class Simulator:
@@ -238,11 +221,10 @@ class Simulator:
         observers: Sequence[SimulationObserver] = (),
         max_group_retries: int = MAX_GROUP_RETRIES,
     ) -> None:
-        shared = isinstance(summary_train, TrainingTrace) and summary_power is None
-        self.trace: TrainingTrace = summary_train if shared else TrainingTrace(summary_train, summary_power)
+        is_joined = isinstance(summary_train, TrainingTrace) and summary_power is None
+        self.trace: TrainingTrace = summary_train if is_joined else TrainingTrace(summary_train, summary_power)
         self.bso, self.plo = batch_size_optimizer, power_limit_optimizer
-        self.seed = check_seed(seed)
-        self.verbose = verbose
+        self.seed, self.verbose = check_seed(seed), verbose
         self.corrections, self.observers = corrections or Corrections(), tuple(observers)
         if max_group_retries < 0:
             raise TuningInputError(f"Expected 0 or more retries of a group's job, got {max_group_retries}.")
@@ -290,8 +272,8 @@ class Simulator:
         """See `simulate_one_job`; returns full records of all runs, also of those that never started."""
         if num_recurrence < 0:
             raise TuningInputError(f"Expected 0 or more recurrences, got {num_recurrence}.")
-        costs = self.corrections.server_costs
-        tuning = self._start(job, eta_knob, RecurrenceTracker(job, beta_knob, sum_tries=not costs))
+        sum_tries = not self.corrections.server_costs
+        tuning = self._start(job, eta_knob, RecurrenceTracker(job, beta_knob, sum_tries=sum_tries))
         with attach_history(lambda: _history(tuning.runs)):
             for recurrence in range(num_recurrence):
                 tuning.recur(recurrence)
@@ -341,9 +323,8 @@ class Simulator:
             first_must_reach=False,
         )
         tuning = self._start(job, eta_knob, tracker)
-        group = _GroupTuning(tuning, never_ran_cost=self.corrections.group_never_ran_cost)
         with attach_history(lambda: _history(tuning.runs)):
-            group.simulate(jobs)
+            _simulate_group(tuning, jobs, correct_never_ran=self.corrections.group_never_ran_cost)
         return tuning.runs
 
     def _start(self, job: Job, eta_knob: float, tracker: RecurrenceTracker) -> JobTuning:
@@ -357,12 +338,12 @@ class Simulator:
             raise TuningInputError(f"{job}: Expected the default batch size to be in the trace.{close}")
         # Copied together, so that one object that is both optimizers stays one object.
         sizes, limits = deepcopy((self.bso, self.plo))
-        if self.corrections.server_costs and isinstance(sizes, PruningGTSBatchSizeOptimizer):
+        server_costs = self.corrections.server_costs
+        if server_costs and isinstance(sizes, PruningGTSBatchSizeOptimizer):
             sizes.explorations_alone = True
         sizes.register_job(job, list(trace.batch_sizes))
         training = Training(job, trace, eta_knob, np.random.default_rng(self.seed))
-        costs = self.corrections.server_costs
-        return JobTuning(training, sizes, limits, tracker, self.observers, self.verbose, server_costs=costs)
+        return JobTuning(training, sizes, limits, tracker, self.observers, self.verbose, server_costs=server_costs)
 
 
 def _history(runs: Sequence[Run]) -> list[HistoryEntry]:
