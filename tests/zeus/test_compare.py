@@ -43,15 +43,15 @@ def result(job, pair, seed, cost, failure=None):
 )
 def test_pairs_as_they_are_written(text, pair):
     """A policy alone comes with the power policy that suits it."""
-    assert PolicyPair.parsed(text) == PolicyPair(*pair)
-    assert PolicyPair.parsed(str(PolicyPair(*pair))) == PolicyPair(*pair)
+    assert PolicyPair.parse(text) == PolicyPair(*pair)
+    assert PolicyPair.parse(str(PolicyPair(*pair))) == PolicyPair(*pair)
 
 
 @pytest.mark.parametrize("text", ["", "+", "zeus+", "+jit"])
 def test_half_pairs(text):
     """A missing half is refused."""
     with pytest.raises(SettingsError, match="Expected policies as BATCH_SIZE"):
-        PolicyPair.parsed(text)
+        PolicyPair.parse(text)
 
 
 def test_what_is_simulated():

@@ -132,7 +132,7 @@ def compare(policies: tuple[str, ...], recurrences: int, seeds: int, as_json: bo
     from bftrainer.zeus.simulation.inputs import choose_jobs
     from bftrainer.zeus.simulation.policy_comparison import PolicyPair, compare_all, compare_policies, simulations_of
 
-    pairs = [PolicyPair.parsed(text) for text in policies]
+    pairs = [PolicyPair.parse(text) for text in policies]
     inputs = opened(options)
     jobs = choose_jobs(inputs, job_choice(options))
     simulations = simulations_of(jobs, pairs, seeds, recurrences=recurrences, **knobs(options))
