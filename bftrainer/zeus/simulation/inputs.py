@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import cycle
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,37 +97,13 @@ class JobChoice:
         A file of jobs.
     names : tuple of str
         ``dataset,network,optimizer`` of each job; empty for all jobs of the file.
-    targets, max_epochs, default_batch_sizes : tuple of numbers
-        Empty, one for all jobs, or one for each of `names`; they override the file.
+    changes : dict
+        Fields of all chosen jobs that differ from the file's, or complete the names.
     """
 
     file: Path | None = None
     names: tuple[str, ...] = ()
-    targets: tuple[float, ...] = ()
-    max_epochs: tuple[int, ...] = ()
-    default_batch_sizes: tuple[int, ...] = ()
-
-    def changes(self, count: int) -> list[dict[str, Any]]:
-        """Fields of each of `count` jobs that the options change.
-
-        Raises
-        ------
-        SettingsError
-            If an option is there neither once nor once for each job.
-        """
-        changes: list[dict[str, Any]] = [{} for _ in range(count)]
-        for option, name, values in (
-            ("target", "target_metric", self.targets),
-            ("max-epochs", "max_epochs", self.max_epochs),
-            ("default-bs", "default_bs", self.default_batch_sizes),
-        ):
-            if len(values) not in (0, 1, count):
-                raise SettingsError(
-                    f"Expected --{option} once, or once for each of {count} jobs, got it {len(values)} times."
-                )
-            for change, value in zip(changes, cycle(values), strict=False):
-                change[name] = value
-        return changes
+    changes: dict[str, Any] = field(default_factory=dict)
 
 
 def load_traces(train: Path | None = None, power: Path | None = None) -> ZeusInputs:
@@ -168,11 +143,10 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
     if not choice.names and not known:
         shown = "; ".join(",".join(key) for key in inputs.trace.jobs)
         raise TuningInputError(f"Missing --job or --jobs. Known: {shown}.")
-    changes = choice.changes(len(choice.names or known))
     if choice.names:
-        jobs = [_complete_job(inputs.trace, known, *pair) for pair in zip(choice.names, changes, strict=True)]
+        jobs = [_complete_job(inputs.trace, known, name, choice.changes) for name in choice.names]
     else:
-        jobs = [replace(job, **change) for job, change in zip(known, changes, strict=True)]
+        jobs = [replace(job, **choice.changes) for job in known]
     for number, job in enumerate(jobs):
         inputs.trace.of(job)
         if job in jobs[:number]:
@@ -189,13 +163,11 @@ def described_jobs(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], bo
         See `choose_jobs`; here jobs and targets may be missing.
     """
     trace = inputs.trace
-    if choice.file is not None or inputs.is_sample or choice.targets:
+    if choice.file is not None or inputs.is_sample or "target_metric" in choice.changes:
         return choose_jobs(inputs, choice), True
-    if len(choice.max_epochs) > 1 or choice.default_batch_sizes:
-        raise TuningInputError("Without --target, give --max-epochs at most once and no --default-bs.")
     keys: Sequence[tuple[str, str, str]] = [job_key(trace, name) for name in choice.names] or trace.jobs
-    max_epochs = choice.max_epochs[0] if choice.max_epochs else MAX_EPOCHS
-    return [Job(*key, target, max_epochs) for key in keys for target in trace.targets(*key)], False
+    fields = {"max_epochs": MAX_EPOCHS} | choice.changes
+    return [Job(*key, target, **fields) for key in keys for target in trace.targets(*key)], False
 
 
 def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
