@@ -17,8 +17,8 @@ from benchmarks.children import command_sample
 from benchmarks.published import published_traces
 from benchmarks.workload import Case, Plan, Sample
 from bftrainer.zeus import JITPowerLimitOptimizer, Job, PruningGTSBatchSizeOptimizer, Simulator, TrainingTrace
+from bftrainer.zeus.policies.configurations import configurations
 from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, zeus_sample
-from bftrainer.zeus.simulation.optimum import configurations
 
 __all__ = ["DRAWS", "zeus_cases"]
 

@@ -19,11 +19,12 @@ from bftrainer.spot.generation import minute_setup
 from bftrainer.spot.minute_model import MinuteOptions
 from bftrainer.spot.run import TIME_ACCOUNTS, Prices, load_profile
 from bftrainer.spot.sweep import SpotSweep
+from bftrainer.zeus.policies.configurations import configurations, optimum
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import SEED, Simulation, SimulationResult, group_seed, simulate_all
 from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, load_groups, load_traces
-from bftrainer.zeus.simulation.optimum import configurations, optimum, regrets
+from bftrainer.zeus.simulation.optimum import regrets
 from bftrainer.zeus.simulation.policy_comparison import BASELINE, PolicyPair, compare_policies, simulations_of
 from bftrainer.zeus.simulation.recurring import usage
 
@@ -62,7 +63,7 @@ def reproduce_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproducti
         lines: dict[str, dict[float, Estimate]] = {job.dataset: {} for job in jobs}
         for eta, row in rows:
             if row.job is not None:
-                lines[row.job.dataset][eta] = _less_one(getattr(row.relative, what))
+                lines[row.job.dataset][eta] = _less_one(row.relative[what])
         reading = f"The {what} of all recurrences with Zeus, exploring included, against the default's."
         over_eta.append(Comparison(f"eta-{what}", reading, f"change in {what}", "eta", lines, even=0.0))
     saved = [-over_eta[0].lines[job.dataset][_USUAL].mean for job in jobs]

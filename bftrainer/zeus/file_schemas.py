@@ -16,15 +16,11 @@ from bftrainer.files.documents import telling_fault
 from bftrainer.files.opening import one_line
 from bftrainer.zeus.master.recurrences import Booked, Launch, Plan
 from bftrainer.zeus.master.script import RunSettings, TrainingReport
-from bftrainer.zeus.policies.job import HistoryEntry, Job
-from bftrainer.zeus.simulation.campaign import Simulation
-from bftrainer.zeus.simulation.files import RUN_COLUMNS
-from bftrainer.zeus.simulation.recurring import Corrections
-from bftrainer.zeus.simulation.simulator import Group
+from bftrainer.zeus.policies.job import Job
 
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _SCHEMA: TypeAlias = Annotated[Literal[1], Field(alias="schema")]
-_COUNT, _SIZE, _AMOUNT = Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)], Annotated[float, Field(ge=0)]
+_COUNT, _AMOUNT = Annotated[int, Field(ge=0)], Annotated[float, Field(ge=0)]
 _NUMBER = Annotated[int, Field(ge=1)]
 _Table: TypeAlias = type[BaseModel]
 
@@ -71,38 +67,8 @@ def validated(model: _Table, document: Any, path: Path, error: type[InputError],
 _NAMES = dict.fromkeys(("dataset", "network", "optimizer"), Annotated[str, Field(min_length=1)])
 _JOB: Mapping[str, Any] = {**_NAMES, "default_bs": (int | None, None), "default_lr": (float | None, None)}
 
-# `[[job]]` of a file of jobs; and a job in results, which also hold how it is launched.
-JobTable = _table_of("JobTable", Job, {**_JOB, "workdir": None, "command": None})
+# A job in a journal, which also holds how it is launched.
 KeptJob = _table_of("KeptJob", Job, _JOB)
-
-_RANGES = {"batch_size": _SIZE, "power_limit_w": _SIZE, "cost_j": float, "runtime_ratio": Annotated[float, Field(gt=0)]}
-_KINDS = {int: _COUNT, float: _AMOUNT, bool: bool}
-_RunRow = _table_of("RunRow", None, {name: _RANGES.get(name, _KINDS[kind]) for name, kind in RUN_COLUMNS.items()})
-_GroupTable = _table_of("GroupTable", Group, {"jobs": list[Annotated[list[float], Field(min_length=3, max_length=3)]]})
-SimulationTable = _table_of(
-    "SimulationTable",
-    Simulation,
-    {
-        "job": KeptJob,
-        "group": _GroupTable | None,
-        # null is infinity.
-        "beta_knob": float | None,
-        "corrections": _table_of("CorrectionsTable", Corrections, {"server_costs": (bool, False)}),
-        "failure": str | None,
-        "runs": GenericAlias(list, _RunRow),
-    },
-)
-# Further keys of a file of results only describe it.
-ResultsDocument = _table_of(
-    "ResultsDocument",
-    None,
-    {"schema_": _SCHEMA, "partial": bool, "simulations": GenericAlias(list, SimulationTable)},
-    ConfigDict(strict=True, allow_inf_nan=False),
-)
-_HistoryRow = _table_of(
-    "HistoryRow", HistoryEntry, {"bs": _SIZE, "pl": _SIZE | None, "energy": _AMOUNT, "time": _AMOUNT}
-)
-HistoryDocument = _table_of("HistoryDocument", None, {"schema_": _SCHEMA, "history": GenericAlias(list, _HistoryRow)})
 
 # --- the journal and the job file of a master ---------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from bftrainer.errors import InvalidTaskError, NotConvergedError, TrainingTraceError, TuningError, TuningInputError
+from bftrainer.errors import InvalidTaskError, TrainingTraceError, TuningError, TuningInputError
 from bftrainer.model import ScalingCurve, TaskSpec, TunedRun, TuningSpec
 from bftrainer.model.records import PowerRecord, Recording, TunedRecord
 from bftrainer.model.type_checks import whole_number
@@ -27,7 +27,8 @@ from bftrainer.plugins import answering
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.policies.trace import BatchSizeTrace, PowerPoint, TrainingTrace
-from bftrainer.zeus.simulation.recurring import MAX_TRIES, NEVER_RAN_FACTOR, JobTuning, Run, Training
+from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker
+from bftrainer.zeus.simulation.recurring import JobTuning, Run, Training
 
 PowerOptions = Literal["chosen", "pareto", "all"]
 Policies = tuple[str, str]
@@ -93,8 +94,6 @@ class _Group:
         self.best_batch_size: int = tuning.job.default_bs
         self.best_cost = math.inf
         self.recurrences: dict[str, int] = {}
-        self.spent_j: dict[str, float] = {}
-        self.tries: dict[str, int] = {}
         self.in_flight: dict[str, _Launch] = {}
 
     def launch(self, task: str) -> _Launch:
@@ -105,21 +104,17 @@ class _Group:
         TuningError
             If no batch size or no try is left.
         """
-        tuning, job = self.tuning, self.tuning.job
+        tuning, tracker = self.tuning, self.tuning.tracker
         recurrence = self.recurrences.setdefault(task, len(self.recurrences))
-        while self.tries.get(task, 0) < MAX_TRIES:
-            attempt = self.tries.get(task, 0)
-            self.tries[task] = attempt + 1
+        while True:
             batch_size = self.best_batch_size if self.in_flight else self._predicted()
             with _asking(f"power-limit policy {self.policies[1]}"):
-                run = tuning.run(batch_size, recurrence, attempt)
+                run = tuning.run(batch_size, recurrence)
             if run.started:
                 sized = tuning.training.trace.at(batch_size)
                 launch = self.in_flight[task] = _Launch(run, sized, sized.point(run.power_limit_w))
                 return launch
-            run = run._replace(cost_j=NEVER_RAN_FACTOR * tuning.cost_bound)
-            self._observe(run)
-        raise NotConvergedError(f"{job}: Task {task} did not reach the target metric in {MAX_TRIES} tries.")
+            self._end(run._replace(cost_j=NEVER_RAN_FACTOR * tracker.cost_bound_j()))
 
     def _predicted(self) -> int:
         """What the batch-size policy chooses, if that is a batch size of the trace."""
@@ -128,10 +123,9 @@ class _Group:
             chosen = whole_number("its choice", tuning.batch_sizes.predict(tuning.job), TuningInputError)
             return tuning.training.trace.at(chosen).batch_size
 
-    def _observe(self, run: Run) -> None:
+    def _end(self, run: Run) -> None:
         with _asking(f"batch-size policy {self.policies[0]}"):
-            self.tuning.batch_sizes.observe(self.tuning.job, run.batch_size, run.cost_j, run.reached)
-        self.tuning.ended(run)
+            self.tuning.end(run)
 
     def end(self, task: str, run: Run) -> None:
         """Learn from a task's run that has ended.
@@ -139,21 +133,13 @@ class _Group:
         Raises
         ------
         NotConvergedError
-            If the default, or the first, batch size did not converge in the first recurrence.
+            If the first run did not converge, or the task's last try did not.
         """
-        tuning, job = self.tuning, self.tuning.job
         del self.in_flight[task]
-        cost = tuning.training.cost(run.traced_energy_j, run.traced_time_s)
-        run = run._replace(cost_j=cost)
-        self._observe(run)
-        spent = self.spent_j[task] = self.spent_j.get(task, 0.0) + cost
-        if run.reached:
-            tuning.min_cost = min(tuning.min_cost, spent)
-            if cost < self.best_cost:
-                self.best_cost, self.best_batch_size = cost, run.batch_size
-        elif run.recurrence == 0:
-            which = "default" if run.batch_size == job.default_bs else "first"
-            raise NotConvergedError(f"{job}: The {which} batch size {run.batch_size} did not converge.")
+        run = run._replace(cost_j=self.tuning.training.cost(run.traced_energy_j, run.traced_time_s))
+        self._end(run)
+        if run.reached and run.cost_j < self.best_cost:
+            self.best_cost, self.best_batch_size = run.cost_j, run.batch_size
 
 
 class GroupTuner:
@@ -325,7 +311,7 @@ def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int, poli
         with _asking(f"policy {name}, which checkpoints pickle"):
             pickle.dumps(policy)
     training = Training(job, trace, section.eta, np.random.default_rng(own))
-    return JobTuning(training, sizes, limits, section.beta, (), False)
+    return JobTuning(training, sizes, limits, RecurrenceTracker(job, section.beta))
 
 
 def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:

@@ -18,8 +18,8 @@ from bftrainer.zeus import (
     TrainingTrace,
     read_groups,
 )
+from bftrainer.zeus.policies.configurations import configurations, optimum, pareto_front
 from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
-from bftrainer.zeus.simulation.optimum import configurations, optimum, pareto_front
 from tests.scripts.loading import load_script
 
 SAMPLE = zeus_sample()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError
 from bftrainer.zeus import UCB, DefaultBatchSize, GridSearch, JITPowerLimitOptimizer, MaxPowerLimit, Oracle, Simulator
-from bftrainer.zeus.simulation.optimum import configurations, optimum
+from bftrainer.zeus.policies.configurations import configurations, optimum
 from tests.zeus.traced import JOB, Measured, measurements, training_trace
 
 SIZES = [4, 8, 16, 32]

@@ -42,9 +42,9 @@ def test_the_groups_made_by_hand():
     ("row", "message"),
     [
         ("a,x,5,4,d,1", ":2: Expected end_time >= start_time, got 4.0 < 5.0"),
-        ("a,x,nan,4,d,1", ":2, column start_time: Expected a finite time in seconds, got 'nan'"),
-        ("a,x,1,later,d,1", ":2, column end_time: Expected a finite time in seconds, got 'later'"),
-        ("a,x,1,4,d,0", ":2, column runtime_ratio: Expected a finite ratio above 0, got '0'"),
+        ("a,x,nan,4,d,1", ":2, column start_time: Expected a finite number, got nothing"),
+        ("a,x,1,later,d,1", ":2, column end_time: Expected a finite number, got 'later'"),
+        ("a,x,1,4,d,0", ":2, column runtime_ratio: Expected a number above 0, 1e30 at most, got '0'"),
         (",x,1,4,d,1", ":2, column group: Expected a name, got nothing"),
         ("a,x,1,4,d,1\na,x,2,4,e,1", ":3, column dataset: Expected one dataset a group, got 'e' after 'd' in group a"),
     ],

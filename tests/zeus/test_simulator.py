@@ -103,7 +103,7 @@ def test_costs_as_the_server_counts_them():
     assert [(run.cost_j, run.reached) for run in published] == [(10_750.0, True), (10_375.0, True)]
     seen = Runs()
     corrected = simulator(made, Scripted(*sizes), corrections=Corrections(server_costs=True), observers=[seen])
-    with pytest.raises(NotConvergedError, match="Did not reach the target metric in 20 tries"):
+    with pytest.raises(NotConvergedError, match="Recurrence 3 did not reach the target metric in 20 tries"):
         corrected.job_runs(made.job, 3, 0.95, 0.0)
     runs = seen.runs
     assert [(run.recurrence, run.cost_j, run.reached) for run in runs[:3]] == [
@@ -119,7 +119,7 @@ def test_a_run_that_never_starts():
     """It is observed at 100 times the bound, books nothing, and counts as a try."""
     made = world({8: [4.0], 1: [4.0]}, default_bs=8)
     policy = Scripted(8, 1)
-    with pytest.raises(NotConvergedError, match="Did not reach the target metric in 20 tries") as failed:
+    with pytest.raises(NotConvergedError, match="Recurrence 2 did not reach the target metric in 20 tries") as failed:
         # An epoch at batch size 1 costs 20,000, more than half of what batch size 8 does.
         simulator(made, policy).simulate_one_job(made.job, 2, 0.5, 0.0)
     assert len(failed.value.history) == 1
@@ -175,7 +175,7 @@ def test_retries_of_a_group():
         simulated = simulator(made, Scripted(8, 16, 8), corrections=Corrections(group_min_cost_accumulates=accumulate))
         runs = Runs()
         simulated.observers = (runs,)
-        with pytest.raises(NotConvergedError, match="Job 1 of the group did not reach the target metric in 101 tries"):
+        with pytest.raises(NotConvergedError, match="Recurrence 2 did not reach the target metric in 101 tries"):
             simulated.simulate_one_alibaba_group(made.job, jobs, 1.0, 0.0)
         assert [(run.recurrence, run.attempt, run.batch_size) for run in runs.runs[:3]] == [
             (0, 0, 8),

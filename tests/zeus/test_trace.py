@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import math
 from dataclasses import replace
 
@@ -10,7 +13,14 @@ import pytest
 
 from bftrainer.errors import TrainingTraceError, TuningInputError
 from bftrainer.zeus import Job, PowerPoint, TrainingTrace
-from bftrainer.zeus.policies.trace import BatchSizeTrace
+from bftrainer.zeus.policies.trace import (
+    POWER_COLUMNS,
+    TRAIN_COLUMNS,
+    BatchSizeTrace,
+    name_cells,
+    number_cells,
+    read_table,
+)
 from tests.zeus.golden import DATA, frame
 
 JOB = Job("tiny", "net", "sgd", 0.9, 12, 8)
@@ -154,20 +164,14 @@ def test_nothing_in_common(frames):
         TrainingTrace(train, power.assign(optimizer="adam"))
 
 
-@pytest.mark.parametrize("column", ["dataset", "network", "batch_size", "optimizer", "target_metric", "target_epoch"])
-def test_missing_columns_of_runs(frames, column):
+@pytest.mark.parametrize(("number", "columns"), [(0, TRAIN_COLUMNS), (1, POWER_COLUMNS)])
+def test_missing_columns(frames, number, columns):
     """Each column that is needed."""
-    train, power = frames
-    with pytest.raises(TrainingTraceError, match=f"summary_train: Expected a column '{column}', found none"):
-        TrainingTrace(train.drop(columns=column), power)
-
-
-@pytest.mark.parametrize("column", ["batch_size", "power_limit", "time_per_epoch", "average_power"])
-def test_missing_columns_of_measurements(frames, column):
-    """Each column that is needed."""
-    train, power = frames
-    with pytest.raises(TrainingTraceError, match=f"summary_power: Expected a column '{column}', found none"):
-        TrainingTrace(train, power.drop(columns=column))
+    for column in columns:
+        tables = list(frames)
+        tables[number] = tables[number].drop(columns=column)
+        with pytest.raises(TrainingTraceError, match=f"Expected a column '{column}' once"):
+            TrainingTrace(*tables)
 
 
 @pytest.mark.parametrize(
@@ -180,12 +184,12 @@ def test_missing_columns_of_measurements(frames, column):
         (0, "target_epoch", -1.0, "count of 1 to 1e30, or nothing if never reached, got '-1.0'"),
         (0, "target_epoch", 0.0, "count of 1 to 1e30, or nothing if never reached, got '0.0'"),
         (0, "dataset", None, "a name, got nothing"),
-        (1, "power_limit", 112.5, "whole number of watts above 0, got '112.5'"),
+        (1, "power_limit", 112.5, "whole number above 0, got '112.5'"),
         (1, "time_per_epoch", -1.3, "number above 0, 1e30 at most, got '-1.3'"),
         (1, "time_per_epoch", 0.0, "number above 0, 1e30 at most, got '0.0'"),
         (1, "average_power", math.inf, "number above 0, 1e30 at most, got 'inf'"),
         (1, "average_power", 1e308, "number above 0, 1e30 at most, got '1e+308'"),
-        (1, "average_power", math.nan, "number above 0, 1e30 at most, got 'nan'"),
+        (1, "average_power", math.nan, "number above 0, 1e30 at most, got nothing"),
         (1, "average_power", "", "number above 0, 1e30 at most, got nothing"),
         (1, "network", "", "a name, got nothing"),
     ],
@@ -213,3 +217,81 @@ def test_power_of_profiling_is_a_number():
     assert BatchSizeTrace(32, (usual,), (3.0,), (usual,)).profiling_epoch == (200.0, 2.0)
     with pytest.raises(TuningInputError, match="Batch size 32: Expected finite power"):
         _ = BatchSizeTrace(32, (odd,), (3.0,), (replace(odd, average_power_w=math.inf),)).profiling_epoch
+
+
+TEXT = "dataset,value\na,1\n\nb,2.5\n"
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress], ids=["plain", "gz", "bz2", "xz"])
+def test_packed_files_read_alike(tmp_path, pack):
+    """Plain or packed, told by content rather than name; blank lines and a byte order mark don't count."""
+    path = tmp_path / "table.csv"
+    path.write_bytes(pack(b"\xef\xbb\xbf" + TEXT.encode()))
+    for source in (path, str(path)):
+        table = read_table(source, ["dataset"], "table")
+        assert name_cells(table, "dataset") == ["a", "b"]
+        assert number_cells(table, "value", "positive") == [1.0, 2.5]
+        assert list(table.index) == [f"{path}:2", f"{path}:4"]
+
+
+def test_floats_are_correctly_rounded(tmp_path):
+    """Digits that a quick parser gets one unit in the last place wrong."""
+    digits = ["0.1", "86.86460850784009", "11.276666666666666", "1.1500000000000001", "5e-324"]
+    path = tmp_path / "table.csv"
+    path.write_text("value\n" + "\n".join(digits) + "\n")
+    assert number_cells(read_table(path, [], "table"), "value", "positive") == [float(each) for each in digits]
+
+
+@pytest.mark.parametrize("missing", [None, math.nan, pd.NA])
+def test_missing_cells_of_frames(missing):
+    """All marks for a missing cell are understood in a column of epochs, and refused in one of names."""
+    table = read_table(pd.DataFrame({"cell": pd.Series(["1", missing], dtype=object)}), ["cell"], "train")
+    assert math.isnan(number_cells(table, "cell", "epoch")[1])
+    with pytest.raises(TrainingTraceError, match="train, row 1, column cell: Expected a name, got nothing"):
+        name_cells(table, "cell")
+
+
+@pytest.mark.parametrize("cell", ["", "x", "nan", "-1", "0", "1_000", "True", "1,5", "1 2"])
+def test_cells_that_are_no_number(tmp_path, cell):
+    """Refused by file, line and column; so are numbers that do not fit."""
+    path = tmp_path / "table.csv"
+    path.write_text(f'name,value\na,1\n"b\nc","{cell}"\n')
+    with pytest.raises(TrainingTraceError) as refused:
+        number_cells(read_table(path, [], "table"), "value", "positive")
+    assert str(refused.value).startswith(f"{path}:4, column value: Expected a number above 0, 1e30 at most, got ")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty file"),
+        (b"name,valu\na,1\n", "Expected columns value, each once"),
+        (b"value\n", "Expected at least one row, found none"),
+        (b"name,value\na\n", ":2: Expected 2 values, got 1"),
+        (b"name,value\na,1,2\n", ":2: Expected 2 values, got 3"),
+        (b"value,value\n1,2\n", "Expected columns value, each once"),
+        (b'value\n"1\n', "Expected CSV, got something else"),
+        (lzma.compress(TEXT.encode() * 100)[:-20], "damaged"),
+        (gzip.compress(TEXT.encode())[:-5], "damaged"),
+        (b"name,value\n\xff\xfe,1\n", "utf-8"),
+    ],
+)
+def test_malformed_files(tmp_path, content, message):
+    """What is cut off, broken or no table is refused in one line that begins with the file's name."""
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    with pytest.raises(TrainingTraceError) as refused:
+        read_table(path, ["value"], "table")
+    assert str(refused.value).startswith(str(path))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_no_table(tmp_path):
+    """A file that is not there, a directory, another object."""
+    with pytest.raises(TrainingTraceError, match="No such file"):
+        read_table(tmp_path / "none.csv", [], "table")
+    with pytest.raises(TrainingTraceError, match="got a directory"):
+        read_table(tmp_path, [], "table")
+    with pytest.raises(TrainingTraceError, match="train: Expected a path or a data frame, got dict"):
+        read_table({"value": [1]}, [], "train")

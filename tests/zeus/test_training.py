@@ -87,9 +87,9 @@ def test_the_epoch_cost_uses_the_batch_sizes_highest_limit():
 def test_power_limits_are_chosen_just_in_time(eta, limit):
     """Time asks for 200 W, energy for 100 W; the first use of a batch size profiles, and no other."""
     runs, optimizer = training({8: [4.0], 16: [4.0]}, eta), JITPowerLimitOptimizer(False)
-    assert runs.power_limit(optimizer, 8) == (limit, True)
-    assert runs.power_limit(optimizer, 8) == (limit, False)
-    assert runs.power_limit(optimizer, 16) == (limit, True)
+    assert runs.choose_limit(optimizer, 8) == (limit, True)
+    assert runs.choose_limit(optimizer, 8) == (limit, False)
+    assert runs.choose_limit(optimizer, 16) == (limit, True)
 
 
 def test_equally_cheap_power_limits():
@@ -97,7 +97,7 @@ def test_equally_cheap_power_limits():
     made = world({8: [4.0]})
     even = type(made)(made.job, made.paths, ((8, 100, 2.0, 100.0), (8, 200, 1.0, 200.0)))
     runs = Training(even.job, even.trace().of(even.job), 1.0, np.random.default_rng(0))
-    assert runs.power_limit(JITPowerLimitOptimizer(False), 8) == (200, True)
+    assert runs.choose_limit(JITPowerLimitOptimizer(False), 8) == (200, True)
 
 
 class Undecided(PowerLimitOptimizer):
@@ -115,7 +115,7 @@ class Undecided(PowerLimitOptimizer):
 def test_a_power_limit_optimizer_without_an_answer():
     """It is named."""
     with pytest.raises(TuningProtocolError, match="power limit from undecided after it observed all"):
-        training({8: [4.0]}).power_limit(Undecided(), 8)
+        training({8: [4.0]}).choose_limit(Undecided(), 8)
 
 
 def test_what_was_not_measured():

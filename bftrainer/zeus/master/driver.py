@@ -23,8 +23,8 @@ from bftrainer.zeus.master.launch import Ended, check_command, run_script
 from bftrainer.zeus.master.recurrences import Launch, MasterObserver, Plan, Recurrences
 from bftrainer.zeus.master.script import RunEnvironment, RunSettings, TrainingReport, read_report
 from bftrainer.zeus.policies.job import HistoryEntry, usage_fault
+from bftrainer.zeus.recurrences import attach_history
 from bftrainer.zeus.simulation.files import write_history
-from bftrainer.zeus.simulation.recurring import keeping_history
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Driver:
             progress = self.progress
             plan, settings = progress.plan, progress.settings
             check_command(plan.job.command or [], Path(plan.workdir), os.environ)
-            stack.enter_context(keeping_history(lambda: progress.history))
+            stack.enter_context(attach_history(lambda: progress.history))
             restore = stack.enter_context(restoring_limits(self.logdir, self._limited_gpus()))
             if self._resumed:
                 self._clean_up()

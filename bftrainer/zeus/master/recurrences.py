@@ -14,7 +14,7 @@ from bftrainer.errors import TuningInputError
 from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_seed, default_first
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs, zeus_cost
-from bftrainer.zeus.simulation.recurring import MAX_TRIES
+from bftrainer.zeus.recurrences import MAX_TRIES
 
 
 @dataclass(frozen=True, slots=True)

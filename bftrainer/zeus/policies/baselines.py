@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bftrainer.errors import AllPrunedError, TuningInputError
+from bftrainer.zeus.policies.configurations import configurations, optimum
 from bftrainer.zeus.policies.interfaces import (
     BatchSizeOptimizer,
     BatchSizesOfJobs,
@@ -26,7 +27,6 @@ from bftrainer.zeus.policies.interfaces import (
 )
 from bftrainer.zeus.policies.job import Job, zeus_cost
 from bftrainer.zeus.policies.trace import BatchSizeTrace, TrainingTrace
-from bftrainer.zeus.simulation.optimum import configurations, optimum
 
 _NONE: Mapping[Job, Any] = MappingProxyType({})
 

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bftrainer.errors import TrainingTraceError, TuningInputError, nearest, suggestion
+from bftrainer.files.documents import table_rows
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.simulation.trace_tables import TraceTable, joined_frame, read_table
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME_COLUMNS = ("dataset", "network", "optimizer", "group")
 TRAIN_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "target_metric", "target_epoch")
 POWER_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "power_limit", "time_per_epoch", "average_power")
-# Sums and products of what is measured stay finite up to this.
-MOST = 1e30
+
+_MISSING = frozenset({"", "nan", "na", "n/a", "<na>", "null", "none"})
+
+# Kinds of numbers: what messages call them, and whether a number is one. Sums and products of measurements stay finite
+# up to 1e30; whole numbers are exact up to 2^53. A run that never reached its target has no epoch.
+NUMBER_KINDS: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "whole": ("a whole number above 0", lambda x: 0 < x <= 2**53 and x.is_integer()),
+    "positive": ("a number above 0, 1e30 at most", lambda x: 0 < x <= 1e30),
+    "finite": ("a finite number", math.isfinite),
+    "epoch": ("a count of 1 to 1e30, or nothing if never reached", lambda x: math.isnan(x) or 1 <= x <= 1e30),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,22 +186,43 @@ class TrainingTrace:
     def __init__(self, summary_train: Any, summary_power: Any) -> None:
         train = read_table(summary_train, TRAIN_COLUMNS, "summary_train")
         power = read_table(summary_power, POWER_COLUMNS, "summary_power")
-        shared = [column for column in train.columns if column in power.columns]
-        measured = _power_points(power, shared)
+        self._tables = train, power
         self._points: dict[tuple[str, ...], dict[int, tuple[PowerPoint, ...]]] = {}
         self._runs: dict[tuple[str, ...], dict[float, dict[int, list[float]]]] = {}
         self._unmeasured: dict[tuple[str, ...], set[int]] = {}
-        self._join(train, shared, measured)
-        if not self._points:
-            raise TrainingTraceError(f"{train.name} and {power.name}: No rows have equal {', '.join(shared)}.")
+        self._jobs: dict[tuple[str, str, str, float], JobTrace] = {}
+        self._join(train, power, [column for column in train.columns if column in power.columns])
         every = (point for sizes in self._points.values() for points in sizes.values() for point in points)
         self.max_power_w = max(point.limit_w for point in every)
-        self._jobs: dict[tuple[str, str, str, float], JobTrace] = {}
-        self._tables = train, power
 
-    def frame(self) -> Any:
-        """The joined tables as a DataFrame, a row per run and power limit, with `energy_per_epoch` (J)."""
-        return joined_frame(*self._tables)
+    def _join(self, train: pd.DataFrame, power: pd.DataFrame, shared: list[str]) -> None:
+        """Keep the rows that both tables have, runs in the order of their file."""
+        measured = _power_points(power, shared)
+        jobs = list(zip(*(name_cells(train, column) for column in ("dataset", "network", "optimizer")), strict=True))
+        sizes, targets = number_cells(train, "batch_size", "whole"), number_cells(train, "target_metric", "finite")
+        epochs = number_cells(train, "target_epoch", "epoch")
+        for place, key, job, size, target, epoch in zip(
+            train.index, _keys(train, shared), jobs, map(int, sizes), targets, epochs, strict=True
+        ):
+            if key not in measured:
+                self._unmeasured.setdefault(job, set()).add(size)
+                continue
+            points = tuple(measured[key].values())
+            if self._points.setdefault(job, {}).setdefault(size, points) != points:
+                raise TrainingTraceError(
+                    f"{place}: Expected one set of power measurements of {','.join(job)} at batch size {size}, found "
+                    f"several; the tables are joined by {', '.join(shared)}."
+                )
+            self._runs.setdefault(job, {}).setdefault(target, {}).setdefault(size, []).append(epoch)
+        if not self._points:
+            names = f"{train.index.name} and {power.index.name}"
+            raise TrainingTraceError(f"{names}: No rows have equal {', '.join(shared)}.")
+
+    def frame(self) -> pd.DataFrame:
+        """The joined tables, a row per run and power limit in the order of the runs, with `energy_per_epoch` (J)."""
+        joined = self._tables[0].merge(self._tables[1], how="inner")
+        joined["energy_per_epoch"] = joined["time_per_epoch"] * joined["average_power"]
+        return joined
 
     @property
     def jobs(self) -> list[tuple[str, str, str]]:
@@ -205,62 +240,36 @@ class TrainingTrace:
         return sorted(self._runs_of((dataset, network, optimizer)))
 
     def of(self, job: Job) -> JobTrace:
-        """What was measured of a job.
+        """What was measured of a job; jobs that differ only in epochs or default batch size share it.
 
         Raises
         ------
         TuningInputError
             If the trace has no such job, or no runs of it towards this target metric.
         """
-        key = (job.dataset, job.network, job.optimizer, job.target_metric)
-        found = self._jobs.get(key)
-        if found is None:
-            found = self._jobs[key] = self._select(job)
-        return found
-
-    def _select(self, job: Job) -> JobTrace:
         key = (job.dataset, job.network, job.optimizer)
-        every = self._runs_of(key)
-        runs = every.get(job.target_metric)
+        if (trace := self._jobs.get((*key, job.target_metric))) is not None:
+            return trace
+        targets = self._runs_of(key)
+        runs = targets.get(job.target_metric)
         if runs is None:
-            close = nearest(job.target_metric, every)
+            close = nearest(job.target_metric, targets)
             raise TuningInputError(f"{job}: No run of the trace aims at the target metric {job.target_metric}.{close}")
-        sizes = self._points[key]
-        batch_sizes = {}
-        for size in sorted(sizes):
-            highest_first = tuple(sorted(sizes[size], key=lambda point: -point.limit_w))
-            batch_sizes[size] = BatchSizeTrace(size, highest_first, tuple(runs.get(size, ())), sizes[size])
-        # Jobs that differ only in epochs or default batch size share this.
-        unmeasured = frozenset(self._unmeasured.get(key, ()))
-        return JobTrace(f"{','.join(key)}, target {job.target_metric}", batch_sizes, self.max_power_w, unmeasured)
+        batch_sizes = {
+            size: BatchSizeTrace(
+                size, tuple(sorted(points, key=lambda point: -point.limit_w)), tuple(runs.get(size, ())), points
+            )
+            for size, points in sorted(self._points[key].items())
+        }
+        name, unmeasured = f"{','.join(key)}, target {job.target_metric}", frozenset(self._unmeasured.get(key, ()))
+        trace = self._jobs[*key, job.target_metric] = JobTrace(name, batch_sizes, self.max_power_w, unmeasured)
+        return trace
 
     def _runs_of(self, key: tuple[str, str, str]) -> dict[float, dict[int, list[float]]]:
         if key not in self._runs:
-            known = (",".join(each) for each in self.jobs)
+            known = (",".join(job) for job in self.jobs)
             raise TuningInputError(f"The trace has no job {','.join(key)}.{suggestion(','.join(key), known)}")
         return self._runs[key]
-
-    def _join(self, train: TraceTable, shared: list[str], measured: dict[tuple[Any, ...], list[PowerPoint]]) -> None:
-        """Keep the rows that both tables have, runs in the order of their file."""
-        datasets, networks, optimizers = (train.texts(column) for column in ("dataset", "network", "optimizer"))
-        batch_sizes = train.integers("batch_size")
-        targets = train.numbers("target_metric", "a finite number", math.isfinite)
-        epochs = train.numbers(
-            "target_epoch", "a count of 1 to 1e30, or nothing if never reached", lambda x: 1 <= x <= MOST, missing=True
-        )
-        for row, key in enumerate(_keys(train, shared)):
-            points = measured.get(key)
-            job, size = (datasets[row], networks[row], optimizers[row]), batch_sizes[row]
-            if points is None:
-                self._unmeasured.setdefault(job, set()).add(size)
-                continue
-            if self._points.setdefault(job, {}).setdefault(size, tuple(points)) != tuple(points):
-                raise TrainingTraceError(
-                    f"{train.where(row)}: Expected one set of power measurements of {','.join(job)} at batch size "
-                    f"{size}, found several; the tables are joined by {', '.join(shared)}."
-                )
-            runs = self._runs.setdefault(job, {}).setdefault(targets[row], {})
-            runs.setdefault(size, []).append(epochs[row])
 
 
 def _dominates(one: PowerPoint, other: PowerPoint) -> bool:
@@ -270,39 +279,132 @@ def _dominates(one: PowerPoint, other: PowerPoint) -> bool:
     return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
 
 
-def _power_points(power: TraceTable, shared: list[str]) -> dict[tuple[Any, ...], list[PowerPoint]]:
-    """Measurements by the key that joins them to runs, in the order of the file."""
+def _power_points(power: pd.DataFrame, shared: list[str]) -> dict[tuple[Any, ...], dict[int, PowerPoint]]:
+    """Measurements by limit, in the order of the file, by the key that joins them to runs."""
     for column in ("dataset", "network", "optimizer"):
-        power.texts(column)
-    sizes = power.integers("batch_size")
-    limits = power.integers("power_limit", "a whole number of watts above 0")
-    times, watts = (
-        power.numbers(column, "a number above 0, 1e30 at most", lambda x: 0 < x <= MOST)
-        for column in ("time_per_epoch", "average_power")
-    )
-    found: dict[tuple[Any, ...], list[PowerPoint]] = {}
-    for row, key in enumerate(_keys(power, shared)):
-        limit = limits[row]
-        points = found.setdefault(key, [])
-        if any(point.limit_w == limit for point in points):
+        name_cells(power, column)
+    sizes, limits = number_cells(power, "batch_size", "whole"), number_cells(power, "power_limit", "whole")
+    times, watts = number_cells(power, "time_per_epoch", "positive"), number_cells(power, "average_power", "positive")
+    measured: dict[tuple[Any, ...], dict[int, PowerPoint]] = {}
+    for place, key, size, limit, *figures in zip(
+        power.index, _keys(power, shared), sizes, map(int, limits), times, watts, strict=True
+    ):
+        points = measured.setdefault(key, {})
+        if limit in points:
             raise TrainingTraceError(
-                f"{power.where(row)}: Expected each power limit of a batch size once, found {limit} W "
-                f"of batch size {sizes[row]} again."
+                f"{place}: Expected each power limit once, found {limit} W of batch size {size:g} again."
             )
-        points.append(PowerPoint(limit, times[row], watts[row]))
-    return found
+        points[limit] = PowerPoint(limit, *figures)
+    return measured
 
 
-def _keys(table: TraceTable, shared: Iterable[str]) -> list[tuple[Any, ...]]:
-    """Key of each row in the join: names as text, numbers by value."""
-    return list(zip(*([_comparable(cell) for cell in table.columns[column]] for column in shared), strict=True))
+# --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def _comparable(cell: object) -> object:
+def read_table(source: Any, required: Sequence[str], what: str) -> pd.DataFrame:
+    """Read a table that must have some columns; its index says where each row stands, for the start of a message.
+
+    Parameters
+    ----------
+    source : path or DataFrame
+        A CSV file, plain or compressed by gzip, bzip2 or xz; or a frame, which is not changed.
+    required : sequence of str
+        Columns that must be there; others are kept.
+    what : str
+        Name of a frame in messages.
+
+    Raises
+    ------
+    TrainingTraceError
+        If `source` is neither, the file cannot be read as CSV, a row has too few or too many cells, a column is missing
+        or occurs twice, or there are no rows.
+    """
+    import pandas as pd
+
+    if isinstance(source, str | Path):
+        # Not by `pandas.read_csv`: it fills rows that were cut off, where an empty cell is a target never reached.
+        rows = list(table_rows(Path(source), required, TrainingTraceError))
+        columns = {name: _convert(name, [cells[name] for _, cells in rows]) for name in (rows[0][1] if rows else ())}
+        table = pd.DataFrame(columns, index=pd.Index([place for place, _ in rows], name=str(source)))
+    elif isinstance(source, pd.DataFrame):
+        table = source.set_axis(pd.Index([f"{what}, row {row}" for row in range(len(source))], name=what))
+        for column in required:
+            if list(source.columns).count(column) != 1:
+                close = suggestion(column, map(str, source.columns))
+                raise TrainingTraceError(f"{what}: Expected a column {column!r} once.{close}")
+    else:
+        raise TrainingTraceError(f"{what}: Expected a path or a data frame, got {type(source).__name__}.")
+    if table.empty:
+        raise TrainingTraceError(f"{table.index.name}: Expected at least one row, found none.")
+    return table
+
+
+def name_cells(table: pd.DataFrame, column: str) -> list[str]:
+    """Read a column of names.
+
+    Raises
+    ------
+    TrainingTraceError
+        If a cell is empty.
+    """
+    cells = table[column].tolist()
+    for place, cell in zip(table.index, cells, strict=True):
+        # A frame marks missing cells by values that are not text; the text "nan" may be a name.
+        if str(cell).strip() == "" or (not isinstance(cell, str) and str(cell).lower() in _MISSING):
+            raise TrainingTraceError(f"{place}, column {column}: Expected a name, got nothing.")
+    return [str(cell).strip() for cell in cells]
+
+
+def number_cells(table: pd.DataFrame, column: str, kind: str) -> list[float]:
+    """Read a column of numbers of one of `NUMBER_KINDS`, correctly rounded; missing ones are NaN.
+
+    Raises
+    ------
+    TrainingTraceError
+        If a cell is not a number of this kind.
+    """
+    expected, is_fit = NUMBER_KINDS[kind]
+    numbers = []
+    for place, cell in zip(table.index, table[column].tolist(), strict=True):
+        number = _parse_number(cell)
+        if number is None or not is_fit(number):
+            shown = "nothing" if str(cell).strip().lower() in _MISSING else repr(str(cell)[:80])
+            raise TrainingTraceError(f"{place}, column {column}: Expected {expected}, got {shown}.")
+        numbers.append(number)
+    return numbers
+
+
+def _parse_number(cell: Any) -> float | None:
+    """Convert a cell to a number: NaN if it is missing, None if it is not a number."""
+    if str(cell).strip().lower() in _MISSING:
+        return math.nan
+    if isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell):
+        # Python accepts True and 1_000 as numbers; tables don't.
+        return None
     try:
-        number = float(cell)  # type: ignore[arg-type]
+        return float(cell)
     except (TypeError, ValueError):
-        # Not a number: names are compared as text.
-        return str(cell).strip()
-    # NaN differs from itself; but missing cells of both tables match, as where pandas joins them.
-    return "nan" if math.isnan(number) else number
+        return None
+
+
+def _convert(column: str, cells: list[str]) -> list[Any]:
+    """Convert a file's column: to numbers if all cells are, but names; whole ones where pandas would."""
+    numbers = [None] if column in NAME_COLUMNS else [_parse_number(cell) for cell in cells]
+    if None in numbers or all(math.isnan(number) for number in numbers if number is not None):
+        return [cell.strip() for cell in cells]
+    is_whole = all(cell.strip().lstrip("+-").isdecimal() for cell in cells)
+    return [int(cell) for cell in cells] if is_whole else numbers
+
+
+def _keys(table: pd.DataFrame, shared: list[str]) -> list[tuple[Any, ...]]:
+    """Key of each row in the join: names as text, numbers by value; missing cells match, as where pandas joins them."""
+    columns = []
+    for column in shared:
+        numbers = [_parse_number(cell) for cell in table[column].tolist()]
+        columns.append(
+            [
+                str(cell).strip() if number is None else "nan" if math.isnan(number) else number
+                for cell, number in zip(table[column].tolist(), numbers, strict=True)
+            ]
+        )
+    return list(zip(*columns, strict=True))

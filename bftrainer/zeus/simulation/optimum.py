@@ -1,152 +1,21 @@
-"""Best possible cost of traced jobs, and how near a simulation came: cheapest setting, Pareto front, regrets."""
+"""How near a simulation came to the best possible cost of its traced job: regrets, and a summary in numbers."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bftrainer.errors import TuningInputError
-from bftrainer.zeus.policies.job import Job, check_knobs, zeus_cost
-from bftrainer.zeus.policies.trace import JobTrace, TrainingTrace
+from bftrainer.zeus.policies.configurations import Configuration, configurations, optimum, pareto_front
+from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.simulation.campaign import SimulationResult
 from bftrainer.zeus.simulation.recurring import Run, Usage, usage
-
-if TYPE_CHECKING:
-    from bftrainer.zeus.simulation.campaign import SimulationResult
 
 # The paper shows what methods converged to by their last five recurrences.
 LATEST = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """A batch size and power limit, and the mean energy, time and cost of a recurrence with them.
-
-    Parameters
-    ----------
-    batch_size : int
-        The batch size.
-    power_limit_w : float
-        GPU power limit in watts.
-    energy_j, time_s, cost_j : float
-        Mean of a recurrence, failed tries included.
-    success_share : float
-        Share of tries that reach the target, above 0.
-
-    Raises
-    ------
-    TuningInputError
-        If a figure is out of range.
-    """
-
-    batch_size: int
-    power_limit_w: float
-    energy_j: float
-    time_s: float
-    cost_j: float
-    success_share: float
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "power_limit_w", "success_share"):
-            if not getattr(self, name) > 0:
-                raise TuningInputError(f"Expected {name} above 0, got {getattr(self, name)}.")
-        for name in ("energy_j", "time_s", "cost_j"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise TuningInputError(f"Expected a finite {name} of 0 or more, got {getattr(self, name)}.")
-        if self.success_share > 1:
-            raise TuningInputError(f"Expected success_share of 1 at most, got {self.success_share}.")
-
-
-def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configuration]:
-    """Compute the means of a recurrence with each batch size and power limit that can reach the target.
-
-    A try takes a measured path at random; one that does not reach the target within the job's epochs trains all of
-    them, and the recurrence tries again. Nothing is stopped early, and no epoch profiles power limits.
-
-    Parameters
-    ----------
-    trace : JobTrace
-        Measurements of the job.
-    job : Job
-        The job; its `max_epochs` counts.
-    eta_knob : float
-        Weight of energy in costs, 0 to 1.
-
-    Returns
-    -------
-    list of Configuration
-        Sorted by batch size, then from the highest power limit down; empty if nothing reaches the target.
-
-    Raises
-    ------
-    TuningInputError
-        If `eta_knob` is out of range.
-
-    Notes
-    -----
-    With a share p of tries that succeed, a recurrence has 1/p tries on average (Wald's equation), so each mean over
-    paths is divided by p. The simulator gives up after 20 tries, which this leaves out.
-    """
-    check_knobs(eta_knob, math.inf)
-    found = []
-    for sized in trace.batch_sizes.values():
-        reaching = sum(epochs <= job.max_epochs for epochs in sized.target_epochs)
-        if not reaching:
-            continue
-        success_share = reaching / len(sized.target_epochs)
-        # Of a try; a path that never reaches its target is NaN, which compares false.
-        tried = fmean(path if path <= job.max_epochs else job.max_epochs for path in sized.target_epochs)
-        epochs = tried / success_share
-        for point in sized.points:
-            energy_j, time_s = point.energy_per_epoch_j * epochs, point.time_per_epoch_s * epochs
-            cost_j = zeus_cost(energy_j, time_s, eta_knob, trace.max_power_w)
-            found.append(Configuration(sized.batch_size, point.limit_w, energy_j, time_s, cost_j, success_share))
-    return found
-
-
-def optimum(configurations: Sequence[Configuration]) -> Configuration:
-    """Find the configuration of least cost.
-
-    Parameters
-    ----------
-    configurations : sequence of Configuration
-        Of equally cheap ones the first wins: in the order of `configurations` that is the smallest batch size, and at
-        it the highest power limit.
-
-    Raises
-    ------
-    TuningInputError
-        If there are no configurations.
-
-    References
-    ----------
-    You et al., "Zeus", NSDI '23, section 3.2: the batch size and power limit of least cost.
-    """
-    if not configurations:
-        raise TuningInputError("No batch size reaches the target within the job's epochs.")
-    return min(configurations, key=lambda each: each.cost_j)
-
-
-def pareto_front(configurations: Sequence[Configuration]) -> list[Configuration]:
-    """Find the configurations that no other one beats in time or energy without being worse in the other.
-
-    Returns
-    -------
-    list of Configuration
-        Time increases and energy falls, both strictly; of configurations equal in both the first stays.
-
-    References
-    ----------
-    You et al., "Zeus", NSDI '23, section 2.3: the energy-time trade-off of training.
-    """
-    front: list[Configuration] = []
-    for each in sorted(configurations, key=lambda one: (one.time_s, one.energy_j)):
-        if not front or each.energy_j < front[-1].energy_j:
-            front.append(each)
-    return front
 
 
 def regrets(runs: Sequence[Run], best: Configuration) -> list[float]:
@@ -181,71 +50,17 @@ def regrets(runs: Sequence[Run], best: Configuration) -> list[float]:
     return [spent[recurrence] - best.cost_j for recurrence in sorted(spent)]
 
 
-@dataclass(frozen=True, slots=True)
-class TracedJob:
-    """A job of the traces.
-
-    Parameters
-    ----------
-    dataset, network, optimizer : str
-        What is trained.
-    batch_sizes, power_limits_w : tuple of numbers
-        Measured values, increasing; a batch size may lack some of the limits.
-    target_metrics : tuple of float
-        Target metrics of the runs, increasing.
-    """
-
-    dataset: str
-    network: str
-    optimizer: str
-    batch_sizes: tuple[int, ...]
-    power_limits_w: tuple[float, ...]
-    target_metrics: tuple[float, ...]
-
-    @property
-    def name(self) -> str:
-        """Name of the job, in the form of the option ``--job``."""
-        return f"{self.dataset},{self.network},{self.optimizer}"
+def describe_job(trace: TrainingTrace, key: tuple[str, str, str]) -> dict[str, Any]:
+    """Describe a job of the traces as plain values: its names, and what was measured, increasing."""
+    targets = trace.targets(*key)
+    sizes = trace.of(Job(*key, targets[0], max_epochs=1)).batch_sizes
+    limits = {point.limit_w for sized in sizes.values() for point in sized.points}
+    names = dict(zip(("dataset", "network", "optimizer"), key, strict=True))
+    return names | {"batch_sizes": list(sizes), "power_limits_w": sorted(limits), "target_metrics": targets}
 
 
-@dataclass(frozen=True, slots=True)
-class TargetFacts:
-    """Optimum and Pareto front of a job with a target.
-
-    Parameters
-    ----------
-    job : Job
-        The job; only its target and epochs matter.
-    eta_knob : float
-        Weight of energy in costs.
-    reaching : tuple of int
-        Batch sizes at which some run reaches the target.
-    optimum : Configuration or None
-        The cheapest setting; None if none reaches the target.
-    front : tuple of Configuration
-        Settings that no other one beats in both energy and time, by time.
-    """
-
-    job: Job
-    eta_knob: float
-    reaching: tuple[int, ...]
-    optimum: Configuration | None
-    front: tuple[Configuration, ...]
-
-
-def traced_jobs(trace: TrainingTrace, keys: Iterable[tuple[str, str, str]] | None = None) -> list[TracedJob]:
-    """List the jobs of the traces: all, or those with the given datasets, networks and optimizers."""
-    found = []
-    for key in trace.jobs if keys is None else keys:
-        targets = tuple(trace.targets(*key))
-        sizes = trace.of(Job(*key, targets[0], max_epochs=1)).batch_sizes
-        limits = {point.limit_w for sized in sizes.values() for point in sized.points}
-        found.append(TracedJob(*key, tuple(sizes), tuple(sorted(limits)), targets))
-    return found
-
-
-def target_facts(trace: TrainingTrace, job: Job, eta_knob: float) -> TargetFacts:
-    """Optimum and Pareto front of a job.
+def describe_target(trace: TrainingTrace, job: Job, eta_knob: float) -> dict[str, Any]:
+    """Describe a job with its target as plain values: batch sizes that reach it, optimum (or None), Pareto front.
 
     Raises
     ------
@@ -253,8 +68,13 @@ def target_facts(trace: TrainingTrace, job: Job, eta_knob: float) -> TargetFacts
         If the job or its target is not in the traces, or `eta_knob` is out of range.
     """
     settings = configurations(trace.of(job), job, eta_knob)
-    reaching = tuple(dict.fromkeys(each.batch_size for each in settings))
-    return TargetFacts(job, eta_knob, reaching, optimum(settings) if settings else None, tuple(pareto_front(settings)))
+    return {
+        "job": job.to_dict(),
+        "eta_knob": eta_knob,
+        "reaching": list(dict.fromkeys(setting.batch_size for setting in settings)),
+        "optimum": asdict(optimum(settings)) if settings else None,
+        "front": [asdict(setting) for setting in pareto_front(settings)],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,45 +108,22 @@ class ZeusSummary:
         None without a run.
     optimum : Configuration or None
         The trace's cheapest setting; None if none reaches the target.
-    regrets_j : tuple of float, shape (recurrences,)
-        Cost of each recurrence beyond the optimum's; empty without an optimum.
+    excess : float or None
+        Expected cost of the setting converged to, divided by the optimum's, minus one; 0 is best.
+    cumulative_regret_j, final_regret_j : float or None
+        Sum of all regrets, and mean regret of a recurrence among the latest ones; None without an optimum.
     """
 
     used: Usage
     converged: Converged | None
     optimum: Configuration | None
-    regrets_j: tuple[float, ...]
-
-    @property
-    def cumulative_regret_j(self) -> float | None:
-        """Sum of all regrets."""
-        return math.fsum(self.regrets_j) if self.regrets_j else None
-
-    @property
-    def final_regret_j(self) -> float | None:
-        """Mean regret of a recurrence among the latest ones."""
-        if not self.regrets_j:
-            return None
-        latest = self.regrets_j[-latest_recurrences(len(self.regrets_j)) :]
-        return math.fsum(latest) / len(latest)
-
-    @property
-    def excess(self) -> float | None:
-        """Expected cost of the setting converged to, divided by the optimum's, minus one; 0 is best."""
-        if self.converged is None or self.converged.expected is None or self.optimum is None:
-            return None
-        return self.converged.expected.cost_j / self.optimum.cost_j - 1.0 if self.optimum.cost_j else None
+    excess: float | None
+    cumulative_regret_j: float | None
+    final_regret_j: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all figures except the single regrets as plain values for JSON."""
-        return {
-            **asdict(self.used),
-            "converged": None if self.converged is None else asdict(self.converged),
-            "optimum": None if self.optimum is None else asdict(self.optimum),
-            "excess": self.excess,
-            "cumulative_regret_j": self.cumulative_regret_j,
-            "final_regret_j": self.final_regret_j,
-        }
+        """Return all figures as plain values for JSON."""
+        return asdict(self.used) | {name: value for name, value in asdict(self).items() if name != "used"}
 
 
 def latest_recurrences(number: int) -> int:
@@ -334,8 +131,8 @@ def latest_recurrences(number: int) -> int:
     return min(number, max(LATEST, math.ceil(number / 10)))
 
 
-def converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converged | None:
-    """Find the most frequent setting among the runs of the latest recurrences.
+def find_converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converged | None:
+    """Find the most frequent setting among the runs of the latest recurrences, see `latest_recurrences`.
 
     Parameters
     ----------
@@ -346,8 +143,8 @@ def converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converg
 
     Notes
     -----
-    The latest recurrences are those with the highest numbers: a tenth of all, at least five. Of settings used equally
-    often, the one that was used last counts. Runs whose bound allowed for no epoch count too: they were chosen.
+    Of settings used equally often, the one that was used last counts. Runs whose bound allowed for no epoch count too:
+    they were chosen.
 
     References
     ----------
@@ -367,12 +164,16 @@ def converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converg
 
 def summarise(trace: TrainingTrace, result: SimulationResult) -> ZeusSummary:
     """Summarise a simulation in numbers."""
-    simulation = result.simulation
+    simulation, used = result.simulation, usage(result.runs)
     settings = configurations(trace.of(simulation.job), simulation.job, simulation.eta_knob)
-    best = optimum(settings) if settings else None
-    return ZeusSummary(
-        usage(result.runs),
-        converged(result.runs, settings),
-        best,
-        () if best is None else tuple(regrets(result.runs, best)),
-    )
+    converged = find_converged(result.runs, settings)
+    if not settings:
+        return ZeusSummary(used, converged, None, None, None, None)
+    best = optimum(settings)
+    expected = None if converged is None else converged.expected
+    excess = expected.cost_j / best.cost_j - 1.0 if expected is not None and best.cost_j else None
+    regrets_j = regrets(result.runs, best)
+    if not regrets_j:
+        return ZeusSummary(used, converged, best, excess, None, None)
+    latest = regrets_j[-latest_recurrences(len(regrets_j)) :]
+    return ZeusSummary(used, converged, best, excess, math.fsum(regrets_j), math.fsum(latest) / len(latest))

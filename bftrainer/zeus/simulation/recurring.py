@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from bftrainer.errors import NotConvergedError, TuningError, TuningInputError, TuningProtocolError
+from bftrainer.errors import NotConvergedError, TuningProtocolError
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, say
 from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
-from bftrainer.zeus.policies.trace import BatchSizeTrace, JobTrace
+from bftrainer.zeus.policies.trace import JobTrace
+from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker
 
 logger = logging.getLogger(__name__)
-
-# Number of tries that a recurrence has to reach its target.
-MAX_TRIES = 20
-
-# A run whose cost bound allows no epoch is observed at this multiple of the bound.
-NEVER_RAN_FACTOR = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +94,15 @@ class Run(NamedTuple):
         return self.epochs > 0
 
     def __str__(self) -> str:
-        profiled = ", profiling" if self.profiled else ""
-        about = f"recurrence {self.recurrence + 1}, try {self.attempt + 1}: batch size {self.batch_size}"
+        about = (
+            f"recurrence {self.recurrence + 1}, try {self.attempt + 1}: batch size {self.batch_size}, "
+            f"{self.power_limit_w} W"
+        )
         if not self.started:
-            return f"{about}, {self.power_limit_w} W: cannot run even one epoch within the bound on its cost."
-        verdict = "reached the target" if self.reached else "missed the target"
+            return f"{about}: cannot run even one epoch within the bound on its cost."
+        profiled, verdict = ", profiling" if self.profiled else "", "reached" if self.reached else "missed"
         return (
-            f"{about}, {self.power_limit_w} W{profiled}: {verdict} after {self.epochs:g} epochs, "
+            f"{about}{profiled}: {verdict} the target after {self.epochs:g} epochs, "
             f"{self.energy_j:.6g} J in {self.time_s:.6g} s, cost {self.cost_j:.6g} J."
         )
 
@@ -117,7 +113,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Sums over runs: energy, time and cost.
+    """Sums over the runs that started.
 
     Parameters
     ----------
@@ -148,25 +144,6 @@ def usage(runs: Sequence[Run]) -> Usage:
     )
 
 
-@contextmanager
-def keeping_history(history: Callable[[], Sequence[HistoryEntry]]) -> Iterator[None]:
-    """Attach the history so far to an error that ends the recurrences."""
-    try:
-        yield
-    except (TuningError, TuningInputError) as error:
-        error.history = [*history()]
-        raise
-
-
-class _Plan(NamedTuple):
-    """Measurements that a run at one batch size and power limit is computed from."""
-
-    sized: BatchSizeTrace
-    energy_per_epoch_j: float
-    time_per_epoch_s: float
-    epoch_cost_j: float
-
-
 class Training:
     """Simulates runs of one job from its trace.
 
@@ -184,13 +161,12 @@ class Training:
 
     def __init__(self, job: Job, trace: JobTrace, eta_knob: float, rng: np.random.Generator) -> None:
         self.job, self.trace, self.eta_knob, self.rng = job, trace, eta_knob, rng
-        self._plans: dict[tuple[int, int], _Plan] = {}
 
     def cost(self, energy_j: float, time_s: float) -> float:
         """Compute a run's cost; time is converted with the highest power limit of the whole trace."""
         return zeus_cost(energy_j, time_s, self.eta_knob, self.trace.max_power_w)
 
-    def power_limit(self, optimizer: PowerLimitOptimizer, batch_size: int) -> tuple[int, bool]:
+    def choose_limit(self, optimizer: PowerLimitOptimizer, batch_size: int) -> tuple[int, bool]:
         """Return the power limit to use, and whether the run's first epoch profiles all limits to find it.
 
         Raises
@@ -236,31 +212,27 @@ class Training:
         recurrence, attempt, runtime_ratio
             See `Run`.
         """
-        plan = self._plans.get((batch_size, power_limit)) or self._plan(batch_size, power_limit)
-        paths = plan.sized.target_epochs
+        sized = self.trace.at(batch_size)
+        point = sized.point(power_limit)
+        energy_per_epoch, time_per_epoch = point.energy_per_epoch_j, point.time_per_epoch_s
+        paths = sized.target_epochs
         target = paths[0 if len(paths) == 1 else self.rng.integers(len(paths))]
         most: float = self.job.max_epochs
         if cost_bound != math.inf:
-            most = min(cost_bound // plan.epoch_cost_j, most)
+            # Whole epochs, without the extra cost of the profiling one; the highest limit is that of the batch size.
+            most = min(
+                cost_bound // zeus_cost(energy_per_epoch, time_per_epoch, self.eta_knob, sized.max_power_w), most
+            )
         # The target's epoch is NaN if it is never reached, which compares false.
         reached = most > 0 and target <= most
         epochs = target if reached else most
-        energy, time = plan.energy_per_epoch_j * epochs, plan.time_per_epoch_s * epochs
+        energy, time = energy_per_epoch * epochs, time_per_epoch * epochs
         if profile and epochs > 0:
-            energy, time = plan.sized.profiling_epoch
-            energy += plan.energy_per_epoch_j * (epochs - 1)
-            time += plan.time_per_epoch_s * (epochs - 1)
-        cost = self.cost(energy, time)
-        where = (recurrence, attempt, batch_size, int(power_limit), profile)
-        return Run(*where, reached, epochs, cost, runtime_ratio, energy, time)
-
-    def _plan(self, batch_size: int, power_limit: int) -> _Plan:
-        sized = self.trace.at(batch_size)
-        point = sized.point(power_limit)
-        energy, time = point.energy_per_epoch_j, point.time_per_epoch_s
-        plan = _Plan(sized, energy, time, zeus_cost(energy, time, self.eta_knob, sized.max_power_w))
-        self._plans[batch_size, power_limit] = plan
-        return plan
+            energy, time = sized.profiling_epoch
+            energy += energy_per_epoch * (epochs - 1)
+            time += time_per_epoch * (epochs - 1)
+        settings = (recurrence, attempt, batch_size, int(power_limit), profile)
+        return Run(*settings, reached, epochs, self.cost(energy, time), runtime_ratio, energy, time)
 
 
 class SimulationObserver:
@@ -271,7 +243,7 @@ class SimulationObserver:
 
 
 class JobTuning:
-    """A job being tuned: its policies, the lowest cost and the runs so far.
+    """A job being tuned: its policies, what its recurrences cost, and the runs so far.
 
     Parameters
     ----------
@@ -279,8 +251,8 @@ class JobTuning:
         Simulates the runs.
     batch_sizes, power_limits : BatchSizeOptimizer and PowerLimitOptimizer
         The policies; they are changed.
-    beta_knob : float
-        Multiple of the lowest cost at which a run stops.
+    tracker : RecurrenceTracker
+        Follows the recurrences.
     observers : sequence of SimulationObserver
         Are notified of each run.
     verbose : bool
@@ -294,66 +266,60 @@ class JobTuning:
         training: Training,
         batch_sizes: BatchSizeOptimizer,
         power_limits: PowerLimitOptimizer,
-        beta_knob: float,
-        observers: Sequence[SimulationObserver],
-        verbose: bool,
+        tracker: RecurrenceTracker,
+        observers: Sequence[SimulationObserver] = (),
+        verbose: bool = False,
         *,
         server_costs: bool = False,
     ) -> None:
         self.training, self.job = training, training.job
         self.batch_sizes, self.power_limits = batch_sizes, power_limits
-        self.beta_knob = beta_knob
+        self.tracker = tracker
         self.observers, self.verbose = observers, verbose
         self.server_costs = server_costs
-        self.min_cost = math.inf
         self.runs: list[Run] = []
 
-    @property
-    def cost_bound(self) -> float:
-        """Cost at which the next run stops."""
-        return self.beta_knob * self.min_cost
-
-    def run(self, batch_size: int, recurrence: int, attempt: int, runtime_ratio: float = 1.0) -> Run:
-        """Make a run at a batch size, within the bound on its cost."""
-        power_limit, profile = self.training.power_limit(self.power_limits, batch_size)
+    def run(self, batch_size: int, recurrence: int, runtime_ratio: float = 1.0) -> Run:
+        """Make a recurrence's next run at a batch size, within the bound on its cost."""
+        power_limit, profile = self.training.choose_limit(self.power_limits, batch_size)
+        cost_bound_j = self.tracker.cost_bound_j()
         run = self.training.run(
             batch_size,
             power_limit,
-            self.cost_bound,
+            cost_bound_j,
             profile,
             recurrence=recurrence,
-            attempt=attempt,
+            attempt=self.tracker.tries[recurrence],
             runtime_ratio=runtime_ratio,
         )
         # A bound in whole epochs ignores the extra cost of the profiling epoch.
-        if self.server_costs and run.reached and run.cost_j > self.cost_bound:
+        if self.server_costs and run.reached and run.cost_j > cost_bound_j:
             return run._replace(reached=False)
         return run
 
     def recur(self, recurrence: int) -> None:
-        """Run until the target is reached, at most `MAX_TRIES` times."""
-        job = self.job
-        spent = 0.0
-        for attempt in range(MAX_TRIES):
-            run = self.run(self.batch_sizes.predict(job), recurrence, attempt)
+        """Run until the target is reached."""
+        tracker, reached = self.tracker, False
+        while not reached:
+            run = self.run(self.batch_sizes.predict(self.job), recurrence)
             if not run.started:
-                run = run._replace(cost_j=NEVER_RAN_FACTOR * self.beta_knob * self.min_cost)
-            self.batch_sizes.observe(job, run.batch_size, run.cost_j, run.reached)
-            self.ended(run)
-            if not run.started:
-                continue
-            spent += run.cost_j
-            if run.reached:
-                self.min_cost = min(self.min_cost, run.cost_j if self.server_costs else spent)
-                return
-            if recurrence == 0:
-                which = "default" if run.batch_size == job.default_bs else "first"
-                raise NotConvergedError(f"{job}: The {which} batch size {run.batch_size} did not converge.")
-        raise NotConvergedError(f"{job}: Did not reach the target metric in {MAX_TRIES} tries.")
+                run = run._replace(cost_j=NEVER_RAN_FACTOR * tracker.beta_knob * tracker.min_cost_j)
+            self.end(run)
+            reached = run.reached
 
-    def ended(self, run: Run) -> None:
-        """Record a run that has ended."""
+    def end(self, run: Run) -> None:
+        """Teach the policy what a run cost, and record the run.
+
+        Raises
+        ------
+        NotConvergedError
+            If the job is given up.
+        """
+        self.batch_sizes.observe(self.job, run.batch_size, run.cost_j, run.reached)
         self.runs.append(run)
         say(logger, self.verbose, "Simulator", "%s, %s", self.job, run)
         for observer in self.observers:
             observer.ran(run)
+        failure = self.tracker.record_try(run.recurrence, run.batch_size, run.cost_j, run.reached, started=run.started)
+        if failure is not None:
+            raise NotConvergedError(failure)

@@ -5,28 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bftrainer.errors import NotConvergedError, TrainingTraceError, TuningInputError, nearest
+from bftrainer.errors import TrainingTraceError, TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.published import PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.policies.trace import TrainingTrace
-from bftrainer.zeus.simulation.recurring import (
-    NEVER_RAN_FACTOR,
-    Corrections,
-    JobTuning,
-    Run,
-    SimulationObserver,
-    Training,
-    keeping_history,
-)
-from bftrainer.zeus.simulation.trace_tables import TraceTable, read_table
+from bftrainer.zeus.policies.trace import TrainingTrace, name_cells, number_cells, read_table
+from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker, attach_history
+from bftrainer.zeus.simulation.recurring import Corrections, JobTuning, Run, SimulationObserver, Training
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Most retries of a job in a group: published results need up to 26, and without a limit some groups never end.
 MAX_GROUP_RETRIES = 100
@@ -87,19 +82,20 @@ def read_groups(source: Any) -> dict[str, Group]:
         If the table is malformed, or a group has two datasets.
     """
     table = read_table(source, ("group", "dataset", *TIMES), "groups")
-    names, datasets = table.texts("group"), table.texts("dataset")
-    found: dict[str, tuple[str, list[GroupJob]]] = {}
-    for row, job in enumerate(_jobs(table)):
-        dataset, jobs = found.setdefault(names[row], (datasets[row], []))
-        if datasets[row] != dataset:
+    datasets: dict[str, str] = {}
+    members: dict[str, list[GroupJob]] = {}
+    for place, name, dataset, job in zip(
+        table.index, name_cells(table, "group"), name_cells(table, "dataset"), _read_jobs(table), strict=True
+    ):
+        if datasets.setdefault(name, dataset) != dataset:
             raise TrainingTraceError(
-                f"{table.where(row)}, column dataset: Expected one dataset a group, got {datasets[row]!r} after "
-                f"{dataset!r} in group {names[row]}."
+                f"{place}, column dataset: Expected one dataset a group, got {dataset!r} after {datasets[name]!r} in "
+                f"group {name}."
             )
-        jobs.append(job)
+        members.setdefault(name, []).append(job)
     return {
-        name: Group(name, dataset, tuple(sorted(jobs, key=lambda job: job.start_s)))
-        for name, (dataset, jobs) in found.items()
+        name: Group(name, datasets[name], tuple(sorted(jobs, key=lambda job: job.start_s)))
+        for name, jobs in members.items()
     }
 
 
@@ -111,104 +107,66 @@ def group_jobs(group: Any) -> list[GroupJob]:
     TrainingTraceError
         If a job is not three numbers, ends before it starts, or a number is out of range.
     """
+    import pandas as pd
+
     if isinstance(group, Group):
         group = group.jobs
     if isinstance(group, Sequence) and not isinstance(group, str):
-        columns = zip(*(_group_job(row, job) for row, job in enumerate(group)), strict=True)
-        return _jobs(TraceTable("group", dict(zip(TIMES, map(list, columns), strict=True)), [])) if group else []
-    return _jobs(read_table(group, TIMES, "group_df"))
+        jobs = []
+        for row, job in enumerate(group):
+            try:
+                jobs.append(GroupJob(*job))
+            except TypeError:
+                raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.") from None
+        if not jobs:
+            return []
+        group = pd.DataFrame(jobs, columns=list(TIMES))
+    return _read_jobs(read_table(group, TIMES, "group"))
 
 
-def _group_job(row: int, values: Any) -> GroupJob:
-    try:
-        return GroupJob(*values)
-    except TypeError:
-        raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {values!r}.") from None
+def _read_jobs(table: pd.DataFrame) -> list[GroupJob]:
+    kinds = ("finite", "finite", "positive")
+    columns = (number_cells(table, column, kind) for column, kind in zip(TIMES, kinds, strict=True))
+    jobs = [GroupJob(*job) for job in zip(*columns, strict=True)]
+    for place, job in zip(table.index, jobs, strict=True):
+        if job.end_s < job.start_s:
+            raise TrainingTraceError(f"{place}: Expected end_time >= start_time, got {job.end_s} < {job.start_s}.")
+    return jobs
 
 
-def _jobs(table: TraceTable) -> list[GroupJob]:
-    starts = table.numbers("start_time", "a finite time in seconds", math.isfinite)
-    ends = table.numbers("end_time", "a finite time in seconds", math.isfinite)
-    ratios = table.numbers("runtime_ratio", "a finite ratio above 0", lambda x: 0 < x < math.inf)
-    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        if end < start:
-            raise TrainingTraceError(f"{table.where(row)}: Expected end_time >= start_time, got {end} < {start}.")
-    return [GroupJob(*job) for job in zip(starts, ends, ratios, strict=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class _RunningJob:
-    """A job that is running; its run is simulated at the start, and observed at the end."""
-
-    run: Run
-    job: GroupJob
-    spent_j: float
-
-
-class _GroupTuning:
-    """Simulates a group's jobs: starts and ends them in order of time.
-
-    Parameters
-    ----------
-    tuning : JobTuning
-        The job being tuned.
-    corrections : Corrections
-        Differences from the published behaviour.
-    max_retries : int
-        Most retries of a job before giving up.
+def _simulate_group(tuning: JobTuning, jobs: Sequence[GroupJob], *, correct_never_ran: bool) -> None:
+    """Start and end a group's jobs in order of time until all have reached their targets.
 
     References
     ----------
     You et al., "Zeus", NSDI '23, section 4.4, "Handling concurrent job submissions".
     """
+    tracker = tuning.tracker
+    assert tuning.job.default_bs is not None  # checked before tuning starts
+    best_batch_size: int = tuning.job.default_bs
+    # Running jobs by end, then by start: their runs are simulated when they start, and observed when they end.
+    running: list[tuple[float, int, Run, GroupJob]] = []
+    launches = count()
 
-    def __init__(self, tuning: JobTuning, corrections: Corrections, max_retries: int) -> None:
-        self.tuning, self.corrections, self.max_retries = tuning, corrections, max_retries
-        default = tuning.job.default_bs
-        assert default is not None  # checked before tuning starts
-        self.best_batch_size = default
-        self._running: list[tuple[float, int, _RunningJob]] = []
-        self._launched = 0
+    def launch(index: int, job: GroupJob) -> None:
+        """Start a job: at the best known batch size while others run."""
+        batch_size = best_batch_size if running else tuning.batch_sizes.predict(tuning.job)
+        run = tuning.run(batch_size, index, job.runtime_ratio)
+        if not run.started and correct_never_ran:
+            run = run._replace(cost_j=NEVER_RAN_FACTOR * tracker.cost_bound_j())
+        heappush(running, (job.end_s, next(launches), run, job))
 
-    def simulate(self, jobs: Sequence[GroupJob]) -> None:
-        """Run all jobs until they reach their targets."""
-        for index, job in enumerate(jobs):
-            self._end_until(job.start_s)
-            self._launch(index, job, 0, 0.0)
-        self._end_until(math.inf)
-
-    def _end_until(self, now_s: float) -> None:
-        """End the jobs that have ended by now, in order of end time, then of start."""
-        while self._running and self._running[0][0] <= now_s:
-            _, _, running = heappop(self._running)
-            self._end(running)
-
-    def _end(self, running: _RunningJob) -> None:
-        tuning, run = self.tuning, running.run
-        tuning.batch_sizes.observe(tuning.job, run.batch_size, run.cost_j, run.reached)
-        tuning.ended(run)
-        spent = running.spent_j + (run.cost_j if run.started else 0.0)
-        if not run.reached:
-            end = running.job.end_s
-            again = GroupJob(end, end + (end - running.job.start_s), running.job.runtime_ratio)
-            self._launch(run.recurrence, again, run.attempt + 1, spent)
-            return
-        cost = spent if self.corrections.group_min_cost_accumulates else run.cost_j
-        if cost < tuning.min_cost:
-            tuning.min_cost, self.best_batch_size = cost, run.batch_size
-
-    def _launch(self, index: int, job: GroupJob, attempt: int, spent_j: float) -> None:
-        tuning = self.tuning
-        if attempt > self.max_retries:
-            raise NotConvergedError(
-                f"{tuning.job}: Job {index} of the group did not reach the target metric in {attempt} tries."
-            )
-        batch_size = self.best_batch_size if self._running else tuning.batch_sizes.predict(tuning.job)
-        run = tuning.run(batch_size, index, attempt, job.runtime_ratio)
-        if not run.started and self.corrections.group_never_ran_cost:
-            run = run._replace(cost_j=NEVER_RAN_FACTOR * tuning.cost_bound)
-        heappush(self._running, (job.end_s, self._launched, _RunningJob(run, job, spent_j)))
-        self._launched += 1
+    for index, job in enumerate([*jobs, None]):
+        while running and running[0][0] <= (math.inf if job is None else job.start_s):
+            end_s, _, run, ended = heappop(running)
+            lowest_j = tracker.min_cost_j
+            tuning.end(run)
+            if not run.reached:
+                launch(run.recurrence, GroupJob(end_s, end_s + (end_s - ended.start_s), ended.runtime_ratio))
+            elif tracker.min_cost_j < lowest_j:
+                best_batch_size = run.batch_size
+        if job is not None:
+            launch(index, job)
 
 
 class Simulator:
@@ -263,11 +221,10 @@ class Simulator:
         observers: Sequence[SimulationObserver] = (),
         max_group_retries: int = MAX_GROUP_RETRIES,
     ) -> None:
-        shared = isinstance(summary_train, TrainingTrace) and summary_power is None
-        self.trace: TrainingTrace = summary_train if shared else TrainingTrace(summary_train, summary_power)
+        is_joined = isinstance(summary_train, TrainingTrace) and summary_power is None
+        self.trace: TrainingTrace = summary_train if is_joined else TrainingTrace(summary_train, summary_power)
         self.bso, self.plo = batch_size_optimizer, power_limit_optimizer
-        self.seed = check_seed(seed)
-        self.verbose = verbose
+        self.seed, self.verbose = check_seed(seed), verbose
         self.corrections, self.observers = corrections or Corrections(), tuple(observers)
         if max_group_retries < 0:
             raise TuningInputError(f"Expected 0 or more retries of a group's job, got {max_group_retries}.")
@@ -315,8 +272,9 @@ class Simulator:
         """See `simulate_one_job`; returns full records of all runs, also of those that never started."""
         if num_recurrence < 0:
             raise TuningInputError(f"Expected 0 or more recurrences, got {num_recurrence}.")
-        tuning = self._start(job, beta_knob, eta_knob)
-        with keeping_history(lambda: _history(tuning.runs)):
+        sum_tries = not self.corrections.server_costs
+        tuning = self._start(job, eta_knob, RecurrenceTracker(job, beta_knob, sum_tries=sum_tries))
+        with attach_history(lambda: _history(tuning.runs)):
             for recurrence in range(num_recurrence):
                 tuning.recur(recurrence)
         return tuning.runs
@@ -357,14 +315,20 @@ class Simulator:
     def group_runs(self, job: Job, group_df: Any, beta_knob: float, eta_knob: float) -> list[Run]:
         """See `simulate_one_alibaba_group`; returns full records of all runs, also of those that never started."""
         jobs = group_jobs(group_df)
-        tuning = self._start(job, beta_knob, eta_knob)
-        group = _GroupTuning(tuning, self.corrections, self.max_group_retries)
-        with keeping_history(lambda: _history(tuning.runs)):
-            group.simulate(jobs)
+        tracker = RecurrenceTracker(
+            job,
+            beta_knob,
+            max_tries=self.max_group_retries + 1,
+            sum_tries=self.corrections.group_min_cost_accumulates,
+            first_must_reach=False,
+        )
+        tuning = self._start(job, eta_knob, tracker)
+        with attach_history(lambda: _history(tuning.runs)):
+            _simulate_group(tuning, jobs, correct_never_ran=self.corrections.group_never_ran_cost)
         return tuning.runs
 
-    def _start(self, job: Job, beta_knob: float, eta_knob: float) -> JobTuning:
-        check_knobs(eta_knob, beta_knob)
+    def _start(self, job: Job, eta_knob: float, tracker: RecurrenceTracker) -> JobTuning:
+        check_knobs(eta_knob, tracker.beta_knob)
         trace = self.trace.of(job)
         if job.default_bs is None:
             known = ", ".join(map(str, trace.batch_sizes))
@@ -374,12 +338,12 @@ class Simulator:
             raise TuningInputError(f"{job}: Expected the default batch size to be in the trace.{close}")
         # Copied together, so that one object that is both optimizers stays one object.
         sizes, limits = deepcopy((self.bso, self.plo))
-        if self.corrections.server_costs and isinstance(sizes, PruningGTSBatchSizeOptimizer):
+        server_costs = self.corrections.server_costs
+        if server_costs and isinstance(sizes, PruningGTSBatchSizeOptimizer):
             sizes.explorations_alone = True
         sizes.register_job(job, list(trace.batch_sizes))
         training = Training(job, trace, eta_knob, np.random.default_rng(self.seed))
-        costs = self.corrections.server_costs
-        return JobTuning(training, sizes, limits, beta_knob, self.observers, self.verbose, server_costs=costs)
+        return JobTuning(training, sizes, limits, tracker, self.observers, self.verbose, server_costs=server_costs)
 
 
 def _history(runs: Sequence[Run]) -> list[HistoryEntry]:
