@@ -60,4 +60,4 @@ def _an_event(config: ReplayConfig) -> Sample:
     inputs, spent = load_inputs(config), time.process_time()
     result = run_replay(inputs=inputs)
     cpu_s, events = time.process_time() - spent, len(result.recording.events)
-    return Sample(result.timings.replay_s / events, cpu_s=cpu_s / events)
+    return Sample(result.timings["replay_s"] / events, cpu_s=cpu_s / events)

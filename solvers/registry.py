@@ -405,3 +405,10 @@ def _blaming(where: str, kind: type[SolverError]) -> Iterator[None]:
 def _describe(where: str, error: Exception) -> str:
     """Message that names whose error it is."""
     return " ".join(f"{where}: {type(error).__name__}: {error}".split())
+
+
+def check_licence(solver: Solver) -> None:
+    """Have a solver that needs a licence solve something now, instead of failing at the first decision."""
+    if hasattr(solver, "licence"):
+        two = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
+        solve(solver, AllocationProblem((two, two), 2), Limits(prune=False))

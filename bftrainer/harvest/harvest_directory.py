@@ -39,7 +39,6 @@ from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
 from bftrainer.replay.allocator_settings import Status
 from bftrainer.runs import Inputs, ReplayConfig, RunResult, write_run
-from bftrainer.runs.run import Timings
 from bftrainer.tasksets import write_task_set
 
 JOURNAL, STATUS, REQUESTS = "journal", "status.json", "requests"
@@ -263,7 +262,7 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
         command=command,
         engine="live",
         recording=recording,
-        timings=Timings(0.0, recording.end_s, 0.0, recording.end_s),
+        timings={"load_s": 0.0, "replay_s": recording.end_s, "baseline_s": 0.0, "wall_s": recording.end_s},
         is_partial=recording.reason == "interrupted",
         learned=learned | {"learned_error_used": None} if curves.learners else {},
     )

@@ -114,7 +114,7 @@ class FinishedRun:
 
     @classmethod
     def from_tables(cls, name: str, summary: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> FinishedRun:
-        """Make a run from its summary and its tables `steps`, `decisions`, `tasks`, `allocation`, perhaps `power`."""
+        """Make a run from its summary and its tables, by the names of their files."""
         start_ns = instant_ns(summary["window_start"])
         columns = {key: _to_arrays(table, start_ns) for key, table in tables.items() if key != "allocation"}
         moves = _node_moves(tables["allocation"], start_ns, columns["tasks"]["name"])
@@ -125,7 +125,7 @@ class FinishedRun:
         return cls(
             name=name,
             summary=summary,
-            steps=_add_start(columns["steps"], summary),
+            steps=_add_start(columns["step-logs"], summary),
             decisions=columns["decisions"],
             tasks=tasks,
             holdings=moves.holdings(),

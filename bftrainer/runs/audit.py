@@ -37,7 +37,7 @@ from bftrainer.replay.power_draw import training_power_w, value_at
 from bftrainer.replay.value_tables import with_constraints
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import compute_efficiency
-from bftrainer.runs.run import RunResult, Timings, run_replay
+from bftrainer.runs.run import RunResult, run_replay
 from bftrainer.runs.run_files import ALLOCATION, ATTEMPTS, BELIEFS, DECISIONS, POWER, STEPS, TASKS, run_tables
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs, read_tasks
 from solvers import AllocationProblem, DecidedBy, Held, Limits, SolveResult, StopReason, TaskOptions, registry
@@ -384,7 +384,7 @@ def replay_again(run: RecordedRun, inputs: Inputs, judge: DecisionJudge) -> RunR
     if config.baseline and not judge.code and not summary["partial"]:
         compared = compute_efficiency(inputs, recording, lambda: False)
     is_partial = is_cut or has_failed or (config.baseline and summary["efficiency_horizon_s"] is None)
-    parts: dict[str, Any] = {"timings": Timings(*(summary[name] for name in _CLOCKS)), "efficiency": compared}
+    parts: dict[str, Any] = {"timings": {name: summary[name] for name in _CLOCKS}, "efficiency": compared}
     return replace(again, inputs=inputs, recording=recording, is_partial=is_partial, **parts)
 
 

@@ -41,6 +41,7 @@ from bftrainer.report import metrics
 from bftrainer.report.brief import headline
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ON_SCALING
+from bftrainer.report.intervals import ratio
 from bftrainer.report.ledger import ledger_of, limited_by
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
@@ -62,16 +63,6 @@ _FIELDS = tuple(field.name for field in fields(SolveResult))
 _MOST_WAITING = 10_000  # decisions in memory, 2 MiB of ten tasks: a year has a million, made within some minutes
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """Wall-clock seconds, the only difference between two equal runs."""
-
-    load_s: float
-    replay_s: float
-    baseline_s: float
-    wall_s: float
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RunResult:
     """Result of a replay.
@@ -82,7 +73,8 @@ class RunResult:
         What was replayed, and how.
     command : str
     recording : Recording
-    timings : Timings
+    timings : dict
+        Wall-clock seconds, in which alone two equal runs differ: `load_s`, `replay_s`, `baseline_s` and `wall_s`.
     efficiency : Efficiency or None
         None without a comparison with constant pools.
     is_partial : bool
@@ -104,7 +96,7 @@ class RunResult:
     inputs: Inputs
     command: str
     recording: Recording
-    timings: Timings
+    timings: Mapping[str, float]
     efficiency: Efficiency | None = None
     is_partial: bool = False
     metered: PowerRecord | None = None
@@ -176,8 +168,8 @@ class RunResult:
             **self._power(),
             **self.learned,
             **decisions,
-            **asdict(self.timings),
-            "solve_wall_share": solve_s / self.timings.wall_s if self.timings.wall_s else None,
+            **self.timings,
+            "solve_wall_share": ratio(solve_s, self.timings["wall_s"]),
             "below_large_idle": metrics.metrics_below(intervals, self._large_idle),
         }
         assumed, known = inputs.assumed_scaling, figures_of(summary)
@@ -387,7 +379,7 @@ def _replay_and_record(
         inputs=inputs,
         command=command,
         recording=recording,
-        timings=Timings(inputs.load_s, replay_s, 0.0, inputs.load_s + replay_s),
+        timings={"load_s": inputs.load_s, "replay_s": replay_s, "baseline_s": 0.0, "wall_s": inputs.load_s + replay_s},
         is_partial=recording.reason in ("interrupted", "failed"),
         metered=metered,
         attempts=tuple(tuner.attempts) if tuner else (),
@@ -406,7 +398,7 @@ def _compare_with_constant_pools(
     except _FAILURES as error:
         failure = error
     baseline_s = time.perf_counter() - began_s
-    timings = replace(result.timings, baseline_s=baseline_s, wall_s=result.timings.wall_s + baseline_s)
+    timings = {**result.timings, "baseline_s": baseline_s, "wall_s": result.timings["wall_s"] + baseline_s}
     return replace(result, efficiency=efficiency, is_partial=efficiency is None, failure=failure, timings=timings)
 
 

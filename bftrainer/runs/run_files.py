@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import attrgetter
 from pathlib import Path
@@ -27,7 +27,6 @@ from bftrainer.replay.power_draw import value_at
 from bftrainer.report.comparison import run_names
 from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.run_summary import MOST, check_summary
-from bftrainer.runs.config import OPTIONS
 from solvers.problem import Held
 
 if TYPE_CHECKING:
@@ -94,11 +93,6 @@ class RunTable:
         """Columns that `FinishedRun` includes, by name."""
         names = self.read.replace("?", "").split()
         return {column.name: column for column in self.columns if column.name in names}
-
-    @property
-    def name(self) -> str:
-        """Name of the table in `FinishedRun`."""
-        return "steps" if self.file == "step-logs.csv" else Path(self.file).stem
 
     def show(self, table: pa.Table) -> pa.Table:
         """Columns that `FinishedRun` includes, under its names; null in those that the table lacks."""
@@ -283,12 +277,6 @@ def read_runs(paths: Sequence[Path]) -> tuple[FinishedRun, ...]:
     return tuple(read_run(path, name) for path, name in zip(paths, run_names(paths), strict=True))
 
 
-def with_all_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """Runs whose summaries have the settings that they left out, as these are the defaults."""
-    known = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
-    return [replace(run, summary={**run.summary, "settings": {**known, **run.summary["settings"]}}) for run in runs]
-
-
 def read_run(path: Path, name: str | None = None) -> FinishedRun:
     """Read all that pages and figures show of a run: `RunDirectoryError` if a file is missing, damaged or another's."""
     summary = read_summary(path)
@@ -297,18 +285,18 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
     expected = {STEPS: ("events", more), DECISIONS: ("decisions", 0), TASKS: ("tasks_total", 0)}
     tables = {}
     for table in _tables_shown(summary):
-        rows, (key, extra) = _read_table(path / table.file, table), expected.get(table, ("", 0))
+        rows, (key, extra) = read_table(path / table.file, table), expected.get(table, ("", 0))
         if not 0 <= rows.num_rows - summary.get(key, rows.num_rows) <= extra:
             what = f"Expected {summary[key]:,} rows as in the summary's {key}, found {rows.num_rows:,}"
             raise RunDirectoryError(f"{path / table.file}: {what}: is the file another run's?")
-        tables[table.name] = table.show(rows)
+        tables[Path(table.file).stem] = table.show(rows)
     return FinishedRun.from_tables(name or run_names([path])[0], summary, tables)
 
 
 def finish(result: RunResult, name: str) -> FinishedRun:
     """A result as if read from its files."""
     summary = json.loads(json.dumps(result.summary()))  # converted as in its file
-    tables = {table.name: table.show(table.of(result)) for table in _tables_shown(summary)}
+    tables = {Path(table.file).stem: table.show(table.of(result)) for table in _tables_shown(summary)}
     return FinishedRun.from_tables(name, summary, tables)
 
 
@@ -316,15 +304,7 @@ def _tables_shown(summary: Mapping[str, Any]) -> list[RunTable]:
     return [STEPS, DECISIONS, TASKS, ALLOCATION, *([POWER] if "energy_j" in summary else [])]
 
 
-def tuning_groups(path: Path) -> dict[str, str]:
-    """Group of each tuned task of a run, by its name; empty without any."""
-    if "attempts" not in read_summary(path):
-        return {}
-    columns = _read_table(path / ATTEMPTS.file, ATTEMPTS)
-    return dict(zip(*(map(escaped, columns[name].to_pylist()) for name in ("task", "group")), strict=True))
-
-
-def _read_table(path: Path, schema: RunTable) -> pa.Table:
+def read_table(path: Path, schema: RunTable) -> pa.Table:
     """Read the columns of a file that pages show, each of its type, with values where there must be some."""
     try:
         with translated(path, RunDirectoryError):

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import solvers
 from bftrainer.errors import InvalidTaskError, SettingsError, SolverError, UnusedOptionsError, at_place, legible
 from bftrainer.files.budgets import most_bytes
 from bftrainer.files.documents import number_cell, table_rows
@@ -30,7 +29,7 @@ from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.tasksets import AssumedScaling, TaskSet, read_task_set
 from bftrainer.zeus.tuned_task import GroupTuner, read_tuner
 from solvers.reference_solvers import EqualShare
-from solvers.registry import get_solver, isolate_solver, solve
+from solvers.registry import check_licence, get_solver, isolate_solver
 
 T = TypeVar("T")
 LEARNED = "learned"
@@ -256,20 +255,12 @@ def _settings(config: ReplayConfig) -> Settings:
     fallback = config.fallback and isolate_solver(config.fallback, config.isolate, memory_bytes)
     other = get_solver(fallback) if isinstance(fallback, str) else fallback
     try:
-        _check_solver(get_solver(solver) if isinstance(solver, str) else solver)
+        check_licence(get_solver(solver) if isinstance(solver, str) else solver)
     except SolverError:
         if other is None:
             raise
-        _check_solver(other)
+        check_licence(other)
     return replace(config, solver=solver, fallback=fallback).settings(objective, solver)
-
-
-def _check_solver(solver: solvers.Solver) -> None:
-    """Have a solver with a licence solve something, instead of failing at the first decision."""
-    if hasattr(solver, "licence"):
-        counts = np.arange(3)
-        one = solvers.TaskOptions(counts, np.array([0.0, 1.0, 3.0]), maximum=2)
-        solve(solver, solvers.AllocationProblem((one, one), 2), solvers.Limits(prune=False))
 
 
 def _refuse_unfit(config: ReplayConfig, tasks: Sequence[TaskSpec], learned: Collection[str]) -> None:
@@ -326,7 +317,7 @@ def _time(where: str, cell: str, start_ns: int) -> float:
 
 
 def read_steps(value: float | Path | None, column: str, log: NodeLog) -> Steps | None:
-    """Step function of an option that is a number or a file with such a column; see `read_series`."""
+    """Step function of an option that is a number or a file with such a column."""
     if isinstance(value, Path):
         return read_series(value, column, log.start_ns, log.window_s)
     return None if value is None else ((-math.inf, value),)

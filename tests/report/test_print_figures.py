@@ -9,6 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
+from bftrainer.cli.replay.results import fill_settings, tuning_groups
 from bftrainer.errors import SettingsError
 from bftrainer.report.drawing import WIDTHS_MM, Sheet, printed
 from bftrainer.report.print_figures import (
@@ -18,7 +19,7 @@ from bftrainer.report.print_figures import (
     plot_pool,
     plot_setting,
 )
-from bftrainer.runs.run_files import read_run, tuning_groups, with_all_settings
+from bftrainer.runs.run_files import read_run
 from tests.finished import write_sample_run, write_tuned_run
 
 HOSTILE = "<b>$x$</b> _%#" + "long " * 60 + "\u5de5\u4f5c \u05d0\u05d1"
@@ -177,7 +178,7 @@ def test_unlike_runs_are_not_joined(run):
 
 def test_settings_left_out_are_their_defaults(run):
     """A run whose summary leaves out a setting stands beside one that has it, in one line."""
-    full = with_all_settings([run, changed(run, "other", {"policy": "ucb"})])
+    full = fill_settings([run, changed(run, "other", {"policy": "ucb"})])
     rows = drawn(lambda sheet: plot_setting(full, "policy", "occupancy", sheet)).rows
     assert [row[:2] for row in rows] == [("", "zeus"), ("", "ucb")]
 

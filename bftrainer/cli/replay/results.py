@@ -20,6 +20,7 @@ from bftrainer.cli.zeus.zeus_options import FILE
 if TYPE_CHECKING:
     from bftrainer.report.comparison import RunComparison
     from bftrainer.report.drawing import PrintFigure, Sheet
+    from bftrainer.report.finished_run import FinishedRun
     from bftrainer.runs.audit import Findings
 
 # Of more runs than this only the headline figures are shown.
@@ -217,9 +218,30 @@ def plot(
     click.echo(f"Figure: {output}")
 
 
+def fill_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """Runs whose summaries have the settings that they left out, as these are the defaults."""
+    from dataclasses import replace
+
+    from bftrainer.runs.config import OPTIONS
+
+    known = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
+    return [replace(run, summary={**run.summary, "settings": {**known, **run.summary["settings"]}}) for run in runs]
+
+
+def tuning_groups(path: Path) -> dict[str, str]:
+    """Group of each tuned task of a run, by its name; empty without any."""
+    from bftrainer.errors import escaped
+    from bftrainer.runs.run_files import ATTEMPTS, read_summary, read_table
+
+    if "attempts" not in read_summary(path):
+        return {}
+    columns = read_table(path / ATTEMPTS.file, ATTEMPTS)
+    return dict(zip(*(map(escaped, columns[name].to_pylist()) for name in ("task", "group")), strict=True))
+
+
 def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | None) -> Callable[[Sheet], PrintFigure]:
     from bftrainer.report import print_figures as figures
-    from bftrainer.runs.run_files import read_runs, tuning_groups, with_all_settings
+    from bftrainer.runs.run_files import read_runs
 
     if kind == "paired":
         from bftrainer.campaigns.paired import plot_gains, read_points
@@ -230,7 +252,7 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | Non
     if kind == "energy":
         groups = [tuning_groups(path) for path in paths]
         return lambda sheet: figures.plot_energy(runs, groups, sheet)
-    full, figure = with_all_settings(runs), metric or "efficiency"
+    full, figure = fill_settings(runs), metric or "efficiency"
     kinds: dict[str, Callable[[Sheet], PrintFigure]] = {
         "pool": lambda sheet: figures.plot_pool(runs, sheet),
         "losses": lambda sheet: figures.plot_losses(runs, sheet),
