@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bftrainer.runs.config import ReplayConfig
+    from bftrainer.runs.frames import RunFrames, load_results
     from bftrainer.runs.run import RunResult, run_replay
     from bftrainer.runs.run_inputs import Inputs, load_inputs
     from bftrainer.runs.run_tables import write_run
 
-__all__ = ["Inputs", "ReplayConfig", "RunResult", "load_inputs", "run_replay", "write_run"]
+__all__ = ["Inputs", "ReplayConfig", "RunFrames", "RunResult", "load_inputs", "load_results", "run_replay", "write_run"]
 
-_HOMES = {"ReplayConfig": "config", "write_run": "run_tables", "RunResult": "run", "run_replay": "run"}
+_HOMES = {"ReplayConfig": "config", "write_run": "run_tables", "RunResult": "run", "run_replay": "run"} | {
+    "RunFrames": "frames",
+    "load_results": "frames",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 from bftrainer.errors import RunDirectoryError, escaped, suggestion
-from bftrainer.files.arrow import parquet_file
+from bftrainer.files.arrow import open_native, parquet_file
 from bftrainer.files.documents import json_file
-from bftrainer.files.opening import open_file, translated
+from bftrainer.files.opening import translated
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.records import HELD, RUN_SCHEMA
 from bftrainer.report.comparison import shortest_tails
@@ -213,7 +213,7 @@ def _read_table(path: Path, schema: RunTable) -> pa.Table:
         with translated(path, RunDirectoryError):
             if schema is STEPS:
                 types = csv.ConvertOptions(column_types={column.name: column.kind for column in schema.columns})
-                with open_file(path) as stream:
+                with open_native(path) as stream:
                     table = csv.read_csv(stream, convert_options=types)
             else:
                 with parquet_file(path, RunDirectoryError) as file:
@@ -227,7 +227,7 @@ def _read_table(path: Path, schema: RunTable) -> pa.Table:
                 raise ValueError(f"Column {column.name} has numbers that are not finite")
         return table
     except (LookupError, ValueError, NotImplementedError, pa.ArrowException) as fault:
-        reason = escaped(str(fault).split("\n", 1)[0].strip("'\"").removesuffix("."))
+        reason = escaped(" ".join(str(fault).split())[:200].strip("'\"").removesuffix("."))
         raise RunDirectoryError(f"{path}: Expected this table of a run ({reason}).") from None
 
 
