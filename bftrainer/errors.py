@@ -403,6 +403,6 @@ def at_place(place: object, kind: type[BftrainerError]) -> Iterator[None]:
     try:
         yield
     except kind as fault:
-        if place is None:
+        if place is None or str(fault).startswith(str(place)):
             raise
         raise type(fault)(f"{place}: {fault}") from None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import InputError
 from bftrainer.files.budgets import check_bytes, most_bytes
-from bftrainer.files.opening import open_file, translated
+from bftrainer.files.opening import one_line, open_file, translated
 from bftrainer.model import instants_ns
 
 if TYPE_CHECKING:
@@ -114,6 +114,21 @@ def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
 
 
 @contextmanager
+def open_native(path: Path) -> Iterator[pa.NativeFile]:
+    """Open a file for Arrow, whose threads may read on while the program ends: an object of Python would abort it.
+
+    Raises
+    ------
+    OSError
+        As `open_file`.
+    """
+    import pyarrow as pa
+
+    with open_file(path) as file, pa.OSFile(f"/proc/self/fd/{file.fileno()}") as stream:  # Arrow takes UTF-8 names only
+        yield stream
+
+
+@contextmanager
 def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file; its faults, also those raised in the block, become `error`.
 
@@ -132,7 +147,7 @@ def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with translated(path, error), open_file(path) as stream:  # pyarrow cannot encode every file name
+    with translated(path, error), open_native(path) as stream:
         try:
             file = pq.ParquetFile(stream)
             _check_size(path, file.metadata)
@@ -142,5 +157,5 @@ def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] 
         except (pa.ArrowException, UnicodeDecodeError, OSError) as fault:  # column names need not be valid text
             if isinstance(fault, OSError) and fault.errno is not None:
                 raise
-            detail = str(fault).split("\n", 1)[0].removesuffix(".")
+            detail = one_line(fault).removesuffix(".")
             raise error(f"{path}: Expected a whole Parquet file, got a damaged one ({detail}).") from None

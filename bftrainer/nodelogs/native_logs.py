@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError, at_place, legible
+from bftrainer.errors import NodeLogError, OutputError, at_place, legible
 from bftrainer.files.arrow import to_numpy
 from bftrainer.files.budgets import lines
 from bftrainer.files.documents import json_file, write_csv
@@ -67,15 +67,19 @@ def assembled(
     labels: Sequence[str],
     meta: Mapping[str, Any] | None,
     warn: Warn,
+    meta_name: str = "",
 ) -> NodeLog:
-    """Make a log of a table's transitions, whose nodes are indices into `labels`, and its metadata, if any."""
+    """Make a log of a table's transitions, whose nodes are indices into `labels`, and its metadata, if any.
+
+    Faults of metadata are said of `meta_name`, if they have a file of their own.
+    """
     rows, node, idle = parts.joined()
     unchanged = np.empty(0, dtype=np.int64)
     if meta is None:
         nodes, window, provenance = _assumed(name, rows.time_ns, labels, warn)
     else:
-        nodes, window, provenance = declared(name, meta)
-        unchanged = _instants(name, _UNCHANGED, meta.get(_UNCHANGED, []))
+        nodes, window, provenance = declared(meta_name or name, meta)
+        unchanged = _instants(meta_name or name, _UNCHANGED, meta.get(_UNCHANGED, []))
     if nodes != tuple(labels):
         where = {label: index for index, label in enumerate(nodes)}
         places = np.array([where.get(label, -1) for label in labels], dtype=np.int32)
@@ -184,6 +188,22 @@ def metadata_path(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".gz").removesuffix(".csv") + ".json")
 
 
+def refuse_shared_metadata(path: Path) -> None:
+    """Refuse to write a CSV node log whose metadata would replace those of another one: `a.csv` and `a.csv.gz` share.
+
+    Raises
+    ------
+    OutputError
+        Naming the other log.
+    """
+    other = path.with_name(path.name.removesuffix(".gz") if path.suffix == ".gz" else f"{path.name}.gz")
+    beside = metadata_path(path)
+    if other.exists() and beside.exists():
+        raise OutputError(
+            f"{path}: Its metadata would replace {beside.name}, those of {other.name}; choose another name."
+        )
+
+
 def write_csv_node_log(path: Path, log: NodeLog) -> None:
     """Write the log and its metadata; equal logs give equal bytes."""
     unit: Literal["s", "ns"] = "ns" if (log.time_ns % 1_000_000_000).any() else "s"
@@ -216,7 +236,7 @@ def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
 
     with at_transition(str(path), locate):
         parts.add(times, index, states)
-    return assembled(str(path), locate, parts, labels, meta, warn)
+    return assembled(str(path), locate, parts, labels, meta, warn, str(beside))
 
 
 def _table(path: Path) -> pa.Table:
@@ -234,7 +254,7 @@ def _table(path: Path) -> pa.Table:
     try:
         return _without_blank_end(path, _columns(path, arrow_csv.ParseOptions(**parsing)))
     except (pa.ArrowException, UnicodeDecodeError) as fault:
-        detail = str(fault).split("\n", 1)[0]
+        detail = one_line(" ".join(str(fault).split()))
     # A second reading finds the fault; not at first, as the handler of bad rows needs text in UTF-8.
     _check_utf8(path)
     with suppress(pa.ArrowException):

@@ -17,6 +17,7 @@ from bftrainer.nodelogs.native_logs import (
     Warn,
     metadata_path,
     read_csv_node_log,
+    refuse_shared_metadata,
     write_csv_node_log,
 )
 from bftrainer.nodelogs.parquet_logs import read_parquet_node_log, write_parquet_node_log
@@ -230,5 +231,8 @@ def refuse_node_log(path: Path, *, force: bool) -> None:
     OutputError
         If the name promises no form of node log, a file exists, or its directory does not.
     """
-    for target in node_log_files(path):
+    targets = node_log_files(path)
+    if len(targets) > 1:
+        refuse_shared_metadata(path)
+    for target in targets:
         refuse_existing(target, force=force)

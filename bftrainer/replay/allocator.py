@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -102,8 +103,10 @@ class Allocator:
         self.node_names = list(instances("nodes", nodes, str, SettingsError))
         self._task_number = {task.name: number for number, task in enumerate(tasks)}
         self._node_number = {name: number for number, name in enumerate(self.node_names)}
-        if len(self._node_number) != len(self.node_names) or len(self._task_number) != len(tasks):
-            raise SettingsError("Expected unique task names and unique node names.")
+        for noun, names in (("task", [task.name for task in tasks]), ("node", self.node_names)):
+            if len({*names}) != len(names):
+                twice = next(name for name, times in Counter(names).items() if times > 1)
+                raise SettingsError(f"Expected unique {noun} names, got {twice!r} twice.")
         self.start_ns = whole_number("start_ns", start_ns, SettingsError)
         self._fallback = get_solver(settings.fallback) if isinstance(settings.fallback, str) else settings.fallback
         try:

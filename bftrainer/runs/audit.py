@@ -92,12 +92,12 @@ class RecordedRun(NamedTuple):
 
 
 @np.errstate(all="ignore")  # figures of a damaged record may be infinite
-def audit(directory: Path, objective: Objective | None = None) -> Findings:
+def audit(directory: str | Path, objective: Objective | None = None) -> Findings:
     """Audit a run.
 
     Parameters
     ----------
-    directory : Path
+    directory : str or Path
     objective : callable, optional
         That of the run, if it is code of the user's.
 
@@ -106,7 +106,7 @@ def audit(directory: Path, objective: Objective | None = None) -> Findings:
     InputError
         If it is no finished run, or a file or an input is missing or damaged.
     """
-    findings = Findings()
+    directory, findings = Path(directory), Findings()
     run = read_record(directory, findings)
     inputs, code = load_recorded(run, objective, findings)
     judge = DecisionJudge(inputs, run.decisions, code, findings)

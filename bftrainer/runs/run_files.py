@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import attrgetter
@@ -17,9 +18,9 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from bftrainer.errors import RunDirectoryError, escaped
-from bftrainer.files.arrow import booleans, instants, integers, lists, parquet_file, reals, texts
+from bftrainer.files.arrow import booleans, instants, integers, lists, open_native, parquet_file, reals, texts
 from bftrainer.files.documents import json_file
-from bftrainer.files.opening import open_file, translated
+from bftrainer.files.opening import translated
 from bftrainer.model import instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample
@@ -30,6 +31,8 @@ from bftrainer.report.run_summary import MOST, check_summary
 from solvers.problem import Held
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bftrainer.runs.run import RunResult
 
 TIME, REAL, COUNT, TEXT, FLAG = pa.timestamp("ns", tz="UTC"), pa.float64(), pa.int64(), pa.string(), pa.bool_()
@@ -306,23 +309,59 @@ def _tables_shown(summary: Mapping[str, Any]) -> list[RunTable]:
 
 def read_table(path: Path, schema: RunTable) -> pa.Table:
     """Read the columns of a file that pages show, each of its type, with values where there must be some."""
-    try:
-        with translated(path, RunDirectoryError):
-            if schema is STEPS:
-                types = csv.ConvertOptions(column_types={column.name: column.kind for column in schema.columns})
-                with open_file(path) as stream:
-                    table = csv.read_csv(stream, convert_options=types)
-            else:
-                with parquet_file(path, RunDirectoryError) as file:
-                    table = file.read(list(schema.shown))
-                    table.validate(full=True)
+    table = _read_rows(path, schema)
+    with _table_expected(path):
         shown = [column for column in schema.shown.values() if not column.only or column.name in table.column_names]
         fields = [pa.field(column.name, column.kind, f"{column.name}?" in schema.read.split()) for column in shown]
         table = table.select([column.name for column in shown]).cast(pa.schema(fields))
         for column in shown:
             if column.kind == REAL and pc.all(pc.less(pc.abs(table[column.name]), MOST)).as_py() is False:  # also NaN
                 raise ValueError(f"Column {column.name} has numbers that are not finite")
-        return table
+    return table
+
+
+def _read_rows(path: Path, schema: RunTable) -> pa.Table:
+    """Read all that a file of a run holds."""
+    with translated(path, RunDirectoryError), _table_expected(path):
+        if schema is STEPS:
+            types = csv.ConvertOptions(column_types={column.name: column.kind for column in schema.columns})
+            with open_native(path) as stream:
+                return csv.read_csv(stream, convert_options=types)
+        with parquet_file(path, RunDirectoryError) as file:
+            table = file.read()
+            table.validate(full=True)
+            return table
+
+
+@contextmanager
+def _table_expected(path: Path) -> Iterator[None]:
+    """Say of what is no table of a run which file it is."""
+    try:
+        yield
     except (LookupError, ValueError, NotImplementedError, pa.ArrowException) as fault:
-        reason = escaped(str(fault).split("\n", 1)[0].strip("'\"").removesuffix("."))
+        reason = escaped(" ".join(str(fault).split())[:200].strip("'\"").removesuffix("."))
         raise RunDirectoryError(f"{path}: Expected this table of a run ({reason}).") from None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFrames:
+    """What a run wrote, with the columns of its files: a row an event, a decision, a task, and a node's move."""
+
+    summary: dict[str, Any]
+    events: pd.DataFrame
+    decisions: pd.DataFrame
+    tasks: pd.DataFrame
+    allocation: pd.DataFrame
+
+
+def read_results(path: str | Path) -> RunFrames:
+    """Read a result directory as data frames, for notebooks: `RunDirectoryError` if a file is missing or damaged.
+
+    Examples
+    --------
+    >>> frames = read_results("my-run")  # doctest: +SKIP
+    >>> frames.events.plot(x="evtTime", y="nNd")  # doctest: +SKIP
+    """
+    files = [Path(path) / table.file for table in (STEPS, DECISIONS, TASKS, ALLOCATION)]
+    tables = map(_read_rows, files, (STEPS, DECISIONS, TASKS, ALLOCATION))
+    return RunFrames(read_summary(Path(path)), *(table.to_pandas() for table in tables))

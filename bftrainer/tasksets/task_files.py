@@ -90,7 +90,7 @@ def _scalability(path: Path, names: Sequence[str], bounds_path: Path) -> tuple[d
     for name, nodes, throughput, credit, submitted in zip(labels, *columns, strict=True):
         where = f"{path}, task {one_line(name)}"
         if name in curves:
-            raise InvalidTaskError(f"{where}: Expected unique task names, got this one twice.")
+            raise InvalidTaskError(f"{where}: Expected unique task names, got {one_line(name)!r} twice.")
         counts = tuple(_whole(where, "Ns", count) for count in _list(where, "Ns", nodes))
         rates, worth = (
             tuple(_number(where, key, value) for value in _list(where, key, values))

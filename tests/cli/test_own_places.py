@@ -87,3 +87,29 @@ def test_dry_runs_need_no_place(replay, here):
     done = replay("--dry-run", "--report", "evt.pkl")
     assert (done.status, done.err) == (0, "")
     assert contents(here) == before
+
+
+@pytest.mark.parametrize(
+    "words", [("replay", "-o", ""), ("spot", "simulate", "-o", ""), ("convert", "evt.pkl", ""), ("report", "")]
+)
+def test_an_empty_path_is_none(call, here, words):
+    """A variable of a shell that is not set does not stand for the current directory."""
+    before = contents(here)
+    done = call(*words)
+    check_refusal(done)
+    assert "Expected a path, got nothing." in done.err
+    assert contents(here) == before
+
+
+@pytest.mark.parametrize(("there", "target"), [("log.csv", "log.csv.gz"), ("log.csv.gz", "log.csv")])
+def test_metadata_of_another_log_stay(call, here, there, target):
+    """`log.csv` and `log.csv.gz` would share `log.json`: the second is refused, with --force too, and says why."""
+    (here / "log.csv").unlink(missing_ok=True)
+    (here / "log.json").unlink(missing_ok=True)
+    assert call("convert", "evt.pkl", there).status == 0
+    before = contents(here)
+    for force in ((), ("--force",)):
+        done = call("convert", "evt.pkl", target, *force)
+        check_refusal(done)
+        assert f"{target}: Its metadata would replace log.json, those of {there}; choose another name." in done.err
+    assert contents(here) == before

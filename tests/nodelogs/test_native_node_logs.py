@@ -166,7 +166,7 @@ def test_bad_csv_columns(tmp_path, header):
         ({"window": ["1970-01-01", "3021-01-01"]}, r"Expected window to be two times, got '3021-01-01'"),
         ({"window": ["1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z"]}, r"before the window's end"),
         ({"more": 1}, r"Unknown metadata 'more'"),
-        ({"nodes": ["a", "b", ""]}, r"idle\.csv: Expected node names that are not empty"),
+        ({"nodes": ["a", "b", ""]}, r"idle\.json: Expected node names that are not empty"),
         ({"unchanged_rows": 3}, r"Expected unchanged_rows to be a list of times, got 3"),
         ({"unchanged_rows": ["soon"]}, r"Expected unchanged_rows to be a list of times, got 'soon'"),
         ({"unchanged_rows": ["1970-01-01T00:00:03Z"] * 2}, r"Expected times of unchanged rows to ascend"),

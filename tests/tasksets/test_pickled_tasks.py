@@ -258,7 +258,7 @@ def test_duplicate_names(read):
     """Two tasks of one name are refused, in the bounds and in the scalability."""
     with pytest.raises(InvalidTaskError, match=r"b\.pkl, task J0: Expected unique task names, got 'J0' twice\."):
         read(bounds().set_axis(["J0", "J0"]))
-    with pytest.raises(InvalidTaskError, match=r"s\.pkl, task J0: Expected unique task names"):
+    with pytest.raises(InvalidTaskError, match=r"s\.pkl, task J0: Expected unique task names, got 'J0' twice"):
         read(bounds().iloc[:1], scalability().set_axis(["J0", "J0"]))
 
 

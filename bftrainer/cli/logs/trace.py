@@ -245,13 +245,15 @@ def convert(
     """
     from bftrainer.files.writing import refuse_existing
     from bftrainer.nodelogs.convert import convert as convert_file
-    from bftrainer.nodelogs.native_logs import metadata_path
+    from bftrainer.nodelogs.native_logs import metadata_path, refuse_shared_metadata
     from bftrainer.tasksets.task_files import scalability_path
 
     target = chosen_output(target, output)
     # What may be written beside it is as precious.
     beside = [metadata_path(target)] if ".csv" in target.suffixes and to is None else []
     places = [path for path in (target, *beside, scalability_path(target)) if path is not None]
+    if beside:
+        refuse_shared_metadata(target)
     refuse_inputs(*places)
     for path in places:
         refuse_existing(path, force=force)

@@ -22,7 +22,7 @@ from bftrainer.cli._shared.usage import (
     refuse_unused,
     size_option,
 )
-from bftrainer.cli.zeus.zeus_options import ETA, SETTINGS, given_token, with_options
+from bftrainer.cli.zeus.zeus_options import ETA, FILE, SETTINGS, given_token, with_options
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.driver import Driver
@@ -40,7 +40,7 @@ def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
 
 
-_LOGDIR = click.argument("logdir", type=click.Path(path_type=Path))
+_LOGDIR = click.argument("logdir", type=FILE)
 _token_option = click.option(
     "--token-file", metavar="FILE", help="File whose first token is the one to give the server."
 )
@@ -144,7 +144,7 @@ def status(logdir: Path, as_json: bool) -> None:
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")
-@click.argument("job_file", type=click.Path(path_type=Path))
+@click.argument("job_file", type=FILE)
 @size_option("--recurrences", usual=LARGE_RUNS, kind=click.IntRange(min=1), help="Times that the job recurs.")
 @click.option("--eta", type=float, help=ETA)
 @click.option("--beta", type=float, help="A run stops before it costs this many times the cheapest; inf: never.")

@@ -13,7 +13,18 @@ from bftrainer.cli._shared.usage import LARGE_PROCESSES, size_option
 if TYPE_CHECKING:
     from bftrainer.zeus.simulation.inputs import JobChoice
 
-FILE = click.Path(path_type=Path)
+
+class _File(click.Path):
+    """A path; an empty text, as a variable of a shell that is not set gives, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("Expected a path, got nothing.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(path_type=Path)
 
 # Settings of every command here.
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
