@@ -285,11 +285,11 @@ def _group(kept: Part, gains: list[NDArray[np.float64]], problem: AllocationProb
 def _order(gains: NDArray[np.float64], resources: int) -> NDArray[np.int64]:
     """Order of options by what they use per node, as those of one power limit do the same, then by count."""
     per_node = -gains[1 : 1 + resources] / np.maximum(gains[-1], 1.0)
-    keys = [_rounded(row) for row in per_node]
+    keys = [_round(row) for row in per_node]
     return np.lexsort((gains[-1], *keys)) if keys else np.arange(gains.shape[1])
 
 
-def _rounded(gains: NDArray[np.float64]) -> tuple[float, ...]:
+def _round(gains: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple([float(f"{gain:.{DIGITS - 1}e}") for gain in gains.tolist()])
 
 
@@ -324,7 +324,7 @@ def _add_runs(model: CountModel) -> None:
                 tasks = model.add_column(gains[:, first] - gains[:, 0], size, owner=one.owner)
             if length:
                 step = (gains[:, first + length] - gains[:, first]) / length
-                key = one.owner, _rounded(step) if model.totals else step.tobytes()
+                key = one.owner, _round(step) if model.totals else step.tobytes()
                 if key not in slopes:
                     slopes[key] = model.add_column(step, 0.0, owner=one.owner)
                 slope = slopes[key]
@@ -361,12 +361,12 @@ def _add_totals(model: CountModel) -> None:
         for run in one.runs:
             nodes = one.gains.item(-1, run.first)
             if run.tasks is not None and nodes:
-                amount = _rounded(one.gains[1:-1, run.first] / nodes)
+                amount = _round(one.gains[1:-1, run.first] / nodes)
                 sums.setdefault(amount, {})[run.tasks] = nodes
                 sums.setdefault((amount, run.slope), {})[run.tasks] = 1.0
                 sums.setdefault(run.length > 0, {})[run.tasks] = 1.0
             if run.slope is not None:
-                sums.setdefault(_rounded(model.gains[run.slope][1:-1]), {})[run.slope] = 1.0
+                sums.setdefault(_round(model.gains[run.slope][1:-1]), {})[run.slope] = 1.0
     for parts in sums.values():
         if len(parts) > 1:
             total = model.add_value(0.0, sum([model.upper[column] * each for column, each in parts.items()]))

@@ -12,16 +12,16 @@ not prove soon is left to HiGHS (see `solvers.count_model`).
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer._core import core
-from solvers.evaluation import counts_of, objective, overdrawn, proves
+from solvers.evaluation import counts_of, find_excess, objective, proves
 from solvers.label_setting import Found, search
-from solvers.option_pruning import CLASS_EFFORT, improved, pruned_by, unpruned
+from solvers.option_pruning import CLASS_EFFORT, add_greedy_start, fitting_options, prune_by_search
 from solvers.problem import (
     STEPS,
     AllocationProblem,
@@ -86,7 +86,7 @@ class DynamicProgramme:
         return SolveResult(counts, value, bound, StopReason.OPTIMAL, held, self.name, decided_by=by)
 
     def _under_capacities(self, problem: AllocationProblem, limits: Limits, deadline: float) -> SolveResult:
-        left = unpruned(problem).choices
+        left = fitting_options(problem).choices
         best = [_best_of_counts(task, options) for task, options in zip(problem.tasks, left, strict=True)]
         tasks = zip(problem.tasks, best, strict=True)
         plain = [
@@ -97,9 +97,9 @@ class DynamicProgramme:
         if found.counts is not None:
             answers = zip(best, plain, found.counts, strict=True)
             places = [some.item(task.counts.searchsorted(count)) for some, task, count in answers]
-            if overdrawn(problem, places) is None:
+            if find_excess(problem, places) is None:
                 return replace(found, choices=tuple(places))
-        return _searched(self.name, problem, limits, deadline)
+        return _solve_lexicographically(self.name, problem, limits, deadline)
 
 
 def _best_of_counts(task: TaskOptions, options: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -111,36 +111,53 @@ def _best_of_counts(task: TaskOptions, options: NDArray[np.int64]) -> NDArray[np
     return options[order[first]]
 
 
-def _searched(name: str, problem: AllocationProblem, limits: Limits, deadline: float) -> SolveResult:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Favoured:
+    """Result of a search with a bonus for tasks that keep their count: its value and bound are without that.
+
+    `is_best`: no allocation is better, within the gap and with the bonus.
+    """
+
+    choices: tuple[int, ...]
+    value: float
+    bound: float
+    is_best: bool
+    relaxed: Relaxation
+    found: Found
+
+
+def _solve_lexicographically(name: str, problem: AllocationProblem, limits: Limits, deadline: float) -> SolveResult:
     """Search all options, with a bonus for keeping a task's count that is dropped if it costs value."""
     gap = max(CERTIFIED_GAP, limits.gap)
     table = option_table(problem)
     bonus = TIE_SHARE * float(np.abs(table.values[np.isfinite(table.values)]).max())
-    choices, value, bound, proven, ended = _favouring(bonus, problem, table, limits, deadline)
-    if proven and bound - value > gap * abs(value):
+    best = _solve_with_keep_bonus(bonus, problem, table, limits, deadline)
+    if best.is_best and best.bound - best.value > gap * abs(best.value):
         # The optimum is so much smaller than its addends that the bonus may have outweighed values.
-        choices, value, bound, proven, ended = _favouring(0.0, problem, table, limits, deadline)
-    counts = counts_of(problem, choices)
-    if proven:
-        held = Held.OPTIMAL if proves(problem, bound, value) or limits.gap <= CERTIFIED_GAP else Held.INCUMBENT
-        return SolveResult(counts, value, bound, StopReason.OPTIMAL, held, name, choices=choices)
+        best = _solve_with_keep_bonus(0.0, problem, table, limits, deadline)
+    held, reason = Held.INCUMBENT, StopReason.OPTIMAL
     left_s = deadline - perf_counter()
-    if limits.prune and left_s > 0.0:
+    if best.is_best:
+        held = Held.OPTIMAL if proves(problem, best.bound, best.value) or limits.gap <= CERTIFIED_GAP else held
+    elif limits.prune and left_s > 0.0:
         from solvers.highs_backend import HighsSolver
 
         solver = HighsSolver()
         solver.name = name
-        left = replace(limits, time_s=left_s)
-        return solver.solve_pruned(problem, left, deadline, pruned_by(problem, *ended))
-    reason = StopReason.HEURISTIC if math.isinf(limits.effort) else StopReason.EFFORT_LIMIT
-    reason = StopReason.TIME_LIMIT if left_s <= 0.0 else reason
-    return SolveResult(counts, value, bound, reason, Held.INCUMBENT, name, choices=choices)
+        left = prune_by_search(problem, best.relaxed, best.found)
+        return solver.solve_pruned(problem, replace(limits, time_s=left_s), deadline, left)
+    elif left_s <= 0.0:
+        reason = StopReason.TIME_LIMIT
+    else:
+        reason = StopReason.HEURISTIC if math.isinf(limits.effort) else StopReason.EFFORT_LIMIT
+    counts = counts_of(problem, best.choices)
+    return SolveResult(counts, best.value, best.bound, reason, held, name, choices=best.choices)
 
 
-def _favouring(
+def _solve_with_keep_bonus(
     bonus: float, problem: AllocationProblem, table: OptionTable, limits: Limits, deadline: float
-) -> tuple[tuple[int, ...], float, float, bool, tuple[Relaxation, Found]]:
-    """Return choices, their value, a bound, whether they are best (within the gap) with the bonus, and how it ended."""
+) -> _Favoured:
+    """Search all options by labels, with this bonus for each task that keeps its count."""
     values = table.values.copy()
     for row, task in zip(values, problem.tasks, strict=True):
         row[: task.counts.size] += bonus * (task.counts == task.current)
@@ -148,12 +165,12 @@ def _favouring(
     relaxed = relax(favoured)
     gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
     most = min(CLASS_EFFORT if limits.prune else math.inf, CANDIDATES * limits.effort)
-    start = improved(favoured, relaxed, deadline)
+    start = add_greedy_start(favoured, relaxed, deadline)
     found = search(favoured, start, deadline, in_all=most, narrow=limits.prune, gap=gap)
     choices = tuple(found.choices.tolist())
     value = objective(problem, choices=choices)
     bound = max(value, relaxed.bound - found.least)
-    return choices, value, bound, found.within(gap, relaxed.bound), (relaxed, found)
+    return _Favoured(choices, value, bound, found.is_within(gap, relaxed.bound), relaxed, found)
 
 
 def _best_counts(

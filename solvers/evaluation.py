@@ -127,7 +127,7 @@ def assess(
             raise ValueError(f"Expected the counts {counts} of its choices, got {given}.")
     if sum(counts) > problem.nodes:
         raise ValueError(f"Expected at most {problem.nodes} nodes, got {sum(counts)}.")
-    excess = overdrawn(problem, choices)
+    excess = find_excess(problem, choices)
     if excess is not None:
         number, used = excess
         raise ValueError(f"capacity {number}: Expected at most {problem.capacities[number]}, got {used}.")
@@ -138,7 +138,7 @@ def assess(
     return counts, tuple(choices), _worth(problem, choices)
 
 
-def overdrawn(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, float] | None:
+def find_excess(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, float] | None:
     """Find the first capacity that these choices exceed by more than rounding, and what they use of it."""
     for number, capacity in enumerate(problem.capacities):
         pairs = zip(problem.tasks, choices, strict=True)
@@ -161,7 +161,7 @@ def proves(problem: AllocationProblem, bound: float, value: float) -> bool:
     return excess <= ROUNDING * size
 
 
-def verified(
+def verify_result(
     name: str,
     problem: AllocationProblem,
     result: object,
@@ -217,8 +217,8 @@ def verified(
     return SolveResult(counts, value, bound, reason, held, result.solver, solve_s, choices, by, *size, spent_s)
 
 
-def timed(result: SolveResult, solve_s: float) -> SolveResult:
-    """Note the time of a result of the dynamic programme, which computes value and bound as `verified` does."""
+def add_time(result: SolveResult, solve_s: float) -> SolveResult:
+    """Note the time of a result of the dynamic programme, which computes value and bound as `verify_result` does."""
     if result.counts is None:
         result.decided_by = DecidedBy.KEPT
     result.solve_s = solve_s

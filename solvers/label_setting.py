@@ -68,7 +68,7 @@ class Found:
         """Whether there is no better allocation."""
         return self.least >= self.shortfall
 
-    def within(self, gap: float, bound: float) -> bool:
+    def is_within(self, gap: float, bound: float) -> bool:
         """Whether no allocation is better by more than a relative `gap`; `bound` is the Lagrangian one."""
         return self.shortfall - self.least <= gap * abs(bound - self.shortfall)
 
@@ -114,7 +114,7 @@ def search(
     losses = np.sort(relaxed.losses[exists])
     near = losses.item(min(losses.size, FIRST_OPTIONS * len(table.values)) - 1)
     for each in (labels.without_unpriced(), labels):
-        if each is not None and not found.within(gap, relaxed.bound):
+        if each is not None and not found.is_within(gap, relaxed.bound):
             # A pass of few labels mostly finds the best; a full one then proves it.
             better = each.run_passes(near, each.run_passes(near, found, few=True), few=False)
             fits = each is labels or labels.fits(better.choices)
@@ -178,22 +178,22 @@ class _Labels:
     def run_passes(self, budget: float, found: Found, *, few: bool) -> Found:
         """Run passes with growing budgets until one proves the best found, or with `few` labels could have."""
         budget = max(budget, FIRST_SHARE * found.shortfall, GROWTH * found.least)
-        done = found.within(self.gap, self.relaxed.bound)
+        done = found.is_within(self.gap, self.relaxed.bound)
         while not done:
             enough = budget >= found.shortfall
             found, stopped = self.try_pass(min(budget, found.shortfall), found, few=few)
-            done = found.within(self.gap, self.relaxed.bound) or stopped or (few and enough)
+            done = found.is_within(self.gap, self.relaxed.bound) or stopped or (few and enough)
             budget *= GROWTH
         return found
 
     def try_pass(self, budget: float, known: Found, *, few: bool) -> tuple[Found, bool]:
-        """Run `within`; return its result, or the one known before if it gave up, and whether it gave up."""
+        """Run `search_within`; return its result, or the one known before if it gave up, and whether it gave up."""
         try:
-            return self.within(budget, known, few=few), False
+            return self.search_within(budget, known, few=few), False
         except _LimitReached:
             return known, True
 
-    def within(self, budget: float, known: Found, *, few: bool) -> Found:
+    def search_within(self, budget: float, known: Found, *, few: bool) -> Found:
         """Find the best among all allocations within `budget` of the bound, some others, and the known one.
 
         With `few` labels some may be missed; then nothing is proven.
@@ -282,7 +282,7 @@ class _Labels:
         inside &= short <= most
         kept = inside.nonzero()[0]
         step_size = self.margin / len(self.table.values)
-        return kept[_undominated([use[kept] for use in used], worth[kept], step_size)], short
+        return kept[_drop_dominated([use[kept] for use in used], worth[kept], step_size)], short
 
 
 def _choices(place: int, options: list[NDArray[np.int64]], order: list[int], trail: Trail) -> NDArray[np.int64]:
@@ -294,7 +294,7 @@ def _choices(place: int, options: list[NDArray[np.int64]], order: list[int], tra
     return choices
 
 
-def _undominated(used: list[NDArray[np.float64]], worth: NDArray[np.float64], margin: float) -> NDArray[np.int64]:
+def _drop_dominated(used: list[NDArray[np.float64]], worth: NDArray[np.float64], margin: float) -> NDArray[np.int64]:
     """Keep labels worth more than every other that uses the same of all limits but the last, and no more of that."""
     if worth.size <= 1:
         return np.arange(worth.size)

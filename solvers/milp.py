@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError
 from solvers.count_model import CountModel, Part, formulate
-from solvers.evaluation import PROVEN_GAP, assess, check, objective, overdrawn, proves
-from solvers.option_pruning import CLASS_EFFORT, EFFORT, KEPT_SHARE, Pruned, prune, searched_on, unpruned
+from solvers.evaluation import PROVEN_GAP, assess, check, find_excess, objective, proves
+from solvers.option_pruning import CLASS_EFFORT, EFFORT, KEPT_SHARE, Pruned, fitting_options, prune, search_further
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
 from solvers.relaxation import Relaxation
 from solvers.supervised import run_in_subprocess
@@ -145,7 +145,7 @@ class MilpSolver:
             return SolveResult((), 0.0, 0.0, *done, self.name, decided_by=DecidedBy.TRIVIAL)
         if options is None:
             effort = CLASS_EFFORT if problem.capacities else EFFORT
-            options = prune(problem, deadline, effort=effort) if limits.prune else unpruned(problem)
+            options = prune(problem, deadline, effort=effort) if limits.prune else fitting_options(problem)
         backend = _Backend(self, problem, limits, deadline)
         if options.relaxed is not None:
             return _ask_near(backend, options, options.relaxed)
@@ -189,7 +189,7 @@ def _ask_in_turn(backend: _Backend, options: Pruned) -> SolveResult:
             answer = backend.ask(options.choices, FIRST_BRANCHES)
             if answer.stop_reason is StopReason.OPTIMAL:
                 return backend.result(options, answer)
-        options = searched_on(backend.problem, options, backend.deadline)
+        options = search_further(backend.problem, options, backend.deadline)
     return backend.result(options, backend.ask(options.choices, math.inf))
 
 
@@ -253,10 +253,10 @@ class _Backend:
             part = parts.pop()
             answer = self._only(part) if all(left.size == 1 for left in part) else self._best(part, branches)
             if answer.choices is not None:
-                excess = overdrawn(self.problem, answer.choices)
+                excess = find_excess(self.problem, answer.choices)
                 if excess is not None and excess[1] <= self.problem.capacities[excess[0]] * (1.0 + BACKEND_TOLERANCE):
                     if whole:
-                        parts += _without(part, answer.choices)
+                        parts += _exclude(part, answer.choices)
                         continue
                 else:
                     self.found.append(answer.choices)
@@ -315,7 +315,7 @@ class _Backend:
             # Backends mostly end near their own limit with a result; half of the allowed overrun is for other work.
             latest = self.deadline + max(0.1 * left_s, 0.2) / 2
             outcome: ModelOutcome = run_in_subprocess(
-                solver.name, _in_time, solver, bare, limits, self.deadline, deadline=latest
+                solver.name, _run_until, solver, bare, limits, self.deadline, deadline=latest
             )
             return outcome
         finally:
@@ -342,13 +342,13 @@ class _Backend:
         return objective(self.problem, choices=choices)
 
 
-def _in_time(solver: MilpSolver, model: CountModel, limits: Limits, deadline: float) -> ModelOutcome:
+def _run_until(solver: MilpSolver, model: CountModel, limits: Limits, deadline: float) -> ModelOutcome:
     """Run a backend with the time left until the deadline: starting the process may have taken some."""
     left_s = deadline - perf_counter()
     return OUT_OF_TIME if left_s <= 0 else solver._run(model, replace(limits, time_s=left_s))
 
 
-def _without(part: Part, choices: tuple[int, ...]) -> list[Part]:
+def _exclude(part: Part, choices: tuple[int, ...]) -> list[Part]:
     """Divide all allocations but one into parts: in part j, task j is the first to choose differently."""
     divided: list[Part] = []
     for number, (left, choice) in enumerate(zip(part, choices, strict=True)):

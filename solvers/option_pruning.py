@@ -52,7 +52,7 @@ class Pruned:
     decided_by : DecidedBy
         The step that left one option per task, if one did.
     searchable : bool
-        Whether `searched_on` may leave fewer.
+        Whether `search_further` may leave fewer.
     relaxed : Relaxation or None
         What pruning under capacities went by.
     """
@@ -83,10 +83,10 @@ def prune(problem: AllocationProblem, deadline: float = math.inf, *, effort: flo
     at no more candidates than the `effort`.
     """
     if problem.rows or problem.floor is not None or not problem.tasks:
-        return _undominated(problem, unpruned(problem)) if problem.capacities else unpruned(problem)
+        return _drop_dominated(problem, fitting_options(problem)) if problem.capacities else fitting_options(problem)
     if problem.capacities:
         return _prune_under_capacities(problem, deadline, effort)
-    return _prune_by_bound(problem, deadline) if core is None else _pruned_by_core(core, problem, deadline)
+    return _prune_by_bound(problem, deadline) if core is None else _prune_by_core(core, problem, deadline)
 
 
 def upper_bound(problem: AllocationProblem) -> float:
@@ -103,7 +103,7 @@ def upper_bound(problem: AllocationProblem) -> float:
     return bound + floor.weight * min(sum(most[task] for task in group) for group in floor.groups)
 
 
-def _pruned_by_core(core: ModuleType, problem: AllocationProblem, deadline: float) -> Pruned:
+def _prune_by_core(core: ModuleType, problem: AllocationProblem, deadline: float) -> Pruned:
     """Do the same as `_prune_by_bound`, compiled."""
     rows = [task.row or task.dense_row(problem.nodes) for task in problem.tasks]
     flat, sizes, known, bound, by = core.pruned(rows, problem.nodes, deadline - perf_counter())
@@ -119,10 +119,10 @@ def _prune_by_bound(problem: AllocationProblem, deadline: float) -> Pruned:
     choices = _improve(table, relaxed, deadline)
     value = float(table.values[np.arange(choices.size), choices].sum())
     by = DecidedBy.PRUNING if any(relaxed.multipliers) else DecidedBy.TRIVIAL
-    return _pruned(problem, table, relaxed, choices, relaxed.bound - value, relaxed.bound, by)
+    return _prune_near(problem, table, relaxed, choices, relaxed.bound - value, relaxed.bound, by)
 
 
-def _pruned(
+def _prune_near(
     problem: AllocationProblem,
     table: OptionTable,
     relaxed: Relaxation,
@@ -132,25 +132,25 @@ def _pruned(
     by: DecidedBy,
 ) -> Pruned:
     """Keep options that may beat the allocation of these counts, given its shortfall from the relaxation."""
-    kept = _within(relaxed, shortfall, relaxed.bound - shortfall)
+    kept = _mark_near(relaxed, shortfall, relaxed.bound - shortfall)
     # What is known stays even where rounding says otherwise, so that the least of all tasks fits.
     kept[np.arange(counts.size), counts] = True
-    left = [inside.nonzero()[0] for inside in _narrowed(table.values, kept, problem.nodes)]
+    left = [inside.nonzero()[0] for inside in _narrow(table.values, kept, problem.nodes)]
     choices = [task.counts.searchsorted(each) for task, each in zip(problem.tasks, left, strict=True)]
     known = choices_of(problem, counts.tolist())
     return Pruned(tuple(choices), known, bound, by, searchable=by is not DecidedBy.SEARCH)
 
 
-def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> Pruned:
+def search_further(problem: AllocationProblem, pruned: Pruned, deadline: float) -> Pruned:
     """Continue with `solvers.label_setting` where pruning left a choice, for some 0.1 s at most."""
     if perf_counter() > deadline:
         return pruned
     table = count_table(problem.tasks, problem.nodes)
     relaxed = relax(table)
-    found = search(table, improved(table, relaxed, deadline), deadline, effort=EFFORT)
+    found = search(table, add_greedy_start(table, relaxed, deadline), deadline, effort=EFFORT)
     bound = relaxed.bound - found.least
     if not found.proven:
-        return _pruned(problem, table, relaxed, found.choices, found.shortfall, bound, DecidedBy.SEARCH)
+        return _prune_near(problem, table, relaxed, found.choices, found.shortfall, bound, DecidedBy.SEARCH)
     best = choices_of(problem, found.choices.tolist())
     return Pruned(tuple([np.array([choice]) for choice in best]), best, bound, DecidedBy.SEARCH)
 
@@ -158,33 +158,33 @@ def searched_on(problem: AllocationProblem, pruned: Pruned, deadline: float) -> 
 def _prune_under_capacities(problem: AllocationProblem, deadline: float, effort: float) -> Pruned:
     table = option_table(problem)
     relaxed = relax(table)
-    found = search(table, improved(table, relaxed, deadline), deadline, in_all=effort)
+    found = search(table, add_greedy_start(table, relaxed, deadline), deadline, in_all=effort)
     if found.proven:
         by = DecidedBy.SEARCH if any(relaxed.multipliers) else DecidedBy.TRIVIAL
         bound = relaxed.bound - found.least
         return Pruned(tuple(found.choices[:, None]), tuple(found.choices.tolist()), bound, by)
-    return pruned_by(problem, relaxed, found)
+    return prune_by_search(problem, relaxed, found)
 
 
-def pruned_by(problem: AllocationProblem, relaxed: Relaxation, found: Found) -> Pruned:
+def prune_by_search(problem: AllocationProblem, relaxed: Relaxation, found: Found) -> Pruned:
     """Keep options that may beat what a search under capacities ended with, unless others dominate them."""
-    kept = [row.nonzero()[0] for row in _within(relaxed, found.shortfall, relaxed.bound - found.shortfall)]
+    kept = [row.nonzero()[0] for row in _mark_near(relaxed, found.shortfall, relaxed.bound - found.shortfall)]
     bound = relaxed.bound - found.least
-    return _undominated(problem, Pruned(tuple(kept), tuple(found.choices.tolist()), bound, relaxed=relaxed))
+    return _drop_dominated(problem, Pruned(tuple(kept), tuple(found.choices.tolist()), bound, relaxed=relaxed))
 
 
-def improved(table: OptionTable, relaxed: Relaxation, deadline: float) -> Relaxation:
+def add_greedy_start(table: OptionTable, relaxed: Relaxation, deadline: float) -> Relaxation:
     """Add a greedy allocation, from which a search starts, to the relaxation."""
     choices = _improve(table, relaxed, deadline)
     return replace(relaxed, choices=choices, value=math.fsum(table.values[np.arange(choices.size), choices]))
 
 
-def _within(relaxed: Relaxation, loss: float, value: float) -> NDArray[np.bool_]:
+def _mark_near(relaxed: Relaxation, loss: float, value: float) -> NDArray[np.bool_]:
     """Mark options that lose no more, up to rounding, than an allocation of this value."""
     return relaxed.losses <= loss + KEPT_SHARE * max(abs(value), abs(relaxed.bound))
 
 
-def _narrowed(values: NDArray[np.float64], kept: NDArray[np.bool_], nodes: int) -> NDArray[np.bool_]:
+def _narrow(values: NDArray[np.float64], kept: NDArray[np.bool_], nodes: int) -> NDArray[np.bool_]:
     """Drop counts that do not fit beside the least of all others, are worth less than fewer nodes, or cannot be best.
 
     Where the most of all tasks fit together, only the best of each is.
@@ -201,7 +201,7 @@ def _narrowed(values: NDArray[np.float64], kept: NDArray[np.bool_], nodes: int) 
         kept = left
 
 
-def unpruned(problem: AllocationProblem) -> Pruned:
+def fitting_options(problem: AllocationProblem) -> Pruned:
     """List all options that fit the pool and each capacity on their own."""
     fits = [int(task.counts.searchsorted(problem.nodes, "right")) for task in problem.tasks]
     choices = [np.arange(size) for size in fits]
@@ -213,7 +213,7 @@ def unpruned(problem: AllocationProblem) -> Pruned:
     return Pruned(tuple(choices))
 
 
-def _undominated(problem: AllocationProblem, options: Pruned) -> Pruned:
+def _drop_dominated(problem: AllocationProblem, options: Pruned) -> Pruned:
     """Drop dominated options of each task, unless there are too many to compare."""
     kept = []
     for number, left in enumerate(options.choices):
@@ -226,12 +226,12 @@ def _undominated(problem: AllocationProblem, options: Pruned) -> Pruned:
         earned = [] if problem.floor is None else [problem.floor.credits[number][left]]
         uses: Sequence[NDArray[np.float64]] = [] if task.uses is None else list(task.uses[:, left])
         good, bad = (task.values[left], *wanted, *earned), (task.counts[left], *uses)
-        kept.append(left[~dominated(np.array(good), np.array(bad))])
+        kept.append(left[~find_dominated(np.array(good), np.array(bad))])
     by = options.decided_by if options.decided else DecidedBy.PRUNING
     return replace(options, choices=tuple(kept), decided_by=by)
 
 
-def dominated(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.bool_]:
+def find_dominated(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Mark options with no more good and no less bad than another one; of equal options, the later.
 
     Parameters

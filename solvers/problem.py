@@ -150,10 +150,13 @@ class TaskOptions:
         """
         counts, last = self.counts, self.counts.item(-1)
         is_kept = self.is_range and last < LONGEST_ROW
-        dense = np.full((last if is_kept else min(nodes, last)) + 1, -math.inf)
-        fits = int(counts.searchsorted(dense.size))
-        dense[counts[:fits]] = self.values[:fits]
-        row = dense.tobytes()
+        if counts.size == last + 1:
+            row = self.values.tobytes()
+        else:
+            dense = np.full((last if is_kept else min(nodes, last)) + 1, -math.inf)
+            fits = int(counts.searchsorted(dense.size))
+            dense[counts[:fits]] = self.values[:fits]
+            row = dense.tobytes()
         if is_kept:
             self.row = row
         return row

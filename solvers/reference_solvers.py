@@ -29,7 +29,7 @@ from solvers.cbc_backend import solve_by_cbc
 from solvers.count_model import CountModel
 from solvers.evaluation import CAPACITY_TOLERANCE, FEASIBILITY_TOLERANCE, counts_of, objective
 from solvers.milp import MilpSolver, ModelOutcome
-from solvers.option_pruning import unpruned
+from solvers.option_pruning import fitting_options
 from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, TaskOptions
 
 
@@ -173,7 +173,7 @@ class Exhaustive:
         SolverError
             If no allocation satisfies the extra rows.
         """
-        remaining = unpruned(problem).choices
+        remaining = fitting_options(problem).choices
         sizes = tuple([choices.size for choices in remaining])
         combinations = math.prod(sizes)
         if combinations > MOST_COMBINATIONS:

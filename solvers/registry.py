@@ -31,7 +31,7 @@ from bftrainer.errors import (
 from bftrainer.extras import EXTRAS, absent, installing, pip_install
 from bftrainer.plugins import Plugins, clash, entries_of
 from solvers import supervised
-from solvers.evaluation import timed, verified
+from solvers.evaluation import add_time, verify_result
 from solvers.option_pruning import upper_bound
 from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult, TaskOptions
 
@@ -276,8 +276,8 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
         result = solver.solve(problem, limits)
         solve_s = perf_counter() - began
         if type(solver).__module__ == PROGRAMME and not problem.capacities:
-            return timed(result, solve_s)  # `verified` finds the same, a tenth of an event later
-        return verified(name, problem, result, solve_s, None if is_ours(solver) else upper_bound)
+            return add_time(result, solve_s)  # `verify_result` finds the same, a tenth of an event later
+        return verify_result(name, problem, result, solve_s, None if is_ours(solver) else upper_bound)
     except (BftrainerError, MemoryError):
         raise
     except Exception as error:  # a fallback must catch whatever third-party code raises

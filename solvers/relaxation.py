@@ -121,7 +121,7 @@ def with_counts(values: NDArray[np.float64], nodes: int) -> OptionTable:
     return OptionTable(values, (counts,), (float(nodes),))
 
 
-def _added(values: NDArray[np.float64], *, alone: bool) -> float:
+def _sum(values: NDArray[np.float64], *, alone: bool) -> float:
     """Sum of values; of problems with one limit from left to right, as the compiled core does."""
     return reduce(add, values.tolist(), 0.0) if alone else float(values.sum())
 
@@ -156,13 +156,13 @@ def relax(table: OptionTable) -> Relaxation:
     for price, amount in zip(prices, table.amounts, strict=True):
         losses -= price * amount
     best = losses.max(axis=1)
-    bound = _added(best, alone=alone) + sum([price * limit for price, limit in zip(prices, table.limits, strict=True)])
+    bound = _sum(best, alone=alone) + sum([price * limit for price, limit in zip(prices, table.limits, strict=True)])
     np.subtract(best[:, None], losses, out=losses)
     choices, value = seen[0], -math.inf
     for chosen in seen:
         limits = zip(table.amounts, table.limits, strict=True)
         if all(float(amount[rows, chosen].sum()) <= limit for amount, limit in limits):
-            worth = _added(table.values[rows, chosen], alone=alone)
+            worth = _sum(table.values[rows, chosen], alone=alone)
             # Of equals the first; of problems with one limit the last, which cutting planes end with.
             if worth > value or (alone and worth == value):
                 choices, value = chosen, worth
@@ -180,7 +180,7 @@ def _lowest(
     if not level:
         chosen = reduced.argmax(axis=1)
         seen.append(chosen)
-        return (), _added(reduced[rows, chosen], alone=alone), [(1.0, chosen)]
+        return (), _sum(reduced[rows, chosen], alone=alone), [(1.0, chosen)]
     level -= 1
     amount, limit = table.amounts[level], table.limits[level]
 
@@ -188,14 +188,14 @@ def _lowest(
         """What tasks choose at this price of the limit, with the best prices of the limits before it."""
         there = _lowest(table, reduced - price * amount, level, guesses, seen)
         used = sum([share * float(amount[rows, chosen].sum()) for share, chosen in there[2]])
-        value = _added(reduced[rows, seen[-1]], alone=alone) if alone else there[1] + price * used
+        value = _sum(reduced[rows, seen[-1]], alone=alone) if alone else there[1] + price * used
         return used, value, there
 
     over = at(0.0)
     if over[0] <= limit:
         prices, bound, mix = over[2]
         return (*prices, 0.0), bound, mix
-    fit = 0.0, _added(table.values[:, 0], alone=alone), ((), 0.0, [(1.0, seen[0])])
+    fit = 0.0, _sum(table.values[:, 0], alone=alone), ((), 0.0, [(1.0, seen[0])])
     guess = guesses[level] or (over[1] - fit[1]) / over[0]
     if alone:
         guess = _first_guess(table.values, amount, seen[-1], limit)

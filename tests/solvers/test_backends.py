@@ -21,7 +21,7 @@ from solvers.count_model import formulate
 from solvers.gurobi_backend import GurobiSolver, environment, unavailable
 from solvers.highs_backend import HighsSolver
 from solvers.milp import ModelOutcome, to_result
-from solvers.option_pruning import unpruned
+from solvers.option_pruning import fitting_options
 from solvers.registry import get_solver, solve
 from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.support import Scripted, usable
@@ -129,7 +129,7 @@ def test_failures_of_cbc_are_errors(monkeypatch: pytest.MonkeyPatch, status: str
     monkeypatch.setattr("mip.cbc.cbclib", Failing())
     asked = rough(10, 100)
     with pytest.raises(SolverError, match=f"cbc: {words}"):
-        CbcSolver()._run(formulate(unpruned(asked).choices, asked), Limits())
+        CbcSolver()._run(formulate(fitting_options(asked).choices, asked), Limits())
 
 
 def test_a_backend_that_answers_nonsense_is_found_out() -> None:

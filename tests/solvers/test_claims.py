@@ -13,7 +13,7 @@ from bftrainer.runs import run_replay, write_run
 from bftrainer.runs.audit import audit
 from bftrainer.runs.run_files import read_run
 from solvers import DecidedBy, Floor, Held, Limits, LinearRow, SolveResult, StopReason, objective
-from solvers.evaluation import verified
+from solvers.evaluation import verify_result
 from solvers.option_pruning import upper_bound
 from solvers.registry import Isolated, get_solver, solve
 from tests.solvers.claims import Exact, Nothing
@@ -33,7 +33,7 @@ def test_a_false_optimum_is_claimed(solver) -> None:
 def test_nothing_is_no_optimum() -> None:
     """A solver that has finished, and holds nothing, contradicts itself: an allocation of no nodes is always there."""
     with pytest.raises(SolverError, match=r"x: Expected an allocation with the stop reason optimal, got none\."):
-        verified("x", TWO, SolveResult(None, np.nan, np.inf, StopReason.OPTIMAL, Held.NOTHING, "x"), 0.0)
+        verify_result("x", TWO, SolveResult(None, np.nan, np.inf, StopReason.OPTIMAL, Held.NOTHING, "x"), 0.0)
 
 
 @pytest.mark.parametrize("solver", [Exact(), Isolated(Exact())], ids=["here", "apart"])

@@ -33,7 +33,7 @@ from solvers.cbc_backend import CbcSolver
 from solvers.count_model import CountModel, formulate
 from solvers.highs_backend import HighsSolver
 from solvers.label_setting import Found, search
-from solvers.option_pruning import Pruned, improved, pruned_by, unpruned
+from solvers.option_pruning import Pruned, add_greedy_start, fitting_options, prune_by_search
 from solvers.registry import get_solver, solve
 from solvers.relaxation import option_table, relax
 from tests.examples import examples
@@ -46,8 +46,8 @@ TIMED = (count_model, milp, dynamic_programme, label_setting, option_pruning)
 def unsearched(asked: AllocationProblem) -> Pruned:
     """What pruning leaves without a search: so much that a model has to decide."""
     table = option_table(asked)
-    start = improved(table, relax(table), math.inf)
-    return pruned_by(asked, start, Found(start.choices, max(0.0, start.bound - start.value), 0.0))
+    start = add_greedy_start(table, relax(table), math.inf)
+    return prune_by_search(asked, start, Found(start.choices, max(0.0, start.bound - start.value), 0.0))
 
 
 def by_classes(asked: AllocationProblem, limits: Limits | None = None) -> SolveResult:
@@ -64,14 +64,14 @@ def alike(seed: int, tasks: int = 10, nodes: int = 130) -> AllocationProblem:
 def best_by_labels(asked: AllocationProblem) -> float:
     """The value that the search by labels alone proves to be the best."""
     table = option_table(asked)
-    found = search(table, improved(table, relax(table), math.inf), math.inf)
+    found = search(table, add_greedy_start(table, relax(table), math.inf), math.inf)
     assert found.proven
     return objective(asked, choices=found.choices.tolist())
 
 
 def written(asked: AllocationProblem, **options: bool) -> CountModel:
     """The model of all options that fit."""
-    return formulate(unpruned(asked).choices, asked, **options)
+    return formulate(fitting_options(asked).choices, asked, **options)
 
 
 def slopes(model: CountModel) -> set[tuple[float, ...]]:

@@ -12,7 +12,7 @@ from solvers import AllocationProblem, DecidedBy, Held, Limits, StopReason, Task
 from solvers.cbc_backend import CbcSolver
 from solvers.count_model import CountModel, formulate
 from solvers.milp import FIRST_BRANCHES, MOST_BRANCHES, OUT_OF_TIME, ModelOutcome
-from solvers.option_pruning import prune, unpruned
+from solvers.option_pruning import fitting_options, prune
 from solvers.reference_solvers import add_nodes
 from solvers.registry import get_solver, solve
 from tests.solvers.known_optima import linear, problem, task
@@ -78,7 +78,7 @@ def test_a_tree_that_grows_is_left_to_the_search() -> None:
 
 def test_what_the_search_gives_up_goes_back_to_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second time the backend may take a tree of any size; if it ends without a solution, the search's is held."""
-    monkeypatch.setattr("solvers.milp.searched_on", lambda _, pruned, deadline: pruned)  # noqa: ARG005
+    monkeypatch.setattr("solvers.milp.search_further", lambda _, pruned, deadline: pruned)  # noqa: ARG005
     asked, backend = jagged(6, 20, 40), Scripted(OUT_OF_TIME, OUT_OF_TIME)
     result = backend.solve(asked, Limits())
     assert backend.asked == [FIRST_BRANCHES, MOST_BRANCHES]
@@ -89,7 +89,7 @@ def test_what_the_search_gives_up_goes_back_to_the_backend(monkeypatch: pytest.M
 
 def test_of_two_incumbents_the_better_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the time limit the backend's solution is held if it is worth more than the search's, and else that."""
-    monkeypatch.setattr("solvers.milp.searched_on", lambda _, pruned, deadline: pruned)  # noqa: ARG005
+    monkeypatch.setattr("solvers.milp.search_further", lambda _, pruned, deadline: pruned)  # noqa: ARG005
     asked = jagged(6, 20, 40)
     left, model = prune(asked), model_of(asked)
     optimum = CbcSolver()._run(model, Limits())
@@ -117,7 +117,7 @@ def test_the_size_is_that_of_the_model_that_was_solved(name: str) -> None:
     """Rows and columns are the backend's: of the node-level model with all its nodes."""
     asked = problems(1, 4, 12, 1)[0]
     result = solve(usable(name), asked, Limits(prune=False))
-    model = formulate(unpruned(asked).choices, asked, alike=name != "node-level")
+    model = formulate(fitting_options(asked).choices, asked, alike=name != "node-level")
     if name == "node-level":
         add_nodes(model, [each.current for each in asked.tasks], asked.nodes)
     assert (result.decided_by, result.held) == (DecidedBy.BACKEND, Held.OPTIMAL)

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.instances import power_instance
 from solvers import AllocationProblem, label_setting, objective
-from solvers.label_setting import Found, _undominated, search
+from solvers.label_setting import Found, _drop_dominated, search
 from solvers.relaxation import option_table, relax
 from tests.solvers.known_optima import TWO_LIMITS, problem
 from tests.solvers.support import optimum, small
@@ -77,16 +77,16 @@ def test_undominated_by_hand() -> None:
     nodes = np.array([1.0, 1.0, 1.0, 2.0, 2.0, 1.0])
     watts = np.array([5.0, 6.0, 7.0, 9.0, 9.0, 5.0])
     worth = np.array([3.0, 3.0, 4.0, 2.0, 1.0, 2.0])
-    assert _undominated([nodes, watts], worth, 1e-9).tolist() == [0, 2, 3]
-    assert _undominated([watts], worth, 1e-9).tolist() == [0, 2]
-    assert _undominated([], worth, 1e-9).tolist() == [2]
+    assert _drop_dominated([nodes, watts], worth, 1e-9).tolist() == [0, 2, 3]
+    assert _drop_dominated([watts], worth, 1e-9).tolist() == [0, 2]
+    assert _drop_dominated([], worth, 1e-9).tolist() == [2]
 
 
 def test_what_differs_by_rounding_alone_is_dominated() -> None:
     """Permutations of equal tasks reach the same worth by sums that round differently, and are one label."""
     worth = np.array([0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1, 0.1 + 0.3 + 0.2])
     assert len(set(worth.tolist())) > 1
-    assert _undominated([np.ones(3), np.ones(3)], worth, 1e-12).size == 1
+    assert _drop_dominated([np.ones(3), np.ones(3)], worth, 1e-12).size == 1
 
 
 def test_all_limits_slack() -> None:

@@ -13,7 +13,7 @@ from solvers import DecidedBy, Held, Limits, StopReason, check, milp, objective
 from solvers.count_model import CountModel, formulate
 from solvers.label_setting import search
 from solvers.milp import OUT_OF_TIME, MilpSolver, ModelOutcome
-from solvers.option_pruning import prune, searched_on, unpruned
+from solvers.option_pruning import fitting_options, prune, search_further
 from solvers.problem import OutOfTime
 from solvers.registry import get_solver, solve
 from tests.solvers.known_optima import linear, problem
@@ -71,11 +71,11 @@ def test_what_goes_before_the_backend_ends_in_time_too() -> None:
     """No model is written, nothing searched and nothing exchanged after the deadline; what is known stays feasible."""
     asked = problems(7, 10, 130, 1)[0]
     with pytest.raises(OutOfTime):
-        formulate(unpruned(asked).choices, asked, deadline=-math.inf)
+        formulate(fitting_options(asked).choices, asked, deadline=-math.inf)
     late = prune(asked, -math.inf)
     assert late.incumbent is not None
     assert objective(asked, choices=late.incumbent) <= prune(asked).bound
-    assert searched_on(asked, late, -math.inf) is late
+    assert search_further(asked, late, -math.inf) is late
 
 
 def test_a_search_that_is_given_up_leaves_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_a_search_that_is_given_up_leaves_what_it_knows(monkeypatch: pytest.Monk
         return replace(search(table, relaxed, math.inf), least=0.0)
 
     monkeypatch.setattr("solvers.option_pruning.search", given_up)
-    after = searched_on(asked, before, math.inf)
+    after = search_further(asked, before, math.inf)
     assert after.bound == before.bound
     assert all(set(new) <= set(old) for new, old in zip(after.choices, before.choices, strict=True))
     assert objective(asked, choices=after.incumbent) >= objective(asked, choices=before.incumbent)

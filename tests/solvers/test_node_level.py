@@ -10,7 +10,7 @@ from bftrainer.errors import UnsupportedProblemError
 from solvers import Held, Limits, check
 from solvers.count_model import formulate
 from solvers.dynamic_programme import DynamicProgramme
-from solvers.option_pruning import unpruned
+from solvers.option_pruning import fitting_options
 from solvers.reference_solvers import NodeLevelSolver, add_nodes
 from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.support import dense
@@ -55,7 +55,7 @@ def test_a_task_may_change_by_more_than_half_the_pool() -> None:
 def test_migration_is_forbidden() -> None:
     """Swapping an own node for a free one breaks a row; growing, shrinking and keeping break none."""
     asked = problem(linear(1.0, 4, current=2), nodes=4)
-    model = formulate(unpruned(asked).choices, asked, alike=False)
+    model = formulate(fitting_options(asked).choices, asked, alike=False)
     add_nodes(model, [2], 4)
     rows = dense(model)
 

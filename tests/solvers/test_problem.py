@@ -22,7 +22,7 @@ from solvers import (
     counts_on_offer,
     objective,
 )
-from solvers.evaluation import choices_of, counts_of, overdrawn
+from solvers.evaluation import choices_of, counts_of, find_excess
 from tests.solvers.known_optima import TWO_LIMITS, linear, options, problem, task
 
 
@@ -180,13 +180,13 @@ def test_capacities_by_hand() -> None:
     """What the chosen options use is added up; a sum that rounding alone puts beyond a capacity is no excess."""
     asked = problem(TWO_LIMITS, TWO_LIMITS, nodes=4, capacities=(250.0,))
     assert check(asked, choices=(4, 1)) == 26.0
-    assert overdrawn(asked, (4, 1)) is None
-    assert overdrawn(asked, (4, 2)) == (0, 300.0)
+    assert find_excess(asked, (4, 1)) is None
+    assert find_excess(asked, (4, 2)) == (0, 300.0)
     with pytest.raises(ValueError, match=r"capacity 0: Expected at most 250\.0, got 300\.0"):
         check(asked, choices=(4, 2))
     tenth = options((1, 1.0, 0.1))
     for capacity, fits in ((0.3, True), (0.3 * (1 - 1e-11), False)):
-        assert (overdrawn(problem(tenth, tenth, tenth, nodes=3, capacities=(capacity,)), (1, 1, 1)) is None) == fits
+        assert (find_excess(problem(tenth, tenth, tenth, nodes=3, capacities=(capacity,)), (1, 1, 1)) is None) == fits
 
 
 def test_a_floor_by_hand() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.instances import problems
 from solvers import AllocationProblem, Floor, Limits, LinearRow, check, label_setting, objective
-from solvers.option_pruning import EFFORT, dominated, prune, unpruned
+from solvers.option_pruning import EFFORT, find_dominated, fitting_options, prune
 from solvers.reference_solvers import Exhaustive, _allocations
 from tests.solvers.known_optima import TWO_LIMITS, WITH_ROWS, linear, options, problem
 from tests.solvers.support import optimum, small
@@ -27,7 +27,7 @@ def test_every_optimum_survives() -> None:
 
 def optima(asked: AllocationProblem) -> list[tuple[int, ...]]:
     """Choices of all optimal allocations."""
-    offered = unpruned(asked).choices
+    offered = fitting_options(asked).choices
     values, _, feasible = _allocations(asked, offered)
     best = values[feasible].max()
     equal = np.flatnonzero(feasible & (values >= best - 1e-10 * abs(best)))
@@ -63,7 +63,7 @@ def test_extra_rows_are_not_pruned_by() -> None:
 
 def test_unpruned_drops_only_what_cannot_fit() -> None:
     """Counts above the pool are no options."""
-    assert unpruned(problem(linear(1.0, 9), nodes=4)).choices[0].tolist() == [0, 1, 2, 3, 4]
+    assert fitting_options(problem(linear(1.0, 9), nodes=4)).choices[0].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_pruned_problems_keep_their_optimum() -> None:
@@ -102,7 +102,7 @@ def test_pruning_under_capacities_keeps_an_optimum(effort: float, monkeypatch: p
         assert best_of_the_kept(asked, effort) == pytest.approx(optimum(seed), rel=1e-9, abs=1e-9), seed
         assert check(asked, choices=pruned.incumbent) <= optimum(seed) + 1e-9 * abs(optimum(seed)) + 1e-12
         assert pruned.bound >= optimum(seed) - 1e-9 * abs(optimum(seed)) - 1e-9
-        dropped += sum(left.size for left in unpruned(asked).choices) - sum(left.size for left in pruned.choices)
+        dropped += sum(left.size for left in fitting_options(asked).choices) - sum(left.size for left in pruned.choices)
     assert dropped > 500
 
 
@@ -133,21 +133,23 @@ def test_pruning_beside_rows_and_floors_keeps_an_optimum(beside: str) -> None:
         asked = replace(asked, **more[beside])
         best = Exhaustive().solve(asked, Limits(prune=False)).objective
         assert best_of_the_kept(asked) == pytest.approx(best, rel=1e-12, abs=1e-12), seed
-        dropped += sum(left.size for left in unpruned(asked).choices) - sum(left.size for left in prune(asked).choices)
+        dropped += sum(left.size for left in fitting_options(asked).choices) - sum(
+            left.size for left in prune(asked).choices
+        )
     assert dropped > 50
 
 
 def test_dominated_by_hand() -> None:
     """More watts and nodes for no more value is dominated; of equal options the later; a better one is not."""
     values, counts, watts = [5.0, 5.0, 5.0, 6.0, 4.0], [1.0, 1.0, 1.0, 2.0, 2.0], [9.0, 8.0, 8.0, 9.0, 1.0]
-    assert dominated(np.array([values]), np.array([counts, watts])).tolist() == [True, False, True, False, False]
+    assert find_dominated(np.array([values]), np.array([counts, watts])).tolist() == [True, False, True, False, False]
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), min_size=1, max_size=12))
 def test_whatever_is_dominated_is_matched_by_what_is_not(rows: list[tuple[int, ...]]) -> None:
     """Each dominated option is no better than one that stays, and no two of those that stay match each other."""
     good, bad = np.array(rows, dtype=float).T[:2], np.array(rows, dtype=float).T[2:]
-    gone = dominated(good, bad)
+    gone = find_dominated(good, bad)
 
     def matches(by: int, what: int) -> bool:
         return bool((good[:, by] >= good[:, what]).all() and (bad[:, by] <= bad[:, what]).all())
