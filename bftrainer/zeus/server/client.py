@@ -48,7 +48,6 @@ _SPEC, _TRIAL = _answer(JobSpec), _answer(TrialId)
 _VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
 _VOIDED = TypeAdapter(JobVoided)
 _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
-_TRIAL_FIELDS = set(TrialId.model_fields)
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
 _PASSING = frozenset({429, 502, 503, 504})
 
@@ -158,11 +157,11 @@ class BatchSizeClient:
 
     def heartbeat(self, trial: TrialId) -> None:
         """Say that a trial is running, which renews its lease; status 400 if it was ended without a result."""
-        self._send("POST", "/trials/heartbeat", json=trial.model_dump(include=_TRIAL_FIELDS))
+        self._send("POST", "/trials/heartbeat", json=_name_trial(trial))
 
-    def end_trial(self, trial: TrialId) -> None:
+    def end_trial(self, trial: TrialId | TrialRow) -> None:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
-        self._send("PATCH", "/trials", json=trial.model_dump(include=_TRIAL_FIELDS))
+        self._send("PATCH", "/trials", json=_name_trial(trial))
 
     def void_trial(self, job_id: str, number: int, reason: str) -> JobVoided:
         """Have a trial count for nothing; return the job as it is without it, and which trials its cost has stopped."""
@@ -343,6 +342,10 @@ class Trial:
             # An error in the block matters more, and of a deleted job nothing is left to end.
             if error is None and refused.status != 404:
                 raise
+
+
+def _name_trial(trial: TrialId | TrialRow) -> dict[str, Any]:
+    return {name: getattr(trial, name) for name in TrialId.model_fields}
 
 
 def _reason(body: object) -> str:

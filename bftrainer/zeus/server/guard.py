@@ -6,7 +6,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,11 @@ with requiring("The server needs", "server", "fastapi"):
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 with requiring("The server needs", "server", "prometheus_client"):
-    from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-    from prometheus_client.core import GaugeMetricFamily
-    from prometheus_client.registry import Collector
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_GAUGES = {"jobs": "Jobs", "trials": "Trials of jobs", "results": "Results of trials of jobs"}
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 logger = logging.getLogger(__name__)
 # Who changed what: logged whatever the level.
@@ -60,21 +59,6 @@ def needed(method: str, path: str) -> Role:
     return _NEEDED.get(("GET" if method == "HEAD" else method, path), Role.ADMIN)
 
 
-class _Jobs(Collector):
-    """Jobs, trials and results by stage, from the database."""
-
-    def __init__(self, stages: Mapping[str, Mapping[str, int]]) -> None:
-        self._stages = stages
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The gauges."""
-        for name, what in (("jobs", "Jobs"), ("trials", "Trials of jobs"), ("results", "Results of trials of jobs")):
-            gauge = GaugeMetricFamily(f"bftrainer_bso_{name}", f"{what} registered.", labels=("stage",))
-            for stage, counts in self._stages.items():
-                gauge.add_metric((stage,), counts[name])
-            yield gauge
-
-
 class Metrics:
     """Counts requests by route and status, their durations, and the jobs."""
 
@@ -89,6 +73,10 @@ class Metrics:
             registry=self._registry,
             buckets=_BUCKETS,
         )
+        self._gauges = {
+            name: Gauge(f"bftrainer_bso_{name}", f"{what} registered.", ("stage",), registry=self._registry)
+            for name, what in _GAUGES.items()
+        }
 
     def count(self, method: str, route: str, status: int, duration_s: float) -> None:
         """Count a request."""
@@ -97,9 +85,11 @@ class Metrics:
 
     def page(self, stages: Mapping[str, Mapping[str, int]]) -> bytes:
         """Render all figures in Prometheus's text format; `stages` has jobs, trials and results by stage."""
-        now = CollectorRegistry()
-        now.register(_Jobs(stages))
-        return generate_latest(self._registry) + generate_latest(now)
+        for name, gauge in self._gauges.items():
+            gauge.clear()
+            for stage, counts in stages.items():
+                gauge.labels(stage).set(counts[name])
+        return generate_latest(self._registry)
 
 
 @dataclass(frozen=True, slots=True)

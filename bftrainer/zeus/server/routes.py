@@ -95,7 +95,7 @@ def actor_of(request: Request, about: Any) -> Actor:
     return actor
 
 
-def _refuse_unknown(request: Request) -> None:
+async def _refuse_unknown(request: Request) -> None:
     """Refuse parameters that a route does not know, and say which is meant."""
     known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
     for name in request.query_params:

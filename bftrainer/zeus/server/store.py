@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,8 @@ PROBE = sa.Table("bso_probe", METADATA, sa.Column("id", sa.Integer, primary_key=
 _PROBE_BYTES = 65_536
 
 _THIS_TRIAL = sa.and_(TRIAL.c.job_id == sa.bindparam("job"), TRIAL.c.trial_number == sa.bindparam("number"))
+_COLUMNS = tuple(field.name for field in fields(StoredTrial))
+_INSERT = sa.insert(TRIAL)
 _COUNTS = sa.select(
     sa.func.count().label("trials"),
     sa.func.count(TRIAL.c.observation).label("results"),
@@ -126,6 +129,9 @@ class JobStore:
 
     def __init__(self, engine: sa.Engine, path: Path | None) -> None:
         self._engine, self._path = engine, path
+        # One statement is a transaction by itself, which spares PostgreSQL two of three messages.
+        is_remote = engine.dialect.name == "postgresql"
+        self._single = engine.execution_options(isolation_level="AUTOCOMMIT") if is_remote else engine
         self.generation = 0
         self._identity: tuple[int, int] | None = None
         sa.event.listen(engine, "connect", self._note_connection)
@@ -160,8 +166,8 @@ class JobStore:
         self._identity = None
 
     @contextmanager
-    def begin(self) -> Iterator[sa.Connection]:
-        """Run a transaction, which is committed at the end of the block.
+    def begin(self, *, single: bool = False) -> Iterator[sa.Connection]:
+        """Run a transaction, which is committed at the end of the block; `single`: of one statement.
 
         Raises
         ------
@@ -172,7 +178,7 @@ class JobStore:
         """
         self.check_place()
         try:
-            with self._engine.begin() as connection:
+            with (self._single if single else self._engine).begin() as connection:
                 yield connection
         except (DataError, OverflowError) as error:
             raise UnusableRequestError("Expected names and numbers that the database can hold.") from error
@@ -189,7 +195,7 @@ class JobStore:
             for job, trials in jobs:
                 connection.execute(sa.insert(JOB), _job_values(job))
                 if trials:
-                    connection.execute(sa.insert(TRIAL), [asdict(trial) for trial in trials])
+                    connection.execute(_INSERT, [asdict(trial) for trial in trials])
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with its trials."""
@@ -203,15 +209,18 @@ class JobStore:
 
     def add_trials(self, trials: Iterable[StoredTrial]) -> None:
         """Insert trials."""
-        with self.begin() as connection:
-            if rows := [asdict(trial) for trial in trials]:
-                connection.execute(sa.insert(TRIAL), rows)
+        rows = [{name: getattr(trial, name) for name in _COLUMNS} for trial in trials]
+        with self.begin(single=len(rows) == 1) as connection:
+            if rows:
+                connection.execute(_INSERT, rows)
 
     def update_trial(self, trial: StoredTrial, **values: Any) -> None:
         """Write values of a trial, and put them into the row in memory once they are committed."""
-        with self.begin() as connection:
+        with self.begin(single=True) as connection:
             place = {"job": trial.job_id, "number": trial.trial_number}
-            connection.execute(sa.update(TRIAL).where(_THIS_TRIAL).values(values), place)
+            connection.execute(
+                _updating(tuple(values)), place | {f"new_{name}": value for name, value in values.items()}
+            )
         for name, value in values.items():
             setattr(trial, name, value)
 
@@ -227,8 +236,11 @@ class JobStore:
 
     def read_trials(self, job_id: str) -> list[StoredTrial]:
         """Read all trials of a job by number."""
-        columns = [TRIAL.c[field.name] for field in fields(StoredTrial)]
-        query = sa.select(*columns).where(TRIAL.c.job_id == job_id).order_by(TRIAL.c.trial_number)
+        query = (
+            sa.select(*(TRIAL.c[name] for name in _COLUMNS))
+            .where(TRIAL.c.job_id == job_id)
+            .order_by(TRIAL.c.trial_number)
+        )
         with self.begin() as connection:
             return [StoredTrial(*row) for row in connection.execute(query)]
 
@@ -265,6 +277,12 @@ class JobStore:
         with self.begin() as connection:
             if not connection.execute(sa.update(PROBE).where(PROBE.c.id == 1).values(filler=filler)).rowcount:
                 connection.execute(sa.insert(PROBE), {"id": 1, "filler": filler})
+
+
+@lru_cache
+def _updating(names: tuple[str, ...]) -> sa.Update:
+    """Statement that writes columns of a trial."""
+    return sa.update(TRIAL).where(_THIS_TRIAL).values({name: sa.bindparam(f"new_{name}") for name in names})
 
 
 def _job_values(job: StoredJob) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Figures of the status pages: what was saved, why a batch size is next, and where charts put things, by hand."""
+"""Figures of the status pages: what was saved, and why a batch size is next, by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from bftrainer.zeus.server.messages import JobSpec
 from bftrainer.zeus.server.pages.next_choice import next_choice
 from bftrainer.zeus.server.pages.savings import figures_by_size, saved_texts, savings, si
-from bftrainer.zeus.server.pages.trial_charts import HEIGHT, LEFT, RIGHT, SERIES, WIDTH, Plotted, chart, series_of
 from bftrainer.zeus.server.state_messages import StoredTrial, TrialRow
 from bftrainer.zeus.server.tuned_job import TrialType, TunedJob
 from tests.zeus.server.support import SPEC
@@ -142,42 +141,6 @@ def test_reasons_when_nothing_is_left():
     tuned = job(num_pruning_rounds=1, batch_sizes=[16])
     ended(tuned, 1, converged=False)
     assert next_choice(tuned, 9, no).batch_size is None
-
-
-def test_the_chart_by_hand():
-    """Costs grow upwards from 0, results go rightwards, each batch size has its colour and its shape."""
-    series = series_of([16, 8])
-    assert series == {8: 0, 16: 1}
-    points = [Plotted(5, 0.0, 0, True, "a"), Plotted(6, 50.0, 1, False, "b"), Plotted(9, 80.0, 0, True, "c", 20.0)]
-    drawn = chart("cost", "J", "result", points)
-    assert [(mark.x, mark.y, mark.filled) for mark in drawn.marks] == [
-        (LEFT, 178.0, True),
-        (170.5, 95.0, False),
-        (WIDTH - RIGHT, 45.2, True),
-    ]
-    assert (drawn.marks[2].low, drawn.marks[2].high) == (78.4, 12.0)
-    assert drawn.across == [(LEFT, "5"), (265.0, "7"), (WIDTH - RIGHT, "9")]
-    assert [text for _, text in drawn.up] == ["0 J", "50 J", "100 J"]
-    assert len(set(SERIES.values())) == len(SERIES)
-    (alone,) = chart("cost", "J", "result", [Plotted(1, 0.0, 0, True, "")]).marks
-    assert (alone.x, alone.y) == ((LEFT + WIDTH - RIGHT) / 2, 178.0)
-
-
-def test_metrics_need_no_zero_and_show_what_was_to_be_reached():
-    """The axis of a metric holds just the values and the target; equal ones are in the middle."""
-    drawn = chart("metric", "", "epoch", [Plotted(1, 0.9, 0, True, ""), Plotted(2, 0.92, 0, True, "")], level=0.95)
-    assert [text for _, text in drawn.up] == ["0.9", "0.925", "0.95"]
-    assert drawn.level == 12.0
-    same = chart("metric", "", "epoch", [Plotted(1, 0.8, 0, True, "")], level=0.1 + 0.7)
-    assert same.marks[0].y == same.level == (178.0 + 12.0) / 2
-    assert HEIGHT > 178.0
-
-
-def test_many_names_along_an_axis_are_thinned():
-    """Of 100 batch sizes ten are named."""
-    points = [Plotted(index, 1.0, 0, True, "") for index in range(100)]
-    drawn = chart("cost", "J", "batch size", points, names={float(index): f"{index}" for index in range(100)})
-    assert [text for _, text in drawn.across] == [f"{index}" for index in range(0, 100, 10)]
 
 
 @pytest.mark.parametrize(

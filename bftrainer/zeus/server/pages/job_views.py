@@ -2,69 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from bftrainer.report.intervals import Estimate
-from bftrainer.zeus.server.messages import LenientJobSpec, few
-from bftrainer.zeus.server.pages.next_choice import NextChoice, next_choice
-from bftrainer.zeus.server.pages.savings import (
-    Savings,
-    SizeFigures,
-    estimate_mean,
-    figures_by_size,
-    saved_texts,
-    savings,
-    si,
-)
-from bftrainer.zeus.server.pages.trial_charts import Chart, Plotted, chart, series_of
+from bftrainer.zeus.server.messages import few
+from bftrainer.zeus.server.pages.next_choice import next_choice
+from bftrainer.zeus.server.pages.savings import estimate_mean, figures_by_size, saved_texts, savings, si
 from bftrainer.zeus.server.service import BatchSizeService
 from bftrainer.zeus.server.state_messages import JobSummary, StoredTrial
 from bftrainer.zeus.server.tuned_job import TrialStatus
 
 TRIALS, RESULTS, RUNNING = 100, 300, 20
-UNITS = {"cost": "J", "energy": "J", "time": "s", "metric": ""}
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
-    """All that the page of a job shows.
+def view_job(service: BatchSizeService, job_id: str, before: int) -> dict[str, Any]:
+    """Read a job and compute what its page shows, by the names in its template.
 
-    Parameters
-    ----------
-    job, facts : JobSummary and dict of str to str
-        The job, and its settings and state in words.
-    choice : NextChoice
-        The next batch size, and why.
-    figures, metrics : dict of int to SizeFigures and to Estimate
-        Results by batch size; the metric of the latest of them.
-    saved, saved_texts : Savings and dict of str to str
-        What tuning has saved, and the same in words.
-    charts_by_size, charts_by_result : list of Chart
-        The same quantities twice; the latter of the latest `RESULTS` results.
-    series : dict of int to int
-        Colour and shape of each batch size.
-    trials, running : list of StoredTrial
-        The latest, one more than are shown if there are others.
-    """
-
-    job: JobSummary
-    facts: dict[str, str]
-    choice: NextChoice
-    figures: dict[int, SizeFigures]
-    metrics: dict[int, Estimate]
-    saved: Savings
-    saved_texts: dict[str, str]
-    charts_by_size: list[Chart]
-    charts_by_result: list[Chart]
-    series: dict[int, int]
-    trials: list[StoredTrial]
-    running: list[StoredTrial]
-
-
-def view_job(service: BatchSizeService, job_id: str, before: int) -> JobView:
-    """Read a job and compute its figures; trials below the number `before` are listed.
+    Of trials below the number `before` the latest are listed, and of those that run, one more than are shown if there
+    are others.
 
     Raises
     ------
@@ -73,29 +30,21 @@ def view_job(service: BatchSizeService, job_id: str, before: int) -> JobView:
     """
     job, trials = service.job(job_id), service.trials(job_id)
     by_number = {trial.trial_number: trial for trial in trials}
-    choice = next_choice(
-        service.copy_tuning(job_id), job.trials + 1, lambda number: service.is_alive(by_number.get(number))
-    )
-    figures = figures_by_size(trials)
+    tuned, figures = service.copy_tuning(job_id), figures_by_size(trials)
     results = [row for row in trials if row.cost is not None and row.excluded is None and not row.inherited]
     latest = sorted(results, key=lambda row: row.observation or 0)[-RESULTS:]
-    series = series_of(sorted({*figures, *(row.batch_size for row in latest)}))
-    metrics = _estimate_metrics(latest)
     saved = savings(figures, job.spec.default_batch_size)
-    return JobView(
-        job,
-        _describe(job, trials),
-        choice,
-        figures,
-        metrics,
-        saved,
-        saved_texts(saved),
-        _charts_by_size(figures, metrics, series, job.spec),
-        _charts_by_result(latest, series, job.spec),
-        series,
-        [row for row in reversed(trials) if row.trial_number < before][: TRIALS + 1],
-        [row for row in reversed(trials) if row.status == TrialStatus.DISPATCHED][: RUNNING + 1],
-    )
+    return {
+        "facts": _describe(job, trials),
+        "choice": next_choice(tuned, job.trials + 1, lambda number: service.is_alive(by_number.get(number))),
+        "figures": figures,
+        "metrics": _estimate_metrics(latest),
+        "saved": saved,
+        "saved_texts": saved_texts(saved),
+        "trials": [row for row in reversed(trials) if row.trial_number < before][: TRIALS + 1],
+        "running": [row for row in reversed(trials) if row.status == TrialStatus.DISPATCHED][: RUNNING + 1],
+        "job": job,
+    }
 
 
 def moment(seconds: float | None) -> str:
@@ -144,46 +93,3 @@ def _estimate_metrics(latest: Sequence[StoredTrial]) -> dict[int, Estimate]:
         if row.converged and row.metric is not None:
             values.setdefault(row.batch_size, []).append(row.metric)
     return {size: estimate_mean(own) for size, own in values.items()}
-
-
-def _charts_by_size(
-    figures: Mapping[int, SizeFigures],
-    metrics: Mapping[int, Estimate],
-    series: Mapping[int, int],
-    spec: LenientJobSpec,
-) -> list[Chart]:
-    sizes = sorted(size for size, own in figures.items() if own.converged)
-    names = {float(index): str(size) for index, size in enumerate(sizes)}
-    charts = []
-    for name, unit in UNITS.items():
-        means = metrics if name == "metric" else {size: figures[size].means[name] for size in sizes}
-        points = [
-            Plotted(index, means[size].mean, series[size], True, f"{size}: {interval_text(means[size], unit)}", half)
-            for index, size in enumerate(sizes)
-            if size in means
-            for half in (means[size].half_width,)
-        ]
-        if points:
-            level = spec.target_metric if name == "metric" else None
-            charts.append(chart(name, unit, "batch size", points, names=names, level=level))
-    return charts
-
-
-def _charts_by_result(latest: Sequence[StoredTrial], series: Mapping[int, int], spec: LenientJobSpec) -> list[Chart]:
-    charts = []
-    for name, unit in UNITS.items():
-        points = [
-            Plotted(
-                row.observation or 0,
-                value,
-                series[row.batch_size],
-                bool(row.converged),
-                f"result {row.observation}: batch size {row.batch_size}, {si(value)}{unit}",
-            )
-            for row in latest
-            if (value := getattr(row, name)) is not None
-        ]
-        if points:
-            level = spec.target_metric if name == "metric" else None
-            charts.append(chart(name, unit, "result", points, level=level))
-    return charts

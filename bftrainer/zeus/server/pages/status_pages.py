@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -20,9 +19,8 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
 
 from bftrainer.errors import UnknownJobError
 from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, few
-from bftrainer.zeus.server.pages import job_views, trial_charts
+from bftrainer.zeus.server.pages import job_views
 from bftrainer.zeus.server.pages.savings import si
-from bftrainer.zeus.server.pages.trial_charts import SERIES
 from bftrainer.zeus.server.service import BatchSizeService, ZeusBatchSizeOptimizer
 
 JOBS = 100
@@ -36,10 +34,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"few": few, "si": si, "moment": job_views.moment}
-    environment.globals |= {"charts": trial_charts, "views": job_views}
+    environment.filters |= {"few": few, "si": si, "moment": job_views.moment, "interval": job_views.interval_text}
     style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
-    environment.globals |= {"style": Markup(style), "colours": list(SERIES), "shapes": list(SERIES.values())}
+    environment.globals |= {"style": Markup(style), "views": job_views}
     return environment
 
 
@@ -56,25 +53,16 @@ def _policy(environment: Environment) -> str:
 Name = Annotated[str, Query(max_length=NAME_LENGTH, pattern=r"^[^\x00]*$")]
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """A page: its template, its values, and its status."""
-
-    template: str
-    values: dict[str, Any]
-    status: int = 200
-
-
-def _find_page(service: BatchSizeService, job_id: str | None, before: int, after: str | None) -> _Page:
-    """Make the page of all jobs or of one, or one that says what there is not."""
+def _find_page(service: BatchSizeService, job_id: str | None, before: int, after: str | None) -> dict[str, Any]:
+    """What the page of all jobs or of one shows, or one that says what there is not; its template and its status."""
     if job_id is None:
         jobs = service.jobs(after, JOBS + 1)
-        return _Page("jobs.html", {"jobs": jobs[:JOBS], "more": len(jobs) > JOBS})
+        return {"template": "jobs.html", "status": 200, "jobs": jobs[:JOBS], "more": len(jobs) > JOBS}
     try:
         view = job_views.view_job(service, job_id, before)
     except UnknownJobError as error:
-        return _Page("missing.html", {"missing": str(error).removeprefix("Unknown ")}, 404)
-    return _Page("job.html", {"view": view, "job": view.job})
+        return {"template": "missing.html", "status": 404, "missing": str(error).removeprefix("Unknown ")}
+    return {"template": "job.html", "status": 200, "view": view, "job": view["job"]}
 
 
 def pages(*, front: bool) -> APIRouter:
@@ -102,8 +90,8 @@ def pages(*, front: bool) -> APIRouter:
         """Jobs, or one of them."""
         optimizer: ZeusBatchSizeOptimizer = request.app.state.optimizer
         page = await optimizer.call(_find_page, optimizer.service, job_id, before, after)
-        text = environment.get_template(page.template).render(path=request.url.path, **page.values)
-        return HTMLResponse(text, page.status, headers=headers)
+        text = environment.get_template(page["template"]).render(path=request.url.path, **page)
+        return HTMLResponse(text, page["status"], headers=headers)
 
     for path in ("/", "/status") if front else ("/status",):
         router.add_api_route(path, status, response_class=HTMLResponse, include_in_schema=False)
