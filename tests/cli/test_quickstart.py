@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from bftrainer.zeus.integrations.sample_digits import JOB, chosen, digits, figures
+from bftrainer.zeus.integrations.sample_digits import JOB, chosen, digits
 from bftrainer.zeus.server.app import create_app
+from bftrainer.zeus.server.pages.savings import figures_by_size
 from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import in_folder, listening
@@ -65,7 +68,7 @@ def row(number, batch_size, cost, *, converged=True):
 def test_what_was_used():
     """Means over the trials that reached the target; trials without a result, or that are void, do not count."""
     rows = [row(1, 64, 2.0), row(2, 8, 8.0, converged=False), row(3, 64, 4.0), row(4, 64, None), row(5, 64, 9.0)]
-    found = figures([*rows[:4], rows[4].model_copy(update={"excluded": "Voided"})])
+    found = figures_by_size([*rows[:4], replace(rows[4], excluded="Voided")])
     assert list(found) == [8, 64]
     assert (found[64].results, found[64].converged, found[8].converged, found[8].means) == (2, 2, 0, {})
     assert found[64].means["energy"].mean == 3.0

@@ -54,7 +54,8 @@ def quickstart(
     refuse_unused({"token_file": server is None and "there is no --server"})
     require_extra("The sample training needs", "sample")
     require_extra("The server needs", "server")
-    from bftrainer.zeus.integrations.sample_digits import JOB, chosen, figures, private_client, recurrences
+    from bftrainer.zeus.integrations.sample_digits import JOB, chosen, private_client, recurrences
+    from bftrainer.zeus.server.pages.savings import figures_by_size
 
     job_id = JOB.job_id or ""
     with private_client() if server is None else asking(server, token_file) as client:
@@ -67,7 +68,7 @@ def quickstart(
                 err=True,
             )
         job = client.job(job_id)
-        by_size, size = figures(client.trials(job_id)), chosen(job)
+        by_size, size = figures_by_size(client.trials(job_id)), chosen(job)
     if as_json:
         found = [asdict(each) for each in by_size.values()]
         document = {"chosen": size, "default": JOB.default_batch_size, "batch_sizes": found}

@@ -6,24 +6,20 @@ fewer updates, so more epochs are needed, and the largest does not reach the tar
 
 from __future__ import annotations
 
-import math
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
 from bftrainer.extras import require_extra
-from bftrainer.report.intervals import estimate
 from bftrainer.zeus.integrations.served import ServerRun, server_run
 from bftrainer.zeus.master.sample_training import Floats, Labels, batches, perceptron
 from bftrainer.zeus.master.training import TrialDriver
 from bftrainer.zeus.server.client import BatchSizeClient
-from bftrainer.zeus.server.local_server import SOCKET_SCHEME
 from bftrainer.zeus.server.messages import TuningParams
-from bftrainer.zeus.server.pages.savings import QUANTITIES, SizeFigures
-from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
+from bftrainer.zeus.server.state_messages import JobSummary
 
 JOB = TuningParams.model_validate(
     {
@@ -78,6 +74,7 @@ def private_client() -> Iterator[BatchSizeClient]:
         If what servers need is not installed.
     """
     require_extra("The server needs", "server")
+    import httpx
     import uvicorn
 
     from bftrainer.zeus.server.app import create_app
@@ -86,13 +83,14 @@ def private_client() -> Iterator[BatchSizeClient]:
     # Such a folder is its user's alone.
     with tempfile.TemporaryDirectory(prefix="bftrainer-bso-") as folder:
         socket = f"{folder}/socket"
-        app = create_app(ServerSettings(f"sqlite+aiosqlite:///{folder}/bso.db"))
+        app = create_app(ServerSettings(f"sqlite:///{folder}/bso.db"))
         server = uvicorn.Server(uvicorn.Config(app, uds=socket, log_config=None, access_log=False))
         thread = threading.Thread(target=server.run, name="batch-size server", daemon=True)
         thread.start()
         try:
             # The first request is repeated until the server listens.
-            with BatchSizeClient(f"{SOCKET_SCHEME}{socket}", retries=8) as client:
+            transport = httpx.HTTPTransport(uds=socket)
+            with BatchSizeClient("http://localhost", retries=8, transport=transport) as client:
                 yield client
         finally:
             server.should_exit = True
@@ -135,23 +133,6 @@ def recurrences(
         with deciding as run, threadpool_limits(1):
             train_digits(run, images, labels, seed + number)
         yield run
-
-
-def figures(rows: Iterable[TrialRow]) -> dict[int, SizeFigures]:
-    """Tell what the trials that count have used, by batch size in ascending order."""
-    counted = [row for row in rows if row.cost is not None and row.excluded is None]
-    found = {}
-    for size in sorted({row.batch_size for row in counted}):
-        own = [row for row in counted if row.batch_size == size]
-        used, reached = _measures(own), _measures([row for row in own if row.converged])
-        sums, number = {name: math.fsum(values) for name, values in used.items()}, len(reached["cost"])
-        means = {name: estimate(values) for name, values in reached.items()} if number else {}
-        found[size] = SizeFigures(size, len(own), number, sums, means)
-    return found
-
-
-def _measures(rows: list[TrialRow]) -> dict[str, list[float]]:
-    return {name: [getattr(row, name) for row in rows] for name in QUANTITIES}
 
 
 def chosen(job: JobSummary) -> int:

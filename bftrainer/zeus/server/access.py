@@ -1,8 +1,8 @@
 """Who may do what on the server: roles, and the file of tokens and users, which is read again when it has changed.
 
-A line of the file is ``USER ROLE KEY EXPIRES``: the key is ``sha256:`` and the digest of a token, or ``uid:`` and the
-number of a user of this machine, who comes by a Unix socket; EXPIRES a time such as ``2027-01-31T00:00:00Z``, or
-``never``. A line that is a token itself lets in an administrator. Lines that begin with ``#`` are comments.
+A line of the file is ``USER ROLE KEY EXPIRES``: the key is ``sha256:`` and the digest of a token, EXPIRES a time such
+as ``2027-01-31T00:00:00Z``, or ``never``. A line that is a token itself lets in an administrator. Lines that begin with
+``#`` are comments.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum
 from hashlib import sha256
@@ -36,38 +36,19 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who sends a request.
-
-    Parameters
-    ----------
-    name : str or None
-        None where nobody is asked for a name.
-    role : Role
-    """
+    """Who sends a request: a name, None where nobody is asked for one, and a role."""
 
     name: str | None
     role: Role
 
     def check_role(self, needed: Role) -> None:
-        """Check that a user may do what takes a role.
-
-        Raises
-        ------
-        ForbiddenError
-            If their role is less.
-        """
+        """Raise `ForbiddenError` if the user's role is less than what is needed."""
         if self.role < needed:
             have, need = self.role.name.lower(), needed.name.lower()
             raise ForbiddenError(f"Expected a user who is {need} or more, got {self.name}, who is {have}.")
 
     def check_owner(self, job_id: str, owner: str | None) -> None:
-        """Check that a job of an owner may be changed and deleted; None: nobody's job.
-
-        Raises
-        ------
-        ForbiddenError
-            If it is not the user's, who is no administrator.
-        """
+        """Raise `ForbiddenError` if a job (of None: nobody's) is not the user's, who is no administrator."""
         self.check_role(Role.OWNER)
         if self.role < Role.ADMIN and self.name != owner:
             whose = "nobody's" if owner is None else f"{owner}'s"
@@ -78,11 +59,9 @@ class Actor:
 ANYBODY = Actor(None, Role.ADMIN)
 # The name of those whose token stands in the file itself.
 PLAIN = "admin"
-
-SHORTEST_TOKEN, NAME_LENGTH = 16, 64
-_NAME = re.compile(rf"[^\W_][\w.@+-]{{0,{NAME_LENGTH - 1}}}")
-_KEY = re.compile(r"sha256:[0-9a-f]{64}|uid:\d{1,10}")
-_FOREVER = "never"
+SHORTEST_TOKEN, USER_LENGTH = 16, 64
+_NAME = re.compile(rf"[^\W_][\w.@+-]{{0,{USER_LENGTH - 1}}}")
+_KEY = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +73,7 @@ class Grant:
     actor : Actor
         Who it lets in.
     key : str
-        ``sha256:`` and a token's digest, or ``uid:`` and the number of a user of this machine.
+        ``sha256:`` and a token's digest.
     expires : float or None
         Seconds since 1970; None: never.
     token : str or None
@@ -109,7 +88,7 @@ class Grant:
     @property
     def id(self) -> str:
         """A short name, which gives nothing away."""
-        return self.key if self.key.startswith("uid:") else self.key.removeprefix("sha256:")[:8]
+        return self.key.removeprefix("sha256:")[:8]
 
     def holds(self, now: float) -> bool:
         """Whether it still lets somebody in."""
@@ -119,12 +98,9 @@ class Grant:
         """The line, without its end."""
         if self.token is not None:
             return self.token
-        until = _FOREVER if self.expires is None else _moment(self.expires)
+        moment = None if self.expires is None else datetime.fromtimestamp(self.expires, UTC)
+        until = "never" if moment is None else moment.isoformat(timespec="seconds").replace("+00:00", "Z")
         return f"{self.actor.name} {self.actor.role.name.lower()} {self.key} {until}"
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def token_key(token: bytes) -> str:
@@ -133,59 +109,11 @@ def token_key(token: bytes) -> str:
 
 
 def role_named(name: str) -> Role:
-    """Find a role by its name.
-
-    Raises
-    ------
-    SettingsError
-        If there is none of that name.
-    """
+    """Find a role by its name; raise `SettingsError` if there is none."""
     names = [role.name.lower() for role in Role]
     if name not in names:
         raise SettingsError(f"Unknown role {name!r}.{suggestion(name, names)}")
     return Role[name.upper()]
-
-
-def _grant(line: str) -> Grant:
-    """Read a line; messages leave out what may be a token, because they end up in logs."""
-    fields = line.split()
-    if len(fields) == 1:
-        if len(line) < SHORTEST_TOKEN or not line.isascii() or not line.isprintable():
-            raise SettingsError(f"Expected a token of at least {SHORTEST_TOKEN} ASCII characters without spaces.")
-        return Grant(Actor(PLAIN, Role.ADMIN), token_key(line.encode()), None, line)
-    if len(fields) != 4:
-        raise SettingsError(f"Expected USER ROLE KEY EXPIRES, or a token without spaces, got {len(fields)} words.")
-    name, role, key, until = fields
-    check_name(name, role_named(role))
-    if not _KEY.fullmatch(key):
-        raise SettingsError("Expected a key such as sha256:DIGEST or uid:1000.")
-    try:
-        expires = None if until == _FOREVER else datetime.fromisoformat(until)
-    except ValueError:
-        raise SettingsError(f"Expected a time such as 2027-01-31T00:00:00Z, or never, got {until!r}.") from None
-    if expires is not None and expires.tzinfo is None:
-        raise SettingsError(f"Expected a time with a zone, such as 2027-01-31T00:00:00Z, got {until!r}.")
-    return Grant(Actor(name, role_named(role)), key, None if expires is None else expires.timestamp())
-
-
-def check_name(name: str, role: Role) -> None:
-    """Check that a name is one that users of a role may have.
-
-    Raises
-    ------
-    SettingsError
-        If it has other characters, or too many, or reads as the name of those whose token is an administrator's.
-    """
-    if not _NAME.fullmatch(name):
-        raise SettingsError(
-            f"Expected a user's name of at most {NAME_LENGTH} letters, digits and .@+-_, which begins with a letter or "
-            f"digit, got {name!r}."
-        )
-    if role < Role.ADMIN and normalize("NFKC", name).casefold() == PLAIN:
-        raise SettingsError(
-            f"Expected a user's name that nobody takes for the administrator's, {PLAIN!r}, or the role admin, got "
-            f"{name!r} as {role.name.lower()}."
-        )
 
 
 def read_grants(path: str | Path) -> list[Grant]:
@@ -197,16 +125,24 @@ def read_grants(path: str | Path) -> list[Grant]:
         If it cannot be read, or a line means nothing.
     """
     grants = []
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(_read_lines(path), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             try:
-                grants.append(_grant(line.strip()))
+                grants.append(_parse_line(line.strip()))
             except SettingsError as fault:
                 raise SettingsError(f"{path}:{number}: {fault}") from None
     return grants
 
 
-def _lines(path: str | Path) -> list[str]:
+def first_token(path: str | Path) -> str:
+    """Read the first token of a file, which a client gives; raise `SettingsError` if there is none."""
+    for grant in read_grants(path):
+        if grant.token is not None:
+            return grant.token
+    raise SettingsError(f"{path}: No token found.")
+
+
+def _read_lines(path: str | Path) -> list[str]:
     try:
         return whole_bytes(Path(path)).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -214,31 +150,56 @@ def _lines(path: str | Path) -> list[str]:
         raise SettingsError(f"{path}: cannot be read ({reason}).") from None
 
 
-def first_token(path: str | Path) -> str:
-    """Read the first token of a file, which a client gives.
+def _parse_line(line: str) -> Grant:
+    """Read a line; messages leave out what may be a token, because they end up in logs."""
+    words = line.split()
+    if len(words) == 1:
+        if len(line) < SHORTEST_TOKEN or not line.isascii() or not line.isprintable():
+            raise SettingsError(f"Expected a token of at least {SHORTEST_TOKEN} ASCII characters without spaces.")
+        return Grant(Actor(PLAIN, Role.ADMIN), token_key(line.encode()), None, line)
+    if len(words) != 4:
+        raise SettingsError(f"Expected USER ROLE KEY EXPIRES, or a token without spaces, got {len(words)} words.")
+    name, role_name, key, until = words
+    role = role_named(role_name)
+    _check_name(name, role)
+    if key.startswith("uid:"):
+        raise SettingsError(f"Users of this machine have tokens now; `bftrainer bso token add {name}` makes one.")
+    if not _KEY.fullmatch(key):
+        raise SettingsError("Expected a key such as sha256:DIGEST.")
+    return Grant(Actor(name, role), key, None if until == "never" else _parse_time(until))
 
-    Raises
-    ------
-    SettingsError
-        If the file cannot be read, or has none.
-    """
-    for grant in read_grants(path):
-        if grant.token is not None:
-            return grant.token
-    raise SettingsError(f"{path}: No token found.")
+
+def _parse_time(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise SettingsError(f"Expected a time such as 2027-01-31T00:00:00Z, or never, got {text!r}.") from None
+    if moment.tzinfo is None:
+        raise SettingsError(f"Expected a time with a zone, such as 2027-01-31T00:00:00Z, got {text!r}.")
+    return moment.timestamp()
+
+
+def _check_name(name: str, role: Role) -> None:
+    """Refuse a name of other characters, or too many, and one that reads as the administrator's."""
+    if not _NAME.fullmatch(name):
+        raise SettingsError(
+            f"Expected a user's name of at most {USER_LENGTH} letters, digits and .@+-_, which begins with a letter or "
+            f"digit, got {name!r}."
+        )
+    if role < Role.ADMIN and normalize("NFKC", name).casefold() == PLAIN:
+        raise SettingsError(
+            f"Expected a user's name that nobody takes for the administrator's, {PLAIN!r}, or the role admin, got "
+            f"{name!r} as {role.name.lower()}."
+        )
 
 
 class AccessFile:
     """A file of tokens and users, which says anew at each request who is let in.
 
-    Parameters
-    ----------
-    path : str
-
     Raises
     ------
     SettingsError
-        If the file cannot be read, or lets nobody in.
+        If the file cannot be read, or lets nobody in; also by the methods, until it can be read again.
     """
 
     def __init__(self, path: str) -> None:
@@ -249,23 +210,16 @@ class AccessFile:
             raise SettingsError(f"{path}: No token found.")
 
     def grants(self) -> Mapping[str, Grant]:
-        """All lines by their keys.
-
-        Raises
-        ------
-        SettingsError
-            If the file has changed, and cannot be read: until it can, nobody is let in.
-        """
+        """All lines by their keys."""
+        last, self._stamp = self._stamp, ()
         try:
-            found = os.stat(self.path)
+            about = os.stat(self.path)
         except OSError as error:
-            self._stamp = ()
             raise SettingsError(f"{self.path}: cannot be read ({error.strerror}).") from None
-        stamp = (found.st_mtime_ns, found.st_ino, found.st_dev, found.st_size)
-        if stamp != self._stamp:
-            self._stamp = ()
+        stamp = (about.st_mtime_ns, about.st_ino, about.st_dev, about.st_size)
+        if stamp != last:
             self._grants = {grant.key: grant for grant in read_grants(self.path)}
-            self._stamp = stamp
+        self._stamp = stamp
         return self._grants
 
     def find(self, key: str) -> Actor | None:
@@ -274,11 +228,8 @@ class AccessFile:
         return grant.actor if grant is not None and grant.holds(time.time()) else None
 
 
-# --- changing the file --------------------------------------------------------------------------------------------
-
-
-def add_grant(path: Path, name: str, role: Role, days: float | None = None, uid: int | None = None) -> Grant:
-    """Let a user in: by a new token, which the result alone holds, or as a user of this machine.
+def add_grant(path: Path, name: str, role: Role, days: float | None = None) -> Grant:
+    """Let a user in by a new token, which the result alone holds.
 
     Parameters
     ----------
@@ -287,9 +238,7 @@ def add_grant(path: Path, name: str, role: Role, days: float | None = None, uid:
     name, role : str and Role
         Who, and what they may do.
     days : float, optional
-        Days after which the line is worth nothing; by default never.
-    uid : int, optional
-        Number of the user of this machine; by default a token is made.
+        Days after which the token is worth nothing; by default never.
 
     Raises
     ------
@@ -298,16 +247,15 @@ def add_grant(path: Path, name: str, role: Role, days: float | None = None, uid:
     OutputError
         If it cannot be written.
     """
-    check_name(name, role)
-    token = None if uid is not None else secrets.token_urlsafe(32)
-    key = f"uid:{uid}" if token is None else token_key(token.encode())
+    _check_name(name, role)
+    token = secrets.token_urlsafe(32)
     expires = None if days is None else float(round(time.time() + days * 86_400))
-    grant = Grant(Actor(name, role), key, expires)
-    with _edited(path) as lines:
+    grant = Grant(Actor(name, role), token_key(token.encode()), expires)
+    with _editing(path) as lines:
         if lines:
             read_grants(path)  # a server refuses the whole file for one line, so nobody would be let in
-        lines[:] = [line for line in lines if uid is None or key not in line.split()] + [grant.line()]
-    return Grant(grant.actor, key, expires, token)
+        lines.append(grant.line())
+    return replace(grant, token=token)
 
 
 def revoke(path: Path, which: str) -> list[Grant]:
@@ -320,29 +268,34 @@ def revoke(path: Path, which: str) -> list[Grant]:
     OutputError
         If it cannot be written.
     """
-    with _edited(path) as lines:
+    with _editing(path) as lines:
         grants = read_grants(path)
-        gone = [grant for grant in grants if which in (grant.id, grant.actor.name)]
-        if not gone:
-            known = {name for grant in grants for name in (grant.id, grant.actor.name or "")}
-            raise SettingsError(f"{path}: Unknown user or token {which!r}.{suggestion(which, known)}")
-        words = {grant.token or grant.key for grant in gone}
+        revoked = [grant for grant in grants if which in (grant.id, grant.actor.name)]
+        if not revoked:
+            names = {name for grant in grants for name in (grant.id, grant.actor.name or "")}
+            raise SettingsError(f"{path}: Unknown user or token {which!r}.{suggestion(which, names)}")
+        words = {grant.token or grant.key for grant in revoked}
         lines[:] = [line for line in lines if line.lstrip().startswith("#") or not words & set(line.split())]
-    return gone
+    return revoked
 
 
 @contextmanager
-def _edited(path: Path) -> Iterator[list[str]]:
+def _editing(path: Path) -> Iterator[list[str]]:
     """The lines of a file, which replace it as the block leaves them; nobody else changes it meanwhile."""
     with ExitStack() as stack:
         try:
             stack.enter_context(changing_alone(path.parent))
         except OSError as error:
             raise OutputError(f"{path}: cannot be written ({error.strerror}).") from None
-        lines = _lines(path) if path.exists() else []
+        lines = _read_lines(path) if path.exists() else []
         yield lines
         with replacing(path, private=True) as stream:
             stream.write("".join(f"{line}\n" for line in lines).encode())
+
+
+def own_path() -> Path:
+    """Where the file of tokens of this user's own servers is."""
+    return state_directory() / "bso-tokens"
 
 
 def own_file() -> Path:
@@ -359,12 +312,7 @@ def own_file() -> Path:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"{path.parent}: cannot be made ({error.strerror}); give --token-file.") from None
-        with _edited(path) as lines:
+        with _editing(path) as lines:
             if not lines:  # else another process was faster
                 lines += [secrets.token_urlsafe(32), "# The token of this user's own servers; keep it to yourself."]
     return path
-
-
-def own_path() -> Path:
-    """Where `own_file` is."""
-    return state_directory() / "bso-tokens"

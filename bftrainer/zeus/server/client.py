@@ -6,7 +6,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
@@ -14,14 +16,20 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
 from bftrainer.zeus.lease import LEASE_S, Lease
-from bftrainer.zeus.server.local_server import SOCKET_SCHEME, find_address, find_token
+from bftrainer.zeus.server.access import first_token, own_path
 from bftrainer.zeus.server.messages import JobSpec, LenientJobSpec, ReportResponse, TrainingResult, TrialId
+from bftrainer.zeus.server.settings import is_loopback
 from bftrainer.zeus.server.state_messages import JobSummary, JobVoided, TrialRow
 
 if TYPE_CHECKING:
     import httpx
 
 _LONGEST_WAIT_S = 60.0  # that a server may have its clients wait
+# Variables that say which server, and which token.
+ADDRESS, TOKEN_FILE = "BFTRAINER_BSO_SERVER", "BFTRAINER_BSO_TOKEN_FILE"
+USUAL_ADDRESS = "http://127.0.0.1:8000"
+_PORTS = {"http": 80, "https": 443}
+_LISTENING = "0A"  # of include/net/tcp_states.h in Linux
 T = TypeVar("T")
 
 
@@ -40,7 +48,6 @@ _SPEC, _TRIAL = _answer(JobSpec), _answer(TrialId)
 _VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
 _VOIDED = TypeAdapter(JobVoided)
 _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
-_TRIAL_FIELDS = set(TrialId.model_fields)
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
 _PASSING = frozenset({429, 502, 503, 504})
 
@@ -51,8 +58,8 @@ class BatchSizeClient:
     Parameters
     ----------
     server_url : str, optional
-        Address of the server, such as ``http://127.0.0.1:8000`` or ``unix:/run/bso.sock``; by default that of the
-        variable ``BFTRAINER_BSO_SERVER``, else this user's own server on this machine.
+        Address of the server, such as ``http://127.0.0.1:8000``; by default that of the variable
+        ``BFTRAINER_BSO_SERVER``, else this user's own server on this machine.
     token : str, optional
         Bearer token; by default the first one in the file that ``BFTRAINER_BSO_TOKEN_FILE`` names, else, for a server
         that this user runs on this machine, the one that it has made.
@@ -102,15 +109,12 @@ class BatchSizeClient:
         import httpx
 
         self.server_url = (find_address() if server_url is None else server_url).rstrip("/")
-        base, socket = self.server_url, None
-        if base.startswith(SOCKET_SCHEME):
-            base, socket = "http://localhost", base.removeprefix(SOCKET_SCHEME)
         try:
-            address = httpx.URL(base)
+            address = httpx.URL(self.server_url)
         except (httpx.InvalidURL, UnicodeEncodeError):
             address = httpx.URL("")
         reachable = address.scheme in ("http", "https") and address.host and (address.port or 0) < 1 << 16
-        if not reachable or socket == "":
+        if not reachable:
             raise SettingsError(f"Expected an address such as http://127.0.0.1:8000, got {server_url!r}.")
         if token is not None and not (token.isascii() and token.isprintable() and token.split() == [token]):
             raise SettingsError("Expected a token of ASCII characters without spaces.")
@@ -118,8 +122,7 @@ class BatchSizeClient:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.retries, self.backoff_s, self._sleep = retries, backoff_s, sleep
         try:
-            carrier = transport or (httpx.HTTPTransport(uds=socket) if socket else None)
-            self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout_s, transport=carrier)
+            self._http = httpx.Client(base_url=self.server_url, headers=headers, timeout=timeout_s, transport=transport)
         except OSError as error:  # SSLError is one
             file = f"SSL_CERT_FILE {os.environ.get('SSL_CERT_FILE')}"
             raise SettingsError(f"{file}: cannot be read as certificates ({error.strerror}).") from None
@@ -154,11 +157,11 @@ class BatchSizeClient:
 
     def heartbeat(self, trial: TrialId) -> None:
         """Say that a trial is running, which renews its lease; status 400 if it was ended without a result."""
-        self._send("POST", "/trials/heartbeat", json=trial.model_dump(include=_TRIAL_FIELDS))
+        self._send("POST", "/trials/heartbeat", json=_name_trial(trial))
 
-    def end_trial(self, trial: TrialId) -> None:
+    def end_trial(self, trial: TrialId | TrialRow) -> None:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
-        self._send("PATCH", "/trials", json=trial.model_dump(include=_TRIAL_FIELDS))
+        self._send("PATCH", "/trials", json=_name_trial(trial))
 
     def void_trial(self, job_id: str, number: int, reason: str) -> JobVoided:
         """Have a trial count for nothing; return the job as it is without it, and which trials its cost has stopped."""
@@ -341,6 +344,10 @@ class Trial:
                 raise
 
 
+def _name_trial(trial: TrialId | TrialRow) -> dict[str, Any]:
+    return {name: getattr(trial, name) for name in TrialId.model_fields}
+
+
 def _reason(body: object) -> str:
     """Read the message of an error from its body."""
     if not isinstance(body, Mapping):
@@ -356,3 +363,43 @@ def _fault(detail: object) -> str:
     place, why = detail.get("loc"), str(detail.get("msg")).removeprefix("Value error, ")
     named = ".".join(str(part) for part in place if part not in ("body", "query")) if isinstance(place, list) else place
     return f"{named}: {why}" if named else why
+
+
+def find_address() -> str:
+    """Address of the server to ask: what the environment says, else the usual port of this machine."""
+    return os.environ.get(ADDRESS) or USUAL_ADDRESS
+
+
+def find_token(address: str) -> str | None:
+    """Token for a server: that of the environment's file, else, for a server of this user's own, that of its file.
+
+    Raises
+    ------
+    SettingsError
+        If the file cannot be read, or has no token.
+    """
+    if path := os.environ.get(TOKEN_FILE):
+        return first_token(path)
+    parts = urlsplit(address)
+    own = own_path()
+    if (
+        not is_loopback(parts.hostname or "")
+        or not own.exists()
+        or not _is_own(parts.port or _PORTS.get(parts.scheme, 0))
+    ):
+        return None
+    return first_token(own)
+
+
+def _is_own(port: int) -> bool:
+    """Whether nobody but this user listens at a port of this machine: others would be given the token."""
+    users = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            rows = Path("/proc/net", table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for _, local, _, state, _, _, _, user, *_ in map(str.split, rows):
+            if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
+                users.add(int(user))
+    return users == {os.geteuid()}

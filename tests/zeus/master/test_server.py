@@ -88,7 +88,7 @@ def test_the_epochs_that_were_done_are_told(tmp_path, client, said, told):
     """As the script reports them; the job's most where it does not, and never more."""
     start(tmp_path, client, shell(tmp_path, f"n='10{said}'; {WELL}"), recurrences=1).drive()
     with closing(sqlite3.connect(tmp_path / "server" / "bso.db")) as database:
-        assert database.execute("SELECT epoch FROM bso_report").fetchall() == [(told,)]
+        assert database.execute("SELECT epoch FROM bso_trial").fetchall() == [(told,)]
 
 
 def test_what_cannot_be_kept_is_not_registered(tmp_path, client):

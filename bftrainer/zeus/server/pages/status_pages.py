@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -21,11 +18,10 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
     from markupsafe import Markup
 
 from bftrainer.errors import UnknownJobError
-from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, few
-from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.pages import job_facts, job_views, trial_charts
-from bftrainer.zeus.server.pages.trial_charts import SERIES, si
+from bftrainer.zeus.server.pages import job_views
+from bftrainer.zeus.server.pages.savings import si
+from bftrainer.zeus.server.service import BatchSizeService, ZeusBatchSizeOptimizer
 
 JOBS = 100
 
@@ -38,10 +34,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"few": few, "si": si, "moment": job_facts.moment}
-    environment.globals |= {"charts": trial_charts, "facts": job_facts, "views": job_views}
+    environment.filters |= {"few": few, "si": si, "moment": job_views.moment, "interval": job_views.interval_text}
     style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
-    environment.globals |= {"style": Markup(style), "colours": list(SERIES), "shapes": list(SERIES.values())}
+    environment.globals |= {"style": Markup(style), "views": job_views}
     return environment
 
 
@@ -58,31 +53,16 @@ def _policy(environment: Environment) -> str:
 Name = Annotated[str, Query(max_length=NAME_LENGTH, pattern=r"^[^\x00]*$")]
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """A page: its template, its values, and its status."""
-
-    template: str
-    values: dict[str, Any]
-    status: int = 200
-
-
-def _jobs_page(transaction: Transaction, after: str | None) -> _Page:
-    jobs = transaction.jobs(after, JOBS + 1)
-    return _Page("jobs.html", {"jobs": jobs[:JOBS], "more": len(jobs) > JOBS})
-
-
-def _job_page(transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job_id: str, before: int) -> _Page:
-    view = job_views.job_view(transaction, optimizer, job_id, before)
-    return _Page("job.html", {"view": view, "job": view.job})
-
-
-def _sought(work: Callable[[Transaction], _Page], transaction: Transaction) -> _Page:
-    """Make a page, or one that says what there is not."""
+def _find_page(service: BatchSizeService, job_id: str | None, before: int, after: str | None) -> dict[str, Any]:
+    """What the page of all jobs or of one shows, or one that says what there is not; its template and its status."""
+    if job_id is None:
+        jobs = service.jobs(after, JOBS + 1)
+        return {"template": "jobs.html", "status": 200, "jobs": jobs[:JOBS], "more": len(jobs) > JOBS}
     try:
-        return work(transaction)
+        view = job_views.view_job(service, job_id, before)
     except UnknownJobError as error:
-        return _Page("missing.html", {"missing": str(error).removeprefix("Unknown ")}, 404)
+        return {"template": "missing.html", "status": 404, "missing": str(error).removeprefix("Unknown ")}
+    return {"template": "job.html", "status": 200, "view": view, "job": view["job"]}
 
 
 def pages(*, front: bool) -> APIRouter:
@@ -109,14 +89,9 @@ def pages(*, front: bool) -> APIRouter:
     ) -> HTMLResponse:
         """Jobs, or one of them."""
         optimizer: ZeusBatchSizeOptimizer = request.app.state.optimizer
-        work: Callable[[Transaction], _Page]
-        if job_id is None:
-            work = partial(_jobs_page, after=after)
-        else:
-            work = partial(_job_page, optimizer=optimizer, job_id=job_id, before=before)
-        page = await optimizer.service.look(partial(_sought, work))
-        text = environment.get_template(page.template).render(path=request.url.path, **page.values)
-        return HTMLResponse(text, page.status, headers=headers)
+        page = await optimizer.call(_find_page, optimizer.service, job_id, before, after)
+        text = environment.get_template(page["template"]).render(path=request.url.path, **page)
+        return HTMLResponse(text, page["status"], headers=headers)
 
     for path in ("/", "/status") if front else ("/status",):
         router.add_api_route(path, status, response_class=HTMLResponse, include_in_schema=False)
