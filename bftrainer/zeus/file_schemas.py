@@ -4,7 +4,6 @@ Import it lazily: pydantic takes as long to load as a simulation to run.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
@@ -14,8 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from bftrainer.errors import InputError
 from bftrainer.files.documents import telling_fault
 from bftrainer.files.opening import one_line
-from bftrainer.zeus.master.recurrences import Booked, Launch, Plan
-from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from bftrainer.zeus.policies.job import HistoryEntry, Job
 from bftrainer.zeus.simulation.campaign import Simulation
 from bftrainer.zeus.simulation.files import RUN_COLUMNS
@@ -25,7 +22,6 @@ from bftrainer.zeus.simulation.simulator import Group
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _SCHEMA: TypeAlias = Annotated[Literal[1], Field(alias="schema")]
 _COUNT, _SIZE, _AMOUNT = Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)], Annotated[float, Field(ge=0)]
-_NUMBER = Annotated[int, Field(ge=1)]
 _Table: TypeAlias = type[BaseModel]
 
 
@@ -103,73 +99,3 @@ _HistoryRow = _table_of(
     "HistoryRow", HistoryEntry, {"bs": _SIZE, "pl": _SIZE | None, "energy": _AMOUNT, "time": _AMOUNT}
 )
 HistoryDocument = _table_of("HistoryDocument", None, {"schema_": _SCHEMA, "history": GenericAlias(list, _HistoryRow)})
-
-# --- the journal and the job file of a master ---------------------------------------------------------------------
-
-_USED = {"energy_j": _AMOUNT, "time_s": _AMOUNT}
-_LaunchRow = _table_of("LaunchRow", Launch, dict.fromkeys(("recurrence", "attempt", "batch_size"), _NUMBER))
-_BookedRow = _table_of("BookedRow", Booked, {"launch": _LaunchRow, **_USED, "cost_j": _AMOUNT})
-# The report of a run that is not booked yet.
-_MadeTable = _table_of("MadeTable", TrainingReport, {**_USED, "epochs": (_COUNT | None, None), "failure": str | None})
-_ProgressTable = _table_of(
-    "ProgressTable",
-    None,
-    {
-        "recurrence": _NUMBER,
-        "attempt": _NUMBER,
-        "seed": int,
-        # Costs that are null are infinite.
-        "min_cost_j": _AMOUNT | None,
-        "others_cost_j": _AMOUNT | None,
-        "spent_j": _AMOUNT,
-        "pending": _LaunchRow | None,
-        "made": _MadeTable | None,
-        "booked": GenericAlias(list, _BookedRow),
-        "failure": str | None,
-    },
-)
-_PlanTable = _table_of(
-    "PlanTable", Plan, {"job": KeptJob, "recurrences": _COUNT, "batch_sizes": list[int], "beta_knob": float | None}
-)
-JournalDocument = _table_of(
-    "JournalDocument",
-    None,
-    {
-        "schema_": _SCHEMA,
-        "plan": _PlanTable,
-        "settings": _table_of("SettingsTable", RunSettings, {"max_power_w": float, "gpus": int}),
-        # The policy itself checks its state.
-        "policy": dict[str, Any] | None,
-        "progress": _ProgressTable,
-    },
-)
-
-# A job file must say how its job is launched.
-_LAUNCHED: Mapping[str, Any] = {
-    "default_bs": int,
-    "default_lr": float,
-    "workdir": (str, "."),
-    "command": Annotated[list[str], Field(min_length=1)],
-}
-LaunchedJob = _table_of("LaunchedJob", Job, {**_NAMES, **_LAUNCHED})
-_KINDS_OF_SETTINGS = get_type_hints(RunSettings)
-# A job file: a job that recurs, and how it is tuned; settings of its runs may be left out.
-JobFile = _table_of(
-    "JobFile",
-    None,
-    {
-        "schema_": _SCHEMA,
-        "job": LaunchedJob,
-        "recurrences": _NUMBER,
-        "batch_sizes": Annotated[list[_NUMBER], Field(min_length=1)],
-        "eta": (float, 0.5),
-        # TOML can write infinity: never stop a run.
-        "beta": (Annotated[float, Field(allow_inf_nan=True)], 2.0),
-        "seed": (int, 123456),
-        "policy": (str, "zeus"),
-        "window_size": (int, 0),
-        "log_base": (str, "zeus_log"),
-        "allow_mixed": (bool, False),
-        **{each.name: (_KINDS_OF_SETTINGS[each.name], each.default) for each in fields(RunSettings)},
-    },
-)

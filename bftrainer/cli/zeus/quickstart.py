@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import click
@@ -16,18 +17,42 @@ from bftrainer.cli.zeus.zeus_options import SETTINGS
 from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.server.pages.savings import SizeFigures
+    from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 
-_QUANTITIES = ("time", "energy", "cost")
 _HEADINGS = ("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J)")
+
+
+@dataclass(frozen=True, slots=True)
+class SizeMeans:
+    """Results with one batch size.
+
+    Parameters
+    ----------
+    batch_size : int
+    runs, reached : int
+        How many there are, and how many of them reached the target.
+    time, energy, cost : float or None
+        Means (s, J and J) of those that reached the target; None if there are none.
+    """
+
+    batch_size: int
+    runs: int
+    reached: int
+    time: float | None
+    energy: float | None
+    cost: float | None
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso quickstart")
 @size_option("--runs", usual=LARGE_RUNS, kind=click.IntRange(min=1), default=20, help="Times that the job recurs.")
 @click.option(
-    "--max-power", "max_power_w", type=float, default=45.0, metavar="W", help="Highest power of this machine."
+    "--max-power",
+    "max_power_w",
+    type=float,
+    default=45.0,
+    metavar="W",
+    help="Highest power of this machine; energy is modelled from it.",
 )
-@click.option("--measure", default="model", help="Measure energy by rapl or model; auto: the first that is there.")
 @click.option(
     "--seed",
     type=click.IntRange(0, 4_000_000_000),
@@ -39,52 +64,90 @@ _HEADINGS = ("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @large_option
 def quickstart(
-    runs: int,
-    max_power_w: float,
-    measure: str,
-    seed: int,
-    server: str | None,
-    token_file: str | None,
-    as_json: bool,
+    runs: int, max_power_w: float, seed: int, server: str | None, token_file: str | None, as_json: bool
 ) -> None:
     """Train a small network on handwritten digits, again and again, and see a batch size being chosen.
 
-    Each run asks a batch-size server for its batch size, trains to an accuracy of 0.95, and reports what it took. It
-    takes less than a minute, and leaves nothing behind; see `bftrainer.zeus.integrations.sample_digits`.
+    Each run asks a batch-size server for its batch size, trains to an accuracy of 0.95, and reports what it took: time
+    on the processor, and energy that is modelled from it. It takes less than a minute, and leaves nothing behind; see
+    `bftrainer.zeus.integrations.sample_digits`.
     """
     refuse_unused({"token_file": server is None and "there is no --server"})
     require_extra("The sample training needs", "sample")
     require_extra("The server needs", "server")
-    from bftrainer.zeus.integrations.sample_digits import JOB, chosen, figures, private_client, recurrences
+    from bftrainer.zeus.integrations.sample_digits import JOB_ID, make_served_runs, open_private_client
 
-    job_id = JOB.job_id or ""
-    with private_client() if server is None else asking(server, token_file) as client:
-        training = recurrences(client, runs, max_power_w=max_power_w, measure=measure, seed=seed)
-        for number, run in enumerate(training, start=1):
+    with open_private_client() if server is None else asking(server, token_file) as client:
+        for number, run in enumerate(make_served_runs(client, runs, max_power_w=max_power_w, seed=seed), start=1):
             missed = "missed the target" if run.epochs_done == run.max_epochs else "stopped, as it cost too much"
             click.echo(
                 f"run {number:3}: batch size {run.batch_size:3}, {run.epochs_done:2} epochs, {run.time_s:6.2f} s, "
                 f"{run.energy_j:7.1f} J: {'reached the target' if run.reached else missed}",
                 err=True,
             )
-        job = client.job(job_id)
-        by_size, size = figures(client.trials(job_id)), chosen(job)
+        job, sizes = client.job(JOB_ID), summarize_sizes(client.trials(JOB_ID))
     if as_json:
-        found = [asdict(each) for each in by_size.values()]
-        document = {"chosen": size, "default": JOB.default_batch_size, "batch_sizes": found}
+        document = {
+            "chosen": find_chosen(job),
+            "default": job.spec.default_batch_size,
+            "batch_sizes": [asdict(size) for size in sizes],
+        }
         click.echo(json.dumps(document, indent=2, allow_nan=False))
         return
-    print_table(_HEADINGS, map(_row, by_size.values()), left=0)
-    what = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
-    click.echo(f"{what}: batch size {size}, {_mean(by_size[size])} a run that reaches the target; ", nl=False)
-    click.echo(f"the default, {JOB.default_batch_size}, takes {_mean(by_size[JOB.default_batch_size])}.")
+    print_table(_HEADINGS, map(_row, sizes), left=0)
+    for line in explain_choice(job, sizes):
+        click.echo(line)
+    click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {max_power_w:g} W.")
 
 
-def _row(size: SizeFigures) -> tuple[str, ...]:
-    means = (f"{size.means[name].mean:.2f}" if size.means else "-" for name in _QUANTITIES)
-    return (f"{size.batch_size}", f"{size.results}", f"{size.converged}", *means)
+def summarize_sizes(trials: Iterable[TrialRow]) -> list[SizeMeans]:
+    """Average the results that count, by batch size in ascending order."""
+    results: dict[int, list[TrialRow]] = {}
+    for trial in trials:
+        if trial.cost is not None and trial.excluded is None:
+            results.setdefault(trial.batch_size, []).append(trial)
+    sizes = []
+    for size, own in sorted(results.items()):
+        reached = [trial for trial in own if trial.converged]
+        means = {
+            name: fmean(getattr(trial, name) for trial in reached) if reached else None
+            for name in ("time", "energy", "cost")
+        }
+        sizes.append(SizeMeans(size, len(own), len(reached), **means))
+    return sizes
 
 
-def _mean(size: SizeFigures) -> str:
-    energy, time = (size.means[name].mean if size.means else math.nan for name in ("energy", "time"))
-    return f"{energy:.1f} J and {time:.2f} s"
+def find_chosen(job: JobSummary) -> int:
+    """Find the batch size believed to be the cheapest; while batch sizes are pruned, that of the cheapest run."""
+    means = {arm.batch_size: arm.mean for arm in job.arms if arm.mean is not None}
+    return max(means, key=means.__getitem__) if means else job.min_cost_batch_size
+
+
+def explain_choice(job: JobSummary, sizes: Sequence[SizeMeans]) -> list[str]:
+    """Say which batch size is chosen, what it takes, and why one that took less is not."""
+    by_size = {size.batch_size: size for size in sizes}
+    chosen, default = by_size[find_chosen(job)], by_size[job.spec.default_batch_size]
+    word = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
+    lines = [
+        f"{word}: batch size {chosen.batch_size}, {_used(chosen)} a run that reaches the target; the default, "
+        f"{default.batch_size}, takes {_used(default)}."
+    ]
+    playing = {arm.batch_size for arm in job.arms}
+    for size in sizes:
+        if size.cost is not None and chosen.cost is not None and size.cost < chosen.cost:
+            why = (
+                "its runs that missed the target count too"
+                if size.batch_size in playing or job.stage == "Pruning"
+                else f"it fell out when {size.runs - size.reached} of its {size.runs} runs did not reach the target"
+            )
+            lines.append(f"Batch size {size.batch_size} cost {size.cost:.2f} J where it reached the target, but {why}.")
+    return lines
+
+
+def _row(size: SizeMeans) -> tuple[str, ...]:
+    means = ("-" if mean is None else f"{mean:.2f}" for mean in (size.time, size.energy, size.cost))
+    return (f"{size.batch_size}", f"{size.runs}", f"{size.reached}", *means)
+
+
+def _used(size: SizeMeans) -> str:
+    return "nothing yet" if size.energy is None else f"{size.energy:.1f} J and {size.time:.2f} s"

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from bftrainer.errors import SettingsError, TuningInputError, TuningProtocolError
-from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
+from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware
 from bftrainer.zeus.master.meters import Meter, open_meter
-from bftrainer.zeus.master.script import RunSettings
-from bftrainer.zeus.master.training import TrialDriver, after
+from bftrainer.zeus.master.script import RunSettings, check_table
+from bftrainer.zeus.master.training import TrialDriver, synchronized
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
 from bftrainer.zeus.server.messages import JobSpec, LenientJobSpec, TuningParams
 
@@ -56,14 +56,14 @@ class ServerRun(TrialDriver):
         self.verdict = ""
         self._since: tuple[float, float] | None = None
         self._under_way = self._warned = False
-        self._told = 0  # the last epoch that was reported
+        self._reported = 0  # the last epoch with a report
 
     def begin_epoch(self) -> bool:
         """See `TrialDriver`; training is over when the server says so, or at `max_epochs`."""
         if self._since is None:
             self._since = (self.clock(), self.meter.energy_j())
         self.epochs_done += self._under_way
-        if self._told < self.epochs_done:
+        if self._reported < self.epochs_done:
             self._warn(self.epochs_done, "it ended without run.report(metric), by which alone runs have results")
         self._under_way = not self.trial.finished and self.epochs_done < self.max_epochs
         return self._under_way
@@ -89,11 +89,11 @@ class ServerRun(TrialDriver):
             metric = float(metric)
         except (TypeError, ValueError):
             raise TuningInputError(f"Expected a metric that is a number, got {str(metric)[:60]!r}.") from None
-        self._told = self.epochs_done + self._under_way
+        self._reported = self.epochs_done + self._under_way
         if math.isnan(metric):
-            self._warn(self._told, "its metric is not a number, which reaches no target")
+            self._warn(self._reported, "its metric is not a number, which reaches no target")
         self.time_s, self.energy_j = self.clock() - self._since[0], self.meter.energy_j() - self._since[1]
-        answer = self.trial.report(self.time_s, self.energy_j, metric, self._told)
+        answer = self.trial.report(self.time_s, self.energy_j, metric, self._reported)
         self.reached, self.verdict = answer.converged, answer.message
         return answer.stop_train
 
@@ -116,7 +116,7 @@ def server_run(
     synchronize: Callable[[], object] | None = None,
     meter: Meter | None = None,
     clock: Callable[[], float] = time.monotonic,
-    find: Callable[[], Gpus | None] = found_gpus,
+    find: Callable[[], Gpus | None] = find_gpus,
 ) -> Iterator[ServerRun]:
     """Get a batch size from a server, measure a training run, report its epochs, and stop when the server says so.
 
@@ -153,18 +153,20 @@ def server_run(
     MeasurementError
         If energy cannot be measured as requested, or the highest power is unknown.
     """
-    RunSettings(max_power_w=max_power_w, gpus=gpus, measure=measure)  # which checks them
+    check_table(RunSettings, {"max_power_w": max_power_w, "gpus": gpus, "measure": measure}, TuningInputError)
     with ExitStack() as stack:
-        spec = _registered(client, job, max_power_w, gpus, find)
+        spec = _register(client, job, max_power_w, gpus, find)
         if meter is None:
-            found = find()
-            meter = open_meter(measure, spec.max_power, None if found is None else found.first(spec.number_of_gpus))
+            machine_gpus = find()
+            meter = open_meter(
+                measure, spec.max_power, None if machine_gpus is None else machine_gpus.first(spec.number_of_gpus)
+            )
             stack.callback(meter.close)
         trial = stack.enter_context(client.trial(spec.job_id or ""))
-        yield ServerRun(trial, spec.max_epochs, meter, after(synchronize, clock))
+        yield ServerRun(trial, spec.max_epochs, meter, synchronized(clock, synchronize))
 
 
-def _registered(
+def _register(
     client: BatchSizeClient,
     job: JobSpec | TuningParams | str,
     max_power_w: float | None,

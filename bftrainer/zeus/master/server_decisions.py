@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import JournalError, ServerRequestError, TuningInputError
 from bftrainer.zeus.lease import GONE, LEASE_S, Lease
 from bftrainer.zeus.master.hardware import Hardware
-from bftrainer.zeus.master.recurrences import Decisions, Launch, Plan
+from bftrainer.zeus.master.plan import Plan
+from bftrainer.zeus.master.recurrences import Choice, Decisions, Launch
 from bftrainer.zeus.master.script import TrainingReport
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.published import NUM_EXPLORATION, PruningGTSBatchSizeOptimizer
@@ -90,6 +91,30 @@ class ServerDecisions(Decisions):
 
     def __init__(self, client: BatchSizeClient, spec: JobSpec, *, owned: bool = False) -> None:
         self.client, self.spec, self._owned = client, spec, owned
+        self._job_id = spec.job_id or ""
+
+    def describe(self) -> dict[str, Any]:
+        """See `Decisions`; the token is left out."""
+        return {"server": {"url": self.client.server_url, "spec": self.spec.model_dump()}}
+
+    @classmethod
+    def restore(cls, description: Mapping[str, Any], token: str | None = None) -> ServerDecisions:
+        """Make the decisions that `describe` described.
+
+        Raises
+        ------
+        JournalError
+            If that is something else.
+        """
+        from bftrainer.zeus.server.client import BatchSizeClient
+        from bftrainer.zeus.server.messages import JobSpec
+
+        try:
+            spec = JobSpec.model_validate(description["spec"])
+            client = BatchSizeClient(description["url"], token)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise JournalError("Expected a job on a server, got something else.") from None
+        return cls(client, spec, owned=True)
 
     def begin(self) -> None:
         """Register the job, unless it is registered already.
@@ -106,29 +131,28 @@ class ServerDecisions(Decisions):
         if self._owned:
             self.client.close()
 
-    def choose(self) -> tuple[int, int | None]:
+    def choose(self) -> Choice:
         """See `Decisions`."""
         trial = self.client.predict(self._job_id, LEASE_S)
-        return trial.batch_size, trial.trial_number
+        lowest = self.client.job(self._job_id).min_cost
+        return Choice(trial.batch_size, trial.trial_number, math.inf if lowest is None else lowest)
+
+    def repeat(self, launch: Launch) -> None:
+        """Do nothing: the server knows."""
 
     def holding(self, launch: Launch) -> Lease:
         """Renew the lease of a run's trial: if this master dies, its exploration is handed out again in minutes."""
         trial = self._trial(launch)
         return Lease(lambda: self.client.heartbeat(trial), LEASE_S)
 
-    def lowest_cost_j(self) -> float:
-        """See `Decisions`."""
-        lowest = self.client.job(self._job_id).min_cost
-        return math.inf if lowest is None else lowest
-
-    def learn(self, launch: Launch, report: TrainingReport, cost_j: float, failed: bool) -> bool:  # noqa: ARG002
+    def learn(self, launch: Launch, report: TrainingReport, cost_j: float) -> bool:  # noqa: ARG002
         """See `Decisions`; a run counts if the server finds that it reached its target within its cost bound."""
         from bftrainer.zeus.server.messages import TrainingResult
 
         trial = self._trial(launch)
         target, most = self.spec.target_metric, self.spec.max_epochs
         try:
-            if failed:
+            if report.failure is not None:
                 self.client.end_trial(trial)
                 return False
             result = TrainingResult(
@@ -147,37 +171,8 @@ class ServerDecisions(Decisions):
             logger.warning("The server has ended this trial already, so it does not count: %s", error)
             return False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return server and job as plain values for JSON, without the token."""
-        return {"server_url": self.client.server_url, "spec": self.spec.model_dump()}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any], token: str | None = None) -> ServerDecisions:
-        """Restore decisions from the state that `to_dict` returned.
-
-        Raises
-        ------
-        JournalError
-            If the state is damaged.
-        """
-        from pydantic import ValidationError
-
-        from bftrainer.zeus.server.client import BatchSizeClient
-        from bftrainer.zeus.server.messages import JobSpec
-
-        try:
-            spec = JobSpec.model_validate(state["spec"])
-            client = BatchSizeClient(state["server_url"], token)
-        except (ValidationError, LookupError, TypeError, AttributeError) as fault:
-            raise JournalError(f"Expected a job on a server, got something else ({fault!r}).") from None
-        return cls(client, spec, owned=True)
-
     def _trial(self, launch: Launch) -> TrialId:
         from bftrainer.zeus.server.messages import TrialId
 
         assert launch.trial is not None  # the server numbers them
         return TrialId(job_id=self._job_id, batch_size=launch.batch_size, trial_number=launch.trial)
-
-    @property
-    def _job_id(self) -> str:
-        return self.spec.job_id or ""
