@@ -65,10 +65,7 @@ JOBS = {
         "Job(pages,net,sgd,0.5,bs17~20): Expected the default batch size to be in the trace. Closest: 8, 16, 32.",
     ),
     "default 0": ((*JOB[:-1], 0), "Job(pages,net,sgd,0.5,bs0~20): Expected default_bs above 0, got 0."),
-    "no epochs": (
-        (*JOB, "--max-epochs", 0, "--max-epochs", 1),
-        "Expected --max-epochs once, or once for each of 1 jobs, got it 3 times.",
-    ),
+    "no epochs": ((*JOB, "--max-epochs", 0), "Job(pages,net,sgd,0.5,bs8~0): Expected max_epochs above 0, got 0."),
     "same job twice": (
         (*JOB, "--job", "pages,net,sgd"),
         "Expected each job once, got Job(pages,net,sgd,0.5,bs8~20) again.",
@@ -297,10 +294,6 @@ GROUP_CHOICES = {
     "no job for a dataset": (
         JOB,
         "Group c: No job for the dataset 'words'. Known: pages.",
-    ),
-    "two jobs for a dataset": (
-        (*JOB, "--job", "pages,net,sgd", "--max-epochs", "30"),
-        "Expected one job a dataset, got Job(pages,net,sgd,0.5,bs8~20) and Job(pages,net,sgd,0.5,bs8~30).",
     ),
     "none is left": (
         ("--jobs", "jobs.toml", "--group", "a", "--dataset", "words"),

@@ -12,7 +12,7 @@ import pytest
 from bftrainer.zeus import Corrections
 from bftrainer.zeus.simulation.campaign import Simulation, simulate_all
 from bftrainer.zeus.simulation.optimum import summarise
-from tests.recurring import JOB, WORDS, cells
+from tests.recurring import JOB, JOBS, WORDS, cells
 
 
 def test_compare_is_relative_to_not_tuning(zeus):
@@ -107,7 +107,8 @@ def test_packed_groups(zeus, here):
 
 def test_groups_that_fail_are_counted(zeus, here):
     """A group whose retries run out is counted, what it used counts too, and the others go on."""
-    words = ("--groups", "groups.csv", "--jobs", "jobs.toml", "--default-bs", "32", "--default-bs", "16")
+    (here / "hard.toml").write_text(JOBS.replace("default_bs = 8", "default_bs = 32"))
+    words = ("--groups", "groups.csv", "--jobs", "hard.toml")
     done = zeus("groups", *words, "--max-retries", "2", "--output", "out.json", "--policy", "default")
     assert done.status == 1
     assert done.err.startswith("Error: 2 of 3 simulations failed; the first: ")

@@ -10,7 +10,7 @@ from bftrainer.errors import OutputError, SettingsError
 from bftrainer.report.drawing import FORMS
 from bftrainer.zeus import Job
 from bftrainer.zeus.simulation.campaign import Simulation, simulate_all, with_seeds
-from bftrainer.zeus.simulation.figures import plan_figures
+from bftrainer.zeus.simulation.figures import draw_figures, plan_figures
 from tests.recurring import PAGES, WORDS, write_world
 from tests.tiny import contents
 
@@ -27,7 +27,7 @@ def trace(tmp_path, monkeypatch):
 def drawn(trace, folder, simulations, form="svg", fronts=True, force=False):
     """Simulate and draw; names of what was written."""
     plan = plan_figures(folder, form, simulations, fronts=fronts, force=force)
-    return [str(path.relative_to(folder)) for path in plan.draw(trace, simulate_all(trace, simulations))]
+    return [str(path.relative_to(folder)) for path in draw_figures(plan, trace, simulate_all(trace, simulations))]
 
 
 @pytest.mark.long
@@ -72,7 +72,7 @@ def test_jobs_of_one_name(trace, tmp_path):
     assert names == ["regret-pages-net-sgd-0.5.svg", "regret-pages-net-sgd-0.5-2.svg"]
     odd = Simulation(Job("a/../b", "n w", "ü", 0.5, 9, 8), 1)
     plan = plan_figures(tmp_path, "svg", [odd], fronts=False, force=False)
-    assert plan.paths[odd.job]["regret"] == tmp_path / "regret-a-..-b-n-w-ü-0.5.svg"
+    assert plan[odd.job]["regret"] == tmp_path / "regret-a-..-b-n-w-ü-0.5.svg"
 
 
 def test_failures_leave_out_what_they_lack(trace, tmp_path):
@@ -94,7 +94,6 @@ def test_what_is_in_the_way(trace, tmp_path):
     for place in ("train.csv", "train.csv/figures", "link"):
         with pytest.raises(OutputError, match="Expected a directory or nothing, found a file"):
             plan_figures(tmp_path / place, "svg", simulations, fronts=True, force=True)
-    assert plan_figures(None, "svg", simulations, fronts=True, force=False) is None
 
 
 def test_without_matplotlib(monkeypatch, tmp_path):

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from bftrainer.errors import SettingsError, TuningInputError
+from bftrainer.errors import TuningInputError
 from bftrainer.zeus import Job
 from bftrainer.zeus.simulation.inputs import (
     SAMPLE_JOBS,
@@ -45,27 +45,22 @@ def test_the_embedded_jobs_are_known():
     third = SAMPLE_JOBS[2]
     name = f"{third.dataset},{third.network},{third.optimizer}"
     assert choose_jobs(sample, JobChoice(names=(name,)), one=True) == [third]
-    changed = choose_jobs(sample, JobChoice(targets=(0.5,)), one=True)
+    changed = choose_jobs(sample, JobChoice(changes={"target_metric": 0.5}), one=True)
     assert changed == [Job(**SAMPLE_JOBS[0].to_dict() | {"target_metric": 0.5})]
 
 
 def test_a_file_of_jobs(inputs, tmp_path):
-    """All of a file's jobs are meant, also where one would do; other values for each or for all go before its own."""
+    """All of a file's jobs are meant, also where one would do; other values go before its own."""
     file = tmp_path / "jobs.toml"
     assert choose_jobs(inputs, JobChoice(file), one=True) == [PAGES, WORDS]
-    found = choose_jobs(inputs, JobChoice(file, max_epochs=(7,), default_batch_sizes=(16, 64)))
-    assert [(job.max_epochs, job.default_bs) for job in found] == [(7, 16), (7, 64)]
-    with pytest.raises(SettingsError, match="--target once, or once for each of 2 jobs, got it 3 times"):
-        choose_jobs(inputs, JobChoice(file, targets=(0.5, 0.9, 0.9)))
+    found = choose_jobs(inputs, JobChoice(file, changes={"max_epochs": 7, "default_bs": 16}))
+    assert [(job.max_epochs, job.default_bs) for job in found] == [(7, 16), (7, 16)]
 
 
 def test_names_without_a_file(inputs):
-    """Named jobs take the options in their order, and 100 epochs unless told."""
-    choice = JobChoice(names=("words,net,adam", "pages,net,sgd"), targets=(0.9, 0.6), default_batch_sizes=(16,))
-    assert choose_jobs(inputs, choice) == [
-        Job("words", "net", "adam", 0.9, 100, 16),
-        Job("pages", "net", "sgd", 0.6, 100, 16),
-    ]
+    """Named jobs take the options, and 100 epochs unless told."""
+    choice = JobChoice(names=("pages,net,sgd",), changes={"target_metric": 0.6, "default_bs": 16})
+    assert choose_jobs(inputs, choice) == [Job("pages", "net", "sgd", 0.6, 100, 16)]
 
 
 def test_a_name_that_means_several_jobs(inputs, tmp_path):
@@ -90,14 +85,14 @@ def test_groups_and_their_jobs(tmp_path):
 
 def test_what_is_described(inputs):
     """Jobs without a target are described for every target that there is; with one, for that alone."""
-    jobs, with_front = described_jobs(inputs, JobChoice(max_epochs=(9,)))
+    jobs, with_front = described_jobs(inputs, JobChoice(changes={"max_epochs": 9}))
     assert [(job.dataset, job.target_metric, job.max_epochs) for job in jobs] == [
         ("pages", 0.5, 9),
         ("pages", 0.6, 9),
         ("words", 0.9, 9),
     ]
     assert not with_front
-    assert described_jobs(inputs, JobChoice(names=("pages,net,sgd",), targets=(0.6,))) == (
+    assert described_jobs(inputs, JobChoice(names=("pages,net,sgd",), changes={"target_metric": 0.6})) == (
         [Job("pages", "net", "sgd", 0.6, 100)],
         True,
     )

@@ -22,7 +22,7 @@ BAD = {
     "schema": (("schema = 1", "schema = 7"), "Expected schema = 1, got 7"),
     "unknown table": (("schema = 1", "schema = 1\njobs = 2"), "Unknown key 'jobs'. Did you mean 'job'?"),
     "unknown key": (("default_bs", "default_batch"), "Unknown key 'default_batch'. Did you mean 'default_bs'?"),
-    "missing key": (("max_epochs = 20\n", ""), "job pages,net,sgd: Missing key 'max_epochs'."),
+    "missing key": (("max_epochs = 20\n", ""), "job 1: Missing key 'max_epochs'."),
     "missing name": (('dataset = "pages"\n', ""), "job 1: Missing key 'dataset'."),
     "text for a number": (("0.5", '"half"'), "Expected target_metric to be a number, got 'half'."),
     "fraction": (("= 20", "= 20.5"), "Expected max_epochs to be a whole number, got 20.5."),

@@ -16,7 +16,7 @@ from bftrainer.files.writing import refuse_existing
 from bftrainer.report.intervals import Estimate
 from bftrainer.zeus.policies.configurations import Configuration
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, simulate_all
-from bftrainer.zeus.simulation.figures import plan_figures
+from bftrainer.zeus.simulation.figures import draw_figures, plan_figures
 from bftrainer.zeus.simulation.files import check_suffix, write_results
 from bftrainer.zeus.simulation.inputs import ZeusInputs, load_traces
 from bftrainer.zeus.simulation.optimum import Converged, ZeusSummary
@@ -75,15 +75,16 @@ def simulated(
     **sources
         Inputs besides the traces.
     """
-    form, force = options.get("figure_format", ""), options["force"]
-    plan = plan_figures(options.get("figures"), form, simulations, fronts=fronts, force=force)
+    figures, force = None, options["force"]
+    if options.get("figures") is not None:
+        figures = plan_figures(options["figures"], options["figure_format"], simulations, fronts=fronts, force=force)
     check_size(*size, LARGE_TOTAL)
     with counting(doing, len(simulations)) as count:
         results = simulate_all(inputs.trace, simulations, options["workers"], count)
     if options["output"] is not None:
         write_results(options["output"], results, inputs.about(**sources))
-    if plan is not None:
-        plan.draw(inputs.trace, results)
+    if figures is not None:
+        draw_figures(figures, inputs.trace, results)
     return results
 
 

@@ -132,7 +132,7 @@ def compare(policies: tuple[str, ...], recurrences: int, seeds: int, as_json: bo
     from bftrainer.zeus.simulation.inputs import choose_jobs
     from bftrainer.zeus.simulation.policy_comparison import PolicyPair, compare_all, compare_policies, simulations_of
 
-    pairs = [PolicyPair.parsed(text) for text in policies]
+    pairs = [PolicyPair.parse(text) for text in policies]
     inputs = opened(options)
     jobs = choose_jobs(inputs, job_choice(options))
     simulations = simulations_of(jobs, pairs, seeds, recurrences=recurrences, **knobs(options))
@@ -166,8 +166,7 @@ def _print_comparisons(rows: Sequence[PolicyComparison], seeds: int) -> None:
 def _cells(row: PolicyComparison) -> tuple[str, ...]:
     from bftrainer.cli.zeus.output import amount
 
-    relative = row.relative
-    changes = tuple(_change(each) for each in (relative.cost, relative.energy, relative.time))
+    changes = tuple(map(_change, row.relative.values()))
     if row.job is None:
         return (str(row.policies), *changes)
     amounts = (amount(each) for each in (row.cost_j, row.energy_j, row.time_s, row.regret_j))

@@ -72,15 +72,9 @@ job_options = with_options(
         multiple=True,
         help="A job of the traces; repeatable.",
     ),
-    click.option(
-        "--target",
-        "targets",
-        type=float,
-        multiple=True,
-        help="Metric that runs aim at. It, --max-epochs and --default-bs: once for all jobs, or once for each --job.",
-    ),
-    size_option("--max-epochs", multiple=True, help="Epochs after which a run gives up.  [default: 100]"),
-    click.option("--default-bs", type=int, multiple=True, help="Batch size that is used when nothing is known."),
+    click.option("--target", type=float, help="Metric that runs aim at; for all jobs, as the next two."),
+    click.option("--max-epochs", type=int, help="Epochs after which a run gives up.  [default: 100]"),
+    click.option("--default-bs", type=int, help="Batch size that is used when nothing is known."),
 )
 ETA = "Weight of energy in costs, 0 (only time counts) to 1 (only energy counts)."
 eta_option = click.option("--eta", type=float, default=0.5, help=ETA)
@@ -151,13 +145,10 @@ def job_choice(options: dict[str, Any]) -> JobChoice:
     """Remove the values of `job_options` from a command's options, and return them as a choice of jobs."""
     from bftrainer.zeus.simulation.inputs import JobChoice
 
-    return JobChoice(
-        file=options.pop("jobs_file"),
-        names=options.pop("job_names"),
-        targets=options.pop("targets"),
-        max_epochs=options.pop("max_epochs"),
-        default_batch_sizes=options.pop("default_bs"),
-    )
+    values = {"target_metric": "target", "max_epochs": "max_epochs", "default_bs": "default_bs"}
+    changes = {name: options.pop(option) for name, option in values.items()}
+    chosen = {name: value for name, value in changes.items() if value is not None}
+    return JobChoice(options.pop("jobs_file"), options.pop("job_names"), chosen)
 
 
 def knobs(options: dict[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ SCHEMA = 1
 POLL_S = 0.05
 
 
-class Journal:
+class JobJournal:
     """The journal of a job, which its master appends to.
 
     Parameters
@@ -106,7 +106,7 @@ class Journal:
 
 def write_plan(logdir: Path, progress: Recurrences) -> None:
     """Begin the journal of a new job."""
-    Journal(logdir).append("plan", {"schema": SCHEMA, **plan_document(progress), **progress.decisions.describe()})
+    JobJournal(logdir).append("plan", {"schema": SCHEMA, **plan_document(progress), **progress.decisions.describe()})
 
 
 def plan_document(progress: Recurrences) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def read_journal(
             "Not the logs of a recurring job: journal.jsonl is missing" if logdir.is_dir() else "No such directory"
         )
         raise JournalError(f"{logdir}: {missing}.")
-    journal = Journal(logdir)
+    journal = JobJournal(logdir)
     try:
         progress = journal.begin(token, policy, only_look=only_look)
     except JournalError as fault:

@@ -9,8 +9,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,25 +93,7 @@ def run_script(
     --------
     bftrainer.supervisor.SupervisedProcess : For the meaning of the other parameters.
     """
-    try:
-        file = log.open("wb", buffering=0)
-    except OSError as cause:
-        raise _unwritable(log, cause) from None
-
-    def tee(piece: bytes) -> None:
-        """Log a piece of output, and show it."""
-        try:
-            file.write(piece)
-        except OSError as cause:
-            raise _unwritable(log, cause) from None
-        show(piece)
-
-    def log_last_words(piece: bytes) -> None:
-        """Log what a script prints while it is ended; errors of the log matter less by then."""
-        with suppress(OSError):
-            file.write(piece)
-
-    with file:
+    with _Log(log, show) as output:
         started_s = time.monotonic()
         try:
             process = SupervisedProcess(command, workdir, environ, subprocess.PIPE, grace_s, held)
@@ -119,9 +101,9 @@ def run_script(
             raise TuningInputError(f"The command cannot be run: {error}.") from None
         try:
             deadline_s = math.inf if timeout_s is None else started_s + timeout_s
-            timed_out = not _follow(process, tee, deadline_s)
+            timed_out = not _follow(process, output.take, deadline_s)
         finally:
-            _end(process, log_last_words)
+            _end(process, output.take_last)
     status = process.status
     if "refused" in status:
         raise TuningInputError(f"The command cannot be run: {status['refused']}.")
@@ -133,8 +115,37 @@ def run_script(
     )
 
 
-def _unwritable(path: Path, cause: OSError) -> OutputError:
-    return OutputError(f"{path}: cannot be written ({cause.strerror or cause}).")
+class _Log:
+    """The log of a script's output, all of which but the last is also shown."""
+
+    def __init__(self, path: Path, show: Callable[[bytes], None]) -> None:
+        self._path, self._show = path, show
+        with self._translated():
+            self._file = path.open("wb", buffering=0)
+
+    def take(self, piece: bytes) -> None:
+        """Log a piece of output, and show it."""
+        with self._translated():
+            self._file.write(piece)
+        self._show(piece)
+
+    def take_last(self, piece: bytes) -> None:
+        """Log what a script prints while it is ended; errors of the log matter less by then."""
+        with suppress(OSError):
+            self._file.write(piece)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as cause:
+            raise OutputError(f"{self._path}: cannot be written ({cause.strerror or cause}).") from None
+
+    def __enter__(self) -> _Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
 
 def _follow(process: SupervisedProcess, take: Callable[[bytes], None], deadline_s: float) -> bool:

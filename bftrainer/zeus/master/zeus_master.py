@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from bftrainer.errors import JournalError, NotConvergedError, OutputError, TrainingReportError, TuningInputError
 from bftrainer.files.permissions import refuse_foreign
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
-from bftrainer.zeus.master.journal import JOURNAL, Journal, lock_directory, read_journal, write_plan
+from bftrainer.zeus.master.journal import JOURNAL, JobJournal, lock_directory, read_journal, write_plan
 from bftrainer.zeus.master.launch import Ended, check_command, run_script
 from bftrainer.zeus.master.plan import Plan
 from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Recurrences
@@ -353,7 +353,7 @@ class Driver:
         # Absolute, because scripts get this path and run in another directory.
         self.logdir = logdir.absolute()
         self.progress, self.observers, self.find = progress, observers, find
-        self._events = Journal(self.logdir).length
+        self._events = JobJournal(self.logdir).length
         self._launched = progress.pending
 
     @classmethod
@@ -444,9 +444,9 @@ class Driver:
                 raise NotConvergedError(progress.failure)
         return progress.history
 
-    def _catch_up(self) -> Journal:
+    def _catch_up(self) -> JobJournal:
         """Open the journal, and apply what another master has done since; write a history that lags behind."""
-        journal = Journal(self.logdir)
+        journal = JobJournal(self.logdir)
         journal.catch_up(self.progress, self._events)
         if journal.length > self._events:
             self._events, self._launched = journal.length, self.progress.pending
@@ -454,7 +454,7 @@ class Driver:
             write_history(self.logdir / HISTORY, self.progress.history)
         return journal
 
-    def _append(self, journal: Journal, event: str, fields: dict[str, object]) -> None:
+    def _append(self, journal: JobJournal, event: str, fields: dict[str, object]) -> None:
         journal.append(event, fields)
         self._events = journal.length
 

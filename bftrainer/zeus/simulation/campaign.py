@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,9 +18,6 @@ from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_op
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.recurring import Corrections, Run, SimulationObserver
 from bftrainer.zeus.simulation.simulator import MAX_GROUP_RETRIES, Group, Simulator
-
-# Columns of the runs, and the reason why the simulation ended early.
-_Packed = tuple[list[tuple[Any, ...]], str | None]
 
 # Same seed as published.
 SEED = 123456
@@ -151,14 +148,27 @@ def simulate(trace: TrainingTrace, simulation: Simulation) -> SimulationResult:
     InputError
         If it cannot start: the job, its target or its default batch size is not in the trace, or a policy is unknown.
     """
-    recorder, failure = _Recorder(), None
+    recorder, failure, job, group = _Recorder(), None, simulation.job, simulation.group
+    knobs = (simulation.beta_knob, simulation.eta_knob)
     try:
-        simulator = _simulator(trace, simulation, recorder)
-        knobs = (simulation.beta_knob, simulation.eta_knob)
-        if simulation.group is None:
-            simulator.job_runs(simulation.job, simulation.length, *knobs)
+        context = PolicyContext(
+            trace, job, simulation.eta_knob, simulation.beta_knob, simulation.seed, concurrency=group is not None
+        )
+        simulator = Simulator(
+            trace,
+            None,
+            batch_size_optimizer(simulation.policy, context),
+            power_limit_optimizer(simulation.power_policy, context),
+            seed=simulation.seed,
+            verbose=False,
+            corrections=simulation.corrections,
+            observers=[recorder],
+            max_group_retries=simulation.max_group_retries,
+        )
+        if group is None:
+            simulator.job_runs(job, simulation.length, *knobs)
         else:
-            simulator.group_runs(simulation.job, simulation.group, *knobs)
+            simulator.group_runs(job, group, *knobs)
     except BftrainerError as error:
         if isinstance(error, InputError) and not recorder.runs:
             raise
@@ -168,29 +178,6 @@ def simulate(trace: TrainingTrace, simulation: Simulation) -> SimulationResult:
     except Exception as error:  # A user's policy may raise anything; the runs so far are kept.
         failure = " ".join(f"{simulation}: {type(error).__name__}: {error}".split())
     return SimulationResult(simulation, tuple(recorder.runs), failure)
-
-
-def _simulator(trace: TrainingTrace, simulation: Simulation, recorder: _Recorder) -> Simulator:
-    context = PolicyContext(
-        trace=trace,
-        job=simulation.job,
-        eta_knob=simulation.eta_knob,
-        beta_knob=simulation.beta_knob,
-        seed=simulation.seed,
-        verbose=False,
-        concurrency=simulation.group is not None,
-    )
-    return Simulator(
-        trace,
-        None,
-        batch_size_optimizer(simulation.policy, context),
-        power_limit_optimizer(simulation.power_policy, context),
-        seed=simulation.seed,
-        verbose=False,
-        corrections=simulation.corrections,
-        observers=[recorder],
-        max_group_retries=simulation.max_group_retries,
-    )
 
 
 def simulate_all(
@@ -225,45 +212,37 @@ def simulate_all(
     BftrainerError
         If a process dies at the same simulations each time.
     """
-    wanted = list(simulations)
-    number = _workers(wanted, workers)
-    done = []
-    with ExitStack() as stack:
-        results: Iterable[SimulationResult] = map(partial(simulate, trace), wanted)
-        if number > 1:
-            packed = in_order(partial(_packed, trace), wanted, number, _chunk(wanted, number))
-            results = map(_unpacked, wanted, stack.enter_context(closing(packed)))
-        for result in results:
-            done.append(result)
-            progress(result)
-    return done
-
-
-def _workers(simulations: Sequence[Simulation], workers: int | None) -> int:
+    simulations = list(simulations)
     if workers is not None and workers < 1:
         raise SettingsError(f"Expected at least one worker, got {workers}.")
+    recurrences = sum(simulation.length for simulation in simulations)
     if workers is None:
-        recurrences = sum(simulation.length for simulation in simulations)
         workers = min(math.ceil(recurrences / RECURRENCES_PER_WORKER), usable_processors())
-    return max(1, min(workers, len(simulations)))
+    workers = max(1, min(workers, len(simulations)))
+    results = []
+    with ExitStack() as stack:
+        running: Iterable[SimulationResult] = map(partial(simulate, trace), simulations)
+        if workers > 1:
+            share = math.ceil(len(simulations) / (workers * CHUNKS_PER_WORKER))
+            chunk = max(1, min(share, RECURRENCES_PER_CHUNK * len(simulations) // max(recurrences, 1)))
+            columns = stack.enter_context(
+                closing(in_order(partial(_simulate_columns, trace), simulations, workers, chunk))
+            )
+            running = map(_restore_runs, simulations, columns)
+        for result in running:
+            results.append(result)
+            progress(result)
+    return results
 
 
-def _packed(trace: TrainingTrace, simulation: Simulation) -> _Packed:
-    """Pack a result for sending between processes: pickling a tuple per run takes as long as simulating it."""
+def _simulate_columns(trace: TrainingTrace, simulation: Simulation) -> tuple[list[tuple[Any, ...]], str | None]:
+    """Columns of the runs, and the failure: pickling a tuple per run takes as long as simulating it."""
     result = simulate(trace, simulation)
     return list(zip(*result.runs, strict=True)), result.failure
 
 
-def _unpacked(simulation: Simulation, packed: _Packed) -> SimulationResult:
-    columns, failure = packed
-    return SimulationResult(simulation, tuple(map(Run, *columns)) if columns else (), failure)
-
-
-def _chunk(simulations: Sequence[Simulation], workers: int) -> int:
-    """Return how many simulations a worker gets at once."""
-    mean_length = sum(simulation.length for simulation in simulations) / len(simulations)
-    short = RECURRENCES_PER_CHUNK / max(mean_length, 1.0)
-    return max(1, min(math.ceil(len(simulations) / (workers * CHUNKS_PER_WORKER)), int(short)))
+def _restore_runs(simulation: Simulation, columns: tuple[list[tuple[Any, ...]], str | None]) -> SimulationResult:
+    return SimulationResult(simulation, tuple(map(Run, *columns[0])) if columns[0] else (), columns[1])
 
 
 def with_seeds(simulation: Simulation, number: int) -> list[Simulation]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,6 @@ _SIZE_IN = (7.2, 4.4)
 # target may take a hundred times as much as good ones, which differ by percents.
 _WIDE = 5.0
 
-# Longest times that are shown in seconds and in minutes.
-_SECONDS_S, _MINUTES_S = 300.0, 4 * 3600.0
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegretCurve:
@@ -51,16 +48,15 @@ class RegretCurve:
         Name of the policy.
     mean_j : ndarray of float64, shape (recurrences,)
         Cumulative cost beyond the optimum up to each recurrence, as a mean over the seeds.
-    low_j, high_j : ndarray of float64, shape (recurrences,)
-        Ends of the mean's confidence interval; the mean itself for a single seed.
+    half_width_j : ndarray of float64, shape (recurrences,)
+        Half of the mean's 95 % confidence interval by Student's t; 0 for a single seed.
     seeds : int
         Number of seeds.
     """
 
     label: str
     mean_j: NDArray[np.float64]
-    low_j: NDArray[np.float64]
-    high_j: NDArray[np.float64]
+    half_width_j: NDArray[np.float64]
     seeds: int
 
 
@@ -73,81 +69,46 @@ def regret_curve(label: str, regrets_j: Sequence[Sequence[float]]) -> RegretCurv
         Name of the curve.
     regrets_j : sequence of sequence of float, shape (seeds, recurrences)
         Regret of each recurrence, for each seed. All are cut to the shortest, because the mean would jump where a seed
-        ends early. The interval is by Student's t.
+        ends early.
 
     Raises
     ------
     SettingsError
         If there is no seed, or one has no recurrence.
     """
-    seeds = len(regrets_j)
-    length = min(map(len, regrets_j), default=0)
+    seeds, length = len(regrets_j), min(map(len, regrets_j), default=0)
     if not length:
         raise SettingsError(f"{label}: Expected regrets of at least one recurrence for each seed, got none.")
-    cumulative = np.cumsum([each[:length] for each in regrets_j], axis=1, dtype=np.float64)
-    mean = cumulative.mean(axis=0)
-    if seeds == 1:
-        return RegretCurve(label, mean, mean, mean, 1)
-    error = cumulative.std(axis=0, ddof=1) / math.sqrt(seeds)
-    half = student_quantile(seeds - 1, CONFIDENCE) * error
-    return RegretCurve(label, mean, mean - half, mean + half, seeds)
+    cumulative = np.cumsum([regrets[:length] for regrets in regrets_j], axis=1, dtype=np.float64)
+    half_width = np.zeros(length)
+    if seeds > 1:
+        error = cumulative.std(axis=0, ddof=1) / math.sqrt(seeds)
+        half_width = student_quantile(seeds - 1, CONFIDENCE) * error
+    return RegretCurve(label, cumulative.mean(axis=0), half_width, seeds)
 
 
-@dataclass(frozen=True, slots=True)
-class PathStep:
-    """Runs in a row with one setting.
+class TuningPath(NamedTuple):
+    """The settings that a history went through, with the number of the first run, from 1, of each stay at one.
 
-    Parameters
-    ----------
-    first_run, runs : int
-        Number of the first run in its history, from 1, and number of runs.
-    setting : Configuration
-        The setting, with the means of a recurrence.
+    Runs whose settings never reach the target have no place; they are counted.
     """
 
-    first_run: int
-    runs: int
-    setting: Configuration
-
-
-@dataclass(frozen=True, slots=True)
-class TuningPath:
-    """The settings that a history went through.
-
-    Parameters
-    ----------
-    steps : tuple of PathStep
-        Steps in the order of the runs.
-    unplaced_runs : int
-        Number of runs with settings that never reach the target, and so have no place.
-    """
-
-    steps: tuple[PathStep, ...]
+    steps: list[tuple[int, Configuration]]
     unplaced_runs: int
 
 
 def tuning_path(settings: Iterable[Configuration], history: Iterable[HistoryEntry]) -> TuningPath:
-    """Follow a history through the settings.
-
-    Parameters
-    ----------
-    settings : iterable of Configuration
-        Settings that reach the target, each once.
-    history : iterable of HistoryEntry
-        Runs in order. Consecutive runs with one setting form one step, even across runs that have no place.
-    """
+    """Follow a history through the settings that reach the target; runs without a place interrupt no stay."""
     places = {(setting.batch_size, setting.power_limit_w): setting for setting in settings}
-    steps: list[PathStep] = []
+    steps: list[tuple[int, Configuration]] = []
     unplaced = 0
     for number, entry in enumerate(history, start=1):
         setting = None if entry.pl is None else places.get((entry.bs, entry.pl))
         if setting is None:
             unplaced += 1
-        elif steps and steps[-1].setting is setting:
-            steps[-1] = PathStep(steps[-1].first_run, steps[-1].runs + 1, setting)
-        else:
-            steps.append(PathStep(number, 1, setting))
-    return TuningPath(tuple(steps), unplaced)
+        elif not steps or steps[-1][1] is not setting:
+            steps.append((number, setting))
+    return TuningPath(steps, unplaced)
 
 
 def regret_figure(curves: Sequence[RegretCurve], *, title: str = "", ax: Axes | None = None) -> Axes:
@@ -169,19 +130,17 @@ def regret_figure(curves: Sequence[RegretCurve], *, title: str = "", ax: Axes | 
     """
     if not curves:
         raise SettingsError("Expected at least one curve of regret, got none.")
-    ax = _axes(ax, title)
+    ax = _titled_axes(ax, title)
     for number, curve in enumerate(curves):
-        recurrences = np.arange(1, curve.mean_j.size + 1)
+        recurrences, mean = np.arange(1, curve.mean_j.size + 1), curve.mean_j
         label = curve.label if curve.seeds == 1 else f"{curve.label} ({curve.seeds} seeds)"
-        (line,) = ax.plot(recurrences, curve.mean_j, label=label, **line_look(number))
+        (line,) = ax.plot(recurrences, mean, label=label, **line_look(number))
         if curve.seeds > 1:
-            ax.fill_between(recurrences, curve.low_j, curve.high_j, color=line.get_color(), alpha=0.2, linewidth=0)
+            low, high = mean - curve.half_width_j, mean + curve.half_width_j
+            ax.fill_between(recurrences, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     ax.axhline(0.0, color=palette()["gray"], linewidth=0.8, zorder=0)
     ax.set_xlabel("recurrence")
-    ax.set_ylabel("cumulative regret")
-    _in_joules(ax)
-    below_axes(ax, 0.5)
-    return ax
+    return _with_joules(ax, "cumulative regret")
 
 
 def pareto_figure(
@@ -215,17 +174,18 @@ def pareto_figure(
     """
     if not settings:
         raise SettingsError("Expected at least one setting that reaches the target, got none.")
-    ax = _axes(ax, title)
-    unit_s, unit = _time_unit(max(each.time_s for each in settings))
-    ax.plot(*_places(settings, unit_s), ".", color=palette()["gray"], label="settings")
-    ax.plot(*_places(front, unit_s), "o-", color=palette()["blue"], markersize=4, label="Pareto front")
+    ax = _titled_axes(ax, title)
+    longest_s = max(setting.time_s for setting in settings)
+    unit_s, unit = (1.0, "s") if longest_s <= 300 else (60.0, "min") if longest_s <= 4 * 3600 else (3600.0, "h")
+    colours = palette()
+
+    ax.plot(*_places(settings, unit_s), ".", color=colours["gray"], label="settings")
+    ax.plot(*_places(front, unit_s), "o-", color=colours["blue"], markersize=4, label="Pareto front")
     if path is not None and path.steps:
         _draw_path(ax, path, unit_s)
     if best is not None:
         label = f"optimum: {best.batch_size} at {best.power_limit_w:g} W"
-        ax.plot(*_places([best], unit_s), "*", color=palette()["red"], markersize=13, label=label)
-    ax.set_xlabel(f"time to target ({unit})")
-    ax.set_ylabel("energy to target")
+        ax.plot(*_places([best], unit_s), "*", color=colours["red"], markersize=13, label=label)
     times, energies = _places(settings, unit_s)
     if max(times) > _WIDE * min(times):
         ax.set_xscale("log")
@@ -233,10 +193,28 @@ def pareto_figure(
     if max(energies) > _WIDE * min(energies):
         ax.set_yscale("log")
         _tick_decades(ax.yaxis)
+    ax.set_xlabel(f"time to target ({unit})")
     ax.xaxis.set_major_formatter("{x:g}")
-    _in_joules(ax)
-    below_axes(ax, 0.5)
-    return ax
+    return _with_joules(ax, "energy to target")
+
+
+def _draw_path(ax: Axes, path: TuningPath, unit_s: float) -> None:
+    """Draw a path, with the number of the first run at each place."""
+    label = "path of the history"
+    if path.unplaced_runs:
+        label += f" ({path.unplaced_runs} runs that cannot reach the target left out)"
+    times, energies = _places([setting for _, setting in path.steps], unit_s)
+    ax.plot(times, energies, "-", color=palette()["orange"], alpha=0.7, label=label)
+    firsts: dict[int, tuple[str, tuple[float, float]]] = {}
+    for (first_run, setting), time, energy_j in zip(path.steps, times, energies, strict=True):
+        text = f"{first_run}: {setting.batch_size}, {setting.power_limit_w:g} W"
+        firsts.setdefault(id(setting), (text, (time, energy_j)))
+    for text, xy in firsts.values():
+        ax.annotate(text, xy, xytext=(5, 5), textcoords="offset points", fontsize="small")
+
+
+def _places(settings: Sequence[Configuration], unit_s: float) -> tuple[list[float], list[float]]:
+    return [setting.time_s / unit_s for setting in settings], [setting.energy_j for setting in settings]
 
 
 def _tick_decades(axis: Axis) -> None:
@@ -247,23 +225,7 @@ def _tick_decades(axis: Axis) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def _draw_path(ax: Axes, path: TuningPath, unit_s: float) -> None:
-    label = "path of the history"
-    if path.unplaced_runs:
-        label += f" ({path.unplaced_runs} runs that cannot reach the target left out)"
-    ax.plot(
-        *_places([step.setting for step in path.steps], unit_s), "-", color=palette()["orange"], alpha=0.7, label=label
-    )
-    firsts: dict[tuple[int, float], PathStep] = {}
-    for step in path.steps:
-        firsts.setdefault((step.setting.batch_size, step.setting.power_limit_w), step)
-    for (size, limit_w), step in firsts.items():
-        place = (step.setting.time_s / unit_s, step.setting.energy_j)
-        label = f"{step.first_run}: {size}, {limit_w:g} W"
-        ax.annotate(label, place, xytext=(5, 5), textcoords="offset points", fontsize="small")
-
-
-def _axes(ax: Axes | None, title: str) -> Axes:
+def _titled_axes(ax: Axes | None, title: str) -> Axes:
     """Return the axes to draw on, by default on a new figure."""
     ax = axes_or_new(ax, _SIZE_IN)
     ax.spines[["top", "right"]].set_visible(False)
@@ -271,96 +233,28 @@ def _axes(ax: Axes | None, title: str) -> Axes:
     return ax
 
 
-def _in_joules(ax: Axes) -> None:
+def _with_joules(ax: Axes, label: str) -> Axes:
+    """Label the vertical axis, in joules, and put the legend below."""
     from matplotlib.ticker import EngFormatter
 
+    ax.set_ylabel(label)
     ax.yaxis.set_major_formatter(EngFormatter(unit="J"))
+    below_axes(ax, 0.5)
+    return ax
 
 
-def _places(settings: Sequence[Configuration], unit_s: float) -> tuple[list[float], list[float]]:
-    return [each.time_s / unit_s for each in settings], [each.energy_j for each in settings]
-
-
-def _time_unit(longest_s: float) -> tuple[float, str]:
-    """Return length in seconds and name of a unit for times up to this."""
-    if longest_s <= _SECONDS_S:
-        return 1.0, "s"
-    return (60.0, "min") if longest_s <= _MINUTES_S else (3600.0, "h")
-
-
-@dataclass(frozen=True, slots=True)
-class FigurePlan:
-    """Which figures go to which files.
-
-    Parameters
-    ----------
-    directory : Path
-        Directory for the figures, created if missing.
-    form : str
-        One of `bftrainer.report.drawing.FORMS`.
-    paths : dict of Job to dict of str to Path
-        Paths by kind: regret and, if requested, pareto with the path of the job's first simulation.
-    """
-
-    directory: Path
-    form: str
-    paths: dict[Job, dict[str, Path]]
-
-    def draw(self, trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[Path]:
-        """Draw and write the figures.
-
-        Jobs that never reach their target have none.
-
-        Returns
-        -------
-        list of Path
-            Files that were written.
-
-        Raises
-        ------
-        OutputError
-            If a file cannot be written.
-        """
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{self.directory}: cannot be written ({error.strerror}).") from None
-        written = []
-        for job, paths in self.paths.items():
-            of_job = [result for result in results if result.simulation.job == job]
-            for kind, content in self._drawn(trace, job, of_job).items():
-                with replacing(paths[kind]) as stream:
-                    stream.write(content)
-                written.append(paths[kind])
-        return written
-
-    def _drawn(self, trace: TrainingTrace, job: Job, results: Sequence[SimulationResult]) -> dict[str, bytes]:
-        """Draw a job's figures, by kind."""
-        first = results[0].simulation
-        settings = configurations(trace.of(job), job, first.eta_knob)
-        if not settings:
-            return {}
-        best = optimum(settings)
-        by_policy: dict[str, list[list[float]]] = {}
-        for result in results:
-            if result.runs and not result.is_partial:
-                by_policy.setdefault(result.simulation.policies, []).append(regrets(result.runs, best))
-        curves = [regret_curve(label, each) for label, each in by_policy.items()]
-        found = {}
-        if curves:
-            found["regret"] = rendered(regret_figure(curves, title=str(job)), self.form)
-        if "pareto" in self.paths[job]:
-            title = f"{job}\n{first.policies}, seed {first.seed}, eta {first.eta_knob:g}"
-            path = tuning_path(settings, results[0].history)
-            axes = pareto_figure(settings, pareto_front(settings), best=best, path=path, title=title)
-            found["pareto"] = rendered(axes, self.form)
-        return found
+FigurePaths = dict[Job, dict[str, Path]]
 
 
 def plan_figures(
-    directory: Path | None, form: str, simulations: Sequence[Simulation], *, fronts: bool, force: bool
-) -> FigurePlan | None:
-    """Plan the figures, and check that they can be drawn; None if no figures are requested.
+    directory: Path, form: str, simulations: Sequence[Simulation], *, fronts: bool, force: bool
+) -> FigurePaths:
+    """Choose the files of each job's figures, and check that they can be drawn.
+
+    Returns
+    -------
+    dict of Job to dict of str to Path
+        Paths by kind: regret and, if requested, pareto with the path of the job's first simulation.
 
     Raises
     ------
@@ -369,14 +263,12 @@ def plan_figures(
     OutputError
         If a file exists already, unless `force` is true.
     """
-    if directory is None:
-        return None
     require_matplotlib()
-    if not next(each for each in (directory, *directory.parents) if os.path.lexists(each)).is_dir():
+    if not next(place for place in (directory, *directory.parents) if os.path.lexists(place)).is_dir():
         raise OutputError(f"{directory}: Expected a directory or nothing, found a file.")
-    paths: dict[Job, dict[str, Path]] = {}
+    paths: FigurePaths = {}
     stems: list[str] = []
-    for job in dict.fromkeys(each.job for each in simulations):
+    for job in dict.fromkeys(simulation.job for simulation in simulations):
         stem = re.sub(r"[^\w.]+", "-", f"{job.dataset}-{job.network}-{job.optimizer}-{job.target_metric}")
         taken = sum(other.startswith(stem) for other in stems)
         stems.append(f"{stem}-{taken + 1}" if taken else stem)
@@ -385,4 +277,50 @@ def plan_figures(
         for path in paths[job].values():
             if path.exists() and not force:
                 raise OutputError(f"{path}: File exists; choose another directory or give --force.")
-    return FigurePlan(directory, form, paths)
+    return paths
+
+
+def draw_figures(paths: FigurePaths, trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[Path]:
+    """Draw and write planned figures; return the files. Jobs that never reach their target have none.
+
+    Raises
+    ------
+    OutputError
+        If a file cannot be written.
+    """
+    written = []
+    for job, by_kind in paths.items():
+        of_job = [result for result in results if result.simulation.job == job]
+        for kind, axes in _draw_job(trace, of_job, fronts="pareto" in by_kind).items():
+            path = by_kind[kind]
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise OutputError(f"{path.parent}: cannot be written ({error.strerror}).") from None
+            with replacing(path) as stream:
+                stream.write(rendered(axes, path.suffix[1:]))
+            written.append(path)
+    return written
+
+
+def _draw_job(trace: TrainingTrace, results: Sequence[SimulationResult], *, fronts: bool) -> dict[str, Axes]:
+    """Draw a job's figures, by kind."""
+    first = results[0].simulation
+    settings = configurations(trace.of(first.job), first.job, first.eta_knob)
+    if not settings:
+        return {}
+    best = optimum(settings)
+    by_policy: dict[str, list[list[float]]] = {}
+    for result in results:
+        if result.runs and not result.is_partial:
+            by_policy.setdefault(result.simulation.policies, []).append(regrets(result.runs, best))
+    figures = {}
+    if by_policy:
+        curves = [regret_curve(label, regrets_j) for label, regrets_j in by_policy.items()]
+        figures["regret"] = regret_figure(curves, title=str(first.job))
+    if not fronts:
+        return figures
+    title = f"{first.job}\n{first.policies}, seed {first.seed}, eta {first.eta_knob:g}"
+    path = tuning_path(settings, results[0].history)
+    figures["pareto"] = pareto_figure(settings, pareto_front(settings), best=best, path=path, title=title)
+    return figures

@@ -9,15 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from bftrainer.errors import InputError, OutputError, SettingsError, TuningInputError
-from bftrainer.files.arrow import booleans, integers, parquet_file, reals
+from bftrainer.errors import InputError, OutputError
+from bftrainer.files.arrow import parquet_file
 from bftrainer.files.documents import json_file, parsed_json
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
-from bftrainer.zeus.policies.job import HistoryEntry, Job
-from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.recurring import Corrections, Run
-from bftrainer.zeus.simulation.simulator import Group, GroupJob
+from bftrainer.zeus.policies.job import HistoryEntry
+from bftrainer.zeus.simulation.campaign import SimulationResult
+from bftrainer.zeus.simulation.recurring import Run
 
 __all__ = ["check_suffix", "read_history", "read_results", "results_document", "write_history", "write_results"]
 
@@ -26,9 +25,9 @@ SUFFIXES = (".json", ".parquet")
 _META = b"bftrainer.zeus"
 
 # Columns of a run and their kinds, in the order in which they are written: its fields, and what they come to.
-_COLUMNS = (*Run._fields[:7], "energy_j", "time_s", *Run._fields[7:])
-RUN_COLUMNS = {name: get_type_hints(Run).get(name, float) for name in _COLUMNS}
-_RESULT_COLUMNS = {"simulation": int, **RUN_COLUMNS}
+RUN_COLUMNS = {
+    name: get_type_hints(Run).get(name, float) for name in (*Run._fields[:7], "energy_j", "time_s", *Run._fields[7:])
+}
 HISTORY_COLUMNS = {"bs": int, "pl": int, "energy": float, "reached": bool, "time": float}
 
 
@@ -42,9 +41,6 @@ def check_suffix(path: Path) -> None:
     """
     if path.suffix not in SUFFIXES:
         raise OutputError(f"{path}: Expected a name that ends in {' or '.join(SUFFIXES)}, got {path.suffix or 'none'}.")
-
-
-# --- results of campaigns -----------------------------------------------------------------------------------------
 
 
 def write_results(path: Path, results: Sequence[SimulationResult], about: Mapping[str, Any] | None = None) -> None:
@@ -64,38 +60,32 @@ def write_results(path: Path, results: Sequence[SimulationResult], about: Mappin
     OutputError
         If the file cannot be written; an earlier one stays as it was.
     """
-    check_suffix(path)
     document = results_document(results, about)
+    runs = [simulation.pop("runs") for simulation in document["simulations"]]
     if path.suffix == ".json":
-        _write_json(path, _json_text(document))
+        simulations = document.pop("simulations")
+        parts = [_append_rows(*each, "runs") for each in zip(simulations, runs, strict=True)]
+        text = f'{json.dumps(document, allow_nan=False)[:-1]}, "simulations": [\n' + ",\n".join(parts) + "\n]}\n"
+        _write(path, text.encode())
         return
-    runs = [each.pop("runs") for each in document["simulations"]]
-    rows = [{"simulation": number, **row} for number, each in enumerate(runs) for row in each]
-    _write_parquet(path, rows, _RESULT_COLUMNS, document)
+    rows = [{"simulation": number, **row} for number, rows in enumerate(runs) for row in rows]
+    _write_parquet(path, rows, {"simulation": int, **RUN_COLUMNS}, document)
 
 
 def results_document(results: Sequence[SimulationResult], about: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Convert results to plain values, in the form of the JSON file."""
-    return {
-        "schema": SCHEMA,
-        "partial": any(result.is_partial for result in results),
-        **(about or {}),
-        "simulations": [_described(result) for result in results],
-    }
-
-
-def _described(result: SimulationResult) -> dict[str, Any]:
-    """Convert a result to plain values."""
-    simulation = result.simulation
-    group = simulation.group
-    return asdict(simulation) | {
-        "group": None if group is None else {**group._asdict(), "jobs": [list(job) for job in group.jobs]},
+    simulations = []
+    for result in results:
+        simulation = asdict(result.simulation)
+        if (group := result.simulation.group) is not None:
+            simulation["group"] = group._asdict() | {"jobs": [list(job) for job in group.jobs]}
         # JSON has no infinity: null means that no run is stopped.
-        "beta_knob": simulation.beta_knob if math.isfinite(simulation.beta_knob) else None,
-        "failure": result.failure,
+        simulation["beta_knob"] = None if math.isinf(simulation["beta_knob"]) else simulation["beta_knob"]
         # A user's policy may choose NumPy integers.
-        "runs": [{name: kind(getattr(run, name)) for name, kind in RUN_COLUMNS.items()} for run in result.runs],
-    }
+        runs = [{name: kind(getattr(run, name)) for name, kind in RUN_COLUMNS.items()} for run in result.runs]
+        simulations.append(simulation | {"failure": result.failure, "runs": runs})
+    is_partial = any(result.is_partial for result in results)
+    return {"schema": SCHEMA, "partial": is_partial, **(about or {}), "simulations": simulations}
 
 
 def read_results(path: Path) -> list[SimulationResult]:
@@ -106,45 +96,27 @@ def read_results(path: Path) -> list[SimulationResult]:
     InputError
         If the file is something else or damaged; the message names file and field.
     """
-    document, rows = _read(path, _RESULT_COLUMNS)
-    if rows is not None:
-        _share_out(path, rows, document)
-    checked = _validated(path, document, "ResultsDocument")
+    document, rows = _read(path, {"simulation": int, **RUN_COLUMNS})
     try:
-        return [_result(each) for each in checked["simulations"]]
-    except (SettingsError, TuningInputError) as error:
-        raise InputError(f"{path}: {error}") from None
-
-
-def _result(described: dict[str, Any]) -> SimulationResult:
-    runs, failure = described.pop("runs"), described.pop("failure")
-    group = described["group"]
-    described |= {
-        "job": Job(**described["job"]),
-        "beta_knob": math.inf if described["beta_knob"] is None else described["beta_knob"],
-        "corrections": Corrections(**described["corrections"]),
-    }
-    if group is not None:
-        described["group"] = Group(group["name"], group["dataset"], tuple(GroupJob(*job) for job in group["jobs"]))
-    own = tuple(Run(**{name: row[name] for name in Run._fields}) for row in runs)
-    return SimulationResult(Simulation(**described), own, failure)
-
-
-def _share_out(path: Path, rows: list[dict[str, Any]], document: Any) -> None:
-    """Give the rows of a table to the simulations that they belong to."""
-    simulations = document.get("simulations") if isinstance(document, dict) else None
-    if not isinstance(simulations, list) or not all(isinstance(each, dict) for each in simulations):
-        raise InputError(f"{path}: Expected results of simulations, got other metadata.")
-    for each in simulations:
-        each["runs"] = []
-    for row in rows:
-        number = row.pop("simulation")
-        if not 0 <= number < len(simulations):
-            raise InputError(f"{path}: Expected simulation from 0 to {len(simulations) - 1}, got {number}.")
-        simulations[number]["runs"].append(row)
-
-
-# --- plain histories ----------------------------------------------------------------------------------------------
+        simulations = [dict(simulation) for simulation in document["simulations"]]
+        if rows is not None:
+            for simulation in simulations:
+                simulation["runs"] = []
+            for row in rows:
+                simulations[row.pop("simulation")]["runs"].append(row)
+        results = [
+            {
+                # The energy and time of a run follow from its other fields.
+                "runs": [{name: row[name] for name in Run._fields} for row in simulation.pop("runs")],
+                "failure": simulation.pop("failure"),
+                "simulation": simulation
+                | {"beta_knob": math.inf if simulation["beta_knob"] is None else simulation["beta_knob"]},
+            }
+            for simulation in simulations
+        ]
+    except (LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: Expected results of simulations, got something else ({error!r}).") from None
+    return _validate(path, list[SimulationResult], results)  # type: ignore[no-any-return]
 
 
 def write_history(path: Path, history: Sequence[HistoryEntry]) -> None:
@@ -155,10 +127,9 @@ def write_history(path: Path, history: Sequence[HistoryEntry]) -> None:
     OutputError
         If the file cannot be written; an earlier one stays as it was.
     """
-    check_suffix(path)
     rows = [asdict(entry) for entry in history]
     if path.suffix == ".json":
-        _write_json(path, f'{{"schema": {SCHEMA}, "history": [\n{_lines(rows)}\n]}}\n')
+        _write(path, f"{_append_rows({'schema': SCHEMA}, rows, 'history')}\n".encode())
     else:
         _write_parquet(path, rows, HISTORY_COLUMNS, {"schema": SCHEMA})
 
@@ -172,31 +143,23 @@ def read_history(path: Path) -> list[HistoryEntry]:
         If the file is something else or damaged; the message names file and field.
     """
     document, rows = _read(path, HISTORY_COLUMNS)
-    if rows is not None:
-        document["history"] = rows
-    return [HistoryEntry(**row) for row in _validated(path, document, "HistoryDocument")["history"]]
+    if rows is None:
+        if "history" not in document:
+            raise InputError(f"{path}: Expected a history, got something else.")
+        rows = document["history"]
+    return _validate(path, list[HistoryEntry], rows)  # type: ignore[no-any-return]
 
 
-# --- both ---------------------------------------------------------------------------------------------------------
+def _append_rows(document: dict[str, Any], rows: Sequence[dict[str, Any]], name: str) -> str:
+    """Convert a document to JSON text that ends with rows, a line for each."""
+    lines = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
+    return f'{json.dumps(document, allow_nan=False)[:-1]}, "{name}": [\n{lines}\n]}}'
 
 
-def _json_text(document: dict[str, Any]) -> str:
-    """Convert a document to JSON text with a line for each run."""
-    parts = []
-    for each in document["simulations"]:
-        head = json.dumps({name: value for name, value in each.items() if name != "runs"}, allow_nan=False)
-        parts.append(f'{head[:-1]}, "runs": [\n{_lines(each["runs"])}\n]}}')
-    rest = json.dumps({name: value for name, value in document.items() if name != "simulations"}, allow_nan=False)
-    return f'{rest[:-1]}, "simulations": [\n' + ",\n".join(parts) + "\n]}\n"
-
-
-def _lines(rows: Sequence[dict[str, Any]]) -> str:
-    return ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
-
-
-def _write_json(path: Path, text: str) -> None:
+def _write(path: Path, content: bytes) -> None:
+    check_suffix(path)
     with replacing(path) as stream:
-        stream.write(text.encode())
+        stream.write(content)
 
 
 def _write_parquet(
@@ -206,32 +169,44 @@ def _write_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    made = {float: reals, bool: booleans, int: integers}
-    table = pa.table({name: made[kind]([row[name] for row in rows]) for name, kind in columns.items()})
-    table = table.replace_schema_metadata({_META: json.dumps(document, allow_nan=False)})
+    check_suffix(path)
+    kinds = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    schema = schema.with_metadata({_META: json.dumps(document, allow_nan=False)})
     with replacing(path) as stream:
-        pq.write_table(table, stream, compression="zstd")
+        pq.write_table(pa.Table.from_pylist(rows, schema), stream, compression="zstd")
 
 
-def _read(path: Path, columns: Mapping[str, type]) -> tuple[Any, list[dict[str, Any]] | None]:
+def _read(path: Path, columns: Mapping[str, type]) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
     """Read a file's document, and the rows of its table, which has exactly these columns; JSON has no table."""
     check_suffix(path)
+    rows = None
     if path.suffix == ".json":
-        return json_file(path, InputError), None
-    with parquet_file(path, InputError) as file:
-        table = file.read()
-        table.validate(full=True)
-    document = parsed_json(path, (table.schema.metadata or {}).get(_META, b"null"), InputError, "JSON in the metadata")
-    if table.column_names != list(columns):
-        got = one_line(", ".join(table.column_names))
-        raise InputError(f"{path}: Expected columns {', '.join(columns)}, got {got}.")
-    if not isinstance(document, dict):
-        raise InputError(f"{path}: Expected histories of recurring jobs, got a table without their metadata.")
-    return document, table.to_pylist()
+        document = json_file(path, InputError)
+    else:
+        with parquet_file(path, InputError) as file:
+            table = file.read()
+        metadata = (table.schema.metadata or {}).get(_META, b"null")
+        document = parsed_json(path, metadata, InputError, "JSON in the metadata")
+        if table.column_names != list(columns):
+            got = one_line(", ".join(table.column_names))
+            raise InputError(f"{path}: Expected columns {', '.join(columns)}, got {got}.")
+        rows = table.to_pylist()
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise InputError(f"{path}: Expected histories of recurring jobs with schema {SCHEMA}, got something else.")
+    return document, rows
 
 
-def _validated(path: Path, document: Any, model: str) -> Any:
-    """Check that a document has the form of `model`, and return its values."""
-    from bftrainer.zeus import file_schemas
+def _validate(path: Path, kind: Any, values: Any) -> Any:
+    """Make objects of a type from plain values."""
+    from pydantic import TypeAdapter, ValidationError
 
-    return file_schemas.validated(getattr(file_schemas, model), document, path, InputError, "the document")
+    try:
+        # As JSON, because only there a strict validation makes dataclasses of tables.
+        return TypeAdapter(kind).validate_json(json.dumps(values), strict=True)
+    except ValidationError as faults:
+        fault = faults.errors()[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise InputError(f"{path}: {place}: {fault['msg']}, got {one_line(fault['input'])}.") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import cycle
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from bftrainer.errors import SettingsError, TuningInputError, suggestion
 from bftrainer.files.documents import fault_text, telling_fault, toml_tables
-from bftrainer.files.opening import one_line, sample_path
+from bftrainer.files.opening import sample_path
 from bftrainer.files.writing import file_source, versions
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
@@ -96,15 +97,13 @@ class JobChoice:
         A file of jobs.
     names : tuple of str
         ``dataset,network,optimizer`` of each job; empty for all jobs of the file.
-    targets, max_epochs, default_batch_sizes : tuple of numbers
-        Empty, one for all jobs, or one for each of `names`; they override the file.
+    changes : dict
+        Fields of all chosen jobs that differ from the file's, or complete the names.
     """
 
     file: Path | None = None
     names: tuple[str, ...] = ()
-    targets: tuple[float, ...] = ()
-    max_epochs: tuple[int, ...] = ()
-    default_batch_sizes: tuple[int, ...] = ()
+    changes: dict[str, Any] = field(default_factory=dict)
 
 
 def load_traces(train: Path | None = None, power: Path | None = None) -> ZeusInputs:
@@ -118,8 +117,8 @@ def load_traces(train: Path | None = None, power: Path | None = None) -> ZeusInp
         If only one of them is given.
     """
     if (train is None) != (power is None):
-        given, missing = ("--train", "--power") if power is None else ("--power", "--train")
-        raise SettingsError(f"Expected --train and --power together, got {given} without {missing}.")
+        present, missing = ("--train", "--power") if power is None else ("--power", "--train")
+        raise SettingsError(f"Expected --train and --power together, got {present} without {missing}.")
     is_sample = train is None
     if train is None or power is None:
         train, power, _ = zeus_sample()
@@ -128,52 +127,35 @@ def load_traces(train: Path | None = None, power: Path | None = None) -> ZeusInp
 
 
 def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> list[Job]:
-    """Return the jobs that the user chose.
+    """Return the jobs that the user chose, in the order of the names, or of the file if there are no names.
 
-    With the embedded traces and no file of jobs, names are looked up among the embedded jobs.
-
-    Parameters
-    ----------
-    inputs : ZeusInputs
-    choice : JobChoice
-    one : bool
-        Return only the first embedded job if no name is given.
-
-    Returns
-    -------
-    list of Job
-        Jobs in the order of the names, or of the file if there are no names.
+    With the embedded traces and no file of jobs, names are looked up among the embedded jobs; with `one`, the first of
+    these is returned alone if no name is given.
 
     Raises
     ------
     TuningInputError
         If a job or its target is missing or not in the traces; the message names the closest ones there.
     """
-    known = list(SAMPLE_JOBS) if inputs.is_sample else []
-    if choice.file is not None:
-        known = read_jobs(choice.file)
+    known = read_jobs(choice.file) if choice.file is not None else list(SAMPLE_JOBS) if inputs.is_sample else []
     if one and choice.file is None and not choice.names:
         known = known[:1]
     if not choice.names and not known:
-        shown = "; ".join(",".join(each) for each in inputs.trace.jobs)
+        shown = "; ".join(",".join(key) for key in inputs.trace.jobs)
         raise TuningInputError(f"Missing --job or --jobs. Known: {shown}.")
-    changes = _changes(choice, len(choice.names or known))
     if choice.names:
-        jobs = [_named(inputs.trace, known, *each) for each in zip(choice.names, changes, strict=True)]
+        jobs = [_complete_job(inputs.trace, known, name, choice.changes) for name in choice.names]
     else:
-        jobs = [replace(job, **change) for job, change in zip(known, changes, strict=True)]
-    for job in jobs:
+        jobs = [replace(job, **choice.changes) for job in known]
+    for number, job in enumerate(jobs):
         inputs.trace.of(job)
-    twice = [job for number, job in enumerate(jobs) if job in jobs[:number]]
-    if twice:
-        raise TuningInputError(f"Expected each job once, got {twice[0]} again.")
+        if job in jobs[:number]:
+            raise TuningInputError(f"Expected each job once, got {job} again.")
     return jobs
 
 
 def described_jobs(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], bool]:
-    """Return the jobs to describe, and whether they have chosen targets.
-
-    Jobs without a chosen target are described for each target of their runs.
+    """Return the jobs to describe, and whether they have chosen targets; without one, a job has all of its runs'.
 
     Raises
     ------
@@ -181,14 +163,11 @@ def described_jobs(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], bo
         See `choose_jobs`; here jobs and targets may be missing.
     """
     trace = inputs.trace
-    open_ended = choice.file is None and not inputs.is_sample and not choice.targets
-    if not open_ended:
+    if choice.file is not None or inputs.is_sample or "target_metric" in choice.changes:
         return choose_jobs(inputs, choice), True
-    if len(choice.max_epochs) > 1 or choice.default_batch_sizes:
-        raise TuningInputError("Without --target, give --max-epochs at most once and no --default-bs.")
     keys: Sequence[tuple[str, str, str]] = [job_key(trace, name) for name in choice.names] or trace.jobs
-    max_epochs = choice.max_epochs[0] if choice.max_epochs else MAX_EPOCHS
-    return [Job(*key, target, max_epochs) for key in keys for target in trace.targets(*key)], False
+    fields = {"max_epochs": MAX_EPOCHS} | choice.changes
+    return [Job(*key, target, **fields) for key in keys for target in trace.targets(*key)], False
 
 
 def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
@@ -203,29 +182,12 @@ def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
     if len(parts) != 3 or not all(parts):
         raise TuningInputError(f"Expected --job as dataset,network,optimizer, got {name!r}.")
     if parts not in trace.jobs:
-        close = suggestion(",".join(parts), (",".join(each) for each in trace.jobs))
+        close = suggestion(",".join(parts), (",".join(key) for key in trace.jobs))
         raise TuningInputError(f"Expected a job of the traces, got {name!r}.{close}")
     return parts
 
 
-def _changes(choice: JobChoice, count: int) -> list[dict[str, Any]]:
-    """Fields that the options change of each of `count` jobs: all alike, or each by its own value."""
-    changes: list[dict[str, Any]] = [{} for _ in range(count)]
-    options: Mapping[str, tuple[str, Sequence[float]]] = {
-        "target": ("target_metric", choice.targets),
-        "max-epochs": ("max_epochs", choice.max_epochs),
-        "default-bs": ("default_bs", choice.default_batch_sizes),
-    }
-    for option, (name, values) in options.items():
-        if len(values) not in (0, 1, count):
-            times = f"once, or once for each of {count} jobs, got it {len(values)} times"
-            raise SettingsError(f"Expected --{option} {times}.")
-        for change, value in zip(changes, cycle(values), strict=False):
-            change[name] = value
-    return changes
-
-
-def _named(trace: TrainingTrace, known: list[Job], name: str, change: dict[str, Any]) -> Job:
+def _complete_job(trace: TrainingTrace, known: list[Job], name: str, change: dict[str, Any]) -> Job:
     """Return the job of a name, completed from the other options and from the known jobs."""
     parts = job_key(trace, name)
     alike = [job for job in known if (job.dataset, job.network, job.optimizer) == parts]
@@ -270,26 +232,38 @@ def choose_groups(
     """
     by_dataset: dict[str, Job] = {}
     for job in jobs:
-        other = by_dataset.setdefault(job.dataset, job)
-        if other != job:
-            raise TuningInputError(f"Expected one job a dataset, got {other} and {job}.")
-    known = {group.dataset for group in groups.values()}
-    for what, wanted, there in (("group", names, set(groups)), ("dataset", datasets, known)):
+        if by_dataset.setdefault(job.dataset, job) != job:
+            raise TuningInputError(f"Expected one job a dataset, got {by_dataset[job.dataset]} and {job}.")
+    for what, wanted, present in (
+        ("group", names, set(groups)),
+        ("dataset", datasets, {group.dataset for group in groups.values()}),
+    ):
         for name in wanted:
-            if name not in there:
-                raise TuningInputError(f"Expected a {what} of the trace, got {name!r}.{suggestion(name, there)}")
-    chosen = [
-        group
-        for name, group in groups.items()
-        if (not names or name in names) and (not datasets or group.dataset in datasets)
-    ]
-    for group in chosen:
-        if group.dataset not in by_dataset:
-            close = suggestion(group.dataset, by_dataset)
-            raise TuningInputError(f"Group {group.name}: No job for the dataset {group.dataset!r}.{close}")
+            if name not in present:
+                raise TuningInputError(f"Expected a {what} of the trace, got {name!r}.{suggestion(name, present)}")
+    chosen = []
+    for name, group in groups.items():
+        if (not names or name in names) and (not datasets or group.dataset in datasets):
+            if group.dataset not in by_dataset:
+                close = suggestion(group.dataset, by_dataset)
+                raise TuningInputError(f"Group {name}: No job for the dataset {group.dataset!r}.{close}")
+            chosen.append((group, by_dataset[group.dataset]))
     if not chosen:
         raise TuningInputError("No group matches both the names and the datasets.")
-    return [(group, by_dataset[group.dataset]) for group in chosen]
+    return chosen
+
+
+class _JobTable(BaseModel):
+    """A ``[[job]]`` table of a file of jobs; `Job` checks the ranges."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    dataset: str = Field(min_length=1)
+    network: str = Field(min_length=1)
+    optimizer: str = Field(min_length=1)
+    target_metric: float
+    max_epochs: int
+    default_bs: int | None = None
+    default_lr: float | None = None
 
 
 def read_jobs(path: Path) -> list[Job]:
@@ -303,27 +277,16 @@ def read_jobs(path: Path) -> list[Job]:
     """
     jobs: list[Job] = []
     for number, table in enumerate(toml_tables(path, "job", TuningInputError), start=1):
-        job = _job(path, number, table)
+        try:
+            job = Job(**_JobTable.model_validate(table).model_dump())
+        except ValidationError as fault:
+            reason = fault_text(telling_fault(fault), lambda at: [] if at else list(_JobTable.model_fields))
+            raise TuningInputError(f"{path}, job {number}: {reason}") from None
+        except TuningInputError as error:
+            raise TuningInputError(f"{path}: {error}") from None
         if job in jobs:
             raise TuningInputError(f"{path}, job {number}: Expected each job once, found {job} again.")
         jobs.append(job)
     if not jobs:
         raise TuningInputError(f"{path}: Expected at least one [[job]], found none.")
     return jobs
-
-
-def _job(path: Path, number: int, table: dict[str, Any]) -> Job:
-    from pydantic import ValidationError
-
-    from bftrainer.zeus.file_schemas import JobTable
-
-    names = [table.get(key) for key in ("dataset", "network", "optimizer")]
-    known = all(isinstance(name, str) and name for name in names)
-    where = f"{path}, job {one_line(','.join(map(str, names))) if known else number}"
-    try:
-        return Job(**JobTable.model_validate(table).model_dump())
-    except ValidationError as fault:
-        reason = fault_text(telling_fault(fault), lambda at: [] if at else list(JobTable.model_fields))
-        raise TuningInputError(f"{where}: {reason}") from None
-    except TuningInputError as error:
-        raise TuningInputError(f"{path}: {error}") from None

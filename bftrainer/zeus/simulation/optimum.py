@@ -1,4 +1,4 @@
-"""Best possible cost of traced jobs, and how near a simulation came: cheapest setting, Pareto front, regrets."""
+"""How near a simulation came to the best possible cost of its traced job: regrets, and a summary in numbers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bftrainer.zeus.policies.configurations import Configuration, configurations, optimum, pareto_front
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.simulation.campaign import SimulationResult
 from bftrainer.zeus.simulation.recurring import Run, Usage, usage
-
-if TYPE_CHECKING:
-    from bftrainer.zeus.simulation.campaign import SimulationResult
 
 # The paper shows what methods converged to by their last five recurrences.
 LATEST = 5
@@ -159,45 +157,22 @@ class ZeusSummary:
         None without a run.
     optimum : Configuration or None
         The trace's cheapest setting; None if none reaches the target.
-    regrets_j : tuple of float, shape (recurrences,)
-        Cost of each recurrence beyond the optimum's; empty without an optimum.
+    excess : float or None
+        Expected cost of the setting converged to, divided by the optimum's, minus one; 0 is best.
+    cumulative_regret_j, final_regret_j : float or None
+        Sum of all regrets, and mean regret of a recurrence among the latest ones; None without an optimum.
     """
 
     used: Usage
     converged: Converged | None
     optimum: Configuration | None
-    regrets_j: tuple[float, ...]
-
-    @property
-    def cumulative_regret_j(self) -> float | None:
-        """Sum of all regrets."""
-        return math.fsum(self.regrets_j) if self.regrets_j else None
-
-    @property
-    def final_regret_j(self) -> float | None:
-        """Mean regret of a recurrence among the latest ones."""
-        if not self.regrets_j:
-            return None
-        latest = self.regrets_j[-latest_recurrences(len(self.regrets_j)) :]
-        return math.fsum(latest) / len(latest)
-
-    @property
-    def excess(self) -> float | None:
-        """Expected cost of the setting converged to, divided by the optimum's, minus one; 0 is best."""
-        if self.converged is None or self.converged.expected is None or self.optimum is None:
-            return None
-        return self.converged.expected.cost_j / self.optimum.cost_j - 1.0 if self.optimum.cost_j else None
+    excess: float | None
+    cumulative_regret_j: float | None
+    final_regret_j: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all figures except the single regrets as plain values for JSON."""
-        return {
-            **asdict(self.used),
-            "converged": None if self.converged is None else asdict(self.converged),
-            "optimum": None if self.optimum is None else asdict(self.optimum),
-            "excess": self.excess,
-            "cumulative_regret_j": self.cumulative_regret_j,
-            "final_regret_j": self.final_regret_j,
-        }
+        """Return all figures as plain values for JSON."""
+        return asdict(self.used) | {name: value for name, value in asdict(self).items() if name != "used"}
 
 
 def latest_recurrences(number: int) -> int:
@@ -205,8 +180,8 @@ def latest_recurrences(number: int) -> int:
     return min(number, max(LATEST, math.ceil(number / 10)))
 
 
-def converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converged | None:
-    """Find the most frequent setting among the runs of the latest recurrences.
+def find_converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converged | None:
+    """Find the most frequent setting among the runs of the latest recurrences, see `latest_recurrences`.
 
     Parameters
     ----------
@@ -217,8 +192,8 @@ def converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converg
 
     Notes
     -----
-    The latest recurrences are those with the highest numbers: a tenth of all, at least five. Of settings used equally
-    often, the one that was used last counts. Runs whose bound allowed for no epoch count too: they were chosen.
+    Of settings used equally often, the one that was used last counts. Runs whose bound allowed for no epoch count too:
+    they were chosen.
 
     References
     ----------
@@ -238,12 +213,16 @@ def converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converg
 
 def summarise(trace: TrainingTrace, result: SimulationResult) -> ZeusSummary:
     """Summarise a simulation in numbers."""
-    simulation = result.simulation
+    simulation, used = result.simulation, usage(result.runs)
     settings = configurations(trace.of(simulation.job), simulation.job, simulation.eta_knob)
-    best = optimum(settings) if settings else None
-    return ZeusSummary(
-        usage(result.runs),
-        converged(result.runs, settings),
-        best,
-        () if best is None else tuple(regrets(result.runs, best)),
-    )
+    converged = find_converged(result.runs, settings)
+    if not settings:
+        return ZeusSummary(used, converged, None, None, None, None)
+    best = optimum(settings)
+    expected = None if converged is None else converged.expected
+    excess = expected.cost_j / best.cost_j - 1.0 if expected is not None and best.cost_j else None
+    regrets_j = regrets(result.runs, best)
+    if not regrets_j:
+        return ZeusSummary(used, converged, best, excess, None, None)
+    latest = regrets_j[-latest_recurrences(len(regrets_j)) :]
+    return ZeusSummary(used, converged, best, excess, math.fsum(regrets_j), math.fsum(latest) / len(latest))

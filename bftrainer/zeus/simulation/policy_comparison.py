@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, NamedTuple
 
 from bftrainer.errors import SettingsError
 from bftrainer.report.intervals import Estimate, estimate
@@ -15,61 +15,41 @@ from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, with_seeds
 from bftrainer.zeus.simulation.optimum import regrets
-from bftrainer.zeus.simulation.recurring import Usage, usage
+from bftrainer.zeus.simulation.recurring import usage
 
-MEASURES = ("cost_j", "energy_j", "time_s")
+MEASURES = {"cost": "cost_j", "energy": "energy_j", "time": "time_s"}
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyPair:
-    """A policy for batch sizes and one for power limits.
+# Power policies for single names: the default tunes neither, and an oracle knows both.
+_COMPANIONS = {"default": "max-power", "oracle": "oracle"}
 
-    Parameters
-    ----------
-    policy, power_policy : str
-        Names of the policies, or ``module:callable``.
 
-    Raises
-    ------
-    SettingsError
-        If a name is empty.
-    """
+class PolicyPair(NamedTuple):
+    """Names of a policy for batch sizes and one for power limits, or ``module:callable``."""
 
     policy: str
     power_policy: str
 
-    def __post_init__(self) -> None:
-        if not (self.policy and self.power_policy):
-            raise SettingsError(f"Expected policies as BATCH_SIZE or BATCH_SIZE+POWER_LIMIT, got {str(self)!r}.")
-
     @classmethod
-    def parsed(cls, text: str) -> PolicyPair:
-        """Parse a pair such as ``zeus+jit``; a single name such as ``zeus`` gets a suitable power policy."""
+    def parse(cls, text: str) -> PolicyPair:
+        """Parse a pair such as ``zeus+jit``; a single name such as ``zeus`` gets a suitable power policy.
+
+        Raises
+        ------
+        SettingsError
+            If a name is empty.
+        """
         policy, plus, power_policy = text.partition("+")
-        return cls(policy, power_policy if plus else _COMPANIONS.get(policy, "jit"))
+        pair = cls(policy, power_policy if plus else _COMPANIONS.get(policy, "jit"))
+        if not all(pair):
+            raise SettingsError(f"Expected policies as BATCH_SIZE or BATCH_SIZE+POWER_LIMIT, got {text!r}.")
+        return pair
 
     def __str__(self) -> str:
         return f"{self.policy}+{self.power_policy}"
 
 
-# Power policies for single names: the default tunes neither, and an oracle knows both.
-_COMPANIONS = {"default": "max-power", "oracle": "oracle"}
 BASELINE = PolicyPair("default", "max-power")
-
-
-@dataclass(frozen=True, slots=True)
-class Relative:
-    """Cost, energy and time of policies, divided by the baseline's with the same seed; 1 means equal.
-
-    Parameters
-    ----------
-    cost, energy, time : Estimate or None
-        Means over the seeds; None if no seed has results of both.
-    """
-
-    cost: Estimate | None
-    energy: Estimate | None
-    time: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +67,8 @@ class PolicyComparison:
         Values of a recurrence, failed tries included: means over the seeds.
     regret_j : Estimate or None
         Cumulative regret.
-    relative : Relative
+    relative : dict of str to Estimate or None
+        Cost, energy and time, divided by the baseline's with the same seed: means over the seeds; 1 means equal.
     """
 
     policies: PolicyPair
@@ -97,7 +78,7 @@ class PolicyComparison:
     energy_j: Estimate | None
     time_s: Estimate | None
     regret_j: Estimate | None
-    relative: Relative
+    relative: dict[str, Estimate | None]
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values."""
@@ -137,62 +118,26 @@ def compare_policies(trace: TrainingTrace, results: Sequence[SimulationResult]) 
     Means are over seeds, intervals by Student's t at 95 %. Relative figures are means of the ratios to the baseline of
     the same seed.
     """
-    by_pair = _by_pair_and_job(results)
-    plain = by_pair.get(BASELINE, {})
-    return [
-        _comparison(trace, pair, job, of_pair[job], plain.get(job, []))
-        for job in dict.fromkeys(result.simulation.job for result in results)
-        for pair, of_pair in by_pair.items()
-        if job in of_pair
-    ]
-
-
-def _by_pair_and_job(results: Sequence[SimulationResult]) -> dict[PolicyPair, dict[Job, list[SimulationResult]]]:
-    found: dict[PolicyPair, dict[Job, list[SimulationResult]]] = {}
-    for result in results:
-        pair = PolicyPair(result.simulation.policy, result.simulation.power_policy)
-        found.setdefault(pair, {}).setdefault(result.simulation.job, []).append(result)
-    return found
-
-
-def _comparison(
-    trace: TrainingTrace,
-    pair: PolicyPair,
-    job: Job,
-    results: Sequence[SimulationResult],
-    baseline: Sequence[SimulationResult],
-) -> PolicyComparison:
-    whole = [result for result in results if not result.is_partial]
-    used = [usage(result.runs) for result in whole]
-    means = {
-        name: _estimate([getattr(each, name) / each.recurrences for each in used if each.recurrences])
-        for name in MEASURES
-    }
-    ratios = _ratios(results, baseline)
-    settings = configurations(trace.of(job), job, results[0].simulation.eta_knob)
-    cumulative = [math.fsum(regrets(result.runs, optimum(settings))) for result in whole] if settings else []
-    return PolicyComparison(
-        pair,
-        job,
-        len(results) - len(whole),
-        **means,
-        regret_j=_estimate(cumulative),
-        relative=Relative(*(_estimate([each[name] for each in ratios.values()]) for name in MEASURES)),
-    )
-
-
-def _ratios(results: Sequence[SimulationResult], baseline: Sequence[SimulationResult]) -> dict[int, dict[str, float]]:
-    """Divide cost, energy and time by the baseline's, for each seed that has both."""
-    plain = _used_by_seed(baseline)
-    return {
-        seed: {name: getattr(used, name) / getattr(plain[seed], name) for name in MEASURES}
-        for seed, used in _used_by_seed(results).items()
-        if seed in plain and all(getattr(plain[seed], name) > 0 for name in MEASURES)
-    }
-
-
-def _used_by_seed(results: Sequence[SimulationResult]) -> dict[int, Usage]:
-    return {result.simulation.seed: usage(result.runs) for result in results if not result.is_partial}
+    by_pair = _group_results(results)
+    rows = []
+    for job in dict.fromkeys(result.simulation.job for result in results):
+        baseline = by_pair.get(BASELINE, {}).get(job, [])
+        for pair, of_pair in by_pair.items():
+            if job not in of_pair:
+                continue
+            whole = [result for result in of_pair[job] if not result.is_partial]
+            used = [usage(result.runs) for result in whole]
+            ratios = _ratios(of_pair[job], baseline).values()
+            settings = configurations(trace.of(job), job, of_pair[job][0].simulation.eta_knob)
+            regrets_j = [math.fsum(regrets(result.runs, optimum(settings))) for result in whole] if settings else []
+            means = {
+                name: _estimate([getattr(each, name) / each.recurrences for each in used if each.recurrences])
+                for name in MEASURES.values()
+            }
+            relative = {name: _estimate([ratio[name] for ratio in ratios]) for name in MEASURES}
+            failed = len(of_pair[job]) - len(whole)
+            rows.append(PolicyComparison(pair, job, failed, **means, regret_j=_estimate(regrets_j), relative=relative))
+    return rows
 
 
 def compare_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
@@ -203,17 +148,40 @@ def compare_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
     The value of a seed is the geometric mean of the jobs' ratios; seeds that failed on a job are left out. A geometric
     mean weighs a job by how much it changed, not by how large it is.
     """
-    by_pair = _by_pair_and_job(results)
-    plain = by_pair.get(BASELINE, {})
-    found = []
+    by_pair = _group_results(results)
+    rows = []
     for pair, of_pair in by_pair.items():
-        of_jobs = [_ratios(of_job, plain.get(job, [])) for job, of_job in of_pair.items()]
-        seeds = [seed for seed in of_jobs[0] if all(seed in each for each in of_jobs)]
-        ratios = {name: [[each[seed][name] for each in of_jobs] for seed in seeds] for name in MEASURES}
-        means = (_estimate([geometric_mean(each) if all(each) else 0.0 for each in ratios[name]]) for name in MEASURES)
+        of_jobs = [_ratios(of_job, by_pair.get(BASELINE, {}).get(job, [])) for job, of_job in of_pair.items()]
+        seeds = [seed for seed in of_jobs[0] if all(seed in ratios for ratios in of_jobs)]
+        relative = {}
+        for name in MEASURES:
+            by_seed = [[ratios[seed][name] for ratios in of_jobs] for seed in seeds]
+            relative[name] = _estimate([geometric_mean(ratios) if all(ratios) else 0.0 for ratios in by_seed])
         failed = sum(result.is_partial for of_job in of_pair.values() for result in of_job)
-        found.append(PolicyComparison(pair, None, failed, None, None, None, None, Relative(*means)))
-    return found
+        rows.append(PolicyComparison(pair, None, failed, None, None, None, None, relative))
+    return rows
+
+
+def _group_results(results: Sequence[SimulationResult]) -> dict[PolicyPair, dict[Job, list[SimulationResult]]]:
+    """Results by pair of policies and job."""
+    by_pair: dict[PolicyPair, dict[Job, list[SimulationResult]]] = {}
+    for result in results:
+        pair = PolicyPair(result.simulation.policy, result.simulation.power_policy)
+        by_pair.setdefault(pair, {}).setdefault(result.simulation.job, []).append(result)
+    return by_pair
+
+
+def _ratios(results: Sequence[SimulationResult], baseline: Sequence[SimulationResult]) -> dict[int, dict[str, float]]:
+    """Divide cost, energy and time by the baseline's, for each seed that has both."""
+    used, plain = (
+        {result.simulation.seed: usage(result.runs) for result in each if not result.is_partial}
+        for each in (results, baseline)
+    )
+    return {
+        seed: {name: getattr(own, field) / getattr(plain[seed], field) for name, field in MEASURES.items()}
+        for seed, own in used.items()
+        if seed in plain and all(getattr(plain[seed], field) > 0 for field in MEASURES.values())
+    }
 
 
 def _estimate(sample: Sequence[float]) -> Estimate | None:
@@ -248,33 +216,23 @@ class GroupTotals:
 
 
 def group_totals(results: Sequence[Sequence[SimulationResult]]) -> list[GroupTotals]:
-    """Sum up groups: a row for each dataset and one for all.
+    """Sum up groups: a row for each dataset, in the order of the groups, and one for all.
 
     Parameters
     ----------
     results : sequence of sequence of SimulationResult, shape (seeds, groups)
         The same groups in the same order for each seed.
-
-    Returns
-    -------
-    list of GroupTotals
-        Totals by dataset, in the order of the groups; the last row is for all.
     """
     rows = []
-    for name in dict.fromkeys(result.simulation.job.dataset for result in results[0]):
-        rows.append(_totals(name, [[one for one in seed if one.simulation.job.dataset == name] for seed in results]))
-    return [*rows, _totals(None, results)]
-
-
-def _totals(dataset: str | None, results: Sequence[Sequence[SimulationResult]]) -> GroupTotals:
-    used = [[usage(result.runs) for result in seed] for seed in results]
-    sums = {name: estimate([math.fsum(getattr(each, name) for each in seed) for seed in used]) for name in MEASURES}
-    retries = [math.fsum(run.attempt > 0 for result in seed for run in result.runs) for seed in results]
-    return GroupTotals(
-        dataset,
-        groups=len(results[0]),
-        jobs=sum(result.simulation.length for result in results[0]),
-        failed=sum(result.is_partial for seed in results for result in seed),
-        retries=estimate(retries),
-        **sums,
-    )
+    for dataset in [*dict.fromkeys(result.simulation.job.dataset for result in results[0]), None]:
+        seeds = [[one for one in seed if dataset in (None, one.simulation.job.dataset)] for seed in results]
+        used = [[usage(result.runs) for result in seed] for seed in seeds]
+        retries = [math.fsum(run.attempt > 0 for result in seed for run in result.runs) for seed in seeds]
+        sums = {
+            name: estimate([math.fsum(getattr(one, name) for one in seed) for seed in used])
+            for name in MEASURES.values()
+        }
+        jobs = sum(result.simulation.length for result in seeds[0])
+        failed = sum(result.is_partial for seed in seeds for result in seed)
+        rows.append(GroupTotals(dataset, len(seeds[0]), jobs, failed, estimate(retries), **sums))
+    return rows
