@@ -37,13 +37,7 @@ LEARNED, DATA_SEED = 1400, 20230417
 
 
 def load_images() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Load 1,797 images of 64 pixels each, from 0 to 1, and their digits, in an order that is always the same.
-
-    Raises
-    ------
-    SettingsError
-        If scikit-learn is not installed.
-    """
+    """Load 1,797 images of 64 pixels each, from 0 to 1, and their digits, in an order that is always the same."""
     require_extra("The sample training needs", "sample")
     from sklearn.datasets import load_digits
 
@@ -92,13 +86,7 @@ def train(run: TrialDriver, learning_rate: float, seed: int, *, verbose: bool = 
 
 @contextmanager
 def open_private_client() -> Iterator[BatchSizeClient]:
-    """Open a client of a batch-size server in this process, which nobody else can reach and which keeps nothing.
-
-    Raises
-    ------
-    SettingsError
-        If what servers need is not installed.
-    """
+    """Open a client of a batch-size server in this process, which nobody else can reach and which keeps nothing."""
     require_extra("The server needs", "server")
     import httpx
     import uvicorn
@@ -129,22 +117,6 @@ def make_served_runs(client: BatchSizeClient, runs: int, *, max_power_w: float, 
 
     Their time is the processor's, which other programs of a busy machine do not lengthen, and their energy is modelled
     from it: what runs cost says something of batch sizes even if the runs take half a second.
-
-    Parameters
-    ----------
-    client : BatchSizeClient
-    runs : int
-    max_power_w : float
-        Highest power of this machine.
-    seed : int
-        Seed of the first run; each later run uses the next number.
-
-    Raises
-    ------
-    SettingsError
-        If scikit-learn is not installed.
-    ServerRequestError
-        See `server_run`.
     """
     from bftrainer.zeus.integrations.served import server_run
     from bftrainer.zeus.server.messages import TuningParams

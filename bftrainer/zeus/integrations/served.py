@@ -31,16 +31,6 @@ logger = logging.getLogger(__name__)
 class ServerRun(TrialDriver):
     """One training run that a batch-size server decides on. Made by `server_run`.
 
-    Parameters
-    ----------
-    trial : Trial
-        Trial that the server handed out.
-    max_epochs : int
-    meter : Meter
-        Measures the run's energy.
-    clock : callable
-        Returns the time in seconds, after waiting for all work submitted so far.
-
     Attributes
     ----------
     time_s, energy_j : float
@@ -72,17 +62,7 @@ class ServerRun(TrialDriver):
         """Do nothing: only a master has power limits measured."""
 
     def report(self, metric: float) -> bool:
-        """Report metric, time and energy so far; return whether training is over.
-
-        Raises
-        ------
-        TuningInputError
-            If the metric is no number.
-        TuningProtocolError
-            If no epoch has begun.
-        ServerRequestError
-            If the server is not reached, or has ended the trial.
-        """
+        """Report metric, time and energy so far; return whether training is over."""
         if self._since is None:
             raise TuningProtocolError("Expected a report after the beginning of an epoch, got one before.")
         try:
@@ -127,27 +107,18 @@ def server_run(
     client : BatchSizeClient
     job : JobSpec, TuningParams or str
         The job, which is registered unless it is; or the name of one that is. `TuningParams` say nothing of GPUs: those
-        of this machine are added.
+        of this machine are added, with `max_power_w` and `gpus`, by default what NVML finds.
     measure : str
-        How energy is measured, see `open_meter`.
-    max_power_w, gpus : float and int, optional
-        Highest power of one GPU, or of a machine without, and number of GPUs, for `TuningParams`; by default what NVML
-        finds.
+        How energy is measured, see `open_meter`; or a `meter` does it.
     synchronize : callable, optional
         Waits until a GPU's work is done, such as ``torch.cuda.synchronize``; called before each measurement.
-    meter : Meter, optional
-        Measures energy, instead of `measure`.
-    clock : callable
-        Returns the time in seconds.
-    find : callable
-        Finds GPUs.
+    clock, find : callable
+        Returns the time in seconds, and finds GPUs.
 
     Raises
     ------
-    SettingsError
-        If the job has no `job_id`.
-    TuningInputError
-        If power, GPUs or way to measure is out of range.
+    SettingsError, TuningInputError
+        If the job has no `job_id`, or power, GPUs or way to measure is out of range.
     ServerRequestError
         If the server is not reached, refuses the job, or has no batch size left for it.
     MeasurementError

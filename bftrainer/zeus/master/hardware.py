@@ -108,17 +108,7 @@ class Gpus:
 def find_gpus(environ: Mapping[str, str] | None = None, library: Any = None) -> Gpus | None:
     """Find the GPUs of this machine that NVML reports and CUDA_VISIBLE_DEVICES allows; None if there are none.
 
-    Parameters
-    ----------
-    environ : mapping of str to str, optional
-        Holds that variable; by default the process's environment.
-    library : module, optional
-        By default ``pynvml`` of nvidia-ml-py, if it is installed.
-
-    Raises
-    ------
-    MeasurementError
-        If CUDA_VISIBLE_DEVICES names GPUs that do not exist, or parts of GPUs.
+    `library` is ``pynvml`` of nvidia-ml-py. `MeasurementError` if the variable names GPUs that do not exist, or parts.
     """
     if library is None:
         if find_spec("pynvml") is None:
@@ -159,17 +149,7 @@ def _visible_indices(allowed: str, uuids: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """GPUs, or a machine without any, that a run trains on.
-
-    Parameters
-    ----------
-    max_power_w : float
-        Highest power of one GPU, or of the machine if it has none.
-    count : int
-        Number of GPUs; 1 for a machine without any.
-    gpus : Gpus or None
-        GPUs that NVML found.
-    """
+    """GPUs, or a machine without any (then `count` is 1), that a run trains on, with the highest power of one."""
 
     max_power_w: float
     count: int
@@ -201,17 +181,6 @@ def find_hardware(
     find: Callable[[], Gpus | None] = find_gpus,
 ) -> Hardware:
     """Describe the hardware of a run, finding out what the arguments leave open.
-
-    Parameters
-    ----------
-    max_power_w : float or None
-        Highest power of one GPU; None: the value from NVML.
-    count : int or None
-        Number of GPUs of a run; None: as many as NVML finds, else 1.
-    allow_mixed : bool
-        Whether GPUs may be of several models.
-    find : callable
-        Finds GPUs.
 
     Raises
     ------

@@ -36,13 +36,7 @@ POLL_S = 0.05
 
 
 class JobJournal:
-    """The journal of a job, which its master appends to.
-
-    Parameters
-    ----------
-    logdir : Path
-        Directory of the job's logs.
-    """
+    """The journal of a job, in the directory of its logs, which its master appends to."""
 
     def __init__(self, logdir: Path) -> None:
         self.path = logdir / JOURNAL
@@ -73,13 +67,7 @@ class JobJournal:
         return Recurrences(plan, settings, decisions)
 
     def append(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Append an event; it is on the disk when this returns.
-
-        Raises
-        ------
-        OutputError
-            If there is no room.
-        """
+        """Append an event; it is on the disk when this returns, or `OutputError`."""
         try:
             self._file.append([json.dumps({"event": event, **fields}, allow_nan=False)])
         except OSError as cause:
@@ -87,13 +75,7 @@ class JobJournal:
         self.length += 1
 
     def catch_up(self, progress: Recurrences, start: int) -> None:
-        """Apply the events from line `start` on, counted from 0.
-
-        Raises
-        ------
-        JournalError
-            If a line is damaged, or the policy now decides otherwise; the message names the line.
-        """
+        """Apply the events from line `start` on, counted from 0: `JournalError` names a line that cannot be."""
         for number, line in enumerate(self._file.lines[start:], start=start + 1):
             try:
                 fields = json.loads(line)
@@ -156,20 +138,12 @@ def read_journal(
 
 @contextmanager
 def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
-    """Keep other masters out of a directory; yields a file descriptor that holds the lock while it is open.
-
-    Parameters
-    ----------
-    logdir : Path
-    patience_s : float
-        Time to wait for another master to end.
+    """Keep other masters out of a directory, waiting for another one to end; yields a descriptor that holds the lock.
 
     Raises
     ------
-    JournalError
-        If another master still holds the lock.
-    OutputError
-        If the directory cannot be written to.
+    JournalError, OutputError
+        If another master still holds the lock after `patience_s`, or the directory cannot be written to.
     """
     # Scripts inherit the descriptor, so that the lock lasts until all processes of a killed master are gone: of
     # filelock that is private.

@@ -24,17 +24,7 @@ LONGEST_WAIT_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a script ended.
-
-    Parameters
-    ----------
-    status : int or None
-        Exit status, negative if a signal ended the script; None if there is none.
-    timed_out : bool
-        Whether the script was ended because it exceeded its time limit.
-    time_s : float
-        Time from the script's start to the end of all processes that it started.
-    """
+    """How a script ended: a negative status is a signal, and the time lasts to the end of all that it started."""
 
     status: int | None
     timed_out: bool
@@ -53,13 +43,7 @@ class Ended:
 
 
 def check_command(command: Sequence[str], workdir: Path, environ: Mapping[str, str]) -> None:
-    """Check that a command can be run in a directory.
-
-    Raises
-    ------
-    TuningInputError
-        If the directory or the program does not exist.
-    """
+    """Check that a command can be run in a directory: `TuningInputError` if either does not exist."""
     if not command or not command[0]:
         raise TuningInputError("Expected a command, got an empty one.")
     if not workdir.is_dir():
@@ -82,16 +66,8 @@ def run_script(
 ) -> Ended:
     """Run a command until it ends, or is ended after `timeout_s`; log and show its output as it arrives.
 
-    Raises
-    ------
-    TuningInputError
-        If the command cannot be run.
-    OutputError
-        If the command's output cannot be logged.
-
-    See Also
-    --------
-    bftrainer.supervisor.SupervisedProcess : For the meaning of the other parameters.
+    For the other parameters see `bftrainer.supervisor.SupervisedProcess`. `TuningInputError` if the command cannot be
+    run, `OutputError` if its output cannot be logged.
     """
     with _Log(log, show) as output:
         started_s = time.monotonic()

@@ -37,15 +37,7 @@ class Meter(Protocol):
 class ZeusMeter:
     """Measures with the monitor of the ``zeus`` package: its GPUs, or without any its processors and their memory.
 
-    Parameters
-    ----------
-    monitor : ZeusMonitor, optional
-        By default a new monitor of all that it finds.
-
-    Raises
-    ------
-    MeasurementError
-        If the package is not installed, or finds nothing that it can measure.
+    `MeasurementError` if the package is not installed, or finds nothing that it can measure.
 
     References
     ----------
@@ -101,15 +93,6 @@ class ModelMeter(Meter):
 
     ``P(u) = P_max (1/2 + u/2)``, with `u` the share of all cores' time that this process and its children used.
 
-    Parameters
-    ----------
-    max_power_w : float
-        Power of the machine with all cores busy.
-    cores : int
-        Number of cores of the machine.
-    times : callable
-        Returns a clock's time and the processor time used, in seconds.
-
     References
     ----------
     Fan, Weber and Barroso, "Power provisioning for a warehouse-sized computer", ISCA 2007, section 4 (linear model);
@@ -156,16 +139,7 @@ def open_meter(measure: str, total_power_w: float, gpus: Gpus | None) -> Meter:
 
 
 class ProfiledLimit(BaseModel):
-    """Speed and power of training at one power limit.
-
-    Parameters
-    ----------
-    limit_w : int
-    power_w : float
-        Average power.
-    steps_per_s : float
-        Steps (iterations) per second.
-    """
+    """Speed (steps per second) and average power of training at one power limit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -206,19 +180,7 @@ def best_limit(limits: Sequence[ProfiledLimit], eta_knob: float, max_power_w: fl
 
 
 class PowerProfiler:
-    """Tries power limits one after the other while training steps run.
-
-    Parameters
-    ----------
-    gpus : Gpus
-        GPUs whose power is limited.
-    meter : Meter
-        Measures energy.
-    clock : callable
-        Returns the time in seconds.
-    warmup_steps, measured_steps : int
-        Steps before and during the measurement of each limit.
-    """
+    """Tries power limits one after the other while training steps run: some to warm up, some measured."""
 
     def __init__(
         self, gpus: Gpus, meter: Meter, clock: Callable[[], float], warmup_steps: int, measured_steps: int

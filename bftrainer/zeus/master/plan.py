@@ -30,22 +30,7 @@ POLICIES: Mapping[str, Callable[[int, int], BatchSizeOptimizer]] = {
 
 
 def make_policy(name: str, seed: int, window_size: int = 0) -> BatchSizeOptimizer:
-    """Make a policy by its name.
-
-    Parameters
-    ----------
-    name : str
-        One of `POLICIES`.
-    seed : int
-        Seed for policies that draw at random.
-    window_size : int
-        Number of latest runs of a batch size that count, 0 for all; only `zeus` uses it.
-
-    Raises
-    ------
-    TuningInputError
-        If there is no policy of that name, or a number is out of range.
-    """
+    """Make a policy by its name, seed for draws and, for `zeus`, window of latest runs (0: all)."""
     if name not in POLICIES:
         raise TuningInputError(f"Unknown batch-size policy {name!r}.{suggestion(name, POLICIES)}")
     return POLICIES[name](seed, window_size)
@@ -62,13 +47,7 @@ def describe_policy(policy: BatchSizeOptimizer) -> dict[str, Any]:
 
 
 def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
-    """Make a policy from what `describe_policy` returned, as new: it learns its runs again.
-
-    Raises
-    ------
-    JournalError
-        If its class is not importable, or needs options that it has not as attributes.
-    """
+    """Make a policy from what `describe_policy` returned, as new: `JournalError` if that is not possible."""
     name = description["class"]
     try:
         policy = Plugins("bftrainer.batch_size_optimizers", "Policy", TuningInputError).imported(name)(
@@ -85,22 +64,7 @@ def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A job, how often it recurs, and the settings it is tuned with.
-
-    Parameters
-    ----------
-    job : Job
-        With command, default batch size and default learning rate.
-    recurrences : int
-        Number of recurrences.
-    batch_sizes : tuple of int
-        Batch sizes that may be chosen.
-    beta_knob, eta_knob : float
-        Multiple of the lowest cost at which a run stops, and weight of energy in costs.
-    seed : int
-        Seed of the first run; each later run, retries included, uses the next number.
-    workdir : str
-        Absolute path of the directory that runs start in.
+    """A job, how often it recurs, and the settings it is tuned with; `workdir` is absolute.
 
     Raises
     ------
@@ -183,14 +147,9 @@ class RecurringJob:
 
 
 def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> RecurringJob:
-    """Read a job and its tuning settings from a job file.
+    """Read a job and its tuning settings from a job file; `changes` override its values.
 
-    Parameters
-    ----------
-    path : Path
-        The job file; its `workdir`, `log_base` and `monitor_path` are relative to its directory.
-    changes : mapping, optional
-        Values by key that override those of the file; paths here are relative to the current directory.
+    Paths of the file are relative to its directory, those of `changes` to the current one.
 
     Raises
     ------

@@ -20,16 +20,7 @@ from bftrainer.zeus.recurrences import MAX_TRIES, RecurrenceTracker
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A batch size to run with.
-
-    Parameters
-    ----------
-    batch_size : int
-    trial : int or None
-        Number that the server gave the run, if a server decides.
-    others_cost_j : float
-        Cost of the cheapest run that other masters made; infinity if there is none.
-    """
+    """What to make the next run with; a server adds the number of the trial, and the lowest cost that it knows of."""
 
     batch_size: int
     trial: int | None = None
@@ -38,19 +29,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A run that is about to be launched.
-
-    Parameters
-    ----------
-    recurrence, attempt : int
-        Number of the recurrence, and of the try within it; both count from 1.
-    batch_size, learning_rate, seed
-        What the run is launched with.
-    trial : int or None
-        Number that the server gave the run, if a server decides.
-    cost_bound_j : float or None
-        Cost that the run must stay below; None: it may cost anything.
-    """
+    """A run that is about to be launched; recurrence and try count from 1, and None bounds no cost."""
 
     recurrence: int
     attempt: int
@@ -68,20 +47,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """A run that has ended, as it is booked.
-
-    Parameters
-    ----------
-    launch : Launch
-    energy_j, time_s : float
-        Energy and time that the run used.
-    reached : bool
-        Whether the run reached its target.
-    cost_j : float
-        Cost of the run that the policy learned from.
-    failure : str or None
-        Why the run failed; None if it did not, or only missed its target.
-    """
+    """A run that has ended, as it is booked, with the cost that the policy learned from."""
 
     launch: Launch
     energy_j: float
@@ -137,15 +103,7 @@ class Decisions(ABC):
 
 
 class LocalDecisions(Decisions):
-    """Lets a policy in this process decide.
-
-    Parameters
-    ----------
-    policy : BatchSizeOptimizer
-        The policy; it is changed.
-    job : Job
-        A job that the policy knows.
-    """
+    """Lets a policy in this process decide, which knows the job."""
 
     alone = True
 
@@ -161,13 +119,7 @@ class LocalDecisions(Decisions):
         return Choice(int(self.policy.predict(self.job)))
 
     def repeat(self, launch: Launch) -> None:
-        """Have the policy choose again.
-
-        Raises
-        ------
-        JournalError
-            If it chooses another batch size.
-        """
+        """Have the policy choose again: `JournalError` if it chooses another batch size."""
         size = self.choose().batch_size
         if size != launch.batch_size:
             raise JournalError(
@@ -201,13 +153,6 @@ class RecordedDecisions(Decisions):
 
 class Recurrences:
     """Recurrences of a job: which run comes next, and what the runs so far did.
-
-    Parameters
-    ----------
-    plan : Plan
-    settings : RunSettings
-        Settings of all runs, of which the highest power converts time into cost.
-    decisions : Decisions
 
     Attributes
     ----------
@@ -244,13 +189,7 @@ class Recurrences:
         return [run.entry() for run in self.booked]
 
     def choose(self) -> Launch:
-        """Choose the run to make now: the same one until it is booked.
-
-        Raises
-        ------
-        TuningError
-            If the policy has no batch size left.
-        """
+        """Choose the run to make now, the same one until it is booked: `TuningError` if no batch size is left."""
         if self.pending is None:
             self.pending = self._launch(self.decisions.choose())
         return self.pending
@@ -277,13 +216,7 @@ class Recurrences:
         return booked
 
     def apply(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Apply an event of a journal: ``launch``, ``result``, or the ``verdict`` of a server.
-
-        Raises
-        ------
-        JournalError
-            If the policy now decides otherwise.
-        """
+        """Apply an event of a journal: ``launch``, ``result``, or the ``verdict`` of a server."""
         if event == "launch":
             launch = Launch(**fields)
             if self.pending is None:

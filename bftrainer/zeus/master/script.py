@@ -91,21 +91,7 @@ class RunSettings(BaseModel):
 
 
 class RunEnvironment(RunSettings):
-    """Values that a training script gets for one run, in environment variables.
-
-    Parameters
-    ----------
-    target_metric : float
-        Validation metric at which the run has reached its target.
-    log_dir : str
-        Directory for the run's report and for power profiles.
-    job_id : str
-        Identifies recurrence and try; the names of the run's files begin with it.
-    cost_threshold : float
-        Cost (J) that the run must stay below; infinity: none.
-    eta_knob : float
-        Weight of energy in costs.
-    """
+    """Values that a training script gets for one run, in environment variables."""
 
     target_metric: float
     log_dir: str = "zeus_log"
@@ -130,13 +116,7 @@ class RunEnvironment(RunSettings):
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> RunEnvironment:
-        """Read the environment variables; missing ones get their published defaults.
-
-        Raises
-        ------
-        TuningInputError
-            If the target metric is missing, or a variable has an invalid value.
-        """
+        """Read the environment variables, whose defaults are the published ones: `TuningInputError` names a bad one."""
         if "ZEUS_TARGET_METRIC" not in environ:
             raise TuningInputError("ZEUS_TARGET_METRIC: Missing from the environment.")
         values = {field: environ[variable] for field, variable in _VARIABLES.items() if variable in environ}
@@ -205,16 +185,7 @@ _Amount = Annotated[float, BeforeValidator(_refuse_boolean), Field(ge=0, le=1e18
 class TrainingReport:
     """Energy, time and verdict of one run.
 
-    Parameters
-    ----------
-    energy_j, time_s : float
-        Energy and time that the run used.
-    reached : bool
-        Whether the run reached its target.
-    epochs : int or None
-        Epochs done; None: the script did not say.
-    failure : str or None
-        Why the master found that the run failed; None if it did not, or only missed its target.
+    `epochs` is None if the script did not say; `failure` says why the master found that the run failed.
     """
 
     energy_j: _Amount
@@ -229,7 +200,7 @@ _KEYS = {"energy_j": "energy", "time_s": "time", "reached": "reached", "epochs":
 
 
 def read_report(path: Path) -> TrainingReport:
-    """Read a report from a file; numbers may be text, and so may the verdict, where only "true" means reached.
+    """Read a report; numbers may be text, and so may the verdict, where only "true" means reached.
 
     Raises
     ------
@@ -261,27 +232,13 @@ def write_report(path: Path, report: TrainingReport, **more: Any) -> None:
 
 
 def write_json(path: Path, document: object) -> None:
-    """Write a JSON file whole or not at all, and to the disk, as the machine may lose power.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written; an earlier one stays.
-    """
+    """Write a JSON file whole or not at all, and to the disk, as the machine may lose power."""
     with replacing(path) as stream:
         stream.write(f"{json.dumps(document, allow_nan=False)}\n".encode())
 
 
 def make_directory(path: Path, *, exist_ok: bool = True) -> None:
-    """Create a directory and its parents.
-
-    Raises
-    ------
-    FileExistsError
-        If it exists although `exist_ok` is false.
-    OutputError
-        If it cannot be created.
-    """
+    """Create a directory and its parents: `FileExistsError`, or `OutputError` if it cannot be created."""
     try:
         path.mkdir(mode=0o755, parents=True, exist_ok=exist_ok)
     except FileExistsError:

@@ -27,21 +27,7 @@ NUM_PRUNING_ROUNDS = 2
 
 
 def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobSpec:
-    """Convert a plan to a job for a server, with a name made from all its settings except the seed.
-
-    Parameters
-    ----------
-    plan : Plan
-    policy : BatchSizeOptimizer
-        Policy whose settings the server's policy gets.
-    hardware : Hardware
-        GPUs or machine that runs train on.
-
-    Raises
-    ------
-    TuningInputError
-        If the policy is not the server's, or the server does not accept a value.
-    """
+    """Convert a plan to a job for a server, with the policy's settings and a name made from all but the seed."""
     from bftrainer.zeus.server.messages import JobSpec
 
     if not isinstance(policy, PruningGTSBatchSizeOptimizer):
@@ -73,18 +59,10 @@ def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobS
 
 
 class ServerDecisions(Decisions):
-    """Lets a batch-size server decide.
+    """Lets a batch-size server decide; `owned` says whether `close` closes the client.
 
     The server gets a report when a run has ended: its cost, and whether it reached its target. If the run failed, its
     trial is ended without a result, so that its batch size is handed out again.
-
-    Parameters
-    ----------
-    client : BatchSizeClient
-    spec : JobSpec
-        The job.
-    owned : bool
-        Whether `close` closes the client.
     """
 
     alone = False
@@ -99,13 +77,7 @@ class ServerDecisions(Decisions):
 
     @classmethod
     def restore(cls, description: Mapping[str, Any], token: str | None = None) -> ServerDecisions:
-        """Make the decisions that `describe` described.
-
-        Raises
-        ------
-        JournalError
-            If that is something else.
-        """
+        """Make the decisions that `describe` described: `JournalError` if that is something else."""
         from bftrainer.zeus.server.client import BatchSizeClient
         from bftrainer.zeus.server.messages import JobSpec
 
@@ -117,13 +89,7 @@ class ServerDecisions(Decisions):
         return cls(client, spec, owned=True)
 
     def begin(self) -> None:
-        """Register the job, unless it is registered already.
-
-        Raises
-        ------
-        ServerRequestError
-            If the server cannot be reached, refuses the job, or has a different job of that name.
-        """
+        """Register the job, unless it is registered already."""
         self.client.register_job(self.spec)
 
     def close(self) -> None:

@@ -46,10 +46,8 @@ class TrialDriver(Protocol):
     ----------
     batch_size, max_epochs : int
         What to train with, and for how long at most.
-    epochs_done : int
-        Epochs that have ended.
-    reached : bool
-        Whether the target was reached.
+    epochs_done, reached : int and bool
+        Epochs that have ended, and whether the target was reached.
     """
 
     batch_size: int
@@ -84,30 +82,10 @@ class TrialDriver(Protocol):
 class TrainingRun(TrialDriver):
     """One training run: its epochs, what they used, and when it is over. Made by `training_run`.
 
-    Parameters
-    ----------
-    environment : RunEnvironment
-        Values that the master passed to the run.
-    batch_size, max_epochs : int
-    hardware : Hardware
-        GPUs or machine that the run trains on.
-    meter : Meter
-        Measures the run's energy.
-    control : Gpus, optional
-        GPUs whose power may be limited; without them no power limits are measured.
-    higher_is_better : bool
-        Whether the metric rises to its target, rather than falls.
-    clock : callable
-        Returns the time in seconds, after waiting for all work submitted so far.
-
     Attributes
     ----------
     energy_j, time_s : float
         Energy and time booked so far.
-    epochs_done : int
-        Epochs that have ended.
-    reached : bool
-        Whether the target was reached.
     stopped_early : bool
         Whether the run was stopped because it would have cost too much.
     power_limit_w : int or None
@@ -211,13 +189,7 @@ class TrainingRun(TrialDriver):
         self.epochs_done += 1
 
     def finish(self) -> None:
-        """Book the current epoch, if there is one, and write the report.
-
-        Raises
-        ------
-        OutputError
-            If the report cannot be written.
-        """
+        """Book the current epoch, if there is one, and write the report."""
         self.end_epoch()
         write_report(
             self.environment.report_path(self.batch_size),

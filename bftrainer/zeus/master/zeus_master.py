@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import JournalError, NotConvergedError, OutputError, TrainingReportError, TuningInputError
 from bftrainer.files.permissions import refuse_foreign
@@ -58,10 +58,8 @@ class ZeusMaster:
         Absolute path of a monitoring program, which is passed on to scripts that use one.
     seed : int
         Seed of a job's first run; each later run uses the next number.
-    observer_mode, profile_warmup_iters, profile_measure_iters, set_power_limits, measure, timeout_s, grace_s
-        See `RunSettings`.
-    max_power_w, gpus : float and int, optional
-        See `RunSettings`; by default what NVML finds.
+    observer_mode, profile_warmup_iters, profile_measure_iters, **settings
+        See `RunSettings`; power and number of GPUs are by default what NVML finds.
     allow_mixed : bool
         Whether GPUs may be of several models.
     observers : sequence of MasterObserver
@@ -102,38 +100,27 @@ class ZeusMaster:
         profile_warmup_iters: int = 10,
         profile_measure_iters: int = 40,
         *,
-        max_power_w: float | None = None,
-        gpus: int | None = None,
         allow_mixed: bool = False,
-        set_power_limits: bool = False,
-        measure: str = "auto",
-        timeout_s: float | None = None,
-        grace_s: float = 10.0,
         observers: Sequence[MasterObserver] = (),
         find: Callable[[], Gpus | None] = find_gpus,
+        **settings: Any,
     ) -> None:
         for name, path in (("log_base", log_base), ("monitor_path", monitor_path)):
             if not os.path.isabs(path):
                 raise TuningInputError(f"Expected {name} as an absolute path, got {path!r}.")
         self.bso, self.log_base, self.seed = batch_size_optimizer, log_base, seed
         self.observers, self.find = observers, find
-        settings = {
+        settings |= {
             "monitor_path": monitor_path,
-            "max_power_w": max_power_w,
-            "gpus": gpus,
             "observer_mode": observer_mode,
             "profile_warmup_iters": profile_warmup_iters,
             "profile_measure_iters": profile_measure_iters,
-            "set_power_limits": set_power_limits,
-            "measure": measure,
-            "timeout_s": timeout_s,
-            "grace_s": grace_s,
         }
-        self.settings = check_table(RunSettings, settings, TuningInputError)
-        self.hardware = find_hardware(max_power_w, gpus, allow_mixed=allow_mixed, find=find)
+        checked = check_table(RunSettings, settings, TuningInputError)
+        self.hardware = find_hardware(checked.max_power_w, checked.gpus, allow_mixed=allow_mixed, find=find)
         power = {"max_power_w": self.hardware.max_power_w, "gpus": self.hardware.count}
-        self.settings = self.settings.model_copy(update=power)
-        if set_power_limits:
+        self.settings = checked.model_copy(update=power)
+        if checked.set_power_limits:
             self.hardware.check_limits()
         base = Path(log_base)
         if base.exists():
@@ -155,13 +142,7 @@ class ZeusMaster:
     def build_logdir(
         self, job: Job, num_recurrence: int, eta_knob: float, beta_knob: float, exist_ok: bool = True
     ) -> str:
-        """Create a directory for a job's logs, named after the job, its settings and the time.
-
-        Raises
-        ------
-        OutputError
-            If it cannot be created, or exists although `exist_ok` is false.
-        """
+        """Create a directory for a job's logs, named after the job, its settings and the time: `OutputError` if not."""
         path = self._logdir(job, num_recurrence, eta_knob, beta_knob)
         try:
             make_directory(path, exist_ok=exist_ok)
@@ -181,7 +162,7 @@ class ZeusMaster:
         eta_knob: float,
         cost_ub: float,
     ) -> tuple[float, float, bool]:
-        """Launch the job's script once.
+        """Launch the job's script once; return its energy (J) and time (s), and whether it reached its target.
 
         Parameters
         ----------
@@ -192,24 +173,13 @@ class ZeusMaster:
             Directory for the run's report and output.
         rec_i, tries : int
             Number of the recurrence and of the try; both count from 1.
-        eta_knob : float
-            Weight of energy in costs.
-        cost_ub : float
-            Cost that the run must stay below.
-
-        Returns
-        -------
-        energy, time : float
-            Energy and time that the run used, in joules and seconds.
-        reached : bool
-            Whether the run reached its target.
+        eta_knob, cost_ub : float
+            Weight of energy in costs, and the cost that the run must stay below.
 
         Raises
         ------
-        TuningInputError
-            If the command cannot be run.
-        TrainingReportError
-            If the script succeeds without a usable report.
+        TuningInputError, TrainingReportError
+            If the command cannot be run, or the script succeeds without a usable report.
         """
         # A plan's bound and batch sizes are for several recurrences; a single run needs neither.
         sizes = tuple({batch_size, job.default_bs or batch_size})
@@ -226,25 +196,18 @@ class ZeusMaster:
     def run(
         self, job: Job, num_recurrence: int, batch_sizes: Sequence[int], beta_knob: float, eta_knob: float
     ) -> list[HistoryEntry]:
-        """Run all recurrences of a job.
+        """Run all recurrences of a job; return an entry for each run, without power limits.
 
         Parameters
         ----------
         job : Job
             The job, with a command, a default batch size and a default learning rate.
-        num_recurrence : int
-            Number of recurrences.
-        batch_sizes : sequence of int
-            Batch sizes that may be chosen.
+        num_recurrence, batch_sizes
+            Number of recurrences, and batch sizes that may be chosen.
         beta_knob : float
             A run stops before its cost reaches this multiple of the cheapest recurrence; inf: never.
         eta_knob : float
             Weight of energy in costs, 0 (only time counts) to 1 (only energy counts).
-
-        Returns
-        -------
-        list of HistoryEntry
-            One entry per run; their power limits are None.
 
         Raises
         ------
@@ -264,21 +227,10 @@ class ZeusMaster:
         eta_knob: float,
         client: BatchSizeClient | None = None,
     ) -> Driver:
-        """Prepare the recurrences of a job, which `Driver.drive` then runs.
+        """Prepare the recurrences of a job, which `Driver.drive` then runs; see `run`.
 
-        Parameters
-        ----------
-        job, num_recurrence, batch_sizes, beta_knob, eta_knob
-            See `run`.
-        client : BatchSizeClient, optional
-            Client of a server that decides instead of the policy, with the policy's settings.
-
-        Raises
-        ------
-        TuningInputError, OutputError
-            See `run`.
-        ServerRequestError
-            If the server cannot be reached, or refuses the job.
+        With the client of a server that one decides instead of the policy, with the policy's settings:
+        `ServerRequestError` if it cannot be reached, or refuses the job.
         """
         plan = _checked_plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed)
         decisions: Decisions
@@ -329,19 +281,7 @@ def _checked_plan(
 
 
 class Driver:
-    """Makes the remaining runs of a recurring job, and keeps its journal.
-
-    Parameters
-    ----------
-    logdir : Path
-        Directory for journal, history, reports and outputs.
-    progress : Recurrences
-        State of the job, whose journal was begun.
-    observers : sequence of MasterObserver
-        Are notified of each run.
-    find : callable
-        Finds the GPUs whose power limits are restored.
-    """
+    """Makes the remaining runs of a recurring job, whose journal was begun, and keeps the journal."""
 
     def __init__(
         self,
