@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import http.client
 import json
@@ -32,7 +31,7 @@ _REAL = 40
 
 
 def server_cases(plan: Plan) -> Iterator[Case]:
-    """One worker on an SQLite file, by trials that the job has had: each result counts, none is forgotten."""
+    """An SQLite file, by trials that the job has had: each result counts, none is forgotten."""
     server = _Server(plan)
     for trials in (50,) if plan.quick else (200, 2_000, 20_000):
         job_id, group = f"t-{trials}", f"after {trials:,} trials"
@@ -59,7 +58,7 @@ class _Server:
         if find_spec("fastapi") is None:
             raise Unmeasured("not installed")
         missing = {job_id: trials for job_id, trials in self.jobs.items() if job_id not in self._filled}
-        asyncio.run(_fill(self._url, missing, self.plan.seed))
+        _fill(self._url, missing, self.plan.seed)
         self._filled |= set(missing)
         # The first report reads all earlier results, once.
         self.once(partial(_cycle, next(reversed(self.jobs))), 1, 8, 0)
@@ -83,7 +82,7 @@ class _Server:
 
     @property
     def _url(self) -> str:
-        return f"sqlite+aiosqlite:///{self.plan.scratch / 'bso.db'}"
+        return f"sqlite:///{self.plan.scratch / 'bso.db'}"
 
     @cached_property
     def port(self) -> int:
@@ -149,35 +148,27 @@ def _energy(batch_size: int, rng: np.random.Generator) -> float:
     return 1000 + 5 * abs(batch_size - 64) + 50 * rng.random()
 
 
-async def _fill(url: str, jobs: dict[str, int], seed: int) -> None:
+def _fill(url: str, jobs: dict[str, int], seed: int) -> None:
     """Register jobs and give them so many trials: some real cycles, and copies of the last one for the rest."""
-    from bftrainer.zeus.server.books.transaction import Transaction
+    from dataclasses import replace
+
     from bftrainer.zeus.server.messages import JobSpec, TrainingResult
-    from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
+    from bftrainer.zeus.server.service import BatchSizeService
     from bftrainer.zeus.server.store import open_store
 
-    async with open_store(url) as store:
-        optimizer = ZeusBatchSizeOptimizer(store)
+    with open_store(url) as store:
+        service = BatchSizeService(store)
         for job_id, trials in jobs.items():
             spec = {"job_id": job_id, "job_id_prefix": "t", "batch_sizes": [*_SIZES], "default_batch_size": 32}
             power = {"max_power": 100, "number_of_gpus": 1, "gpu_model": "V100", "mab_seed": seed, "beta_knob": None}
-            await optimizer.register_job(JobSpec(**spec, **power))
+            service.register_job(JobSpec(**spec, **power))
             rng = np.random.default_rng([seed, trials])
             for _ in range(_REAL):
-                trial = await optimizer.predict(job_id)
+                trial = service.predict(job_id)
                 used = {"time": 25.0, "energy": _energy(trial.batch_size, rng), "metric": 0.6, "current_epoch": 3}
-                await optimizer.report(TrainingResult(**trial.model_dump(), **used))
-
-            def copy(transaction: Transaction, job_id: str = job_id, trials: int = trials) -> None:
-                """Multiply the last trial."""
-                job = transaction.lock_job(job_id)
-                (last,) = transaction.trials(job_id, _REAL - 1, 1)
-                row, cost = last.model_dump(), last.cost or 0.0
-                transaction.copy_trials(
-                    row | {"trial_number": n, "observation": n, "results_before": n - 1, "cost": cost + n % 7}
-                    for n in range(_REAL + 1, trials + 1)
-                )
-                job.trials = job.observations = max(trials, _REAL)
-                transaction.save_job(job)
-
-            await store.change(copy)
+                service.report(TrainingResult(**trial.model_dump(), **used))
+            last = store.read_trials(job_id)[-1]
+            store.add_trials(
+                replace(last, trial_number=n, observation=n, results_before=n - 1, cost=(last.cost or 0.0) + n % 7)
+                for n in range(_REAL + 1, trials + 1)
+            )

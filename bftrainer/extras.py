@@ -16,11 +16,10 @@ EXTRAS = {
     "dask": ("distributed", "dask_jobqueue"),
     "gpu": ("pynvml",),
     "gurobi": ("gurobipy",),
-    "mysql": ("aiomysql",),
-    "postgresql": ("asyncpg",),
+    "postgresql": ("psycopg",),
     "report": ("jinja2", "matplotlib"),
     "sample": ("sklearn",),
-    "server": ("aiosqlite", "fastapi", "httpx", "jinja2", "prometheus_client", "sqlalchemy", "uvicorn"),
+    "server": ("fastapi", "filelock", "httpx", "jinja2", "prometheus_client", "sqlalchemy", "uvicorn"),
     "zeus": ("zeus", "zeus.monitor"),
 }
 """Modules of each extra that are checked for."""

@@ -30,7 +30,7 @@ LIST_JOBS = """
 import re, sys
 import httpx
 from bftrainer.zeus.server import BatchSizeClient
-from bftrainer.zeus.server.local_server import find_token
+from bftrainer.zeus.server.client import find_token
 with BatchSizeClient(sys.argv[1], retries=8) as client:
     print(client.jobs())
 page = httpx.get(sys.argv[1], auth=("me", find_token(sys.argv[1])))

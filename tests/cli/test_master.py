@@ -160,7 +160,7 @@ def test_decisions_of_a_server(call, here, job):
     (here / "token").write_text("a-secret-of-some-length\n")
     serving = [installed("bftrainer"), "bso", "serve", "--port", "0", "--token-file", "token", "--database"]
     server = subprocess.Popen(
-        [*serving, f"sqlite+aiosqlite:///{here / 'bso.db'}"], cwd=here, stderr=subprocess.PIPE, text=True
+        [*serving, f"sqlite:///{here / 'bso.db'}"], cwd=here, stderr=subprocess.PIPE, text=True
     )
     try:
         address = None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from bftrainer.cli.zeus.quickstart import SizeMeans, explain_choice, find_chosen, summarize_sizes
+from bftrainer.cli.zeus.quickstart import explain_choice, find_chosen
 from bftrainer.zeus.integrations.sample_digits import JOB_ID
 from bftrainer.zeus.server.app import create_app
+from bftrainer.zeus.server.pages.savings import figures_by_size
 from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import in_folder, listening
@@ -57,8 +60,11 @@ def row(number, batch_size, cost, *, converged=True):
 def test_what_was_used():
     """Means over the trials that reached the target; trials without a result, or that are void, do not count."""
     rows = [row(1, 64, 2.0), row(2, 8, 8.0, converged=False), row(3, 64, 4.0), row(4, 64, None), row(5, 64, 9.0)]
-    sizes = summarize_sizes([*rows[:4], rows[4].model_copy(update={"excluded": "Voided"})])
-    assert sizes == [SizeMeans(8, 1, 0, None, None, None), SizeMeans(64, 2, 2, 3.0, 3.0, 3.0)]
+    sizes = figures_by_size([*rows[:4], replace(rows[4], excluded="Voided")])
+    assert list(sizes) == [8, 64]
+    assert (sizes[64].results, sizes[64].converged, sizes[8].converged, sizes[8].means) == (2, 2, 0, {})
+    assert sizes[64].means["energy"].mean == 3.0
+    assert sizes[64].means["energy"].half_width == pytest.approx(12.706, abs=1e-3)
 
 
 SPEC = {
@@ -90,13 +96,12 @@ def test_what_is_chosen():
 
 def test_the_choice_is_explained():
     """A batch size whose table row is cheaper than the chosen one's says why it is not chosen."""
-    sizes = summarize_sizes(
+    sizes = figures_by_size(
         [row(1, 16, 9.0), row(2, 32, 4.0), row(3, 32, 30.0, converged=False), row(4, 64, 5.0), row(5, 64, 5.0)]
     )
     lines = explain_choice(job(b16=-9.0, b64=-5.0), sizes)
     assert lines == [
         "Chosen: batch size 64, 5.0 J and 5.00 s a run that reaches the target; the default, 16, takes 9.0 J and "
         "9.00 s.",
-        "Batch size 32 cost 4.00 J where it reached the target, but it fell out when 1 of its 2 runs did not reach the "
-        "target.",
+        "Batch size 32 cost 4.00 J where it reached the target, but it fell out when 1 of its 2 runs did not.",
     ]

@@ -125,7 +125,6 @@ SCENES: dict[str, tuple[Step, ...]] = {
         ),
         Step("spot simulate --trace twice.parquet --profile profile.toml --depth 8 --json", facts={"nodes": 41}),
         Step("convert twice.parquet twice.csv", ("twice.csv", "twice.json")),
-        Step("bso token add nobody --role reader --local --token-file team", ("team",)),
     ),
     "campaigns": (
         Step("sweep tfwd.toml --workers 1 --report tfwd.html", ("tfwd.html",), rows={"tfwd-sweep/sweep.parquet": 4}),
@@ -284,9 +283,9 @@ SCENES: dict[str, tuple[Step, ...]] = {
         Step("bso token add alice --role trainer --days 90 --token-file team", ("team",)),
         Step("bso token list --token-file team", says=("alice", "trainer")),
         Step("bso token revoke alice --token-file team", says=("alice",)),
-        Step("bso import sqlite+aiosqlite:///zeus.db --database sqlite+aiosqlite:///bso.db", ("bso.db",), says=("0",)),
+        Step("bso import sqlite:///zeus.db --database sqlite:///bso.db", ("bso.db",), says=("0",)),
     ),
-    "serving": (Step("bso serve --port {port} --database sqlite+aiosqlite:///served.db", ("served.db",)),),
+    "serving": (Step("bso serve --port {port} --database sqlite:///served.db", ("served.db",)),),
     "first job": (
         Step("bso quickstart --runs 2 --json", facts={"default": 16, "batch_sizes/0/batch_size": 8, "chosen": ANY}),
     ),

@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
 _REPLAYS = ("replay", "bound", "forecast", "advise")
 _LOGS = ("auto", "alcf", "counts", "flux", "lsf", "pbs", "slurm", "spot", "swf", "table", "watch")
 _FORESIGHT = "use `--planned-departures` for known ones; `bftrainer bound` says what knowing all would bring."
+_LIMITS = ("body", "connections", "per-peer")
 _QUEUE = "nothing reads a scheduler's queue any more."
 OPTIONS: dict[tuple[str, str], str] = {
     **{(words, f"--foresight{rest}"): _FORESIGHT for words in _REPLAYS for rest in ("", "-use", "-horizon", "-least")},
@@ -28,7 +29,14 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("compare", "--figure"): "use --metric.",
     ("plot", "--figure"): "use --metric.",
     ("compare", "--latex"): "print a table by --csv, and give it to DataFrame.to_latex of pandas.",
+    ("bso serve", "--background"): "use systemd (docs/server.md), or `nohup bftrainer bso serve &`.",
+    ("bso serve", "--insecure"): "put nginx before the server, which adds a token (docs/server.md, Networks).",
+    **{("bso serve", f"--max-{what}"): "set it in nginx (docs/server.md, Networks)." for what in _LIMITS},
     ("bso serve", "--price-kwh"): "multiply the energy saved, on a job's page, by your price.",
+    ("bso serve", "--proxy"): "requests are logged with the proxy's address; nginx logs who asked it.",
+    ("bso serve", "--socket"): "use the port, which takes your own token; clients of yours find both.",
+    ("bso serve", "--workers"): "one process answers all.",
+    ("bso token add", "--local"): "give the user the token that is printed.",
     ("trace anonymise", "--columns"): "import the rows of sacct first, and anonymise the node log instead.",
     ("trace export", "--batsim"): "use a node log in CSV (`-o NAME.csv`) instead.",
 }

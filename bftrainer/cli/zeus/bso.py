@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +14,13 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import counted, print_table
-from bftrainer.cli._shared.usage import (
-    LARGE_PROCESSES,
-    chosen_output,
-    large_option,
-    refuse_inputs,
-    refuse_unused,
-    size_option,
-)
+from bftrainer.cli._shared.usage import chosen_output, refuse_inputs, refuse_unused
 from bftrainer.cli.zeus.zeus_options import FILE, SETTINGS, given_token, with_options
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.server import BatchSizeClient, JobSummary
+    from bftrainer.zeus.server import BatchSizeClient, JobSummary, TrialRow
 
 _COMMANDS = {
     "delete": ("bftrainer.cli.zeus.bso", "delete", "Have a server forget a job."),
@@ -54,7 +46,7 @@ server_options = with_options(
         metavar="URL",
         envvar="BFTRAINER_BSO_SERVER",
         show_envvar=True,
-        help="Where the server is: http://, https:// or unix:PATH.  [default: yours on this machine]",
+        help="Where the server is.  [default: yours on this machine]",
     ),
     click.option(
         "--token-file",
@@ -73,7 +65,7 @@ def _database_option(what: str) -> Callable[[Any], Any]:
         metavar="URL",
         envvar="BFTRAINER_BSO_DATABASE",
         show_envvar=True,
-        help=f"{what}  [default: sqlite+aiosqlite:///bftrainer-bso.db]",
+        help=f"{what}  [default: sqlite:///bftrainer-bso.db]",
     )
 
 
@@ -169,15 +161,18 @@ def show(job_id: str, server: str | None, token_file: str | None, as_json: bool)
         if as_json:
             click.echo(job.model_dump_json(indent=2))
             return
-        excluded = Counter(trial.excluded.lower() for trial in client.trials(job_id) if trial.excluded is not None)
-    _print_job(job, excluded)
+        trials = list(client.trials(job_id))
+    _print_job(job, trials)
 
 
-def _print_job(job: JobSummary, excluded: Mapping[str, int]) -> None:
+def _print_job(job: JobSummary, trials: list[TrialRow]) -> None:
     from bftrainer.files.opening import one_line
     from bftrainer.zeus.server.messages import few
+    from bftrainer.zeus.server.pages.savings import figures_by_size, saved_texts, savings
 
     spec = job.spec
+    excluded = Counter(trial.excluded.lower() for trial in trials if trial.excluded is not None)
+    saved = saved_texts(savings(figures_by_size(trials), spec.default_batch_size))
     waiting = "" if job.exploring is None else f", exploring batch size {job.exploring}"
     beta = "never" if spec.beta_knob is None else f"{spec.beta_knob:g} times the cheapest run"
     side = "at least" if spec.higher_is_better_metric else "at most"
@@ -192,6 +187,7 @@ def _print_job(job: JobSummary, excluded: Mapping[str, int]) -> None:
         ("stops at", beta),
         ("trials", ", ".join((f"{job.trials:,}", *(f"{number:,} {what}" for what, number in became)))),
         ("cheapest", "-" if job.min_cost is None else f"{job.min_cost:,.6g} J, batch size {job.min_cost_batch_size}"),
+        ("saved", f"energy {saved['energy saved']}, time {saved['time saved']}" if job.observations else "-"),
     )
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
@@ -237,7 +233,7 @@ def export(
 ) -> None:
     """Write the trials of a job to OUTPUT: .json (with the job), .csv or .parquet."""
     from bftrainer.files.writing import refuse_existing
-    from bftrainer.zeus.server.books.export import check_form, write_job
+    from bftrainer.zeus.server.export import check_form, write_job
 
     output = chosen_output(place, output)
     check_form(output)
@@ -271,7 +267,7 @@ def void(job_id: str, trial_number: int, reason: str, server: str | None, token_
         )
 
 
-@click.command("import", context_settings=SETTINGS, epilog="Example: bftrainer bso import sqlite+aiosqlite:///zeus.db")
+@click.command("import", context_settings=SETTINGS, epilog="Example: bftrainer bso import sqlite:///zeus.db")
 @click.argument("source", metavar="URL")
 @_database_option("Where jobs are kept from now on.")
 def import_zeus(source: str, database_url: str | None) -> None:
@@ -279,58 +275,36 @@ def import_zeus(source: str, database_url: str | None) -> None:
 
     URL is what ZEUS_BSO_DATABASE_URL was. Nothing is changed there, and no server should be writing to it.
     """
-    import asyncio
-
     require_extra("The server needs", "server")
-    from bftrainer.zeus.server.database import open_database
-    from bftrainer.zeus.server.published.zeus_database import import_jobs, read_published
     from bftrainer.zeus.server.settings import DEFAULT_URL
     from bftrainer.zeus.server.store import open_store
+    from bftrainer.zeus.server.zeus_database import import_jobs, read_published
 
-    async def move() -> int:
-        """Read all jobs, then write them."""
-        old = open_database(source, read_only=True)
-        try:
-            jobs = await read_published(old)
-        finally:
-            await old.close()
-        async with open_store(database_url or DEFAULT_URL) as store:
-            return await import_jobs(store, jobs)
-
-    click.echo(f"Moved {counted(asyncio.run(move()), 'job')}.")
+    published = read_published(source)
+    with open_store(database_url or DEFAULT_URL) as store:
+        moved = import_jobs(store, published)
+    click.echo(f"Moved {counted(moved, 'job')}.")
 
 
 @click.command(
-    context_settings=SETTINGS, epilog="Example: bftrainer bso serve --port 8000 --database sqlite+aiosqlite:///jobs.db"
+    context_settings=SETTINGS, epilog="Example: bftrainer bso serve --port 8000 --database sqlite:///jobs.db"
 )
 @click.option("--host", default="127.0.0.1", help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen at; 0: any free one.")
-@click.option(
-    "--socket",
-    metavar="PATH",
-    is_flag=False,
-    flag_value="",
-    help="Listen at a Unix socket instead, and know users by it; without a PATH in a directory of yours.",
-)
 @_database_option("Where jobs are kept.")
 @click.option(
     "--compat",
     metavar="zeus|none",
     help="zeus: answer as the published server does, defects included.  [default: none]",
 )
-@size_option("--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), default=1, help="Processes that answer.")
 @click.option(
     "--token-file",
     metavar="FILE",
     help="Tokens and users (`bftrainer bso token`).  [default: one of yours, made at the first start]",
 )
 @click.option("--open", "opened", is_flag=True, help="Let every user of this machine in, without a token.")
-@click.option("--insecure", is_flag=True, help="Serve others than this machine too without a token.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate (PEM), to serve https.")
 @click.option("--tls-key", metavar="FILE", help="Its key (PEM).")
-@click.option(
-    "--proxy", "proxies", metavar="ADDRESS", multiple=True, help="A proxy that says for whom it asks; repeatable."
-)
 @click.option("--no-migrate", is_flag=True, help="Refuse a database whose tables are not up to date.")
 @click.option(
     "--trial-timeout",
@@ -339,57 +313,31 @@ def import_zeus(source: str, database_url: str | None) -> None:
     metavar="SECONDS",
     help="A trial that nothing was heard of for so long has failed; 0: never.  [default: 86400; with --compat zeus 0]",
 )
-@click.option("--max-body", "max_body_bytes", type=int, help="Longest request in bytes.  [default: 1048576]")
-@click.option("--max-connections", "most_connections", type=int, help="Most connections of a process.  [default: 1000]")
-@click.option("--max-per-peer", "most_of_a_peer", type=int, help="Most connections of an address.  [default: 250]")
-@click.option(
-    "--background", metavar="LOG", type=FILE, help="Serve in a process of its own, which logs to a file; say where."
-)
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="Least level that is logged; info has a line for each request. Who changed what is always logged.  "
     "[default: info]",
 )
-@large_option
-def serve(host: str, port: int, workers: int, no_migrate: bool, background: Path | None, **rest: Any) -> None:
+def serve(host: str, port: int, no_migrate: bool, opened: bool, **options: Any) -> None:
     """Serve batch sizes to recurring training jobs until a signal ends it.
 
     Clients of this user on this machine find server and token by themselves. Clients of Zeus, which know no token, need
     --open. Logs go to standard error, a JSON object a line.
     """
     require_extra("The server needs", "server")
-    from bftrainer.cli.zeus.background import in_background
     from bftrainer.zeus.server import serve as serving
+    from bftrainer.zeus.server.access import own_file
     from bftrainer.zeus.server.settings import LOOPBACK_NAMES, ServerSettings, is_loopback
 
     host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
-    place, token_file = _listener(host, rest)
+    chosen = {name: value for name, value in options.items() if value is not None}
+    refuse_unused({"opened": "token_file" in chosen and "requests have to carry a token"})
+    if "token_file" not in chosen and is_loopback(host) and not opened:
+        chosen["token_file"] = str(own_file())
+    serving.check_exposure(host, chosen.get("token_file"))
+    if chosen.get("compat") == "zeus":
+        chosen.setdefault("trial_timeout_s", 0.0)
     # Without a token, another site whose name resolves to this machine could make a browser send requests.
-    alone = is_loopback(host) and place is None and token_file is None and not rest["insecure"]
-    given = {each.name: rest[each.name] for each in fields(ServerSettings) if rest.get(each.name) is not None}
-    if rest["compat"] == "zeus":
-        given.setdefault("trial_timeout_s", 0.0)
-    hosts = (*LOOPBACK_NAMES, host) if alone else ()
-    settings = ServerSettings(**given | {"token_file": token_file, "socket": place, "hosts": hosts})
-    ready = (lambda _: None) if background is None else in_background(background)
-    serving.serve(host, port, settings, workers=workers, migrate=not no_migrate, ready=ready)
-
-
-def _listener(host: str, options: dict[str, Any]) -> tuple[str | None, str | None]:
-    """Find the socket and the file of tokens that a server's options ask for; None: neither."""
-    from bftrainer.zeus.server.access import own_file
-    from bftrainer.zeus.server.local_server import usual_socket
-    from bftrainer.zeus.server.serve import check_exposure
-    from bftrainer.zeus.server.settings import is_loopback
-
-    token_file, place, insecure = options["token_file"], options["socket"], options["insecure"]
-    by_socket = place is not None and "there is a --socket"
-    known = by_socket or (token_file is not None and "requests have to carry a token")
-    refuse_unused({"host": by_socket, "port": by_socket, "opened": known, "insecure": known})
-    if place is not None:
-        return place or str(usual_socket()), token_file
-    if token_file is None and is_loopback(host) and not (options["opened"] or insecure):
-        return None, str(own_file())
-    check_exposure(host, token_file, insecure=insecure)
-    return None, token_file
+    hosts = () if "token_file" in chosen else (*LOOPBACK_NAMES, host)
+    serving.serve(host, port, ServerSettings(**chosen, hosts=hosts), migrate=not no_migrate)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import stat
 import time
 from pathlib import Path
@@ -59,27 +58,19 @@ def _file(path: Path | None) -> Path:
 @click.option(
     "--days", type=click.FloatRange(min=0, min_open=True), help="Days that it is good for.  [default: for ever]"
 )
-@click.option("--local", is_flag=True, help="Make no token: it is the user of this machine, who comes by the socket.")
 @_file_option
-def add(user: str, role: str, days: float | None, local: bool, path: Path | None) -> None:
+def add(user: str, role: str, days: float | None, path: Path | None) -> None:
     """Let USER in: print a new token, which is kept nowhere but in its digest."""
     from bftrainer.zeus.server.access import add_grant, role_named
 
     if days is not None and not days <= _MOST_DAYS:
         raise SettingsError(f"--days: Expected at most {_MOST_DAYS:,}, got {days:g}; without it, tokens hold for ever.")
-    uid = None
-    if local:
-        try:
-            uid = pwd.getpwnam(user).pw_uid
-        except KeyError:
-            raise SettingsError(f"Expected a user of this machine, got {user!r}.") from None
-    grant = add_grant(_file(path), user, role_named(role), days, uid)
+    grant = add_grant(_file(path), user, role_named(role), days)
     click.echo(f"{user} is let in as {role} ({grant.id}){'' if days is None else f' for {days:g} days'}.", err=True)
-    if grant.token is not None:
-        click.echo(grant.token)
-        mode = os.fstat(1).st_mode
-        if stat.S_ISREG(mode) and mode & 0o077:
-            tell(f"Note: Others may read the file that has the token (mode {stat.S_IMODE(mode):04o}): chmod 600 it.")
+    click.echo(grant.token)
+    mode = os.fstat(1).st_mode
+    if stat.S_ISREG(mode) and mode & 0o077:
+        tell(f"Note: Others may read the file that has the token (mode {stat.S_IMODE(mode):04o}): chmod 600 it.")
 
 
 @click.command("list", context_settings=SETTINGS, epilog="Example: bftrainer bso token list")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from statistics import fmean
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -17,30 +16,10 @@ from bftrainer.cli.zeus.zeus_options import SETTINGS
 from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
+    from bftrainer.zeus.server.pages.savings import SizeFigures
+    from bftrainer.zeus.server.state_messages import JobSummary
 
 _HEADINGS = ("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J)")
-
-
-@dataclass(frozen=True, slots=True)
-class SizeMeans:
-    """Results with one batch size.
-
-    Parameters
-    ----------
-    batch_size : int
-    runs, reached : int
-        How many there are, and how many of them reached the target.
-    time, energy, cost : float or None
-        Means (s, J and J) of those that reached the target; None if there are none.
-    """
-
-    batch_size: int
-    runs: int
-    reached: int
-    time: float | None
-    energy: float | None
-    cost: float | None
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso quickstart")
@@ -76,6 +55,7 @@ def quickstart(
     require_extra("The sample training needs", "sample")
     require_extra("The server needs", "server")
     from bftrainer.zeus.integrations.sample_digits import JOB_ID, make_served_runs, open_private_client
+    from bftrainer.zeus.server.pages.savings import figures_by_size
 
     with open_private_client() if server is None else asking(server, token_file) as client:
         for number, run in enumerate(make_served_runs(client, runs, max_power_w=max_power_w, seed=seed), start=1):
@@ -85,36 +65,19 @@ def quickstart(
                 f"{run.energy_j:7.1f} J: {'reached the target' if run.reached else missed}",
                 err=True,
             )
-        job, sizes = client.job(JOB_ID), summarize_sizes(client.trials(JOB_ID))
+        job, sizes = client.job(JOB_ID), figures_by_size(client.trials(JOB_ID))
     if as_json:
         document = {
             "chosen": find_chosen(job),
             "default": job.spec.default_batch_size,
-            "batch_sizes": [asdict(size) for size in sizes],
+            "batch_sizes": [asdict(size) for size in sizes.values()],
         }
         click.echo(json.dumps(document, indent=2, allow_nan=False))
         return
-    print_table(_HEADINGS, map(_row, sizes), left=0)
+    print_table(_HEADINGS, map(_row, sizes.values()), left=0)
     for line in explain_choice(job, sizes):
         click.echo(line)
     click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {max_power_w:g} W.")
-
-
-def summarize_sizes(trials: Iterable[TrialRow]) -> list[SizeMeans]:
-    """Average the results that count, by batch size in ascending order."""
-    results: dict[int, list[TrialRow]] = {}
-    for trial in trials:
-        if trial.cost is not None and trial.excluded is None:
-            results.setdefault(trial.batch_size, []).append(trial)
-    sizes = []
-    for size, own in sorted(results.items()):
-        reached = [trial for trial in own if trial.converged]
-        means = {
-            name: fmean(getattr(trial, name) for trial in reached) if reached else None
-            for name in ("time", "energy", "cost")
-        }
-        sizes.append(SizeMeans(size, len(own), len(reached), **means))
-    return sizes
 
 
 def find_chosen(job: JobSummary) -> int:
@@ -123,31 +86,31 @@ def find_chosen(job: JobSummary) -> int:
     return max(means, key=means.__getitem__) if means else job.min_cost_batch_size
 
 
-def explain_choice(job: JobSummary, sizes: Sequence[SizeMeans]) -> list[str]:
+def explain_choice(job: JobSummary, sizes: Mapping[int, SizeFigures]) -> list[str]:
     """Say which batch size is chosen, what it takes, and why one that took less is not."""
-    by_size = {size.batch_size: size for size in sizes}
-    chosen, default = by_size[find_chosen(job)], by_size[job.spec.default_batch_size]
+    chosen, default = sizes[find_chosen(job)], sizes[job.spec.default_batch_size]
     word = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
     lines = [
         f"{word}: batch size {chosen.batch_size}, {_used(chosen)} a run that reaches the target; the default, "
         f"{default.batch_size}, takes {_used(default)}."
     ]
     playing = {arm.batch_size for arm in job.arms}
-    for size in sizes:
-        if size.cost is not None and chosen.cost is not None and size.cost < chosen.cost:
+    for size in sizes.values():
+        if size.means and chosen.means and size.means["cost"].mean < chosen.means["cost"].mean:
             why = (
                 "its runs that missed the target count too"
                 if size.batch_size in playing or job.stage == "Pruning"
-                else f"it fell out when {size.runs - size.reached} of its {size.runs} runs did not reach the target"
+                else f"it fell out when {size.results - size.converged} of its {size.results} runs did not"
             )
-            lines.append(f"Batch size {size.batch_size} cost {size.cost:.2f} J where it reached the target, but {why}.")
+            cost = size.means["cost"].mean
+            lines.append(f"Batch size {size.batch_size} cost {cost:.2f} J where it reached the target, but {why}.")
     return lines
 
 
-def _row(size: SizeMeans) -> tuple[str, ...]:
-    means = ("-" if mean is None else f"{mean:.2f}" for mean in (size.time, size.energy, size.cost))
-    return (f"{size.batch_size}", f"{size.runs}", f"{size.reached}", *means)
+def _row(size: SizeFigures) -> tuple[str, ...]:
+    means = (f"{size.means[name].mean:.2f}" if size.means else "-" for name in ("time", "energy", "cost"))
+    return (f"{size.batch_size}", f"{size.results}", f"{size.converged}", *means)
 
 
-def _used(size: SizeMeans) -> str:
-    return "nothing yet" if size.energy is None else f"{size.energy:.1f} J and {size.time:.2f} s"
+def _used(size: SizeFigures) -> str:
+    return f"{size.means['energy'].mean:.1f} J and {size.means['time'].mean:.2f} s" if size.means else "nothing yet"

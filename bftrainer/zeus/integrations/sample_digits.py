@@ -98,7 +98,7 @@ def open_private_client() -> Iterator[BatchSizeClient]:
     # Such a folder is its user's alone.
     with tempfile.TemporaryDirectory(prefix="bftrainer-bso-") as folder:
         socket = f"{folder}/socket"
-        app = create_app(ServerSettings(f"sqlite+aiosqlite:///{folder}/bso.db"))
+        app = create_app(ServerSettings(f"sqlite:///{folder}/bso.db"))
         server = uvicorn.Server(uvicorn.Config(app, uds=socket, log_config=None, access_log=False))
         thread = threading.Thread(target=server.run, name="batch-size server", daemon=True)
         thread.start()

@@ -14,7 +14,7 @@ from bftrainer.errors import (
 )
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
 from bftrainer.zeus.server.messages import GpuConfig, JobSpec, ReportResponse, TrainingResult, TrialId, TuningParams
-from bftrainer.zeus.server.optimizer import Registration, ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.service import BatchSizeService, Registration, ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType
 
@@ -37,6 +37,7 @@ __all__ = [
     "BadOperationError",
     "BatchSizeClient",
     "BatchSizeServerError",
+    "BatchSizeService",
     "GpuConfig",
     "JobMismatchError",
     "JobSpec",

@@ -1,8 +1,8 @@
 """Who may do what on the server: roles, and the file of tokens and users, which is read again when it has changed.
 
-A line of the file is ``USER ROLE KEY EXPIRES``: the key is ``sha256:`` and the digest of a token, or ``uid:`` and the
-number of a user of this machine, who comes by a Unix socket; EXPIRES a time such as ``2027-01-31T00:00:00Z``, or
-``never``. A line that is a token itself lets in an administrator. Lines that begin with ``#`` are comments.
+A line of the file is ``USER ROLE KEY EXPIRES``: the key is ``sha256:`` and the digest of a token, EXPIRES a time such
+as ``2027-01-31T00:00:00Z``, or ``never``. A line that is a token itself lets in an administrator. Lines that begin with
+``#`` are comments.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum
 from hashlib import sha256
@@ -81,7 +81,7 @@ PLAIN = "admin"
 
 SHORTEST_TOKEN, NAME_LENGTH = 16, 64
 _NAME = re.compile(rf"[^\W_][\w.@+-]{{0,{NAME_LENGTH - 1}}}")
-_KEY = re.compile(r"sha256:[0-9a-f]{64}|uid:\d{1,10}")
+_KEY = re.compile(r"sha256:[0-9a-f]{64}")
 _FOREVER = "never"
 
 
@@ -94,7 +94,7 @@ class Grant:
     actor : Actor
         Who it lets in.
     key : str
-        ``sha256:`` and a token's digest, or ``uid:`` and the number of a user of this machine.
+        ``sha256:`` and a token's digest.
     expires : float or None
         Seconds since 1970; None: never.
     token : str or None
@@ -109,7 +109,7 @@ class Grant:
     @property
     def id(self) -> str:
         """A short name, which gives nothing away."""
-        return self.key if self.key.startswith("uid:") else self.key.removeprefix("sha256:")[:8]
+        return self.key.removeprefix("sha256:")[:8]
 
     def holds(self, now: float) -> bool:
         """Whether it still lets somebody in."""
@@ -157,8 +157,10 @@ def _grant(line: str) -> Grant:
         raise SettingsError(f"Expected USER ROLE KEY EXPIRES, or a token without spaces, got {len(fields)} words.")
     name, role, key, until = fields
     check_name(name, role_named(role))
+    if key.startswith("uid:"):
+        raise SettingsError(f"Users of this machine have tokens now; `bftrainer bso token add {name}` makes one.")
     if not _KEY.fullmatch(key):
-        raise SettingsError("Expected a key such as sha256:DIGEST or uid:1000.")
+        raise SettingsError("Expected a key such as sha256:DIGEST.")
     try:
         expires = None if until == _FOREVER else datetime.fromisoformat(until)
     except ValueError:
@@ -277,8 +279,8 @@ class AccessFile:
 # --- changing the file --------------------------------------------------------------------------------------------
 
 
-def add_grant(path: Path, name: str, role: Role, days: float | None = None, uid: int | None = None) -> Grant:
-    """Let a user in: by a new token, which the result alone holds, or as a user of this machine.
+def add_grant(path: Path, name: str, role: Role, days: float | None = None) -> Grant:
+    """Let a user in by a new token, which the result alone holds.
 
     Parameters
     ----------
@@ -287,9 +289,7 @@ def add_grant(path: Path, name: str, role: Role, days: float | None = None, uid:
     name, role : str and Role
         Who, and what they may do.
     days : float, optional
-        Days after which the line is worth nothing; by default never.
-    uid : int, optional
-        Number of the user of this machine; by default a token is made.
+        Days after which the token is worth nothing; by default never.
 
     Raises
     ------
@@ -299,15 +299,14 @@ def add_grant(path: Path, name: str, role: Role, days: float | None = None, uid:
         If it cannot be written.
     """
     check_name(name, role)
-    token = None if uid is not None else secrets.token_urlsafe(32)
-    key = f"uid:{uid}" if token is None else token_key(token.encode())
+    token = secrets.token_urlsafe(32)
     expires = None if days is None else float(round(time.time() + days * 86_400))
-    grant = Grant(Actor(name, role), key, expires)
+    grant = Grant(Actor(name, role), token_key(token.encode()), expires)
     with _edited(path) as lines:
         if lines:
             read_grants(path)  # a server refuses the whole file for one line, so nobody would be let in
-        lines[:] = [line for line in lines if uid is None or key not in line.split()] + [grant.line()]
-    return Grant(grant.actor, key, expires, token)
+        lines.append(grant.line())
+    return replace(grant, token=token)
 
 
 def revoke(path: Path, which: str) -> list[Grant]:

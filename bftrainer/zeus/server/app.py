@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -32,15 +31,14 @@ from bftrainer.errors import (
     UnusableRequestError,
     UnusableValueError,
 )
-from bftrainer.parallel import end_with_parent
 from bftrainer.zeus.server.guard import OPEN, Guard, Metrics
-from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.pages import pages
 from bftrainer.zeus.server.routes import api, edits, operations, state
-from bftrainer.zeus.server.settings import ServerSettings, settings_from_environment
+from bftrainer.zeus.server.service import BatchSizeService, ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.settings import ServerSettings
 from bftrainer.zeus.server.store import open_store
 
-__all__ = ["create_app", "from_environment"]
+__all__ = ["create_app"]
 
 logger = logging.getLogger(__name__)
 
@@ -109,24 +107,13 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
     return app
 
 
-def from_environment() -> FastAPI:
-    """Make the application of a worker from settings in the environment; its database is ready."""
-    from bftrainer.zeus.server.serve import configure
-
-    settings = settings_from_environment()
-    configure(settings.log_level)
-    # End like after a signal: the port stays in use as long as a worker is left.
-    end_with_parent(signal.SIGTERM)
-    return create_app(settings, migrate=False)
-
-
 @contextlib.asynccontextmanager
 async def _running(app: FastAPI, settings: ServerSettings, *, migrate: bool) -> AsyncIterator[None]:
     """Keep the store open, and look for abandoned trials, while the application runs."""
-    async with open_store(settings.database_url, migrate=migrate) as store:
+    with open_store(settings.database_url, migrate=migrate) as store:
         timeout_s = settings.trial_timeout_s or None
-        optimizer = ZeusBatchSizeOptimizer(store, published=settings.published, trial_timeout_s=timeout_s)
-        app.state.optimizer = optimizer
+        service = BatchSizeService(store, published=settings.published, trial_timeout_s=timeout_s)
+        app.state.optimizer = optimizer = ZeusBatchSizeOptimizer(service)
         sweeping = asyncio.create_task(_sweep(optimizer))
         try:
             yield
@@ -134,16 +121,18 @@ async def _running(app: FastAPI, settings: ServerSettings, *, migrate: bool) -> 
             sweeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await sweeping
+            optimizer.close()
 
 
 async def _sweep(optimizer: ZeusBatchSizeOptimizer) -> None:
     """End abandoned trials at regular intervals."""
-    if optimizer.trial_timeout_s is None:
+    timeout_s = optimizer.service.trial_timeout_s
+    if timeout_s is None:
         return
-    pause_s = min(max(optimizer.trial_timeout_s / _SWEEPS, _SHORTEST_SWEEP_S), _LONGEST_SWEEP_S)
+    pause_s = min(max(timeout_s / _SWEEPS, _SHORTEST_SWEEP_S), _LONGEST_SWEEP_S)
     while True:
         try:
-            ended = await optimizer.end_abandoned()
+            ended = await optimizer.call(optimizer.service.end_abandoned)
         except StoreUnavailableError as error:
             logger.warning("abandoned trials stay for now: %s", error)
         else:

@@ -6,7 +6,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
@@ -14,14 +16,20 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
 from bftrainer.zeus.lease import LEASE_S, Lease
-from bftrainer.zeus.server.local_server import SOCKET_SCHEME, find_address, find_token
+from bftrainer.zeus.server.access import first_token, own_path
 from bftrainer.zeus.server.messages import JobSpec, LenientJobSpec, ReportResponse, TrainingResult, TrialId
+from bftrainer.zeus.server.settings import is_loopback
 from bftrainer.zeus.server.state_messages import JobSummary, JobVoided, TrialRow
 
 if TYPE_CHECKING:
     import httpx
 
 _LONGEST_WAIT_S = 60.0  # that a server may have its clients wait
+# Variables that say which server, and which token.
+ADDRESS, TOKEN_FILE = "BFTRAINER_BSO_SERVER", "BFTRAINER_BSO_TOKEN_FILE"
+USUAL_ADDRESS = "http://127.0.0.1:8000"
+_PORTS = {"http": 80, "https": 443}
+_LISTENING = "0A"  # of include/net/tcp_states.h in Linux
 T = TypeVar("T")
 
 
@@ -51,8 +59,8 @@ class BatchSizeClient:
     Parameters
     ----------
     server_url : str, optional
-        Address of the server, such as ``http://127.0.0.1:8000`` or ``unix:/run/bso.sock``; by default that of the
-        variable ``BFTRAINER_BSO_SERVER``, else this user's own server on this machine.
+        Address of the server, such as ``http://127.0.0.1:8000``; by default that of the variable
+        ``BFTRAINER_BSO_SERVER``, else this user's own server on this machine.
     token : str, optional
         Bearer token; by default the first one in the file that ``BFTRAINER_BSO_TOKEN_FILE`` names, else, for a server
         that this user runs on this machine, the one that it has made.
@@ -102,15 +110,12 @@ class BatchSizeClient:
         import httpx
 
         self.server_url = (find_address() if server_url is None else server_url).rstrip("/")
-        base, socket = self.server_url, None
-        if base.startswith(SOCKET_SCHEME):
-            base, socket = "http://localhost", base.removeprefix(SOCKET_SCHEME)
         try:
-            address = httpx.URL(base)
+            address = httpx.URL(self.server_url)
         except (httpx.InvalidURL, UnicodeEncodeError):
             address = httpx.URL("")
         reachable = address.scheme in ("http", "https") and address.host and (address.port or 0) < 1 << 16
-        if not reachable or socket == "":
+        if not reachable:
             raise SettingsError(f"Expected an address such as http://127.0.0.1:8000, got {server_url!r}.")
         if token is not None and not (token.isascii() and token.isprintable() and token.split() == [token]):
             raise SettingsError("Expected a token of ASCII characters without spaces.")
@@ -118,8 +123,7 @@ class BatchSizeClient:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.retries, self.backoff_s, self._sleep = retries, backoff_s, sleep
         try:
-            carrier = transport or (httpx.HTTPTransport(uds=socket) if socket else None)
-            self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout_s, transport=carrier)
+            self._http = httpx.Client(base_url=self.server_url, headers=headers, timeout=timeout_s, transport=transport)
         except OSError as error:  # SSLError is one
             file = f"SSL_CERT_FILE {os.environ.get('SSL_CERT_FILE')}"
             raise SettingsError(f"{file}: cannot be read as certificates ({error.strerror}).") from None
@@ -356,3 +360,43 @@ def _fault(detail: object) -> str:
     place, why = detail.get("loc"), str(detail.get("msg")).removeprefix("Value error, ")
     named = ".".join(str(part) for part in place if part not in ("body", "query")) if isinstance(place, list) else place
     return f"{named}: {why}" if named else why
+
+
+def find_address() -> str:
+    """Address of the server to ask: what the environment says, else the usual port of this machine."""
+    return os.environ.get(ADDRESS) or USUAL_ADDRESS
+
+
+def find_token(address: str) -> str | None:
+    """Token for a server: that of the environment's file, else, for a server of this user's own, that of its file.
+
+    Raises
+    ------
+    SettingsError
+        If the file cannot be read, or has no token.
+    """
+    if path := os.environ.get(TOKEN_FILE):
+        return first_token(path)
+    parts = urlsplit(address)
+    own = own_path()
+    if (
+        not is_loopback(parts.hostname or "")
+        or not own.exists()
+        or not _is_own(parts.port or _PORTS.get(parts.scheme, 0))
+    ):
+        return None
+    return first_token(own)
+
+
+def _is_own(port: int) -> bool:
+    """Whether nobody but this user listens at a port of this machine: others would be given the token."""
+    users = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            rows = Path("/proc/net", table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for _, local, _, state, _, _, _, user, *_ in map(str.split, rows):
+            if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
+                users.add(int(user))
+    return users == {os.geteuid()}

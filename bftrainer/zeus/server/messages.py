@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError, PydanticKnownError
 from bftrainer.errors import TuningInputError, escaped, legible, suggestion
 from bftrainer.files.documents import fault_text, telling_fault
 
-# Names are keys of a database: MySQL's longest index takes 768 characters of four bytes.
+# Names are keys of a database, whose indexes are limited in length.
 NAME_LENGTH = 400
 # Whole numbers that every database holds.
 LARGEST = 2**31 - 1
@@ -115,9 +115,6 @@ class LenientTuningParams(WireModel):
         A run stops when it costs more than this many times the cheapest one; None: never.
     target_metric, higher_is_better_metric, max_epochs : float, bool and int
         When a run has converged, and when it has failed.
-    parallel_explorations : bool
-        Explore all batch sizes of a round at once, as far as runs are asked for, rather than one after the other; what
-        is pruned is the same, and more may be run than is needed.
     num_pruning_rounds, window_size, mab_prior_mean, mab_prior_precision, mab_num_explorations, mab_seed
         Settings of the pruning, and of the bandit that plays what is left; a window of 0 means all results.
     """
@@ -137,7 +134,6 @@ class LenientTuningParams(WireModel):
     mab_prior_precision: float = 0.0
     mab_num_explorations: Whole = Field(2, ge=0)
     mab_seed: Whole | None = None
-    parallel_explorations: bool = False
 
     @field_validator("batch_sizes")
     @classmethod
@@ -191,10 +187,8 @@ class TuningParams(LenientTuningParams, _Strict):
         return sizes
 
 
-# Settings that the published server does not know.
-OWN_SETTINGS = frozenset({"parallel_explorations"})
 _SPEC_EXAMPLE: dict[str, JsonValue] = (
-    {name: each.default for name, each in TuningParams.model_fields.items() if name not in OWN_SETTINGS}
+    {name: field.default for name, field in TuningParams.model_fields.items()}
     | {"job_id": "bert-finetuning", "job_id_prefix": "bert", "batch_sizes": [8, 16, 32, 64], "default_batch_size": 16}
     | {"target_metric": 0.84, "max_epochs": 20, "mab_seed": 1}
     | {"max_power": 1200.0, "number_of_gpus": 4, "gpu_model": "V100"}
@@ -250,11 +244,6 @@ class LenientTrainingResult(LenientTrialId):
     energy: float
     metric: float
     current_epoch: Whole
-
-    @property
-    def trial(self) -> LenientTrialId:
-        """The trial that it is about."""
-        return LenientTrialId(job_id=self.job_id, batch_size=self.batch_size, trial_number=self.trial_number)
 
 
 class TrainingResult(LenientTrainingResult, _Strict):

@@ -2,10 +2,9 @@
 
 # FastAPI evaluates annotations to read requests, and some depend on local variables: they cannot be strings.
 
-import asyncio
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -18,13 +17,11 @@ with requiring("The server needs", "server", "fastapi"):
 
 from bftrainer.errors import StoreUnavailableError, legible, suggestion
 from bftrainer.zeus.server.access import ANYBODY, Actor
-from bftrainer.zeus.server.books.voided_trials import void_trial
 from bftrainer.zeus.server.guard import CONTENT_TYPE
 from bftrainer.zeus.server.messages import (
     LARGEST,
     LONGEST_LEASE_S,
     NAME_LENGTH,
-    OWN_SETTINGS,
     JobSpec,
     LenientJobSpec,
     LenientTrainingResult,
@@ -35,20 +32,14 @@ from bftrainer.zeus.server.messages import (
     TrialId,
     TrialVoid,
 )
-from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.state_messages import (
-    Invalid,
-    JobSummary,
-    JobVoided,
-    TrialRow,
-)
-from bftrainer.zeus.server.store import JobStore
+from bftrainer.zeus.server.service import ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.state_messages import Invalid, JobSummary, JobVoided, TrialRow
 
 __all__ = ["actor_of", "api", "edits", "operations", "state"]
 
 _TRIED_EVERY_S = 1.0
 _JOBS_A_PAGE, _TRIALS_A_PAGE = 100, 1_000
-_SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
+_SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(Sequence[TrialRow])
 _WHAT = {
     400: "Unknown job or trial, or a trial that is over; or no such body",
     401: "No token, or a wrong one",
@@ -56,7 +47,6 @@ _WHAT = {
     404: "Unknown job or trial",
     409: "Not with these settings",
     413: "Too long",
-    429: "Too many requests without a valid token",
     500: "Failed",
     503: "The database cannot be used at the moment",
 }
@@ -85,7 +75,7 @@ LeaseTime = Annotated[
 
 def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe the errors that a route may return, for its documentation."""
-    every = (400, 401, 403, 413, 429, 503)
+    every = (400, 401, 403, 413, 503)
     listed: dict[int | str, dict[str, Any]] = {
         status: {"model": Message, "description": _WHAT[status]} for status in sorted({*every, *statuses})
     }
@@ -93,16 +83,16 @@ def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _optimizer(request: Request) -> ZeusBatchSizeOptimizer:
-    found: ZeusBatchSizeOptimizer = request.app.state.optimizer
-    return found
+    optimizer: ZeusBatchSizeOptimizer = request.app.state.optimizer
+    return optimizer
 
 
 def actor_of(request: Request, about: Any) -> Actor:
     """Who sends a request, as the guard has put into its state; which job, or job and trial, it is about is logged."""
     job_id, number = getattr(about, "job_id", about), getattr(about, "trial_number", None)
     request.state.about = {"job_id": job_id} if number is None else {"job_id": job_id, "trial": number}
-    found: Actor = getattr(request.state, "actor", ANYBODY)
-    return found
+    actor: Actor = getattr(request.state, "actor", ANYBODY)
+    return actor
 
 
 def _refuse_unknown(request: Request) -> None:
@@ -114,8 +104,8 @@ def _refuse_unknown(request: Request) -> None:
             raise RequestValidationError([{"loc": ("query", name), "msg": message, "type": "extra_forbidden"}])
 
 
-def _json(model: BaseModel, status: int = 200, *, hidden: Iterable[str] = ()) -> Response:
-    return Response(model.model_dump_json(exclude={*hidden}), status, media_type="application/json")
+def _json(model: BaseModel, status: int = 200) -> Response:
+    return Response(model.model_dump_json(), status, media_type="application/json")
 
 
 _NULL: Mapping[str, Any] = {"content": b"null", "media_type": "application/json"}
@@ -136,9 +126,7 @@ def api(*, published: bool) -> APIRouter:
     async def register_job(request: Request, job: Spec) -> Response:  # type: ignore[valid-type]
         """Register a job (201), or make sure that it is registered with the same settings (200)."""
         registered = await _optimizer(request).register_job(job, actor_of(request, job))
-        # Published clients know no other settings than the published ones.
-        hidden = () if registered.spec.parallel_explorations else OWN_SETTINGS
-        return _json(registered.spec, 201 if registered.created else 200, hidden=hidden)
+        return _json(registered.spec, 201 if registered.created else 200)
 
     @router.delete("/jobs", response_model=None, responses={200: {"model": None}, **_responses(404, *breaks)})
     async def delete_job(request: Request, job_id: Name) -> Response:  # type: ignore[valid-type]
@@ -154,8 +142,8 @@ def api(*, published: bool) -> APIRouter:
         lease_s: LeaseTime = None,
     ) -> Response:
         """Start a trial: the batch size to run with, and the number to report under."""
-        actor_of(request, job_id)
-        trial = await _optimizer(request).predict(job_id, request_id, lease_s)
+        actor = actor_of(request, job_id)
+        trial = await _optimizer(request).predict(job_id, request_id, lease_s, actor)
         actor_of(request, trial)
         return _json(trial)
 
@@ -183,7 +171,8 @@ def edits() -> APIRouter:
     async def heartbeat(request: Request, trial: TrialId) -> Response:
         """Say that a trial is running, which renews its lease; of one that has a result nothing changes."""
         actor_of(request, trial)
-        await _optimizer(request).hear(trial)
+        optimizer = _optimizer(request)
+        await optimizer.call(optimizer.service.hear, trial)
         return Response(**_NULL)
 
     @router.post("/trials/void", response_model=JobVoided, responses=_responses(404))
@@ -191,8 +180,7 @@ def edits() -> APIRouter:
         """Have a trial count for nothing: what is known is learned anew from the others."""
         optimizer, actor = _optimizer(request), actor_of(request, void)
         request.state.about["reason"] = void.reason
-        service, published, clock = optimizer.service, optimizer.published, optimizer.clock
-        return _json(await void_trial(service, void, actor, published=published, clock=clock))
+        return _json(await optimizer.call(optimizer.service.void_trial, void, actor))
 
     return router
 
@@ -208,13 +196,15 @@ def state() -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=_JOBS_A_PAGE)] = _JOBS_A_PAGE,
     ) -> Response:
         """Jobs by name, and how far their tuning is."""
-        found = await _optimizer(request).service.look(lambda transaction: transaction.jobs(after, limit))
-        return Response(_SUMMARIES.dump_json(found), media_type="application/json")
+        optimizer = _optimizer(request)
+        summaries = await optimizer.call(optimizer.service.jobs, after, limit)
+        return Response(_SUMMARIES.dump_json(summaries), media_type="application/json")
 
     @router.get("/state/job", response_model=JobSummary, responses=_responses(404))
     async def job(request: Request, job_id: JobId) -> Response:
         """One job, and how far its tuning is."""
-        return _json(await _optimizer(request).service.look(lambda transaction: transaction.job(job_id)))
+        optimizer = _optimizer(request)
+        return _json(await optimizer.call(optimizer.service.job, job_id))
 
     @router.get("/state/trials", response_model=list[TrialRow], responses=_responses(404))
     async def trials(
@@ -224,8 +214,9 @@ def state() -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
     ) -> Response:
         """Trials of a job by number."""
-        found = await _optimizer(request).service.look(lambda transaction: transaction.trials(job_id, after, limit))
-        return Response(_ROWS.dump_json(found), media_type="application/json")
+        optimizer = _optimizer(request)
+        rows = await optimizer.call(optimizer.service.trials, job_id, after, limit)
+        return Response(_ROWS.dump_json(rows), media_type="application/json")
 
     return router
 
@@ -234,10 +225,10 @@ class _Readiness:
     """Whether the database can be written to; it is tried once a second at most, as everybody may ask."""
 
     def __init__(self) -> None:
-        self._lock, self._tried_s = asyncio.Lock(), -math.inf
+        self._tried_s = -math.inf
         self._fault: StoreUnavailableError | None = None
 
-    async def check(self, store: JobStore) -> None:
+    async def check(self, optimizer: ZeusBatchSizeOptimizer) -> None:
         """Try, or remember.
 
         Raises
@@ -245,13 +236,12 @@ class _Readiness:
         StoreUnavailableError
             If it cannot.
         """
-        async with self._lock:
-            if time.monotonic() - self._tried_s > _TRIED_EVERY_S:
-                try:
-                    self._fault = await store.change(lambda transaction: transaction.probe())
-                except StoreUnavailableError as error:
-                    self._fault = error
-                self._tried_s = time.monotonic()
+        if time.monotonic() - self._tried_s > _TRIED_EVERY_S:
+            self._tried_s = time.monotonic()
+            try:
+                self._fault = await optimizer.call(optimizer.service.store.probe)
+            except StoreUnavailableError as error:
+                self._fault = error
         if self._fault is not None:
             raise self._fault
 
@@ -268,16 +258,17 @@ def operations() -> APIRouter:
     @router.get("/readyz", response_model=Message, responses=_responses())
     async def readyz(request: Request) -> Response:
         """Whether the server can work: its database takes what is written."""
-        await readiness.check(_optimizer(request).service)
+        await readiness.check(_optimizer(request))
         return _json(Message(message="ready"))
 
     @router.get("/metrics", response_class=Response, responses=_responses())
     async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
+        optimizer = _optimizer(request)
         try:
-            counted = await _optimizer(request).service.look(lambda transaction: transaction.stages())
+            stages = await optimizer.call(optimizer.service.store.count_by_stage)
         except StoreUnavailableError:
-            counted = {}
-        return Response(request.app.state.metrics.page(counted), media_type=CONTENT_TYPE)
+            stages = {}
+        return Response(request.app.state.metrics.page(stages), media_type=CONTENT_TYPE)
 
     return router

@@ -1,6 +1,8 @@
-"""What the server shows of what it keeps: jobs, arms, trials, what was done to jobs, and what was wrong."""
+"""What the server shows of what it keeps: jobs, arms, trials, and what was wrong with a request."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from bftrainer.zeus.server.messages import LenientJobSpec, WireModel
 
@@ -23,8 +25,9 @@ class Arm(WireModel):
     observations: int
 
 
-class TrialRow(WireModel):
-    """A trial as the server keeps it.
+@dataclass(slots=True)
+class TrialRow:
+    """A trial as the server answers it.
 
     Parameters
     ----------
@@ -32,6 +35,8 @@ class TrialRow(WireModel):
         Exploration, Concurrent or MAB.
     status : str
         Dispatched, Succeeded (it has a result) or Failed (it was ended without one).
+    started, ended : float or None
+        Seconds since 1970.
     time, energy, cost : float or None
         Seconds, joules and cost in joules of its result.
     converged : bool or None
@@ -46,8 +51,6 @@ class TrialRow(WireModel):
         Why it counts for nothing, however it ended: Voided, or Archived by an earlier version.
     inherited : bool
         Whether an earlier version took it over from another job, with its costs translated.
-    started, ended : float or None
-        Seconds since 1970.
     """
 
     job_id: str
@@ -56,16 +59,40 @@ class TrialRow(WireModel):
     type: str
     status: str
     started: float
-    ended: float | None
-    time: float | None
-    energy: float | None
-    cost: float | None
-    converged: bool | None
-    observation: int | None
+    ended: float | None = None
+    time: float | None = None
+    energy: float | None = None
+    cost: float | None = None
+    converged: bool | None = None
+    observation: int | None = None
     heard: float | None = None
     lease_s: float | None = None
     excluded: str | None = None
     inherited: bool = False
+
+
+@dataclass(slots=True)
+class StoredTrial(TrialRow):
+    """A trial as a row of the server's table and in its memory; time and energy are those of the latest report.
+
+    Parameters
+    ----------
+    epoch, metric : float or None
+        By its latest report; a metric that is not a number is None.
+    results_before : int
+        Results that the job had when the trial was handed out: the order of all that happened to it.
+    request_id, asked_by : str or None
+        The request that it was handed out on, and the name of the user who sent that.
+    refused : bool
+        Whether its latest report could not be true.
+    """
+
+    epoch: int | None = None
+    metric: float | None = None
+    results_before: int = 0
+    request_id: str | None = None
+    asked_by: str | None = None
+    refused: bool = False
 
 
 class JobSummary(WireModel):

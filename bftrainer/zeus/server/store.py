@@ -1,78 +1,287 @@
-"""Store jobs and trials in a database: run transactions on them, those on one job in turn."""
+"""Keep jobs and trials in a database: SQLite in a file, or PostgreSQL. Every change is committed before it returns.
+
+A job's tuning is a fold over its trials, so jobs and trials are all that is kept. One server uses a database at a time.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import TypeVar
-from weakref import WeakValueDictionary
+import json
+import os
+import sqlite3
+import stat
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
 
-from bftrainer.extras import requiring
-from bftrainer.zeus.server.books.transaction import CachedRewards, Transaction
-from bftrainer.zeus.server.database import Database, open_database
-from bftrainer.zeus.server.job_tables import make_ready
+from bftrainer.extras import require_extra, requiring
 
-with requiring("The server needs", "server", "sqlalchemy"):
-    from sqlalchemy import Connection
+with requiring("The server needs", "server", "sqlalchemy", "filelock"):
+    import sqlalchemy as sa
+    from filelock import FileLock, Timeout
+    from sqlalchemy.engine import URL, make_url
+    from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-T = TypeVar("T")
+from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableRequestError
+from bftrainer.files.permissions import login_name
+from bftrainer.zeus.server.messages import NAME_LENGTH, LenientJobSpec
+from bftrainer.zeus.server.settings import DEFAULT_URL
+from bftrainer.zeus.server.state_messages import StoredTrial
+
+METADATA = sa.MetaData()
+NAME = sa.String(NAME_LENGTH)
+JOB = sa.Table(
+    "bso_job",
+    METADATA,
+    sa.Column("job_id", NAME, primary_key=True),
+    sa.Column("spec", sa.Text, nullable=False),
+    sa.Column("registered", sa.Double, nullable=False),
+    # Name of the user whose job it is; NULL: nobody's.
+    sa.Column("owner", NAME),
+    sa.Column("seed", sa.BigInteger),
+)
+TRIAL = sa.Table(
+    "bso_trial",
+    METADATA,
+    sa.Column("job_id", NAME, sa.ForeignKey("bso_job.job_id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("trial_number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("batch_size", sa.Integer, nullable=False),
+    sa.Column("type", sa.String(11), nullable=False),
+    sa.Column("status", sa.String(10), nullable=False),
+    sa.Column("started", sa.Double, nullable=False),
+    sa.Column("heard", sa.Double, nullable=False),
+    sa.Column("ended", sa.Double),
+    sa.Column("time", sa.Double),
+    sa.Column("energy", sa.Double),
+    sa.Column("cost", sa.Double),
+    sa.Column("converged", sa.Boolean),
+    sa.Column("observation", sa.Integer),
+    sa.Column("request_id", sa.String(64)),
+    sa.Column("results_before", sa.Integer, nullable=False, server_default=sa.text("0")),
+    sa.Column("lease_s", sa.Double),
+    sa.Column("excluded", sa.String(8)),
+    sa.Column("inherited", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("epoch", sa.Integer),
+    sa.Column("metric", sa.Double),
+    sa.Column("asked_by", NAME),
+    sa.Column("refused", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Index("bso_trial_observation", "job_id", "observation", unique=True),
+    sa.Index("bso_trial_request", "job_id", "request_id", unique=True),
+)
+# Revision of the tables above. If you change them, count it up and extend `_migrate` from the previous revisions.
+REVISION, _EARLIER = "0003", ("0001", "0002")
+VERSION = sa.Table(
+    "bso_schema_version",
+    METADATA,
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.PrimaryKeyConstraint("version_num", name="bso_schema_version_pkc"),
+)
+# What `probe` writes: more than a request does, so that a disk which takes it takes requests.
+PROBE = sa.Table("bso_probe", METADATA, sa.Column("id", sa.Integer, primary_key=True), sa.Column("filler", sa.Text))
+_PROBE_BYTES = 65_536
+
+_THIS_TRIAL = sa.and_(TRIAL.c.job_id == sa.bindparam("job"), TRIAL.c.trial_number == sa.bindparam("number"))
+_COUNTS = sa.select(
+    sa.func.count().label("trials"),
+    sa.func.count(TRIAL.c.observation).label("results"),
+    sa.func.max(sa.case((sa.and_(TRIAL.c.type == "MAB", TRIAL.c.excluded.is_(None)), 1), else_=0)).label("plays"),
+).group_by(TRIAL.c.job_id)
+# A table that only databases of the published server have.
+PUBLISHED_TABLE = "GaussianTsArmState"
+# No wait for the disk at each commit: acknowledged changes survive a crash of the server, but not a power failure.
+_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
+# PostgreSQL: key of the lock that a server holds, any number that no other application uses; how long to wait for it.
+LOCK_KEY, _LOCK_WAIT_S = 7_305_148_021, 5.0
+_BUSY_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """A job's row: its settings, the seed of its bandit, who owns it and when it was registered."""
+
+    spec: LenientJobSpec
+    seed: int
+    owner: str | None
+    registered: float
 
 
 class JobStore:
-    """Runs transactions on jobs and trials in a database.
+    """Reads and writes jobs and trials; made by `open_store`. Its methods are called by one thread at a time.
 
     Parameters
     ----------
-    database : Database
-        Holds the jobs and trials.
+    engine : sqlalchemy.Engine
+        Makes the one connection.
+    path : Path or None
+        File of an SQLite database.
+
+    Attributes
+    ----------
+    generation : int
+        Counts up when the database may have changed behind the server's back: another file has taken its place, or
+        the connection was lost. What was read before is worth nothing then.
     """
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self._cache: OrderedDict[str, CachedRewards] = OrderedDict()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+    def __init__(self, engine: sa.Engine, path: Path | None) -> None:
+        self._engine, self._path = engine, path
+        self.generation = 0
+        self._identity: tuple[int, int] | None = None
+        sa.event.listen(engine, "connect", self._note_connection)
 
-    async def change(self, work: Callable[[Transaction], T], job_id: str | None = None) -> T:
-        """Run `work`, and return its result once its changes are on disk.
+    def _note_connection(self, _: object, __: object) -> None:
+        self.generation += 1
+        self._identity = self._find_identity()
 
-        Parameters
-        ----------
-        work : callable
-            The changes to make.
-        job_id : str, optional
-            The job that is changed. Requests for one job take turns here rather than in the database, where each would
-            hold a connection while it waits, until none is left for other jobs.
+    def _find_identity(self) -> tuple[int, int] | None:
+        if self._path is None:
+            return None
+        try:
+            about = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return about.st_dev, about.st_ino
+
+    def check_place(self) -> None:
+        """Notice that an SQLite file was removed or replaced: what is written there is lost.
+
+        Raises
+        ------
+        StoreUnavailableError
+            If there is no such file any more.
+        """
+        if self._path is None or self._identity is None or (now := self._find_identity()) == self._identity:
+            return
+        if now is None:
+            raise StoreUnavailableError(f"The database cannot be used: {self._path} was removed.")
+        self._engine.dispose()
+        self.generation += 1
+        self._identity = None
+
+    @contextmanager
+    def begin(self) -> Iterator[sa.Connection]:
+        """Run a transaction, which is committed at the end of the block.
 
         Raises
         ------
         StoreUnavailableError
             If the database cannot be used; then nothing has changed.
+        UnusableRequestError
+            If a column cannot hold a value.
         """
+        self.check_place()
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except (DataError, OverflowError) as error:
+            raise UnusableRequestError("Expected names and numbers that the database can hold.") from error
+        except (SQLAlchemyError, OSError) as error:
+            raise StoreUnavailableError(_reason(error)) from error
 
-        def _once(connection: Connection) -> tuple[Transaction, T]:
-            transaction = Transaction(connection, self._cache)
-            return transaction, work(transaction)
+    def add_job(self, job: StoredJob) -> None:
+        """Insert a job."""
+        self.add_jobs([(job, [])])
 
-        turn = contextlib.nullcontext() if job_id is None else self._turns.setdefault(job_id, asyncio.Lock())
-        async with turn:
-            _, result = await self.database.write(_once, lambda done: done[0].committed())
-        return result
+    def add_jobs(self, jobs: Iterable[tuple[StoredJob, list[StoredTrial]]]) -> None:
+        """Insert jobs with their trials, all or none."""
+        with self.begin() as connection:
+            for job, trials in jobs:
+                connection.execute(sa.insert(JOB), _job_values(job))
+                if trials:
+                    connection.execute(sa.insert(TRIAL), [asdict(trial) for trial in trials])
 
-    async def look(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work`, which only reads, and return its result."""
-        return await self.database.read(lambda connection: work(Transaction(connection, self._cache)))
+    def delete_job(self, job_id: str) -> None:
+        """Delete a job with its trials."""
+        with self.begin() as connection:
+            connection.execute(sa.delete(TRIAL).where(TRIAL.c.job_id == job_id))
+            connection.execute(sa.delete(JOB).where(JOB.c.job_id == job_id))
+
+    def add_trial(self, trial: StoredTrial) -> None:
+        """Insert a trial that is being handed out."""
+        self.add_trials([trial])
+
+    def add_trials(self, trials: Iterable[StoredTrial]) -> None:
+        """Insert trials."""
+        with self.begin() as connection:
+            if rows := [asdict(trial) for trial in trials]:
+                connection.execute(sa.insert(TRIAL), rows)
+
+    def update_trial(self, trial: StoredTrial, **values: Any) -> None:
+        """Write values of a trial, and put them into the row in memory once they are committed."""
+        with self.begin() as connection:
+            place = {"job": trial.job_id, "number": trial.trial_number}
+            connection.execute(sa.update(TRIAL).where(_THIS_TRIAL).values(values), place)
+        for name, value in values.items():
+            setattr(trial, name, value)
+
+    def find_job(self, job_id: str) -> StoredJob | None:
+        """Find a job by its name."""
+        if "\0" in job_id:  # PostgreSQL accepts no NUL, so no job's name has one
+            return None
+        with self.begin() as connection:
+            row = connection.execute(sa.select(JOB).where(JOB.c.job_id == job_id)).first()
+        if row is None:
+            return None
+        return StoredJob(LenientJobSpec.model_validate_json(row.spec), row.seed, row.owner, row.registered)
+
+    def read_trials(self, job_id: str) -> list[StoredTrial]:
+        """Read all trials of a job by number."""
+        columns = [TRIAL.c[field.name] for field in fields(StoredTrial)]
+        query = sa.select(*columns).where(TRIAL.c.job_id == job_id).order_by(TRIAL.c.trial_number)
+        with self.begin() as connection:
+            return [StoredTrial(*row) for row in connection.execute(query)]
+
+    def list_names(self, after: str | None, limit: int) -> list[str]:
+        """List names of jobs in order, beyond a name."""
+        query = sa.select(JOB.c.job_id).order_by(JOB.c.job_id).limit(limit)
+        with self.begin() as connection:
+            return list(connection.scalars(query if after is None else query.where(JOB.c.job_id > after)))
+
+    def silent_trials(self, since: float) -> list[tuple[str, int]]:
+        """Job and number of the trials that run and of which nothing was heard since a time."""
+        query = sa.select(TRIAL.c.job_id, TRIAL.c.trial_number)
+        with self.begin() as connection:
+            rows = connection.execute(query.where(TRIAL.c.status == "Dispatched", TRIAL.c.heard < since))
+            return [(row.job_id, row.trial_number) for row in rows]
+
+    def count_by_stage(self) -> dict[str, dict[str, int]]:
+        """Count jobs, trials and results, by stage: that of the bandit once a trial that counts was its choice."""
+        with self.begin() as connection:
+            rows = connection.execute(_COUNTS).all()
+            jobs = connection.scalar(sa.select(sa.func.count()).select_from(JOB)) or 0
+        stages = {stage: {"jobs": 0, "trials": 0, "results": 0} for stage in ("Pruning", "MAB")}
+        for row in rows:
+            counts = stages["MAB" if row.plays else "Pruning"]
+            counts["jobs"] += 1
+            counts["trials"] += row.trials
+            counts["results"] += row.results
+        stages["Pruning"]["jobs"] += jobs - len(rows)
+        return {stage: counts for stage, counts in stages.items() if counts["jobs"]}
+
+    def probe(self) -> None:
+        """Write as a request does, and more."""
+        filler = os.urandom(_PROBE_BYTES // 2).hex()
+        with self.begin() as connection:
+            if not connection.execute(sa.update(PROBE).where(PROBE.c.id == 1).values(filler=filler)).rowcount:
+                connection.execute(sa.insert(PROBE), {"id": 1, "filler": filler})
 
 
-@asynccontextmanager
-async def open_store(url: str, *, migrate: bool = True) -> AsyncIterator[JobStore]:
-    """Open the store at a database URL; it is closed at the end of the `with` block.
+def _job_values(job: StoredJob) -> dict[str, Any]:
+    values = {"seed": job.seed, "owner": job.owner, "registered": job.registered}
+    return {"job_id": job.spec.job_id, "spec": job.spec.model_dump_json(), **values}
+
+
+# --- opening ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_store(text: str, *, migrate: bool = True) -> Iterator[JobStore]:
+    """Open the store at a database URL; it is closed, and free for another server, at the end of the `with` block.
 
     Parameters
     ----------
-    url : str
+    text : str
         URL of the database.
     migrate : bool
         Whether tables may be created or updated.
@@ -80,11 +289,199 @@ async def open_store(url: str, *, migrate: bool = True) -> AsyncIterator[JobStor
     Raises
     ------
     SettingsError
-        If the database cannot be used, or its tables are not up to date.
+        If the database cannot be used, its tables are not up to date, or another server uses it.
     """
-    database = open_database(url, create=migrate)
+    url = database_url(text)
+    name, path = without_password(url), sqlite_path(url)
+    with ExitStack() as stack:
+        if path is not None:
+            _check_file(path, name, migrate=migrate)
+            stack.enter_context(_locked(path, name))
+        engine = open_engine(url)
+        stack.callback(engine.dispose)
+        store = JobStore(engine, path)
+        try:
+            with store.begin() as connection:
+                _upgrade(connection, name, migrate=migrate)
+        except StoreUnavailableError as error:
+            raise SettingsError(f"{name}: {error}") from None
+        yield store
+
+
+def database_url(text: str) -> URL:
+    """Read a database URL; the drivers of earlier versions stand for those of this one.
+
+    Raises
+    ------
+    SettingsError
+        If the text is not a URL, or of another kind of database.
+    """
     try:
-        await make_ready(database, migrate=migrate)
-        yield JobStore(database)
-    finally:
-        await database.close()
+        url = make_url(text)
+        backend = url.get_backend_name()
+    except (ArgumentError, ValueError):  # ValueError: an invalid port
+        raise SettingsError(
+            f"Expected a database URL such as {DEFAULT_URL} or postgresql://host/name, got {_masked(text)!r}."
+        ) from None
+    if backend == "sqlite":
+        if url.query and "uri" not in url.query:
+            names = ", ".join(sorted(url.query))
+            raise SettingsError(f"{without_password(url)}: Expected no options without uri=true, got {names}.")
+        return url.set(drivername="sqlite")
+    if backend in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    raise SettingsError(f"Expected a database URL of sqlite or postgresql, got {url.drivername}://.")
+
+
+def sqlite_path(url: URL) -> Path | None:
+    """File of an SQLite database; None for one in memory, and for PostgreSQL."""
+    if url.get_backend_name() != "sqlite" or not url.database or ":memory:" in url.database:
+        return None
+    return Path(url.database.removeprefix("file:") if "uri" in url.query else url.database)
+
+
+def _check_file(path: Path, name: str, *, migrate: bool) -> None:
+    """Refuse a file that is none, is not there and may not be made, or is another user's, who could change it."""
+    if not path.parent.is_dir():
+        raise SettingsError(f"{name}: No such directory: {path.parent}.")
+    if not path.exists():
+        if not migrate:
+            raise SettingsError(f"{name}: Expected a database, found none; run without --no-migrate.")
+        return
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise SettingsError(f"{name}: Expected a file for the database, found something else.")
+    if about.st_uid != os.geteuid():
+        own, owner = login_name(os.geteuid()), login_name(about.st_uid)
+        raise SettingsError(f"{name}: Expected a database of this user's, {own}, got one that {owner} may change.")
+
+
+@contextmanager
+def _locked(path: Path, name: str) -> Iterator[None]:
+    """Keep other servers from an SQLite file; SQLite's own locks only last for a transaction."""
+    try:
+        with FileLock(f"{path}.lock", timeout=0, mode=0o600):
+            yield
+    except Timeout:
+        raise SettingsError(f"{name}: Another server uses this database.") from None
+    except OSError as error:
+        raise SettingsError(f"{path}.lock: cannot be written ({error.strerror}).") from None
+
+
+def open_engine(url: URL, *, read_only: bool = False) -> sa.Engine:
+    """Make an engine of one connection, without connecting yet.
+
+    Raises
+    ------
+    SettingsError
+        If the driver is not installed, or does not know an option.
+    """
+    if url.get_backend_name() == "sqlite":
+        return _open_sqlite(url, read_only=read_only)
+    try:
+        engine = sa.create_engine(url, pool_size=1, max_overflow=0, hide_parameters=True)
+    except (ImportError, NoSuchModuleError):
+        require_extra("postgresql:// needs", "postgresql")
+        raise
+
+    def hold(connection: Any, _: object) -> None:
+        """Lock the database for as long as the connection lasts."""
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET lock_timeout = {int(_LOCK_WAIT_S * 1e3)}")
+            cursor.execute(f"SELECT pg_advisory_lock({LOCK_KEY})")
+            cursor.execute("SET lock_timeout = 0")
+        connection.commit()
+
+    if not read_only:
+        sa.event.listen(engine, "connect", hold)
+    return engine
+
+
+def _open_sqlite(url: URL, *, read_only: bool) -> sa.Engine:
+    if read_only and (path := sqlite_path(url)) is not None and "uri" not in url.query:
+        url = url.set(database=path.absolute().as_uri(), query={"mode": "ro", "uri": "true"})
+    options = {"check_same_thread": False, "timeout": _BUSY_S}
+    engine = sa.create_engine(url, poolclass=sa.StaticPool, connect_args=options, hide_parameters=True)
+
+    def prepare(connection: sqlite3.Connection, _: object) -> None:
+        """Keep the driver from starting transactions; the engine does."""
+        connection.isolation_level = None
+        for pragma in () if read_only else _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    sa.event.listen(engine, "connect", prepare)
+    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    return engine
+
+
+def without_password(url: URL) -> str:
+    """Return a URL without anything that may be a password; its options may hold one too."""
+    return url.set(query={}).render_as_string(hide_password=True)
+
+
+def _masked(text: str) -> str:
+    """Return text that should be a URL, without anything that may be a password."""
+    head, at, tail = text.partition("?")[0].rpartition("@")
+    return f"...@{tail}" if at else head + tail
+
+
+def _reason(error: BaseException) -> str:
+    """Say in one line why a database cannot be used, without SQL statements or secrets."""
+    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    if getattr(original, "sqlstate", None) == "55P03":  # lock_not_available
+        return "Another server uses this database."
+    text = " ".join(str(original).split())
+    return f"The database cannot be used: {text or type(original).__name__}."
+
+
+# --- tables of earlier versions -----------------------------------------------------------------------------------
+
+
+def _upgrade(connection: sa.Connection, name: str, *, migrate: bool) -> None:
+    """Create the tables, or bring those of an earlier version up to date."""
+    inspector = sa.inspect(connection)
+    current = connection.scalar(sa.select(VERSION.c.version_num)) if inspector.has_table(VERSION.name) else None
+    if current == REVISION:
+        return
+    if current not in (None, *_EARLIER):
+        raise SettingsError(
+            f"{name}: Expected schema {REVISION} or an earlier one, found {current}; "
+            "a later version of bftrainer made it."
+        )
+    if inspector.has_table(PUBLISHED_TABLE):
+        raise SettingsError(
+            f"{name}: This is a database of Zeus's server; `bftrainer bso import` moves its jobs to another one."
+        )
+    if not migrate:
+        raise SettingsError(f"{name}: Expected schema {REVISION}, found {current or 'none'}; run without --no-migrate.")
+    METADATA.create_all(connection)
+    if current is None:
+        connection.execute(sa.insert(VERSION), {"version_num": REVISION})
+    else:
+        _migrate(connection, current)
+        connection.execute(sa.update(VERSION), {"version_num": REVISION})
+
+
+def _migrate(connection: sa.Connection, current: str) -> None:
+    """Bring revision 0001 or 0002 up to date: these kept a job's state, and each epoch's report, beside its trials."""
+    for table in (JOB, TRIAL):
+        existing = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in existing:
+                definition = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
+    for job_id, state in connection.execute(sa.text("SELECT job_id, state FROM bso_job")).all():
+        connection.execute(sa.update(JOB).where(JOB.c.job_id == job_id).values(seed=json.loads(state)["seed"]))
+        rows = connection.execute(sa.select(TRIAL).where(TRIAL.c.job_id == job_id)).all()
+        ended = sorted(row.ended for row in rows if row.observation is not None)
+        for row in rows if current == "0001" else ():
+            before = {"results_before": bisect_right(ended, row.started)}
+            here = {"job": job_id, "number": row.trial_number}
+            connection.execute(sa.update(TRIAL).where(_THIS_TRIAL).values(before), here)
+    latest = sa.text("SELECT job_id, trial_number, epoch, time, energy, metric FROM bso_report ORDER BY epoch")
+    has_reports = sa.inspect(connection).has_table("bso_report")
+    for job_id, number, *used in connection.execute(latest).all() if has_reports else ():
+        values = dict(zip(("epoch", "time", "energy", "metric"), used, strict=True))
+        connection.execute(sa.update(TRIAL).where(_THIS_TRIAL).values(values), {"job": job_id, "number": number})
+    for name in ("incarnation", "state", "stage", "trials", "observations", "min_cost", "min_cost_batch_size"):
+        connection.execute(sa.text(f"ALTER TABLE bso_job DROP COLUMN {name}"))

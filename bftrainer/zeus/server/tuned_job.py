@@ -6,17 +6,15 @@ Pure: no database and no clock. Pruning and bandit are those of the simulator.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
 
 from bftrainer.errors import AllPrunedError, NothingConvergedError
-from bftrainer.zeus.policies.bandit import RewardLog
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.policies.pruning import BanditSettings, PrunedBandit, PruningExploreManager
 from bftrainer.zeus.server.messages import LenientJobSpec, LenientTrainingResult, ReportResponse
-from bftrainer.zeus.server.state_messages import Arm
+from bftrainer.zeus.server.state_messages import Arm, StoredTrial
 
 
 class Stage(StrEnum):
@@ -49,43 +47,6 @@ class TrialStatus(StrEnum):
     Failed = FAILED
 
 
-@dataclass(frozen=True, slots=True)
-class EndedTrial:
-    """A trial that has a result.
-
-    Parameters
-    ----------
-    number : int
-        Number of the trial.
-    kind : TrialType
-        Why it got its batch size.
-    batch_size, cost_j, converged : int, float and bool
-        Its batch size, its cost in joules, and whether it reached its target within its cost bound.
-    inherited : bool
-        Whether it was another job's, with its cost translated.
-    """
-
-    number: int
-    kind: TrialType
-    batch_size: int
-    cost_j: float
-    converged: bool
-    inherited: bool = False
-
-
-class PastTrial(Protocol):
-    """A trial as it is kept: what was handed out after how many results, and, if it has a result, which one."""
-
-    trial_number: Any
-    type: Any
-    batch_size: Any
-    results_before: Any
-    observation: Any
-    cost: Any
-    converged: Any
-    inherited: Any
-
-
 @dataclass(slots=True)
 class TunedJob:
     """A job and the state of its tuning.
@@ -104,9 +65,9 @@ class TunedJob:
         Batch size of that run; the default before any run.
     exploring : dict of int to int
         Trials that explore, by batch size.
-    early : dict of int to list
-        Results of explorations that pruning has not asked for yet, by batch size, the oldest first: cost in joules,
-        whether the target was reached, and whether the run was another job's.
+    early : dict of int to list of StoredTrial
+        Explorations with results that the pruning has not asked for yet, by batch size, the oldest first: they came
+        after one that was voided.
     played : bool
         Whether the bandit has played before the pruning that is going on; all results then count for its arms.
     """
@@ -117,7 +78,7 @@ class TunedJob:
     min_cost: float | None
     min_cost_batch_size: int
     exploring: dict[int, int] = field(default_factory=dict)
-    early: dict[int, list[tuple[float, bool, bool]]] = field(default_factory=dict)
+    early: dict[int, list[StoredTrial]] = field(default_factory=dict)
     played: bool = False
 
     @classmethod
@@ -128,36 +89,35 @@ class TunedJob:
         return cls(spec, seed, pruned, None, spec.default_batch_size)
 
     @classmethod
-    def replayed(cls, spec: LenientJobSpec, seed: int, trials: Iterable[PastTrial], *, published: bool) -> TunedJob:
+    def replayed(cls, spec: LenientJobSpec, seed: int, trials: Iterable[StoredTrial], *, published: bool) -> TunedJob:
         """Make the state of a job to which just these trials have happened, in the order that they have.
 
         Parameters
         ----------
         spec, seed : LenientJobSpec and int
             The job.
-        trials : iterable of PastTrial
-            What was handed out, and what came of it.
+        trials : iterable of StoredTrial
+            What was handed out, and what came of it; those that are excluded are left out.
         published : bool
             See `learn`.
         """
-        events: list[tuple[tuple[int, int, int], PastTrial, EndedTrial | None]] = []
+        events: list[tuple[tuple[int, int, int], StoredTrial]] = []
         for trial in trials:
+            if trial.excluded is not None:
+                continue
             before = trial.results_before
             if trial.observation is not None:
-                kind, cost_j = TrialType(trial.type), float(trial.cost)
-                whose = (bool(trial.converged), bool(trial.inherited))
-                ended = EndedTrial(trial.trial_number, kind, trial.batch_size, cost_j, *whose)
-                events.append(((trial.observation, 0, 0), trial, ended))
+                events.append(((trial.observation, 0, 0), trial))
                 # Clocks of several servers may have disagreed, where they tell the order.
                 before = min(before, trial.observation - 1)
             if not trial.inherited:
-                events.append(((before, 1, trial.trial_number), trial, None))
+                events.append(((before, 1, trial.trial_number), trial))
         job = cls.new(spec, seed)
-        for _, trial, result in sorted(events, key=lambda event: event[0]):
-            if result is None:
-                job.hand_out(TrialType(trial.type), trial.batch_size, trial.trial_number)
+        for (_, is_start, _), trial in sorted(events, key=lambda event: event[0]):
+            if is_start:
+                job.hand_out(trial.type, trial.batch_size, trial.trial_number)
             else:
-                job.learn(result, published=published)
+                job.learn(trial, published=published)
         return job
 
     @property
@@ -165,7 +125,7 @@ class TunedJob:
         """Whether batch sizes are still being pruned."""
         return Stage.PRUNING if self.pruned.bandit is None else Stage.MAB
 
-    def choose(self, number: int, runs: Callable[[int], bool], *, parallel: bool = False) -> tuple[int, TrialType]:
+    def choose(self, number: int, runs: Callable[[int], bool]) -> tuple[int, TrialType]:
         """Choose the batch size of the next trial; also return why.
 
         Parameters
@@ -175,21 +135,18 @@ class TunedJob:
         runs : callable
             Whether a trial of some number is still running; if an exploration was ended without a result, another
             trial takes its place.
-        parallel : bool
-            Explore all batch sizes at once that the round may still ask for, rather than the next one.
 
         Raises
         ------
         NothingConvergedError
             If no batch size reached the target in a round of pruning.
         """
-        ahead = self.pruned.manager.ahead if self.stage is Stage.PRUNING else []
-        for size in ahead if parallel else ahead[:1]:
-            if size not in self.early and not (size in self.exploring and runs(self.exploring[size])):
-                self.hand_out(TrialType.EXPLORATION, size, number)
-                return size, TrialType.EXPLORATION
-        if ahead:
-            return self.min_cost_batch_size, TrialType.CONCURRENT
+        if self.stage is Stage.PRUNING and (ahead := self.pruned.manager.ahead):
+            size = ahead[0]
+            if size in self.exploring and runs(self.exploring[size]):
+                return self.min_cost_batch_size, TrialType.CONCURRENT
+            self.hand_out(TrialType.EXPLORATION, size, number)
+            return size, TrialType.EXPLORATION
         try:
             return self._play(), TrialType.MAB
         except AllPrunedError:
@@ -197,13 +154,13 @@ class TunedJob:
                 "No converged batch sizes has observed. Reconfigure batch_sizes and re-launch the job."
             ) from None
 
-    def hand_out(self, kind: TrialType, batch_size: int, number: int) -> None:
+    def hand_out(self, kind: str, batch_size: int, number: int) -> None:
         """Take note of a trial that is, or once was, handed out: `choose` need not be asked again."""
         manager = self.pruned.manager
-        if kind is TrialType.EXPLORATION and self.stage is Stage.PRUNING:
+        if kind == TrialType.EXPLORATION and self.stage is Stage.PRUNING:
             self.exploring[batch_size] = number
             self._advance(published=False)
-        elif kind is TrialType.MAB and manager.done and manager.batch_sizes:
+        elif kind == TrialType.MAB and manager.done and manager.batch_sizes:
             self._play()
 
     def _play(self) -> int:
@@ -235,29 +192,30 @@ class TunedJob:
             return ReportResponse(stop_train=True, converged=False, message=message), cost
         return ReportResponse(stop_train=False, converged=False, message="Stop condition not met, keep training"), cost
 
-    def learn(self, trial: EndedTrial, *, published: bool) -> None:
-        """Learn from a trial that has ended.
+    def learn(self, trial: StoredTrial, *, published: bool) -> None:
+        """Learn from a trial that has ended with a result.
 
-        An exploration prunes when its turn comes: explorations beside it, or ones that were asked for before what is
-        known now, wait in `early`. So results that come in any order prune as if they had come one after the other.
+        An exploration prunes when its turn comes: ones that were asked for before what is known now wait in `early`.
 
         Parameters
         ----------
-        trial : EndedTrial
+        trial : StoredTrial
             The trial and its result.
         published : bool
             Like the published server, let failed trials lower the bound too.
         """
-        size, exploration, pruning = trial.batch_size, trial.kind is TrialType.EXPLORATION, self.stage is Stage.PRUNING
-        if exploration and self.exploring.get(size) == trial.number:
+        size, is_pruning = trial.batch_size, self.stage is Stage.PRUNING
+        is_exploration = trial.type == TrialType.EXPLORATION
+        if is_exploration and self.exploring.get(size) == trial.trial_number:
             del self.exploring[size]
-        self.played = self.played or (trial.kind is TrialType.MAB and pruning)
-        self.pruned.observe(size, trial.cost_j, trial.converged, exploration=False)
-        if exploration and pruning:
-            self.early.setdefault(size, []).append((trial.cost_j, trial.converged, trial.inherited))
+        self.played = self.played or (trial.type == TrialType.MAB and is_pruning)
+        assert trial.cost is not None
+        self.pruned.observe(size, trial.cost, bool(trial.converged), exploration=False)
+        if is_exploration and is_pruning:
+            self.early.setdefault(size, []).append(trial)
             self._advance(published=published)
-        elif not (exploration or trial.inherited):  # an exploration after the pruning was in vain
-            self._compare(size, trial.cost_j, converged=trial.converged or published)
+        elif not is_exploration:  # an exploration after the pruning was in vain
+            self._compare(trial, published=published)
 
     def _advance(self, *, published: bool) -> None:
         """Go on with the pruning as far as there are results for it."""
@@ -268,17 +226,19 @@ class TunedJob:
                 manager.next_batch_size()
             if size not in self.early:
                 return
-            (cost_j, reached, inherited), *later = self.early.pop(size)
+            trial, *later = self.early.pop(size)
             if later:
                 self.early[size] = later
-            self.pruned.prune(size, cost_j, reached)
-            if not inherited:
-                self._compare(size, cost_j, converged=reached or published)
+            assert trial.cost is not None
+            self.pruned.prune(size, trial.cost, bool(trial.converged))
+            self._compare(trial, published=published)
 
-    def _compare(self, batch_size: int, cost_j: float, *, converged: bool) -> None:
+    def _compare(self, trial: StoredTrial, *, published: bool) -> None:
         """Keep the cost of a run if it is the cheapest one; other jobs' runs never bound this one's."""
-        if converged and cost_j < (math.inf if self.min_cost is None else self.min_cost):
-            self.min_cost, self.min_cost_batch_size = cost_j, batch_size
+        assert trial.cost is not None
+        counts = (trial.converged or published) and not trial.inherited
+        if counts and trial.cost < (math.inf if self.min_cost is None else self.min_cost):
+            self.min_cost, self.min_cost_batch_size = trial.cost, trial.batch_size
 
     def arms(self) -> list[Arm]:
         """List the bandit's arms."""
@@ -287,35 +247,6 @@ class TunedJob:
             return []
         rows = [(size, *bandit.beliefs[size].to_list()) for size in bandit.arms]
         return [Arm.model_validate(dict(zip(Arm.model_fields, row, strict=True))) for row in rows]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the state that choices need besides the job and its cheapest run, as plain values for JSON."""
-        return {
-            "seed": self.seed,
-            "exploring": [[size, number] for size, number in self.exploring.items()],
-            "early": [[size, [list(result) for result in results]] for size, results in self.early.items()],
-            "played": self.played,
-            "tuned": self.pruned.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(
-        cls,
-        state: Mapping[str, Any],
-        spec: LenientJobSpec,
-        min_cost: float | None,
-        min_cost_batch_size: int,
-        rewards: dict[int, RewardLog] | None = None,
-    ) -> TunedJob:
-        """Restore a job from the state that `to_dict` returned; `rewards` are needed only to learn."""
-        settings = _settings(spec, state["seed"])
-        pruned = PrunedBandit.from_dict(state["tuned"], spec.job_id, settings, rewards)
-        exploring = state["exploring"]
-        if not isinstance(exploring, list):  # of a version that explored one batch size at a time: a trial, or None
-            exploring = [] if exploring is None else [(pruned.manager.expecting, exploring)]
-        early = {size: [(*result,) for result in results] for size, results in state.get("early", ())}
-        played = state.get("played", False)
-        return cls(spec, state["seed"], pruned, min_cost, min_cost_batch_size, dict(exploring), early, played)
 
 
 def _settings(spec: LenientJobSpec, seed: int) -> BanditSettings:

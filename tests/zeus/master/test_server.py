@@ -30,6 +30,7 @@ pytest.importorskip("httpx", reason="the extra `client` is not installed")
 from bftrainer.zeus.server import client as client_module
 from bftrainer.zeus.server.app import create_app
 from bftrainer.zeus.server.client import BatchSizeClient
+from bftrainer.zeus.server.messages import TrialId
 from tests.zeus.server.support import Within, in_folder
 
 
@@ -88,7 +89,7 @@ def test_the_epochs_that_were_done_are_told(tmp_path, client, said, told):
     """As the script reports them; the job's most where it does not, and never more."""
     start(tmp_path, client, shell(tmp_path, f"n='10{said}'; {WELL}"), recurrences=1).drive()
     with closing(sqlite3.connect(tmp_path / "server" / "bso.db")) as database:
-        assert database.execute("SELECT epoch FROM bso_report").fetchall() == [(told,)]
+        assert database.execute("SELECT epoch FROM bso_trial").fetchall() == [(told,)]
 
 
 def test_what_cannot_be_kept_is_not_registered(tmp_path, client):
@@ -175,7 +176,7 @@ def test_a_trial_that_the_server_has_ended_does_not_count(tmp_path, client):
     driver = start(tmp_path, client, recurrences=1)
     driver.progress.choose()
     name = client.jobs()[0].spec.job_id
-    client.end_trial(next(client.trials(name)))
+    client.end_trial(TrialId(job_id=name, batch_size=32, trial_number=1))
     history = driver.drive()
     assert [(entry.bs, entry.reached) for entry in history] == [(32, False), (32, True)]
 

@@ -1,4 +1,4 @@
-"""Databases to test against: a file always, a real PostgreSQL and MariaDB where they are installed."""
+"""Databases to test against: a file always, a real PostgreSQL where it is installed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PostgreSQL:
     def __init__(self, folder: Path, initdb: str, program: str) -> None:
         self.folder, self.port = folder, free_port()
         self._prefix, user = _as_postgres(), getpass.getuser() if os.geteuid() else POSTGRES_USER
-        self.url = f"postgresql+asyncpg://{user}@127.0.0.1:{self.port}/postgres"
+        self.url = f"postgresql://{user}@127.0.0.1:{self.port}/postgres"
         if self._prefix:
             shutil.chown(folder, POSTGRES_USER)
         data = folder / "data"
@@ -74,32 +74,6 @@ def running_postgresql() -> Iterator[PostgreSQL]:
             yield server
         finally:
             server.stop()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def running_mariadb() -> Iterator[str]:
-    """The URL of an empty database of a MariaDB server that lives as long as the block; skips where there is none."""
-    install, server, admin = map(shutil.which, ("mariadb-install-db", "mariadbd", "mariadb-admin"))
-    if install is None or server is None or admin is None:
-        pytest.skip("MariaDB is not installed (Debian: apt-get install mariadb-server)")
-    folder = Path(tempfile.mkdtemp(prefix="bso-mariadb-"))
-    try:
-        data, port, user = folder / "data", free_port(), getpass.getuser()
-        words = [install, "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal"]
-        subprocess.run([*words, f"--user={user}"], check=True, capture_output=True)
-        options = [f"--datadir={data}", f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder / 'socket'}"]
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen([server, "--no-defaults", *options, f"--user={user}"], stdout=log, stderr=log)
-        try:
-            asking = [admin, "--no-defaults", "-h", "127.0.0.1", "-P", str(port), "-u", "root"]
-            _until_ready([*asking, "ping"], folder / "log")
-            subprocess.run([*asking, "create", "bso"], check=True, capture_output=True)
-            yield f"mysql+aiomysql://root@127.0.0.1:{port}/bso"
-        finally:
-            process.terminate()
-            process.wait(60)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

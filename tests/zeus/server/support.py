@@ -83,9 +83,7 @@ class Within(httpx.BaseTransport):
 
 def in_folder(folder, **settings):
     """Settings of a server whose database is in a folder."""
-    return ServerSettings(
-        **{"database_url": f"sqlite+aiosqlite:///{folder / 'bso.db'}", "trial_timeout_s": 0.0, **settings}
-    )
+    return ServerSettings(**{"database_url": f"sqlite:///{folder / 'bso.db'}", "trial_timeout_s": 0.0, **settings})
 
 
 def called_in_turn(client, exchanges):
@@ -153,7 +151,7 @@ async def called(app, exchange):
 
 def replayed(exchanges, **settings):
     """Status and body of the answers to recorded requests, one after the other, of a server of its own."""
-    app = create_app(ServerSettings(**{"database_url": "sqlite+aiosqlite://", "trial_timeout_s": 0.0, **settings}))
+    app = create_app(ServerSettings(**{"database_url": "sqlite://", "trial_timeout_s": 0.0, **settings}))
 
     async def replay():
         async with app.router.lifespan_context(app):

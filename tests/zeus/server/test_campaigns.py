@@ -31,7 +31,7 @@ def shared_url(request, tmp_path):
     """A database that several processes can use."""
     if request.param == "postgresql":
         return request.getfixturevalue("postgresql")
-    return f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}"
+    return f"sqlite:///{tmp_path / 'bso.db'}"
 
 
 def clients(url, number, cycles):
@@ -83,9 +83,9 @@ def check_books(url, told):
     return trials
 
 
-def test_eight_clients_on_four_workers(shared_url, tmp_path):
+def test_eight_clients(shared_url, tmp_path):
     """100 cycles each on one job: all are answered, and all of them count once."""
-    with server(tmp_path, shared_url, "--workers", "4", "--log-level", "warning") as running:
+    with server(tmp_path, shared_url, "--log-level", "warning") as running:
         register(running.url, job_id=LOADED["job_id"])
         told = clients(running.url, 8, 100)
         assert [(each["broken"], each["refused"]) for each in told] == [(None, [])] * 8
@@ -98,7 +98,7 @@ def test_eight_clients_on_four_workers(shared_url, tmp_path):
 def test_64_clients_on_postgresql(tmp_path):
     """All at once on one job, CYCLES each: nothing is lost, doubled or contradicted, and the books agree to the bit."""
     with running_postgresql() as database:
-        with server(tmp_path, database.url, "--workers", "4", "--log-level", "warning") as running:
+        with server(tmp_path, database.url, "--log-level", "warning") as running:
             register(running.url)
             with ThreadPoolExecutor(64) as pool:
                 lives = [pool.submit(load, running.url, CYCLES, seed) for seed in range(64)]
@@ -169,7 +169,7 @@ def fill(path):
 
 def test_a_full_disk(small_disk, tmp_path):
     """Reports that cannot be written are answered 503 and change nothing; with room again they are taken."""
-    with server(tmp_path, f"sqlite+aiosqlite:///{small_disk / 'bso.db'}") as running:
+    with server(tmp_path, f"sqlite:///{small_disk / 'bso.db'}") as running:
         register(running.url)
         ballast = small_disk / "ballast"
         assert vars(load(running.url, 20, 0))["refused"] == []

@@ -32,6 +32,7 @@ class Losing(httpx.BaseTransport):
 @contextmanager
 def client_of(folder, losses=0, **settings):
     """A client of a server of its own, that loses so many answers to each request."""
+    folder.mkdir(exist_ok=True)
     with Within(create_app(in_folder(folder, **settings))) as within:
         yield BatchSizeClient("http://server", transport=Losing(within, losses), sleep=lambda _: None)
 
@@ -226,7 +227,7 @@ def test_mistakes_are_errors_of_one_kind(tmp_path):
     trial = TrialId(job_id="t-1", batch_size=16, trial_number=1).model_dump()
     tokens = tmp_path / "tokens"
     tokens.write_text("t" * 16)
-    with client_of(tmp_path) as client, client_of(tmp_path, token_file=str(tokens)) as closed:
+    with client_of(tmp_path) as client, client_of(tmp_path / "closed", token_file=str(tokens)) as closed:
         client.register_job(JobSpec(**SPEC))
         client.predict("t-1")
         reported = {"time": 1.0, "metric": 0.1, "current_epoch": 1}

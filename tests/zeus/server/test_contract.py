@@ -53,7 +53,7 @@ def test_promises_are_kept(tmp_path):
 @pytest.mark.timeout(900)
 def test_promises_are_kept_at_length(tmp_path):
     """The same with all that schemathesis has: examples, limits, what is forbidden, and requests in sequence."""
-    with server(tmp_path, f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}") as running:
+    with server(tmp_path, f"sqlite:///{tmp_path / 'bso.db'}") as running:
         httpx.post(f"{running.url}/jobs", json=SPEC | {"job_id": "bert-finetuning", "job_id_prefix": "bert"})
         program = Path(sys.executable).with_name("schemathesis")
         words = [

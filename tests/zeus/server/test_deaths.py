@@ -1,26 +1,23 @@
-"""Workers die while trials are voided and leases renewed: the books agree, and work goes on."""
+"""The server dies while trials are voided and leases renewed: the books agree, and work goes on."""
 
 from __future__ import annotations
 
 import http.client
-import os
 import random
-import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import pytest
 
 from tests.waiting import until
 from tests.zeus.server.books import check_books
 from tests.zeus.server.load import Client, Told, cycle, register
-from tests.zeus.server.processes import server
+from tests.zeus.server.processes import Server, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 JOBS = ("t-load", "t-other")
-DEATHS, WORKERS = 8, 4
+DEATHS = 8
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -28,18 +25,7 @@ def shared_url(request, tmp_path):
     """A database that several processes can use."""
     if request.param == "postgresql":
         return request.getfixturevalue("postgresql")
-    return f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}"
-
-
-def workers(server):
-    """Processes that answer: children of the one that was started, but for Python's own helper."""
-    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-    found = []
-    for child in map(int, children):
-        words = Path(f"/proc/{child}/cmdline").read_bytes()
-        if b"resource_tracker" not in words:
-            found.append(child)
-    return found
+    return f"sqlite:///{tmp_path / 'bso.db'}"
 
 
 class Crowd:
@@ -99,30 +85,31 @@ def crowded(url):
             life.result()
 
 
-def test_workers_die_while_books_change(shared_url, tmp_path):
-    """Eight times one of four workers is killed in the middle of whatever it does: nothing is lost or half-done."""
-    with server(tmp_path, shared_url, "--workers", str(WORKERS), "--log-level", "warning") as running:
+def test_the_server_dies_while_books_change(shared_url, tmp_path):
+    """Eight times it is killed in the middle of whatever it does: nothing is lost or half-done."""
+    port = free_port()
+    options = ("--log-level", "warning")
+    running = Server(tmp_path, shared_url, *options, port=port)
+    try:
         for job_id in JOBS:
-            register(running.url, job_id=job_id, parallel_explorations=job_id == JOBS[1])
-        rng = random.Random(7)
+            register(running.url, job_id=job_id)
         with crowded(running.url) as crowd:
             for _ in range(DEATHS):
                 before = len(crowd.acknowledged)
                 until(lambda before=before: len(crowd.acknowledged) > before + 10)
-                until(lambda: len(workers(running)) == WORKERS)
-                os.kill(rng.choice(workers(running)), signal.SIGKILL)
+                running.kill()
+                running = Server(tmp_path, shared_url, *options, port=port)
         assert crowd.broken > 0
-        trials = check_books(shared_url, JOBS)
-        finished = {(trial.job_id, trial.trial_number) for trial in trials if trial.observation is not None}
-        assert crowd.acknowledged <= finished
-        assert "Voided" in {trial.excluded for trial in trials}
-        # It goes on, whatever died.
-        with closing(Client(running.url)) as client:
-            told = Told()
+        with closing(Client(running.url)) as client:  # it goes on, whatever died
+            told, rng = Told(), random.Random(7)
             for job_id in JOBS:
                 for _ in range(10):
                     cycle(client, rng, told, job_id)
             assert (told.refused, len(told.acknowledged)) == ([], 20)
-            check_books(shared_url, JOBS)
-            for job_id in JOBS:
-                client.ask("DELETE", f"/jobs?job_id={job_id}")
+        running.stop()
+        trials = check_books(shared_url, JOBS)
+        finished = {(trial.job_id, trial.trial_number) for trial in trials if trial.observation is not None}
+        assert crowd.acknowledged <= finished
+        assert "Voided" in {trial.excluded for trial in trials}
+    finally:
+        running.kill()

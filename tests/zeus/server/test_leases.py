@@ -1,4 +1,4 @@
-"""Leases: a dead exploration is handed out again in minutes, one that shows that it lives is not; several at once."""
+"""Leases: a dead exploration is handed out again in minutes, one that shows that it lives is not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY_S = 86_400.0
 
 async def trials(optimizer, name):
     """Type and status of a job's trials."""
-    rows = await optimizer.service.look(lambda transaction: transaction.trials(name, 0, 100))
+    rows = optimizer.service.trials(name, 0, 100)
     return [(row.type, row.status) for row in rows]
 
 
@@ -35,7 +35,7 @@ def test_a_dead_exploration_is_handed_out_after_its_lease(database_url):
             first = await optimizer.predict(name, lease_s=300.0)
             for _ in range(3):
                 now[0] += 290.0
-                await optimizer.hear(first)
+                optimizer.service.hear(first)
             now[0] += 290.0
             await report(optimizer, first, 10.0, converged=False, epoch=1)
             now[0] += 290.0
@@ -44,17 +44,18 @@ def test_a_dead_exploration_is_handed_out_after_its_lease(database_url):
             now[0] += 11.0
             again = await optimizer.predict(name)
             assert (await trials(optimizer, name))[::2] == [("Exploration", "Failed"), ("Exploration", "Dispatched")]
-            for late in (optimizer.hear(first), report(optimizer, first, 100.0)):
-                with pytest.raises(TrialEndedError):
-                    await late
+            with pytest.raises(TrialEndedError):
+                optimizer.service.hear(first)
+            with pytest.raises(TrialEndedError):
+                await report(optimizer, first, 100.0)
             # It has asked for no lease: nothing is given away for a day.
             now[0] += DAY_S - 1.0
             await optimizer.predict(name)
             await report(optimizer, again, 100.0)
             # One that has its result is still answered: a thread may beat once more while the last report is under way.
-            await optimizer.hear(again)
+            optimizer.service.hear(again)
             with pytest.raises(UnknownTrialError):
-                await optimizer.hear(TrialId(job_id=name, batch_size=8, trial_number=again.trial_number))
+                optimizer.service.hear(TrialId(job_id=name, batch_size=8, trial_number=again.trial_number))
 
     asyncio.run(story())
 
@@ -64,50 +65,21 @@ def test_a_late_report_counts_if_nobody_has_its_place(tmp_path):
     now = [1000.0]
 
     async def story():
-        url = f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}"
+        url = f"sqlite:///{tmp_path / 'bso.db'}"
         async with optimizing(url, trial_timeout_s=600.0, clock=lambda: now[0]) as optimizer:
             name = await register(optimizer)
             first = await optimizer.predict(name, lease_s=300.0)
             now[0] += 599.0
-            assert await optimizer.end_abandoned() == 0
+            assert optimizer.service.end_abandoned() == 0
             assert (await report(optimizer, first, 100.0)).converged
             second = await optimizer.predict(name, lease_s=3600.0)
             now[0] += 3599.0
-            assert await optimizer.end_abandoned() == 0
-            await optimizer.hear(second)
+            assert optimizer.service.end_abandoned() == 0
+            optimizer.service.hear(second)
             now[0] += 3601.0
-            assert await optimizer.end_abandoned() == 1
+            assert optimizer.service.end_abandoned() == 1
 
     asyncio.run(story())
-
-
-def test_several_explore_at_once(tmp_path):
-    """A job that asks for it gets a round's batch sizes at once; results prune in their order, and a dead one waits."""
-    with serving(tmp_path) as client:
-        registered = client.post("/jobs", json=SPEC | {"parallel_explorations": True})
-        assert registered.json()["parallel_explorations"]
-        ask = {"job_id": "t-1", "lease_s": 300}
-        explored = [client.get("/jobs/batch_size", params=ask).json() for _ in range(4)]
-        assert [trial["batch_size"] for trial in explored] == [16, 8, 32, 16]
-        used = {"time": 1.0, "energy": 100.0, "metric": 0.9, "current_epoch": 1}
-        for trial in explored[:0:-1]:
-            assert client.post("/report", json=trial | used).json()["converged"]
-        job = client.get("/state/job", params={"job_id": "t-1"}).json()
-        assert (job["stage"], job["exploring"], job["observations"]) == ("Pruning", 16, 3)
-        client.patch("/trials", json=explored[0])
-        instead = client.get("/jobs/batch_size", params=ask).json()
-        assert (instead["batch_size"], instead["trial_number"]) == (16, 5)
-        client.post("/report", json=instead | used | {"energy": 90.0})
-        second = [client.get("/jobs/batch_size", params=ask).json()["batch_size"] for _ in range(3)]
-        assert second == [16, 8, 32]
-
-
-def test_a_published_server_explores_one_after_the_other(tmp_path):
-    """With `compat` zeus the setting changes nothing."""
-    with serving(tmp_path, compat="zeus") as client:
-        assert client.post("/jobs", json=SPEC | {"parallel_explorations": True}).status_code == 201
-        for _ in range(3):
-            assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()["batch_size"] == 16
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from tests.zeus.server.support import SPEC, called, in_folder
 
 JOBS = {
     "t-1": {},
-    "t-2": {"beta_knob": None, "num_pruning_rounds": 1, "parallel_explorations": True},
+    "t-2": {"beta_knob": None, "num_pruning_rounds": 1},
     "t-3": {"eta_knob": 1.0, "window_size": 3, "higher_is_better_metric": False},
     "t-4": {"eta_knob": 0.0, "num_pruning_rounds": 0},
 }
@@ -134,5 +134,5 @@ def test_nonsense_among_reports(tmp_path, reports):
     statuses = asyncio.run(mobbed(tmp_path, reports, seed=reports))
     assert statuses <= {200, 400, 404, 409, 422}
     assert {200, 400, 422} <= statuses
-    trials = check_books(f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}")
+    trials = check_books(f"sqlite:///{tmp_path / 'bso.db'}")
     assert len(trials) > reports // 20

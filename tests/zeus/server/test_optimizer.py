@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import chain
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from bftrainer.errors import (
     JobMismatchError,
     NothingConvergedError,
+    SettingsError,
+    StoreUnavailableError,
     TrialEndedError,
     UnknownJobError,
     UnknownTrialError,
     UnusableRequestError,
 )
+from bftrainer.zeus.server.access import Actor, Role
 from bftrainer.zeus.server.messages import (
     JobSpec,
     LenientJobSpec,
@@ -28,16 +28,23 @@ from bftrainer.zeus.server.messages import (
     TrainingResult,
     TrialId,
 )
-from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.service import BatchSizeService, ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.store import open_store
 from tests.zeus.server.support import SPEC, used
+
+# No run uses so much in a second at 100 W.
+IMPOSSIBLE = {"time": 1.0, "energy": 1e6, "metric": 0.1, "current_epoch": 1}
 
 
 @asynccontextmanager
 async def optimizing(url, **options):
     """An optimizer over a database."""
-    async with open_store(url) as store:
-        yield ZeusBatchSizeOptimizer(store, **options)
+    with open_store(url) as store:
+        optimizer = ZeusBatchSizeOptimizer(BatchSizeService(store, **options))
+        try:
+            yield optimizer
+        finally:
+            optimizer.close()
 
 
 async def register(optimizer, **changes):
@@ -73,7 +80,7 @@ def test_pruning_by_hand(database_url):
             # 8 is cheapest of the first round; 32 never converges, and is not tried again.
             assert order == [8, 32, 8, 16]
             assert (await optimizer.predict(name)).batch_size in (8, 16)
-            job = await optimizer.service.look(lambda transaction: transaction.job(name))
+            job = optimizer.service.job(name)
             assert (job.stage, job.remaining, job.min_cost, job.min_cost_batch_size) == ("MAB", [8, 16], 40.0, 8)
 
     asyncio.run(story())
@@ -96,7 +103,7 @@ def test_an_exploration_that_was_ended_is_handed_out_again(database_url):
             await optimizer.end_trial(second)
             again = await report(optimizer, second, 1e9, converged=False)
             assert (again.stop_train, again.converged) == (True, True)
-            job = await optimizer.service.look(lambda transaction: transaction.job(name))
+            job = optimizer.service.job(name)
             assert (job.trials, job.observations, job.min_cost) == (2, 1, 100.0)
 
     asyncio.run(story())
@@ -116,10 +123,7 @@ def test_trials_that_fall_silent_fail_by_themselves(database_url):
             beside = await optimizer.predict(name)
             now[0] += 20
             instead = await optimizer.predict(name)
-            kinds = {
-                row.trial_number: (row.type, row.status)
-                for row in await optimizer.service.look(lambda transaction: transaction.trials(name, 0, 10))
-            }
+            kinds = {row.trial_number: (row.type, row.status) for row in optimizer.service.trials(name, 0, 10)}
             assert kinds == {
                 1: ("Exploration", "Failed"),
                 2: ("Concurrent", "Dispatched"),
@@ -128,8 +132,8 @@ def test_trials_that_fall_silent_fail_by_themselves(database_url):
             with pytest.raises(TrialEndedError):
                 await report(optimizer, first)
             now[0] += 101
-            assert await optimizer.end_abandoned() >= 2
-            assert await optimizer.end_abandoned() == 0
+            assert optimizer.service.end_abandoned() >= 2
+            assert optimizer.service.end_abandoned() == 0
             for trial in (beside, instead):
                 with pytest.raises(TrialEndedError):
                     await report(optimizer, trial)
@@ -179,7 +183,6 @@ def test_what_no_database_holds(database_url):
             name = await register(optimizer)
             trial = LenientTrialId(job_id=name, batch_size=8, trial_number=10**30)
             reported = {"time": 1.0, "energy": 1.0, "metric": 1.0, "current_epoch": 1}
-            # MariaDB compares with what it cannot hold.
             with pytest.raises((UnusableRequestError, UnknownTrialError)):
                 await optimizer.end_trial(trial)
             with pytest.raises((UnusableRequestError, UnknownTrialError)):
@@ -213,12 +216,12 @@ def test_a_job_can_be_replaced(database_url):
                 await optimizer.register_job(JobSpec(**SPEC | {"job_id": name}))
             await optimizer.delete_job(name)
             assert await optimizer.register_job(JobSpec(**SPEC | {"job_id": name, "num_pruning_rounds": 0}))
-            job = await optimizer.service.look(lambda transaction: transaction.job(name))
+            job = optimizer.service.job(name)
             assert (job.trials, job.observations, job.min_cost) == (0, 0, None)
             trial = await optimizer.predict(name)
             assert trial.trial_number == 1
             await report(optimizer, trial, 9.0)
-            job = await optimizer.service.look(lambda transaction: transaction.job(name))
+            job = optimizer.service.job(name)
             (played,) = [arm for arm in job.arms if arm.observations]
             assert (played.batch_size, played.mean) == (trial.batch_size, -9.0)
 
@@ -261,28 +264,26 @@ def test_many_at_once(database_url):
     tasks, cycles = 6, 8
 
     async def story():
-        async with optimizing(database_url) as optimizer, optimizing(database_url) as other:
-            pair = (optimizer, optimizer) if database_url == "sqlite+aiosqlite://" else (optimizer, other)
+        async with optimizing(database_url) as optimizer:
             name = await register(optimizer, beta_knob=None)
 
             async def run(number):
                 numbers = []
-                for cycle in range(cycles):
-                    asked = pair[(number + cycle) % 2]
-                    trial = await asked.predict(name)
+                for _ in range(cycles):
+                    trial = await optimizer.predict(name)
                     numbers.append(trial.trial_number)
-                    verdicts = await asyncio.gather(*(report(each, trial, 100.0 + number) for each in pair))
+                    verdicts = await asyncio.gather(*(report(optimizer, trial, 100.0 + number) for _ in range(2)))
                     assert all(verdict.stop_train and verdict.converged for verdict in verdicts)
                 return numbers
 
             numbers = [*chain.from_iterable(await asyncio.gather(*map(run, range(tasks))))]
             assert sorted(numbers) == list(range(1, tasks * cycles + 1))
-            job = await optimizer.service.look(lambda transaction: transaction.job(name))
-            rows = await optimizer.service.look(lambda transaction: transaction.trials(name, 0, 1000))
+            job = optimizer.service.job(name)
+            rows = optimizer.service.trials(name, 0, 1000)
             assert (job.trials, job.observations) == (tasks * cycles,) * 2
             assert sorted(row.observation for row in rows) == list(range(1, tasks * cycles + 1))
             played = {arm.batch_size: arm for arm in job.arms}
-            # Each arm's belief is made of all results of its batch size, whichever server was told.
+            # Each arm's belief is made of all results of its batch size, however it was told.
             last = max(rows, key=lambda row: row.observation)
             if last.type == "MAB":
                 own = [row.cost for row in rows if row.batch_size == last.batch_size]
@@ -292,50 +293,85 @@ def test_many_at_once(database_url):
     asyncio.run(story())
 
 
-def test_jobs_do_not_wait_for_one_another(postgresql):
-    """While a transaction holds a job, others go on, however many requests there are for the one that is held."""
+def test_a_job_is_what_it_was_after_a_restart(database_url):
+    """Rebuilt from its trials, a job hands out what it would have, answers what it has answered, and knows requests."""
+    if database_url == "sqlite://":
+        pytest.skip("a database in memory has no second life")
 
     async def story():
-        async with optimizing(postgresql) as optimizer:
-            held, free = await register(optimizer), await register(optimizer)
-            lock = text("SELECT 1 FROM bso_job WHERE job_id = :job FOR UPDATE")
-            engine = create_async_engine(postgresql)
-            try:
-                async with engine.begin() as connection:
-                    await connection.execute(lock, {"job": held})
-                    # More than there are connections.
-                    waiting = [asyncio.create_task(optimizer.predict(held)) for _ in range(50)]
-                    for _ in range(5):
-                        assert (await report(optimizer, await optimizer.predict(free))).stop_train
-                    done, _ = await asyncio.wait(waiting, timeout=0.3)
-                    assert not done
-                numbers = [(await each).trial_number for each in waiting]
-                assert sorted(numbers) == list(range(1, 51))
-            finally:
-                await engine.dispose()
+        sizes = []
+        for restarts in (False, True):
+            async with AsyncExitStack() as stack:
+                optimizer = await stack.enter_async_context(optimizing(database_url))
+                name = await register(optimizer, beta_knob=None)
+                for number in range(12):
+                    trial = await optimizer.predict(name, f"r{number}")
+                    if restarts:
+                        await stack.aclose()
+                        optimizer = await stack.enter_async_context(optimizing(database_url))
+                    assert await optimizer.predict(name, f"r{number}") == trial
+                    verdict = await report(optimizer, trial, 100.0 + 7 * number % 40)
+                    assert verdict.converged
+                    sizes.append(trial.batch_size)
+        assert sizes[:12] == sizes[12:]
 
     asyncio.run(story())
 
 
-def test_no_lock_is_held_when_a_request_is_given_up(tmp_path):
-    """Requests on SQLite that are cancelled at any moment leave the file free for other processes."""
-    path = tmp_path / "bso.db"
+def test_a_second_server_is_refused(database_url):
+    """One server uses a database at a time: two would each have jobs of their own in memory."""
+    if database_url == "sqlite://":
+        pytest.skip("a database in memory has one server")
+    refused = pytest.raises(SettingsError, match="Another server uses this database")
+    with open_store(database_url), refused, open_store(database_url):
+        pass
+    with open_store(database_url):
+        pass
+
+
+def test_a_refused_report_frees_its_exploration(database_url):
+    """It is handed out again at once when its user asks, and after a lease when others do."""
+    now, users = [1000.0], [Actor(name, Role.ADMIN) for name in ("me", "you")]
 
     async def story():
-        async with optimizing(f"sqlite+aiosqlite:///{path}") as optimizer:
-            name = await register(optimizer)
-            for steps in range(12):
-                asked = asyncio.create_task(optimizer.predict(name))
-                for _ in range(steps):
-                    await asyncio.sleep(0)
-                asked.cancel()
-                await asyncio.wait([asked])
-                # As another server would: at once, or not at all.
-                with closing(sqlite3.connect(path, timeout=60.0, isolation_level=None)) as other:
-                    other.execute("BEGIN IMMEDIATE")
-                    (trials,) = other.execute("SELECT trials FROM bso_job").fetchone()
-                    (rows,) = other.execute("SELECT count(*) FROM bso_trial").fetchone()
-                    assert trials == rows
-                    other.execute("ROLLBACK")
+        async with optimizing(database_url, trial_timeout_s=86_400.0, clock=lambda: now[0]) as optimizer:
+            for patience_s, asking, again in ((0, users[0], True), (299, users[1], False), (301, users[1], True)):
+                name = await register(optimizer)
+                first = await optimizer.predict(name, actor=users[0])
+                with pytest.raises(UnusableRequestError):
+                    await optimizer.report(TrainingResult(**first.model_dump(), **IMPOSSIBLE))
+                now[0] += patience_s
+                await optimizer.predict(name, actor=asking)
+                kinds = [(row.type, row.status) for row in optimizer.service.trials(name)]
+                assert kinds[0] == ("Exploration", "Failed" if again else "Dispatched")
+                assert kinds[1][0] == ("Exploration" if again else "Concurrent")
+            # A report that is right is taken, and the trial goes on as others do.
+            assert not (await report(optimizer, await optimizer.predict(name), converged=False, epoch=1)).stop_train
+
+    asyncio.run(story())
+
+
+def test_what_was_not_stored_has_not_happened(tmp_path, monkeypatch):
+    """A write that fails leaves job, trials and generator as they were, and the next one finds them so."""
+
+    async def story():
+        async with optimizing(f"sqlite:///{tmp_path / 'bso.db'}") as optimizer:
+            name = await register(optimizer, num_pruning_rounds=0, beta_knob=None)
+            trial = await optimizer.predict(name)
+
+            def fail(*_, **__):
+                raise StoreUnavailableError("no room")
+
+            for method, act in (
+                ("add_trial", lambda: optimizer.predict(name)),
+                ("update_trial", lambda: report(optimizer, trial)),
+            ):
+                before = optimizer.service.job(name).model_dump_json()
+                with monkeypatch.context() as patch:
+                    patch.setattr(optimizer.service.store, method, fail)
+                    with pytest.raises(StoreUnavailableError):
+                        await act()
+                assert optimizer.service.job(name).model_dump_json() == before
+            assert (await optimizer.predict(name)).trial_number == 2
 
     asyncio.run(story())

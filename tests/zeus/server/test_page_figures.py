@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from copy import deepcopy
+from itertools import chain
 
 import numpy as np
 import pytest
 
 from bftrainer.zeus.server.messages import JobSpec
-from bftrainer.zeus.server.pages.job_facts import saved_texts
 from bftrainer.zeus.server.pages.next_choice import next_choice
-from bftrainer.zeus.server.pages.savings import by_batch_size, savings
-from bftrainer.zeus.server.pages.trial_charts import HEIGHT, LEFT, RIGHT, SERIES, WIDTH, Plotted, chart, series_of, si
-from bftrainer.zeus.server.tuned_job import EndedTrial, TrialType, TunedJob
+from bftrainer.zeus.server.pages.savings import figures_by_size, saved_texts, savings, si
+from bftrainer.zeus.server.pages.trial_charts import HEIGHT, LEFT, RIGHT, SERIES, WIDTH, Plotted, chart, series_of
+from bftrainer.zeus.server.state_messages import StoredTrial, TrialRow
+from bftrainer.zeus.server.tuned_job import TrialType, TunedJob
 from tests.zeus.server.support import SPEC
 
 
 def gathered(size, converged, *values):
-    """A row of moments of results that used so much energy, in twice the time."""
-    row = {"batch_size": size, "converged": converged, "number": len(values)}
-    for name, factor in (("cost", 3.0), ("energy", 1.0), ("time", 2.0)):
-        scaled = np.array(values) * factor
-        row |= {f"mean_{name}": scaled.mean(), f"squares_{name}": ((scaled - scaled.mean()) ** 2).sum()}
-    return SimpleNamespace(**row)
+    """Results that used so much energy, in twice the time."""
+    return [
+        TrialRow(
+            "t-1", size, 1, "MAB", "Succeeded", 0.0, cost=3 * used, energy=used, time=2 * used, converged=converged
+        )
+        for used in values
+    ]
+
+
+def saved_by(*groups):
+    """What was saved against a default of 32."""
+    return savings(figures_by_size(chain(*groups)), 32)
 
 
 def test_savings_by_hand():
     """Three runs with 16 used 10 less each than the default's mean, a failure 25: 5 J are saved, give or take."""
     figures = [gathered(32, True, 90.0, 100.0, 110.0), gathered(16, True, 90.0, 90.0, 90.0), gathered(8, False, 25.0)]
-    found = savings(by_batch_size(figures), 32)
+    found = saved_by(*figures)
     assert (found.recurrences, found.with_default, found.missed) == (6, 3, 1)
     assert found.energy.amount == pytest.approx(3 * 10 - 25)
     assert found.energy.instead == pytest.approx(600.0)
@@ -40,7 +47,7 @@ def test_savings_by_hand():
 
 def test_two_runs_with_the_default_tell_no_spread():
     """Two that are equal by chance would have none, and so seem to be sure: there is a figure without an interval."""
-    found = savings(by_batch_size([gathered(32, True, 100.0, 100.0), gathered(16, True, 90.0)]), 32)
+    found = saved_by(gathered(32, True, 100.0, 100.0), gathered(16, True, 90.0))
     assert (found.energy.amount, found.energy.half_width) == (pytest.approx(10.0), None)
     text = "10 J (3.3%; too few runs with the default for an interval, which takes 3)"
     assert saved_texts(found)["energy saved"] == text
@@ -53,7 +60,7 @@ def test_the_interval_holds_what_it_promises():
     for _ in range(2_000):
         seen, instead = rng.normal(100.0, 10.0, 4), rng.normal(100.0, 10.0, 6)
         tuned = rng.normal(80.0, 5.0, 6)
-        found = savings(by_batch_size([gathered(32, True, *seen), gathered(16, True, *tuned)]), 32).energy
+        found = saved_by(gathered(32, True, *seen), gathered(16, True, *tuned)).energy
         held += abs(found.amount - (instead.sum() - tuned.sum())) <= found.half_width
     assert 0.935 < held / 2_000 < 0.965
 
@@ -61,7 +68,7 @@ def test_the_interval_holds_what_it_promises():
 @pytest.mark.parametrize("rows", [[], [gathered(16, True, 1.0)], [gathered(32, True, 1.0), gathered(32, False, 9.0)]])
 def test_too_few_runs_with_the_default_give_no_figure(rows):
     """One run tells no spread; the text says how many there are."""
-    found = savings(by_batch_size(rows), 32)
+    found = saved_by(*rows)
     assert (found.energy, found.time) == (None, None)
     assert saved_texts(found)["energy saved"].startswith(f"not known: {found.with_default} of the 2 runs")
 
@@ -84,25 +91,27 @@ def no(_):
 def ended(tuned, number, *, converged=True):
     """Type of a trial that is handed out, and ends with a cost that depends on its number too."""
     size, kind = tuned.choose(number, yes)
-    tuned.learn(EndedTrial(number, kind, size, size / 2 + number / 4, converged), published=False)
+    cost = size / 2 + number / 4
+    row = StoredTrial("t-1", size, number, kind.value, "Succeeded", 0.0, cost=cost, converged=converged)
+    tuned.learn(row, published=False)
     return kind
 
 
 def test_reasons_while_batch_sizes_are_pruned():
     """What is tried next, in which round, what it has found, and what is left to try; and what runs beside a trial."""
     tuned = job()
-    first = next_choice(TunedJob.from_dict(tuned.to_dict(), tuned.spec, None, 16), 1, yes)
+    first = next_choice(deepcopy(tuned), 1, yes)
     assert (first.batch_size, first.beliefs) == (16, ())
     assert first.reasons[0] == "16 is the next to try."
     assert first.reasons[1].startswith("Round 1 of 2 of the pruning: from 16, the default, it tries smaller")
     assert first.reasons[2] == "Reached the target in this round: none yet. Still to try in it: 8, 32."
     ended(tuned, 1)
     tuned.choose(2, yes)  # 8 is being explored
-    beside = next_choice(TunedJob.from_dict(tuned.to_dict(), tuned.spec, 8.25, 16), 3, yes)
+    beside = next_choice(deepcopy(tuned), 3, yes)
     assert beside.batch_size == 16
     assert beside.reasons[0] == "Trial 2 explores 8 now; what starts beside that gets 16, the cheapest so far."
     assert beside.reasons[2] == "Reached the target in this round: 16 at 8.25 J. Still to try in it: 32."
-    again = next_choice(TunedJob.from_dict(tuned.to_dict(), tuned.spec, 8.25, 16), 3, no)
+    again = next_choice(deepcopy(tuned), 3, no)
     assert again.reasons[0] == "8 is the next to try."
 
 
@@ -110,16 +119,13 @@ def test_reasons_of_the_bandit_are_the_draws_of_the_next_trial():
     """The draws that are shown are those that the job itself draws next, and its generator stays where it was."""
     tuned = job(num_pruning_rounds=1)
     assert [ended(tuned, number) for number in (1, 2, 3)] == [TrialType.EXPLORATION] * 3
-    state = tuned.to_dict()
-    begins = next_choice(TunedJob.from_dict(state, tuned.spec, 4.0, 8), 4, yes)
+    begins = next_choice(deepcopy(tuned), 4, yes)
     assert begins.reasons[0].startswith(
         "The pruning is over: 8, 16, 32 are left. Each batch size has to have 2 results"
     )
     for number in range(4, 12):
         ended(tuned, number)
-    state = tuned.to_dict()
-    shown = next_choice(TunedJob.from_dict(state, tuned.spec, 4.0, 8), 99, yes)
-    assert state == tuned.to_dict()
+    shown = next_choice(deepcopy(tuned), 99, yes)
     size, kind = tuned.choose(99, yes)
     assert (shown.batch_size, kind) == (size, TrialType.MAB)
     assert {arm.batch_size: -arm.drawn_j for arm in shown.beliefs} == tuned.pruned.bandit.drawn

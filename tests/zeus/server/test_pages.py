@@ -200,7 +200,7 @@ BROWSED = [
 def browsed(tmp_path_factory):
     """A server with the two jobs, and a browser."""
     folder = tmp_path_factory.mktemp("browsed")
-    with server(folder, f"sqlite+aiosqlite:///{folder / 'bso.db'}") as running, chromium() as browser:
+    with server(folder, f"sqlite:///{folder / 'bso.db'}") as running, chromium() as browser:
         with httpx.Client(base_url=running.url) as client:
             fill(client)
         yield running, browser

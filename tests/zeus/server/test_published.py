@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from itertools import chain
 
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.zeus.server.database import open_database
-from bftrainer.zeus.server.job_tables import make_ready
-from bftrainer.zeus.server.published.zeus_database import import_jobs, read_published
-from bftrainer.zeus.server.store import JobStore
+from bftrainer.zeus.server.store import open_store
+from bftrainer.zeus.server.zeus_database import import_jobs, read_published
 from tests.zeus.server.support import DATA, called_in_turn, replayed, serving, transcripts
 
 RECORDED, ROWS = transcripts()
@@ -45,18 +42,9 @@ def write_published(path, change=None):
 
 def moved(source, target):
     """Move all jobs from file to file; tells how many."""
-
-    async def story():
-        old, new = (open_database(f"sqlite+aiosqlite:///{path}", read_only=path == source) for path in (source, target))
-        try:
-            jobs = await read_published(old)
-            await make_ready(new, migrate=True)
-            return await import_jobs(JobStore(new), jobs)
-        finally:
-            await old.close()
-            await new.close()
-
-    return asyncio.run(story())
+    jobs = read_published(f"sqlite+aiosqlite:///{source}")
+    with open_store(f"sqlite:///{target}") as store:
+        return import_jobs(store, jobs)
 
 
 def job_of(exchange):

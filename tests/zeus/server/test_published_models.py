@@ -12,7 +12,7 @@ from bftrainer.zeus.server import JobSpec, JobSpecFromClient, Stage, TrialId, Tr
 from tests.zeus.server.support import SPEC
 from tests.zeus.server.test_optimizer import optimizing, register
 
-MEMORY = "sqlite+aiosqlite://"
+MEMORY = "sqlite://"
 
 
 def test_registering_answers_what_a_bool_would():

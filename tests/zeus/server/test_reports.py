@@ -1,4 +1,4 @@
-"""Reports that cannot be true are refused, and those that can are kept, epoch by epoch."""
+"""Reports that cannot be true are refused, and of those that can the latest is kept."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def begun(client):
 
 
 def kept(folder):
-    """What the database holds of the trial, epoch by epoch."""
+    """What the database holds of the trial's latest report."""
     with closing(sqlite3.connect(folder / "bso.db")) as database:
-        return database.execute("SELECT epoch, time, energy, metric, reported FROM bso_report").fetchall()
+        return database.execute("SELECT epoch, time, energy, metric, heard FROM bso_trial").fetchall()
 
 
 def epochs(folder):
-    """What is kept of the trial, but for when it was reported."""
+    """What is kept of the trial, without the time of the report."""
     return [row[:4] for row in kept(folder)]
 
 
@@ -95,7 +95,7 @@ def test_the_same_report_again_is_answered_again(tmp_path):
         diverged = TRIAL | FIRST | {"metric": "nan", "current_epoch": 3}
         answers = [client.post("/report", json=diverged) for _ in range(2)]
         assert [answer.json()["stop_train"] for answer in answers] == [False, False]
-        assert epochs(tmp_path) == [(2, 10.0, 500.0, 0.1), (3, 10.0, 500.0, None)]
+        assert epochs(tmp_path) == [(3, 10.0, 500.0, None)]
         last = TRIAL | FIRST | {"metric": 0.7, "current_epoch": 4}
         answers = [client.post("/report", json=last).json() for _ in range(2)]
         assert [answer["converged"] for answer in answers] == [True, True]
@@ -114,7 +114,7 @@ def test_the_published_server_believes_everything(tmp_path, caplog):
             "job 't-1', trial 1, current_epoch: Expected an epoch after 2, got 2.",
             "job 't-1', trial 1, time: Expected at least 10, as reported by epoch 2, got 0.",
         ]
-        assert epochs(tmp_path) == [(2, 10.0, 500.0, 0.1), (3, 0.0, 0.0, 0.9)]
+        assert epochs(tmp_path) == [(3, 0.0, 0.0, 0.9)]
 
 
 def test_what_no_database_holds_is_not_kept(tmp_path):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -17,26 +15,18 @@ import pytest
 
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SettingsError
-from bftrainer.zeus.server.access import AccessFile
-from bftrainer.zeus.server.database import connect, open_database
-from bftrainer.zeus.server.job_tables import METADATA, make_ready
-from bftrainer.zeus.server.serve import _announce, _tell_once_open, check_exposure
+from bftrainer.zeus.server.access import AccessFile, Role, add_grant
+from bftrainer.zeus.server.serve import _announce, check_exposure
 from bftrainer.zeus.server.settings import ServerSettings
+from bftrainer.zeus.server.store import open_store
 from tests.waiting import until
 from tests.zeus.server.processes import server
 from tests.zeus.server.support import SPEC, run, serving
 
-PREPARE = """
-import asyncio, sys
-from bftrainer.zeus.server.serve import _prepare
-from bftrainer.zeus.server.settings import ServerSettings
-asyncio.run(_prepare(ServerSettings(database_url=sys.argv[1]), migrate=True))
-"""
-
 
 def url_of(path, query=""):
     """The URL of an SQLite file."""
-    return f"sqlite+aiosqlite:///{path}{query}"
+    return f"sqlite:///{path}{query}"
 
 
 @pytest.fixture
@@ -108,81 +98,35 @@ def test_a_server_from_start_to_end(tmp_path):
         assert (row["trial_number"], row["cost"]) == (trial["trial_number"], 100.0)
 
 
-@pytest.mark.slow
-def test_workers_answer_together(tmp_path, monkeypatch):
-    """Workers share jobs and counters, and leave nothing behind."""
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    options = ("--workers", "2")
-    with server(tmp_path, url_of(tmp_path / "bso.db"), *options) as running:
-        assert httpx.post(f"{running.url}/jobs", json=SPEC).status_code == 201
-        for _ in range(20):
-            # Each request on a connection of its own, so that both get some.
-            assert httpx.get(f"{running.url}/jobs/batch_size", params={"job_id": "t-1"}).status_code == 200
-        lines = httpx.get(f"{running.url}/metrics").text.splitlines()
-        assert 'bftrainer_bso_requests_total{method="GET",route="/jobs/batch_size",status="200"} 20.0' in lines
-        assert [line for line in lines if line.startswith("bftrainer_bso_jobs")] == [
-            'bftrainer_bso_jobs{stage="Pruning"} 1.0'
-        ]
-        assert httpx.get(f"{running.url}/state/job", params={"job_id": "t-1"}).json()["trials"] == 20
-        assert len([*(tmp_path / "temporary").iterdir()]) == 1
-        assert running.stop() == 0
-        assert [*(tmp_path / "temporary").iterdir()] == []
-
-
-@pytest.mark.slow
-def test_workers_end_with_their_parent(tmp_path):
-    """Killed alone, the process that was started takes its workers with it: the port is free again."""
-    with server(tmp_path, url_of(tmp_path / "bso.db"), "--workers", "2") as running:
-        os.kill(running.process.pid, signal.SIGKILL)
-        running.process.wait()
-        until(lambda: hung_up(running.port))
-
-
-COUNTED = """
-from bftrainer.zeus.server.guard import Metrics
-metrics = Metrics()
-metrics.page({"Pruning": {"jobs": 1, "trials": 0, "results": 0}})
-print(metrics.page({"Pruning": {"jobs": 2, "trials": 0, "results": 0}}).decode())
-"""
-
-
-@pytest.mark.long
-def test_jobs_are_not_counted_by_workers(tmp_path):
-    """Where workers count together, jobs are told once, as they are now, and by no worker's number."""
-    environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    words = [sys.executable, "-c", COUNTED]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
-    assert [line for line in done.stdout.splitlines() if "bso_jobs" in line and line[0] != "#"] == [
-        'bftrainer_bso_jobs{stage="Pruning"} 2.0'
-    ]
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--price-kwh", "1"), "--price-kwh was removed: multiply the energy saved"),
-        (("--database", "postgresql://h/x"), "asynchronous driver, got postgresql://; try postgresql+asyncpg://."),
-        (("--database", "postgresql+psycopg2://h/x"), "psycopg2"),
-        (("--database", "sqlite:///x.db"), "asynchronous driver, got sqlite://; try sqlite+aiosqlite://."),
+        (("--workers", "4"), "--workers was removed: one process answers all."),
+        (("--insecure",), "--insecure was removed: put nginx before the server"),
+        (("--background", "log"), "--background was removed: use systemd"),
         (
-            ("--database", "oracle://h/x"),
-            "mysql+aiomysql, postgresql+asyncpg, sqlite+aiosqlite, got oracle://.",
+            ("--database", "mysql+aiomysql://h/x"),
+            "Expected a database URL of sqlite or postgresql, got mysql+aiomysql://.",
         ),
+        (("--database", "oracle://h/x"), "Expected a database URL of sqlite or postgresql, got oracle://."),
         (("--database", "postgresql+asyncpg://u:secret@h:port/x"), "Expected a database URL such as "),
-        (("--database", "postgresql+asyncpg://u@127.0.0.1:9/x?password=secret"), "asyncpg://u@127.0.0.1:9/x: "),
-        (("--database", "postgresql+asyncpg://u@127.0.0.1:9/x?what=secret"), "with options of its driver, got: "),
-        (("--database", "sqlite+aiosqlite:///x.db?what=secret"), "Expected no options without uri=true, got what."),
-        (("--database", "sqlite+aiosqlite://"), "Expected a database that workers share, got one in memory"),
-        (("--database", "what"), "Expected a database URL such as sqlite+aiosqlite:///bftrainer-bso.db"),
+        (("--database", "postgresql+asyncpg://u@127.0.0.1:9/x?password=secret"), "psycopg://u@127.0.0.1:9/x: "),
+        (("--database", "postgresql://u@127.0.0.1:9/x?what=secret"), 'invalid connection option "what"'),
+        (("--database", "sqlite:///x.db?what=secret"), "Expected no options without uri=true, got what."),
+        (("--database", "sqlite://"), "Expected a database that is kept, got one in memory"),
+        (("--database", "what"), "Expected a database URL such as sqlite:///bftrainer-bso.db"),
         (
-            ("--database", "sqlite+aiosqlite:////nowhere/at/all.db"),
+            ("--database", "sqlite:////nowhere/at/all.db"),
             "all.db: No such directory: /nowhere/at.",
         ),
-        (("--database", "postgresql+asyncpg://u:secret@127.0.0.1:9/x"), "postgresql+asyncpg://u:***@127.0.0.1:9/x: "),
+        (("--database", "postgresql+asyncpg://u:secret@127.0.0.1:9/x"), "postgresql+psycopg://u:***@127.0.0.1:9/x: "),
         (("--host", "0.0.0.0"), "at 0.0.0.0 needs --token-file"),
         (("--host", "no.such.host.invalid"), "needs --token-file"),
-        (("--host", "no.such.host.invalid", "--insecure"), "Expected an address of this machine to listen at"),
+        (
+            ("--host", "no.such.host.invalid", "--token-file", "tokens"),
+            "Expected an address of this machine to listen at",
+        ),
         (("--token-file", "none"), "none: cannot be read (No such file or directory)."),
         (("--compat", "zues"), "Did you mean 'zeus'?"),
         (("--trial-timeout", "-1"), "Expected a trial timeout of 0 (never) or more seconds"),
@@ -190,15 +134,17 @@ def test_jobs_are_not_counted_by_workers(tmp_path):
         (("--tls-cert", "none"), "Expected a certificate and its key, got one of them."),
         (
             ("--tls-cert", "none", "--tls-key", "none"),
-            "--tls-cert none: No certificate (PEM): No such file",
+            "--tls-cert none: cannot be read.",
         ),
-        (("--socket", f"/tmp/{'x' * 103}"), "xxx: Expected a path of at most 107 bytes, got 108."),
-        (("--max-per-peer", "0"), "Expected at least one connection, in all and of a peer."),
+        (("--tls-cert", "tokens", "--tls-key", "tokens"), "--tls-key tokens: Expected a certificate and its key (PEM)"),
+        (("--socket", "/tmp/x"), "--socket was removed: use the port"),
+        (("--max-per-peer", "0"), "--max-per-peer was removed: set it in nginx"),
         (("--no-migrate",), "Expected a database, found none; run without --no-migrate."),
     ],
 )
 def test_what_is_not_served(refusal, tmp_path, words, message):
     """Each is refused in one line, before anybody is told to come; no password is shown."""
+    (tmp_path / "tokens").write_text("a-token-of-some-length\n")
     line = refusal(*words)
     assert message in line
     assert "secret" not in line
@@ -220,93 +166,34 @@ def test_a_port_that_is_taken(refusal, family, host):
     assert line == f"Error: {address}:{port}: cannot listen there (Address already in use)."
 
 
-def ready(url, **options):
+def open_once(url, **options):
     """Bring a database up to date."""
-
-    async def story():
-        database = open_database(url)
-        try:
-            await make_ready(database, migrate=options.get("migrate", True))
-        finally:
-            await database.close()
-
-    asyncio.run(story())
+    with open_store(url, **options):
+        pass
 
 
 def test_schemas_of_other_versions(tmp_path):
     """A later schema is refused, and so are files that are no database, or cannot be written."""
     path = tmp_path / "bso.db"
-    ready(url_of(path))
-    ready(url_of(path), migrate=False)
+    open_once(url_of(path))
+    open_once(url_of(path), migrate=False)
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE bso_schema_version SET version_num = '9999'")
     connection.close()
     with pytest.raises(SettingsError, match="found 9999; a later version of bftrainer made it"):
-        ready(url_of(path))
+        open_once(url_of(path))
     with pytest.raises(SettingsError, match="attempt to write a readonly database"):
-        ready(f"sqlite+aiosqlite:///file:{tmp_path / 'empty.db'}?mode=rwc&uri=true&immutable=1")
+        open_once(f"sqlite:///file:{tmp_path / 'empty.db'}?mode=rwc&uri=true&immutable=1")
     (tmp_path / "text.db").write_text("no database at all, but long enough to be taken for one" * 20)
     with pytest.raises(SettingsError, match="file is not a database"):
-        ready(url_of(tmp_path / "text.db"))
+        open_once(url_of(tmp_path / "text.db"))
 
 
 def test_a_postgresql_that_has_no_such_database(postgresql):
     """It is named, and what the server says."""
     url = f"{postgresql.rpartition('/')[0]}/none"
     with pytest.raises(SettingsError, match=r'/none: .*database "none" does'):
-        ready(url)
-
-
-def test_errors_of_the_driver_are_those_of_a_connection():
-    """Whatever SQLAlchemy does with what asyncpg says as it connects, it may pass; other errors stay what they are."""
-    asyncpg = pytest.importorskip("asyncpg")
-
-    class Dialect:
-        def connect(self, error):
-            raise error
-
-    with pytest.raises(ConnectionError, match="the database system is starting up"):
-        connect(Dialect(), None, [asyncpg.CannotConnectNowError("the database system is starting up")], {})
-    with pytest.raises(ZeroDivisionError):
-        connect(Dialect(), None, [ZeroDivisionError()], {})
-
-
-@pytest.mark.slow
-def test_servers_that_start_at_once_share_the_migration(database_url):
-    """Several bring one database up to date: each finds it ready."""
-    if database_url == "sqlite+aiosqlite://":
-        pytest.skip("a database in memory has one server")
-
-    async def forget():
-        database = open_database(database_url)
-        try:
-            await database.write(METADATA.drop_all)
-        finally:
-            await database.close()
-
-    asyncio.run(forget())
-    # As the command does before it serves.
-    words = [sys.executable, "-c", PREPARE, database_url]
-    starting = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-    assert [(process.communicate(timeout=200)[1], process.returncode) for process in starting] == [("", 0)] * 4
-    ready(database_url, migrate=False)
-
-
-def test_serving_is_said_once_connections_are_accepted(monkeypatch, tmp_path):
-    """Neither the log nor whoever waits is told of a port at which nobody listens yet."""
-    told, looks = [], []
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-
-        def wait(_):
-            looks.append(list(told))
-            if len(looks) == 2:
-                place.listen()
-
-        monkeypatch.setattr("bftrainer.zeus.server.serve.time.sleep", wait)
-        url = f"http://127.0.0.1:{place.getsockname()[1]}"
-        _tell_once_open(url, ServerSettings(url_of(tmp_path / "bso.db")), [], told.append)
-    assert (looks, told) == ([[], []], [url])
+        open_once(url)
 
 
 def test_what_others_may_read_is_told(tmp_path, caplog):
@@ -316,10 +203,10 @@ def test_what_others_may_read_is_told(tmp_path, caplog):
         (tmp_path / name).write_text("a-token-of-some-length\n")
         (tmp_path / name).chmod(0o640 if name == "tokens" else 0o604)
     database, tokens, key, cert = (str(tmp_path / name) for name in ("bso.db", "tokens", "key", "cert"))
-    settings = ServerSettings(f"sqlite+aiosqlite:///{database}", token_file=tokens, tls_cert=cert, tls_key=key)
+    settings = ServerSettings(f"sqlite:///{database}", token_file=tokens, tls_cert=cert, tls_key=key)
     with caplog.at_level("WARNING", "bftrainer.zeus.server.serve"):
-        grants = AccessFile(tokens).grants().values()
-        _announce("https://host", settings, grants)
+        access = AccessFile(tokens)
+        _announce("https://host", settings, access)
         told = [record.message for record in caplog.records if "this log" not in record.message]
         assert told.pop(0).startswith(f"a token that stands alone in {tokens} makes an administrator;")
         assert [message.split()[6] for message in told] == [f"{database}", f"{database}-wal", tokens, key]
@@ -327,12 +214,15 @@ def test_what_others_may_read_is_told(tmp_path, caplog):
         for name in names:
             (tmp_path / name).chmod(0o600)
         caplog.clear()
-        _announce("https://host", replace(settings, compat="zeus"), [])
+        only = tmp_path / "only"
+        add_grant(only, "me", Role.OWNER)
+        zeus = replace(settings, compat="zeus", token_file=str(only))
+        _announce("https://host", zeus, AccessFile(str(only)))
         told = [record.message for record in caplog.records if "this log" not in record.message]
-        assert told == ["clients of Zeus know no token: --open or --insecure lets them in"]
+        assert told == ["clients of Zeus know no token: --open lets them in"]
         for compat in ("zeus", "none"):
             caplog.clear()
-            _announce("http://127.0.0.1:8000", replace(settings, compat=compat, token_file=None), [])
+            _announce("http://127.0.0.1:8000", replace(settings, compat=compat, token_file=None), None)
             (told,) = [record.message for record in caplog.records if "this log" not in record.message]
             assert told == "nobody is asked for a token: whoever reaches http://127.0.0.1:8000 may do everything"
 
@@ -343,9 +233,8 @@ def test_what_others_may_read_is_told(tmp_path, caplog):
 def test_exposure(host, safe):
     """Only this machine's own addresses need neither a token nor a word that none is wanted."""
     if safe:
-        check_exposure(host, None, insecure=False)
+        check_exposure(host, None)
     else:
-        with pytest.raises(SettingsError, match="--insecure lets everyone in"):
-            check_exposure(host, None, insecure=False)
-    check_exposure(host, None, insecure=True)
-    check_exposure(host, "tokens", insecure=False)
+        with pytest.raises(SettingsError, match="needs --token-file"):
+            check_exposure(host, None)
+    check_exposure(host, "tokens")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 
 import pytest
@@ -18,11 +17,9 @@ from bftrainer.zeus import (
     Simulator,
     TrainingTrace,
 )
-from bftrainer.zeus.server.database import open_database
-from bftrainer.zeus.server.job_tables import make_ready
 from bftrainer.zeus.server.messages import JobSpec, TrainingResult
-from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.store import JobStore
+from bftrainer.zeus.server.service import BatchSizeService
+from bftrainer.zeus.server.store import open_store
 from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
 
 SEED, ETA = 31, 0.5
@@ -33,55 +30,45 @@ class Served(BatchSizeOptimizer):
 
     name = "served"
 
-    def __init__(self, loop, beta):
-        self.loop, self.beta, self.choices = loop, beta, []
+    def __init__(self, service, beta):
+        self.service, self.beta, self.choices = service, beta, []
 
     def __deepcopy__(self, _):
         return self
 
     def register_job(self, job, batch_sizes):
-        async def started():
-            database = open_database("sqlite+aiosqlite://")
-            await make_ready(database, migrate=True)
-            self.optimizer = ZeusBatchSizeOptimizer(JobStore(database))
-            spec = JobSpec(
-                job_id="job",
-                job_id_prefix="job",
-                batch_sizes=list(batch_sizes),
-                default_batch_size=job.default_bs,
-                # Energy alone, so that a cost is reported to the last bit.
-                eta_knob=1.0,
-                beta_knob=None if math.isinf(self.beta) else self.beta,
-                mab_seed=SEED,
-                max_power=1.0,
-                number_of_gpus=1,
-                gpu_model="V100",
-            )
-            await self.optimizer.register_job(spec)
-
-        self.loop.run_until_complete(started())
+        spec = JobSpec(
+            job_id="job",
+            job_id_prefix="job",
+            batch_sizes=list(batch_sizes),
+            default_batch_size=job.default_bs,
+            # Energy alone, so that a cost is reported to the last bit.
+            eta_knob=1.0,
+            beta_knob=None if math.isinf(self.beta) else self.beta,
+            mab_seed=SEED,
+            max_power=1.0,
+            number_of_gpus=1,
+            gpu_model="V100",
+        )
+        self.service.register_job(spec)
 
     def predict(self, _):
-        self.trial = self.loop.run_until_complete(self.optimizer.predict("job"))
+        self.trial = self.service.predict("job")
         self.choices.append(self.trial.batch_size)
         return self.trial.batch_size
 
     def observe(self, _, __, cost, converged=None):
         metric = 1.0 if converged else 0.0
         result = TrainingResult(**self.trial.model_dump(), time=cost, energy=cost, metric=metric, current_epoch=100)
-        verdict = self.loop.run_until_complete(self.optimizer.report(result))
+        verdict = self.service.report(result)
         assert (verdict.stop_train, verdict.converged) == (True, converged)
-
-    def close(self):
-        self.loop.run_until_complete(self.optimizer.service.database.close())
 
 
 def sequences(trace, job, recurrences, beta, corrections):
     """Batch sizes that the simulator's policy chooses, and the server's."""
-    loop = asyncio.new_event_loop()
-    served = Served(loop, beta)
     found = []
-    try:
+    with open_store("sqlite://") as store:
+        served = Served(BatchSizeService(store), beta)
         for policy in (PruningGTSBatchSizeOptimizer(seed=SEED, verbose=False), served):
             simulator = Simulator(
                 trace, None, policy, JITPowerLimitOptimizer(False), seed=7, verbose=False, corrections=corrections
@@ -90,9 +77,6 @@ def sequences(trace, job, recurrences, beta, corrections):
                 found.append([run.batch_size for run in simulator.job_runs(job, recurrences, beta, ETA)])
             except NotConvergedError as error:
                 found.append([entry.bs for entry in error.history])
-        served.close()
-    finally:
-        loop.close()
     return found
 
 

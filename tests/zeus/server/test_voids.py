@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-import threading
 from contextlib import closing
 
 import pytest
 
-from bftrainer.zeus.server.books.voided_trials import void_trial
-from bftrainer.zeus.server.messages import JobSpec, TrialVoid
-from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.store import open_store
-from bftrainer.zeus.server.tuned_job import TunedJob
 from tests.zeus.server.support import SPEC, run, serving
 
 
@@ -23,11 +16,6 @@ def client(tmp_path):
     with serving(tmp_path) as client:
         assert client.post("/jobs", json=SPEC | {"beta_knob": None}).status_code == 201
         yield client
-
-
-def url_of(folder):
-    """The URL of the server's database."""
-    return f"sqlite+aiosqlite:///{folder / 'bso.db'}"
 
 
 def job(client):
@@ -109,34 +97,6 @@ def test_a_bound_that_still_holds_is_no_fault(client):
     for cost in (90.0, 60.0, 150.0, 200.0):
         run(client, "t-1", cost)
     assert void(client, 2).json()["stopped"] == [3]
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_others_are_answered_while_a_job_is_made_anew(kind, tmp_path, monkeypatch, request):
-    """However long that takes, it is not done in the event loop: another job is read meanwhile."""
-    url = url_of(tmp_path) if kind == "sqlite" else request.getfixturevalue(kind)
-    begun, answered, replayed = threading.Event(), threading.Event(), TunedJob.replayed
-
-    def waiting(*words, **options):
-        begun.set()
-        assert answered.wait(60)
-        return replayed(*words, **options)
-
-    async def live():
-        async with open_store(url) as store:
-            optimizer = ZeusBatchSizeOptimizer(store)
-            for name in ("t-anew", "t-other"):
-                await optimizer.register_job(JobSpec(**SPEC | {"job_id": name}))
-            await optimizer.predict("t-anew")
-            void = TrialVoid(job_id="t-anew", trial_number=1, reason="why not")
-            voiding = asyncio.create_task(void_trial(store, void))
-            await asyncio.to_thread(begun.wait, 60)
-            assert (await store.look(lambda transaction: transaction.job("t-other"))).trials == 0
-            answered.set()
-            assert (await voiding).exploring is None
-
-    monkeypatch.setattr(TunedJob, "replayed", waiting)
-    asyncio.run(live())
 
 
 def test_what_cannot_be_voided(client):

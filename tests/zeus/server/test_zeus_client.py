@@ -34,7 +34,7 @@ def python_with_zeus(tmp_path_factory):
 @pytest.mark.parametrize("compat", ["none", "zeus"])
 def test_the_published_client(python_with_zeus, tmp_path, compat):
     """It registers, asks, reports until it has converged or failed, and ends its trial as its process ends."""
-    database = f"sqlite+aiosqlite:///{tmp_path / 'bso.db'}"
+    database = f"sqlite:///{tmp_path / 'bso.db'}"
     with server(tmp_path, database, "--compat", compat) as running:
 
         def said(scenario):

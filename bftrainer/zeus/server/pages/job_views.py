@@ -1,21 +1,27 @@
-"""What the page of a job shows: read in one transaction, and computed from that."""
+"""What the page of a job shows, computed from its trials."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
 
-from bftrainer.report.intervals import Estimate, estimate
-from bftrainer.zeus.server.books.transaction import Transaction
-from bftrainer.zeus.server.messages import LenientJobSpec
-from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.pages import page_queries as queries
-from bftrainer.zeus.server.pages.job_facts import interval_text, saved_texts
+from bftrainer.report.intervals import Estimate
+from bftrainer.zeus.server.messages import LenientJobSpec, few
 from bftrainer.zeus.server.pages.next_choice import NextChoice, next_choice
-from bftrainer.zeus.server.pages.savings import Savings, SizeFigures, by_batch_size, savings
-from bftrainer.zeus.server.pages.trial_charts import Chart, Plotted, chart, series_of, si
-from bftrainer.zeus.server.state_messages import JobSummary
+from bftrainer.zeus.server.pages.savings import (
+    Savings,
+    SizeFigures,
+    estimate_mean,
+    figures_by_size,
+    saved_texts,
+    savings,
+    si,
+)
+from bftrainer.zeus.server.pages.trial_charts import Chart, Plotted, chart, series_of
+from bftrainer.zeus.server.service import BatchSizeService
+from bftrainer.zeus.server.state_messages import JobSummary, StoredTrial
+from bftrainer.zeus.server.tuned_job import TrialStatus
 
 TRIALS, RESULTS, RUNNING = 100, 300, 20
 UNITS = {"cost": "J", "energy": "J", "time": "s", "metric": ""}
@@ -27,8 +33,8 @@ class JobView:
 
     Parameters
     ----------
-    job, tally : JobSummary and TrialTally
-        The job, and what else there is of its trials.
+    job, facts : JobSummary and dict of str to str
+        The job, and its settings and state in words.
     choice : NextChoice
         The next batch size, and why.
     figures, metrics : dict of int to SizeFigures and to Estimate
@@ -39,12 +45,12 @@ class JobView:
         The same quantities twice; the latter of the latest `RESULTS` results.
     series : dict of int to int
         Colour and shape of each batch size.
-    trials, running : list
+    trials, running : list of StoredTrial
         The latest, one more than are shown if there are others.
     """
 
     job: JobSummary
-    tally: queries.TrialTally
+    facts: dict[str, str]
     choice: NextChoice
     figures: dict[int, SizeFigures]
     metrics: dict[int, Estimate]
@@ -53,39 +59,33 @@ class JobView:
     charts_by_size: list[Chart]
     charts_by_result: list[Chart]
     series: dict[int, int]
-    trials: list[Any]
-    running: list[Any]
+    trials: list[StoredTrial]
+    running: list[StoredTrial]
 
 
-def job_view(transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job_id: str, before: int) -> JobView:
-    """Read a job and compute its figures.
-
-    Parameters
-    ----------
-    transaction : Transaction
-        Reads the job.
-    optimizer : ZeusBatchSizeOptimizer
-        Knows which trials are still waited for.
-    job_id : str
-        Name of the job.
-    before : int
-        Trials below this number are listed.
+def view_job(service: BatchSizeService, job_id: str, before: int) -> JobView:
+    """Read a job and compute its figures; trials below the number `before` are listed.
 
     Raises
     ------
     UnknownJobError
         If there is no such job.
     """
-    job = transaction.job(job_id)
-    figures = by_batch_size(queries.moments(transaction, job_id))
-    latest = queries.results(transaction, job_id, RESULTS)[::-1]
+    job, trials = service.job(job_id), service.trials(job_id)
+    by_number = {trial.trial_number: trial for trial in trials}
+    choice = next_choice(
+        service.copy_tuning(job_id), job.trials + 1, lambda number: service.is_alive(by_number.get(number))
+    )
+    figures = figures_by_size(trials)
+    results = [row for row in trials if row.cost is not None and row.excluded is None and not row.inherited]
+    latest = sorted(results, key=lambda row: row.observation or 0)[-RESULTS:]
     series = series_of(sorted({*figures, *(row.batch_size for row in latest)}))
-    metrics = _metrics(latest)
+    metrics = _estimate_metrics(latest)
     saved = savings(figures, job.spec.default_batch_size)
     return JobView(
         job,
-        queries.tally(transaction, job_id),
-        choice_of(transaction, optimizer, job),
+        _describe(job, trials),
+        choice,
         figures,
         metrics,
         saved,
@@ -93,32 +93,57 @@ def job_view(transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job_id
         _charts_by_size(figures, metrics, series, job.spec),
         _charts_by_result(latest, series, job.spec),
         series,
-        queries.trials(transaction, job_id, before, TRIALS + 1),
-        queries.running(transaction, job_id, RUNNING + 1),
+        [row for row in reversed(trials) if row.trial_number < before][: TRIALS + 1],
+        [row for row in reversed(trials) if row.status == TrialStatus.DISPATCHED][: RUNNING + 1],
     )
 
 
-def choice_of(transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job: JobSummary) -> NextChoice:
-    """Say which batch size the next trial of a job would get: of a copy of its state, which is not stored."""
-    job_id = job.spec.job_id or ""
-
-    now = optimizer.clock()
-
-    def runs(number: int) -> bool:
-        """Whether a trial is running."""
-        return optimizer.is_alive(transaction.find_trial(job_id, number), now)
-
-    parallel = optimizer.explores_at_once(job.spec)
-    return next_choice(transaction.tuned(job_id), job.trials + 1, runs, parallel=parallel)
+def moment(seconds: float | None) -> str:
+    """A time as UTC."""
+    if seconds is None:
+        return "–"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _metrics(latest: Sequence[Any]) -> dict[int, Estimate]:
+def interval_text(mean: Estimate, unit: str) -> str:
+    """A mean, and how far its interval reaches to both sides."""
+    return f"{si(mean.mean, mean.half_width)}{unit}".rstrip()
+
+
+def _describe(job: JobSummary, trials: Sequence[StoredTrial]) -> dict[str, str]:
+    """Settings and state of a job, by what they are called."""
+    spec = job.spec
+    side = "at least" if spec.higher_is_better_metric else "at most"
+    inherited = sum(trial.inherited for trial in trials)
+    excluded = sum(trial.excluded is not None for trial in trials)
+    cheapest = f"{si(job.min_cost)}J with batch size {job.min_cost_batch_size}"
+    if job.min_cost is None:
+        cheapest = "none of its own yet" if inherited else "none yet"
+    counts = [f"{job.trials:,}", f"{job.observations:,} with a result"]
+    counts += [f"{inherited:,} taken over from another job"] * (inherited > 0)
+    counts += [f"{excluded:,} voided or archived, which count for nothing"] * (excluded > 0)
+    return {
+        "Stage": job.stage + ("" if job.exploring is None else f", exploring batch size {job.exploring}"),
+        "Owner": job.owner or "nobody",
+        "Batch sizes": f"{few(spec.batch_sizes)}; default {spec.default_batch_size}",
+        "Left": few(job.remaining) or "none",
+        "Target": f"{side} {spec.target_metric} within {spec.max_epochs} epochs",
+        "Weight of energy": f"{spec.eta_knob}",
+        "Stops at": "never" if spec.beta_knob is None else f"{spec.beta_knob} times the cheapest run",
+        "Cheapest run": cheapest,
+        "Trials": ", ".join(counts),
+        "Runs on": f"{spec.number_of_gpus} × {spec.gpu_model}, {si(spec.max_power)}W in all",
+        "Registered": f"{moment(job.registered)} UTC",
+    }
+
+
+def _estimate_metrics(latest: Sequence[StoredTrial]) -> dict[int, Estimate]:
     """Metric of the latest results that converged, by batch size."""
-    found: dict[int, list[float]] = {}
+    values: dict[int, list[float]] = {}
     for row in latest:
         if row.converged and row.metric is not None:
-            found.setdefault(row.batch_size, []).append(row.metric)
-    return {size: estimate(values) for size, values in found.items()}
+            values.setdefault(row.batch_size, []).append(row.metric)
+    return {size: estimate_mean(own) for size, own in values.items()}
 
 
 def _charts_by_size(
@@ -127,9 +152,9 @@ def _charts_by_size(
     series: Mapping[int, int],
     spec: LenientJobSpec,
 ) -> list[Chart]:
-    sizes = sorted(size for size, each in figures.items() if each.converged)
+    sizes = sorted(size for size, own in figures.items() if own.converged)
     names = {float(index): str(size) for index, size in enumerate(sizes)}
-    drawn = []
+    charts = []
     for name, unit in UNITS.items():
         means = metrics if name == "metric" else {size: figures[size].means[name] for size in sizes}
         points = [
@@ -140,16 +165,16 @@ def _charts_by_size(
         ]
         if points:
             level = spec.target_metric if name == "metric" else None
-            drawn.append(chart(name, unit, "batch size", points, names=names, level=level))
-    return drawn
+            charts.append(chart(name, unit, "batch size", points, names=names, level=level))
+    return charts
 
 
-def _charts_by_result(latest: Sequence[Any], series: Mapping[int, int], spec: LenientJobSpec) -> list[Chart]:
-    drawn = []
+def _charts_by_result(latest: Sequence[StoredTrial], series: Mapping[int, int], spec: LenientJobSpec) -> list[Chart]:
+    charts = []
     for name, unit in UNITS.items():
         points = [
             Plotted(
-                row.observation,
+                row.observation or 0,
                 value,
                 series[row.batch_size],
                 bool(row.converged),
@@ -160,5 +185,5 @@ def _charts_by_result(latest: Sequence[Any], series: Mapping[int, int], spec: Le
         ]
         if points:
             level = spec.target_metric if name == "metric" else None
-            drawn.append(chart(name, unit, "result", points, level=level))
-    return drawn
+            charts.append(chart(name, unit, "result", points, level=level))
+    return charts

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bftrainer.errors import NothingConvergedError
 from bftrainer.zeus.server.messages import few
-from bftrainer.zeus.server.pages.trial_charts import si
+from bftrainer.zeus.server.pages.savings import si
 from bftrainer.zeus.server.tuned_job import Stage, TrialType, TunedJob
 
 
@@ -54,7 +54,7 @@ class NextChoice:
     beliefs: tuple[DrawnBelief, ...] = ()
 
 
-def next_choice(tuned: TunedJob, number: int, runs: Callable[[int], bool], *, parallel: bool = False) -> NextChoice:
+def next_choice(tuned: TunedJob, number: int, runs: Callable[[int], bool]) -> NextChoice:
     """Say which batch size a trial would get now.
 
     Parameters
@@ -65,14 +65,12 @@ def next_choice(tuned: TunedJob, number: int, runs: Callable[[int], bool], *, pa
         Number of the trial.
     runs : callable
         Whether a trial of some number is running.
-    parallel : bool
-        Whether a round explores several batch sizes at a time.
     """
     manager = tuned.pruned.manager
     pruning, rounds, left = tuned.stage is Stage.PRUNING, manager.num_pruning_rounds, list(manager.batch_sizes)
     exploring = {size: trial for size, trial in tuned.exploring.items() if runs(trial)} if pruning else {}
     try:
-        size, kind = tuned.choose(number, runs, parallel=parallel)
+        size, kind = tuned.choose(number, runs)
     except NothingConvergedError:
         return NextChoice(None, ("No batch size reached the target in a round of the pruning, so none is left.",))
     if kind is TrialType.MAB:
@@ -82,7 +80,7 @@ def next_choice(tuned: TunedJob, number: int, runs: Callable[[int], bool], *, pa
         cheapest = "the default, as no run has converged yet" if tuned.min_cost is None else "the cheapest so far"
         now = f"{what[:1].upper()}{what[1:]} now; what starts beside that gets {size}, {cheapest}."
     else:
-        now = f"{size} is the next to try{', beside the others of this round' if parallel else ''}."
+        now = f"{size} is the next to try."
     which = rounds - manager.rounds_left + 1
     what = "the default" if which == 1 else "the cheapest of the round before"
     rule = (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
 
 from bftrainer.report.intervals import Estimate, student_quantile
+from bftrainer.zeus.server.state_messages import TrialRow
 
 QUANTITIES = ("cost", "energy", "time")
 # Quantiles of more degrees of freedom take longer to compute, and are at most 1.3 % lower.
@@ -39,26 +39,28 @@ class SizeFigures:
     means: dict[str, Estimate]
 
 
-def by_batch_size(rows: Iterable[Any]) -> dict[int, SizeFigures]:
-    """Gather rows of moments: one for the results of a batch size that converged, one for the others."""
-    grouped: dict[int, dict[bool, Any]] = {}
-    for row in rows:
-        grouped.setdefault(row.batch_size, {})[bool(row.converged)] = row
-    found = {}
-    for size, both in grouped.items():
-        used = {name: sum(each.number * getattr(each, f"mean_{name}") for each in both.values()) for name in QUANTITIES}
-        reached = both.get(True)
-        means = {} if reached is None else {name: _estimate(reached, name) for name in QUANTITIES}
-        number = 0 if reached is None else reached.number
-        found[size] = SizeFigures(size, sum(each.number for each in both.values()), number, used, means)
-    return found
+def figures_by_size(trials: Iterable[TrialRow]) -> dict[int, SizeFigures]:
+    """Gather the results that count, by batch size in ascending order."""
+    grouped: dict[int, list[TrialRow]] = {}
+    for trial in trials:
+        if trial.cost is not None and trial.excluded is None and not trial.inherited:
+            grouped.setdefault(trial.batch_size, []).append(trial)
+    figures = {}
+    for size, own in sorted(grouped.items()):
+        reached = [trial for trial in own if trial.converged]
+        used = {name: math.fsum(getattr(trial, name) for trial in own) for name in QUANTITIES}
+        means = {name: estimate_mean([getattr(trial, name) for trial in reached]) for name in QUANTITIES if reached}
+        figures[size] = SizeFigures(size, len(own), len(reached), used, means)
+    return figures
 
 
-def _estimate(row: Any, name: str) -> Estimate:
-    number, mean = row.number, getattr(row, f"mean_{name}")
+def estimate_mean(sample: Sequence[float]) -> Estimate:
+    """Mean of a sample of at least one, and its 95 % confidence interval."""
+    number = len(sample)
+    mean = math.fsum(sample) / number
     if number == 1:
         return Estimate(mean, None, 1)
-    deviation = math.sqrt(getattr(row, f"squares_{name}") / (number - 1))
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in sample) / (number - 1))
     return Estimate(mean, _quantile(min(number - 1, _FREEDOM)) * deviation / math.sqrt(number), number)
 
 
@@ -146,3 +148,35 @@ def savings(figures: dict[int, SizeFigures], default: int) -> Savings:
         return Saved(reached * mean.mean - spent, half_width, reached * mean.mean)
 
     return Savings(reached, number, missed, saved("energy"), saved("time"))
+
+
+def saved_texts(saved: Savings) -> dict[str, str]:
+    """Energy and time that were saved, with their intervals, by what they are called."""
+
+    def text(saved: Saved, amount: str) -> str:
+        """An amount with its interval, its share of what it would have been, and what is to be said against it."""
+        return f"{amount} ({saved.amount / saved.instead if saved.instead else 0.0:.1%}{saved.doubt})"
+
+    if saved.energy is None or saved.time is None:
+        few_runs = f"not known: {saved.with_default} of the {FEWEST} runs with the default that this takes"
+        return {"energy saved": few_runs, "time saved": few_runs}
+    energy, time = saved.energy, saved.time.times(1 / 3600)
+    return {
+        "energy saved": text(energy, f"{si(energy.amount, energy.half_width)}J"),
+        "time saved": text(time, f"{si(time.amount, time.half_width)}h"),
+    }
+
+
+def si(number: float | None, half_width: float | None = None) -> str:
+    """Format a number with four digits and an SI prefix, and how far its interval reaches to both sides with two."""
+    if number is None:
+        return "–"
+    factors = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+    factor, prefix = next((each for each in factors if abs(number) >= each[0]), factors[-1])
+    half = "" if half_width is None else f" ± {two_digits(half_width / factor)}"
+    return f"{number / factor:.4g}{half} {prefix}"
+
+
+def two_digits(number: float) -> str:
+    """Format a number with two digits, or all that are before the point."""
+    return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"

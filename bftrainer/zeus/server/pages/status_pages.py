@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -21,11 +19,11 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
     from markupsafe import Markup
 
 from bftrainer.errors import UnknownJobError
-from bftrainer.zeus.server.books.transaction import Transaction
 from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, few
-from bftrainer.zeus.server.optimizer import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.pages import job_facts, job_views, trial_charts
-from bftrainer.zeus.server.pages.trial_charts import SERIES, si
+from bftrainer.zeus.server.pages import job_views, trial_charts
+from bftrainer.zeus.server.pages.savings import si
+from bftrainer.zeus.server.pages.trial_charts import SERIES
+from bftrainer.zeus.server.service import BatchSizeService, ZeusBatchSizeOptimizer
 
 JOBS = 100
 
@@ -38,8 +36,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"few": few, "si": si, "moment": job_facts.moment}
-    environment.globals |= {"charts": trial_charts, "facts": job_facts, "views": job_views}
+    environment.filters |= {"few": few, "si": si, "moment": job_views.moment}
+    environment.globals |= {"charts": trial_charts, "views": job_views}
     style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
     environment.globals |= {"style": Markup(style), "colours": list(SERIES), "shapes": list(SERIES.values())}
     return environment
@@ -67,22 +65,16 @@ class _Page:
     status: int = 200
 
 
-def _jobs_page(transaction: Transaction, after: str | None) -> _Page:
-    jobs = transaction.jobs(after, JOBS + 1)
-    return _Page("jobs.html", {"jobs": jobs[:JOBS], "more": len(jobs) > JOBS})
-
-
-def _job_page(transaction: Transaction, optimizer: ZeusBatchSizeOptimizer, job_id: str, before: int) -> _Page:
-    view = job_views.job_view(transaction, optimizer, job_id, before)
-    return _Page("job.html", {"view": view, "job": view.job})
-
-
-def _sought(work: Callable[[Transaction], _Page], transaction: Transaction) -> _Page:
-    """Make a page, or one that says what there is not."""
+def _find_page(service: BatchSizeService, job_id: str | None, before: int, after: str | None) -> _Page:
+    """Make the page of all jobs or of one, or one that says what there is not."""
+    if job_id is None:
+        jobs = service.jobs(after, JOBS + 1)
+        return _Page("jobs.html", {"jobs": jobs[:JOBS], "more": len(jobs) > JOBS})
     try:
-        return work(transaction)
+        view = job_views.view_job(service, job_id, before)
     except UnknownJobError as error:
         return _Page("missing.html", {"missing": str(error).removeprefix("Unknown ")}, 404)
+    return _Page("job.html", {"view": view, "job": view.job})
 
 
 def pages(*, front: bool) -> APIRouter:
@@ -109,12 +101,7 @@ def pages(*, front: bool) -> APIRouter:
     ) -> HTMLResponse:
         """Jobs, or one of them."""
         optimizer: ZeusBatchSizeOptimizer = request.app.state.optimizer
-        work: Callable[[Transaction], _Page]
-        if job_id is None:
-            work = partial(_jobs_page, after=after)
-        else:
-            work = partial(_job_page, optimizer=optimizer, job_id=job_id, before=before)
-        page = await optimizer.service.look(partial(_sought, work))
+        page = await optimizer.call(_find_page, optimizer.service, job_id, before, after)
         text = environment.get_template(page.template).render(path=request.url.path, **page.values)
         return HTMLResponse(text, page.status, headers=headers)
 

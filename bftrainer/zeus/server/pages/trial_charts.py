@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from bftrainer.zeus.server.pages.savings import si
+
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 480, 220, 76, 26, 12, 42
 # Colours of the style and, as not everybody tells these apart, outlines of marks around their middle.
 SERIES = {
@@ -53,21 +55,6 @@ class Chart(NamedTuple):
     across: list[tuple[float, str]]
     up: list[tuple[float, str]]
     level: float | None
-
-
-def si(number: float | None, half_width: float | None = None) -> str:
-    """Format a number with four digits and an SI prefix, and how far its interval reaches to both sides with two."""
-    if number is None:
-        return "–"
-    factors = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-    factor, prefix = next((each for each in factors if abs(number) >= each[0]), factors[-1])
-    half = "" if half_width is None else f" ± {two_digits(half_width / factor)}"
-    return f"{number / factor:.4g}{half} {prefix}"
-
-
-def two_digits(number: float) -> str:
-    """Format a number with two digits, or all that are before the point."""
-    return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
 
 
 def series_of(sizes: Sequence[int]) -> dict[int, int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from bftrainer.errors import OutputError
 from bftrainer.files.documents import disarmed
@@ -36,7 +37,7 @@ def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
         If the name's ending is unknown, or the file cannot be written.
     """
     check_form(path)
-    rows = [trial.model_dump() for trial in trials]
+    rows = [asdict(trial) for trial in trials]
     with replacing(path) as stream:
         if path.suffix.lower() == ".json":
             document = {"job": job.model_dump(), "trials": rows}
@@ -61,5 +62,5 @@ def _schema() -> Any:
     import pyarrow
 
     kinds = {str: pyarrow.string(), int: pyarrow.int64(), bool: pyarrow.bool_(), float: pyarrow.float64()}
-    hints = {name: field.annotation for name, field in TrialRow.model_fields.items()}
+    hints = get_type_hints(TrialRow)
     return pyarrow.schema([(name, kinds[(get_args(hint) or (hint,))[0]]) for name, hint in hints.items()])

@@ -1,1 +1,0 @@
-"""What the published server has: the shape of its models, and the databases that it leaves."""

@@ -1,0 +1,563 @@
+"""The server's core: registers jobs, hands out trials, judges reports, and learns from them.
+
+Jobs are in memory, each rebuilt from its trials when it is first asked for; a change is in the database before it is
+answered. What could not be stored has not happened: the job is then read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from bftrainer.errors import (
+    JobMismatchError,
+    LateTrialError,
+    NothingConvergedError,
+    TrialEndedError,
+    UnknownJobError,
+    UnknownTrialError,
+    UnusableRequestError,
+)
+from bftrainer.zeus.lease import LEASE_S
+from bftrainer.zeus.policies.job import usage_fault
+from bftrainer.zeus.server.access import ANYBODY, Actor, Role
+from bftrainer.zeus.server.messages import (
+    LARGEST,
+    LARGEST_COST_J,
+    LARGEST_MEASURE,
+    LenientJobSpec,
+    LenientTrainingResult,
+    LenientTrialId,
+    ReportResponse,
+    TrialId,
+    TrialVoid,
+)
+from bftrainer.zeus.server.state_messages import JobSummary, JobVoided, StoredTrial
+from bftrainer.zeus.server.store import JobStore, StoredJob
+from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+# Trials that are kept in memory, of the jobs that were asked for last; about half a kilobyte each.
+MOST_TRIALS = 200_000
+# Why a trial does not count; databases may also have trials that earlier versions archived.
+VOIDED = "Voided"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Registration:
+    """Result of a registration: the job, and whether it is new.
+
+    It also works as the bool that the published method returns: true, and equal to True, if the job is new; false, and
+    equal to False, if it was registered with the same settings before.
+
+    Parameters
+    ----------
+    spec : LenientJobSpec
+        The job, with its name.
+    created : bool
+        Whether the job is new.
+    """
+
+    spec: LenientJobSpec
+    created: bool
+
+    def __bool__(self) -> bool:
+        return self.created
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Registration):
+            return (self.spec, self.created) == (other.spec, other.created)
+        return self.created == other if isinstance(other, bool) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.created)
+
+
+@dataclass(slots=True)
+class LoadedJob:
+    """A job in memory: its row, its tuning, its trials by number, and their numbers by request."""
+
+    stored: StoredJob
+    tuned: TunedJob
+    trials: dict[int, StoredTrial] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    observations: int = 0
+
+
+class BatchSizeService:
+    """Tunes the batch sizes of recurring jobs that other machines run. One thread calls it at a time.
+
+    Parameters
+    ----------
+    store : JobStore
+        Keeps jobs and trials.
+    published : bool
+        Answer exactly like the published server, defects included.
+    trial_timeout_s : float or None
+        Time without a report after which a trial counts as failed; None: never.
+    clock : callable
+        Returns seconds since 1970.
+
+    Raises
+    ------
+    UnknownJobError, UnknownTrialError
+        By the methods, if there is no such job, or the trial was not handed out.
+    StoreUnavailableError
+        By the methods, if the database cannot be used; then nothing has changed.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        published: bool = False,
+        trial_timeout_s: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.store, self.published = store, published
+        self.trial_timeout_s, self.clock = trial_timeout_s, clock
+        self._jobs: OrderedDict[str, LoadedJob] = OrderedDict()
+        self._generation = store.generation
+
+    def register_job(self, job: LenientJobSpec, actor: Actor = ANYBODY) -> Registration:
+        """Register a job; if it is registered with the same settings already, nothing changes.
+
+        Raises
+        ------
+        JobMismatchError
+            If a job of that name has other settings.
+        UnusableRequestError
+            If the settings mean nothing.
+        """
+        job_id = job.job_id if job.job_id is not None else f"{job.job_id_prefix}-{uuid4().hex[:8]}"
+        spec = job.model_copy(update={"job_id": job_id})
+        _check_spec(spec)
+        stored = self._find_stored(job_id)
+        if stored is None:
+            actor.check_role(Role.OWNER)
+            seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
+            stored = StoredJob(spec, seed, actor.name, self.clock())
+            self.store.add_job(stored)
+            self._jobs[job_id] = LoadedJob(stored, TunedJob.new(spec, seed))
+            return Registration(spec, True)
+        if stored.spec.model_dump() != spec.model_dump():
+            message = "JobSpec doesn't match with existing jobSpec. Use a new job_id for different configuration"
+            if not self.published:
+                differ = [name for name, value in spec.model_dump().items() if getattr(stored.spec, name) != value]
+                message += f"; these differ: {', '.join(differ)}"
+            raise JobMismatchError(message)
+        return Registration(stored.spec, False)
+
+    def predict(
+        self, job_id: str, request_id: str | None = None, lease_s: float | None = None, actor: Actor = ANYBODY
+    ) -> TrialId:
+        """Start a trial of a job: choose its batch size.
+
+        Parameters
+        ----------
+        job_id : str
+            The job.
+        request_id : str, optional
+            Identifies the request: if it is repeated, the same trial is returned again.
+        lease_s : float, optional
+            Time without a sign of life after which an exploration may be handed out again; by default the time-out.
+        actor : Actor
+            Who asks.
+
+        Raises
+        ------
+        NothingConvergedError
+            If no batch size of the job reached the target in a round of pruning.
+        """
+        try:
+            job = self._load(job_id)
+        except UnknownJobError:
+            raise UnknownJobError(f"Unknown job({job_id}). Please register the job first") from None
+        if request_id is not None and request_id in job.numbers:
+            return _id_of(job.trials[job.numbers[request_id]])
+        spec, now = job.tuned.spec, self.clock()
+        if self.published and not spec.num_pruning_rounds:
+            raise UnusableRequestError(str(spec.batch_sizes[0]))
+        number = next(reversed(job.trials), 0) + 1
+        with self._storing(job_id):
+            size, kind = job.tuned.choose(number, partial(self._is_running, job, actor))
+            trial = StoredTrial(job_id, size, number, kind.value, TrialStatus.DISPATCHED.value, now, heard=now)
+            trial.lease_s, trial.results_before = lease_s, job.observations
+            trial.request_id, trial.asked_by = request_id, actor.name
+            self.store.add_trial(trial)
+        job.trials[number] = trial
+        if request_id is not None:
+            job.numbers[request_id] = number
+        return _id_of(trial)
+
+    def _is_running(self, job: LoadedJob, actor: Actor, number: int) -> bool:
+        """Whether an exploration is running; one that nobody need wait for is ended first."""
+        trial = job.trials.get(number)
+        if trial is None:
+            return False
+        if self.is_alive(trial) and not (trial.refused and trial.asked_by == actor.name):
+            return True
+        if trial.status == TrialStatus.DISPATCHED:
+            self.store.update_trial(trial, status=TrialStatus.FAILED.value, ended=self.clock())
+        return False
+
+    def is_alive(self, trial: StoredTrial | None) -> bool:
+        """Whether a trial is running, and was not silent for longer than its lease."""
+        if trial is None or trial.status != TrialStatus.DISPATCHED:
+            return False
+        patience_s = self.trial_timeout_s if trial.lease_s is None else trial.lease_s
+        if trial.refused:
+            patience_s = min(LEASE_S, math.inf if patience_s is None else patience_s)
+        return patience_s is None or (trial.heard or 0.0) >= self.clock() - patience_s
+
+    def report(self, result: LenientTrainingResult) -> ReportResponse:
+        """Record what a trial has used and reached so far, and decide whether it continues.
+
+        A trial that has ended gets the same verdict again, whatever is reported.
+
+        Raises
+        ------
+        TrialEndedError
+            If the trial was ended without a result.
+        LateTrialError
+            If the published server would refuse the report as too late.
+        UnusableRequestError
+            If the report cannot be true; its `field` is what is wrong.
+        """
+        job = self._load(result.job_id)
+        trial = _find_trial(job, result)
+        if trial is None:
+            raise UnknownTrialError(f"Unknown trial {result}")
+        if trial.status == TrialStatus.SUCCEEDED:
+            message = f"Result for this trial({trial.trial_number}) is already reported."
+            return ReportResponse(stop_train=True, converged=bool(trial.converged), message=message)
+        if trial.status == TrialStatus.FAILED:
+            is_void = trial.excluded == VOIDED and not self.published
+            why = "was voided, and counts for nothing" if is_void else "is already reported but converged is not set"
+            raise TrialEndedError(f"Trial({trial.trial_number}) {why}.")
+        verdict, cost_j = job.tuned.judge(result)
+        self._check_report(job, trial, result, cost_j, ended=verdict.stop_train)
+        if not verdict.stop_train:
+            self.store.update_trial(trial, refused=False, heard=self.clock(), **_usage(result, trial))
+            return verdict
+        if self.published and trial.type == TrialType.CONCURRENT and job.tuned.stage is Stage.MAB:
+            raise LateTrialError("Cannot update an arm since this trial is not issued from MAB stage.")
+        now, observation = self.clock(), job.observations + 1
+        ended = {"status": TrialStatus.SUCCEEDED.value, "ended": now, "heard": now, "refused": False}
+        ended |= {"converged": verdict.converged, "cost": cost_j, "observation": observation}
+        ended |= {"time": result.time, "energy": result.energy}
+        with self._storing(job.stored.spec.job_id):
+            self.store.update_trial(trial, **_usage(result, trial) | ended)
+            job.observations = observation
+            if trial.excluded is None:
+                job.tuned.learn(trial, published=self.published)
+        return verdict
+
+    def _check_report(
+        self, job: LoadedJob, trial: StoredTrial, result: LenientTrainingResult, cost_j: float, *, ended: bool
+    ) -> None:
+        """Refuse a report that cannot be true, which leaves its exploration for others; the published believes it."""
+        if ended and (result.time < 0 or result.energy < 0 or not cost_j <= LARGEST_COST_J):
+            raise UnusableRequestError("Expected a time and energy of 0 or more, and none that is beyond measure.")
+        # Trials that an earlier version archived are not judged by what the job is now.
+        fault = None if trial.excluded is not None else _report_fault(job.tuned.spec, trial, result, ended=ended)
+        if fault is None:
+            return
+        if not self.published:
+            if not trial.refused:
+                self.store.update_trial(trial, refused=True)
+            raise UnusableRequestError(fault[1], fault[0])
+        logger.warning("job %r, trial %d, %s: %s", trial.job_id, trial.trial_number, *fault)
+
+    def hear(self, trial_id: LenientTrialId) -> None:
+        """Take note that a trial is running, which renews its lease.
+
+        Raises
+        ------
+        TrialEndedError
+            If it has no result, and was ended: another trial may have its place.
+        """
+        trial = self._trial_of(trial_id)
+        if trial.status == TrialStatus.FAILED:
+            raise TrialEndedError(f"Trial({trial.trial_number}) was ended without a result.")
+        if trial.status == TrialStatus.DISPATCHED:
+            self.store.update_trial(trial, heard=self.clock())
+
+    def end_trial(self, trial_id: LenientTrialId) -> None:
+        """End a trial that has no result; a trial with a result stays as it is."""
+        trial = self._trial_of(trial_id)
+        if trial.status == TrialStatus.DISPATCHED:
+            self.store.update_trial(trial, status=TrialStatus.FAILED.value, ended=self.clock())
+
+    def void_trial(self, void: TrialVoid, actor: Actor = ANYBODY) -> JobVoided:
+        """Have a trial count for nothing: the job is as if only its other trials had happened.
+
+        A running trial is ended. Voiding one again changes nothing, and says so.
+
+        Raises
+        ------
+        ForbiddenError
+            If it is somebody else's job.
+        """
+        job_id, number = void.job_id, void.trial_number
+        job = self._load(job_id)
+        actor.check_owner(job_id, job.stored.owner)
+        trial = job.trials.get(number)
+        if trial is None:
+            raise UnknownTrialError(f"Could not find trial {number} of job {job_id}")
+        is_changed, stopped = trial.excluded != VOIDED, []
+        if is_changed:
+            was_cheapest = trial.excluded is None and trial.cost is not None and trial.cost == job.tuned.min_cost
+            is_running = trial.status == TrialStatus.DISPATCHED
+            ended = {"status": TrialStatus.FAILED.value, "ended": self.clock()} if is_running else {}
+            with self._storing(job_id):
+                self.store.update_trial(trial, excluded=VOIDED, **ended)
+                job.tuned = self._replay(job.stored, job.trials)
+            stopped = _stopped_by(trial, job) if was_cheapest else []
+        return JobVoided.model_validate(self.job(job_id).model_dump() | {"changed": is_changed, "stopped": stopped})
+
+    def delete_job(self, job_id: str, actor: Actor = ANYBODY) -> None:
+        """Delete a job with all its trials."""
+        stored = self._find_stored(job_id)
+        if stored is None:
+            raise UnknownJobError("No job was deleted.")
+        actor.check_owner(job_id, stored.owner)
+        self.store.delete_job(job_id)
+        self._jobs.pop(job_id, None)
+
+    def end_abandoned(self) -> int:
+        """End the trials without a report for longer than the time-out, or their lease if that is longer."""
+        if self.trial_timeout_s is None:
+            return 0
+        now, ended = self.clock(), 0
+        for job_id, number in self.store.silent_trials(now - self.trial_timeout_s):
+            trial = self._load(job_id).trials[number]
+            if trial.lease_s is None or (trial.heard or 0.0) + trial.lease_s < now:
+                self.store.update_trial(trial, status=TrialStatus.FAILED.value, ended=now)
+                ended += 1
+        return ended
+
+    def jobs(self, after: str | None = None, limit: int = 100) -> list[JobSummary]:
+        """List jobs by name, starting after the name `after`."""
+        return [self.job(name) for name in self.store.list_names(after, limit)]
+
+    def job(self, job_id: str) -> JobSummary:
+        """Summarise a job."""
+        job = self._load(job_id)
+        tuned, manager = job.tuned, job.tuned.pruned.manager
+        return JobSummary(
+            spec=job.stored.spec,
+            owner=job.stored.owner,
+            stage=tuned.stage.value,
+            registered=job.stored.registered,
+            trials=next(reversed(job.trials), 0),
+            observations=job.observations,
+            min_cost=tuned.min_cost,
+            min_cost_batch_size=tuned.min_cost_batch_size,
+            exploring=manager.expecting,
+            remaining=manager.batch_sizes,
+            arms=tuned.arms(),
+        )
+
+    def trials(self, job_id: str, after: int = 0, limit: int | None = None) -> list[StoredTrial]:
+        """Copies of trials of a job by number, those beyond the number `after`; without a result none has a cost."""
+        try:
+            job = self._load(job_id)
+        except UnknownJobError:  # what there is not has no trials
+            return []
+        rows = (row for row in job.trials.values() if row.trial_number > after)
+        return [
+            replace(row) if row.observation is not None else replace(row, time=None, energy=None)
+            for row in islice(rows, limit)
+        ]
+
+    def copy_tuning(self, job_id: str) -> TunedJob:
+        """Rebuild a job's tuning, to look at what comes next without starting anything."""
+        job = self._load(job_id)
+        return self._replay(job.stored, job.trials)
+
+    def _find_stored(self, job_id: str) -> StoredJob | None:
+        self._forget_stale()
+        return self._jobs[job_id].stored if job_id in self._jobs else self.store.find_job(job_id)
+
+    def _forget_stale(self) -> None:
+        """Forget all jobs if the database may have changed without this server."""
+        self.store.check_place()
+        if self._generation != self.store.generation:
+            self._jobs.clear()
+            self._generation = self.store.generation
+
+    def _load(self, job_id: str) -> LoadedJob:
+        """Find a job in memory, or rebuild it from its trials."""
+        self._forget_stale()
+        if job_id in self._jobs:
+            self._jobs.move_to_end(job_id)
+            return self._jobs[job_id]
+        stored = self.store.find_job(job_id)
+        if stored is None:
+            raise UnknownJobError(f"Unknown job {job_id}")
+        trials = {trial.trial_number: trial for trial in self.store.read_trials(job_id)}
+        self._generation = self.store.generation
+        numbers = {trial.request_id: number for number, trial in trials.items() if trial.request_id is not None}
+        results = sum(trial.observation is not None for trial in trials.values())
+        job = self._jobs[job_id] = LoadedJob(stored, self._replay(stored, trials), trials, numbers, results)
+        total = sum(len(each.trials) for each in self._jobs.values())
+        while total > MOST_TRIALS and len(self._jobs) > 1:
+            total -= len(self._jobs.popitem(last=False)[1].trials)
+        return job
+
+    def _replay(self, stored: StoredJob, trials: dict[int, StoredTrial]) -> TunedJob:
+        return TunedJob.replayed(stored.spec, stored.seed, trials.values(), published=self.published)
+
+    def _trial_of(self, trial_id: LenientTrialId) -> StoredTrial:
+        """Find a trial that is to be ended, or that is heard of."""
+        _check_numbers(trial_id)
+        try:
+            trial = _find_trial(self._load(trial_id.job_id), trial_id)
+        except UnknownJobError:
+            trial = None
+        if trial is None:
+            raise UnknownTrialError(f"Could not find the trial: {trial_id}")
+        return trial
+
+    @contextmanager
+    def _storing(self, job_id: str | None) -> Iterator[None]:
+        """Forget a job if the block fails: what was not stored has not happened."""
+        try:
+            yield
+        except NothingConvergedError:  # before anything has changed
+            raise
+        except BaseException:
+            self._jobs.pop(job_id or "", None)
+            raise
+
+
+class ZeusBatchSizeOptimizer:
+    """The service under its published name, with its five published methods: each waits in a thread for its turn.
+
+    Parameters
+    ----------
+    service : BatchSizeService
+        What does the work.
+    """
+
+    def __init__(self, service: BatchSizeService) -> None:
+        self.service = service
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bso")
+
+    async def call(self, method: Callable[..., T], *words: Any) -> T:
+        """Call a method of the service in its thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(method, *words))
+
+    def close(self) -> None:
+        """End the thread, once it has done what it was asked to."""
+        self._thread.shutdown()
+
+    async def register_job(self, job: LenientJobSpec, actor: Actor = ANYBODY) -> Registration:
+        """See `BatchSizeService`."""
+        return await self.call(self.service.register_job, job, actor)
+
+    async def predict(
+        self, job_id: str, request_id: str | None = None, lease_s: float | None = None, actor: Actor = ANYBODY
+    ) -> TrialId:
+        """See `BatchSizeService`."""
+        return await self.call(self.service.predict, job_id, request_id, lease_s, actor)
+
+    async def report(self, result: LenientTrainingResult) -> ReportResponse:
+        """See `BatchSizeService`."""
+        return await self.call(self.service.report, result)
+
+    async def end_trial(self, trial: LenientTrialId) -> None:
+        """See `BatchSizeService`."""
+        await self.call(self.service.end_trial, trial)
+
+    async def delete_job(self, job_id: str, actor: Actor = ANYBODY) -> None:
+        """See `BatchSizeService`."""
+        await self.call(self.service.delete_job, job_id, actor)
+
+
+def _check_numbers(trial_id: LenientTrialId) -> None:
+    if min(trial_id.trial_number, trial_id.batch_size) <= 0:
+        raise UnusableRequestError("Expected a trial number and a batch size above 0.")
+
+
+def _find_trial(job: LoadedJob, trial_id: LenientTrialId) -> StoredTrial | None:
+    _check_numbers(trial_id)
+    trial = job.trials.get(trial_id.trial_number)
+    return None if trial is None or trial.batch_size != trial_id.batch_size else trial
+
+
+def _id_of(trial: StoredTrial) -> TrialId:
+    return TrialId.model_construct(job_id=trial.job_id, batch_size=trial.batch_size, trial_number=trial.trial_number)
+
+
+def _usage(result: LenientTrainingResult, trial: StoredTrial) -> dict[str, Any]:
+    """What a report says, as columns; nothing if they cannot hold it, as of what the published server believes."""
+    numbers = (result.time, result.energy, 0.0 if math.isnan(result.metric) else result.metric)
+    if not all(map(math.isfinite, numbers)) or not -1 <= result.current_epoch <= LARGEST:
+        return {}
+    if trial.epoch is not None and result.current_epoch <= trial.epoch:
+        return {}
+    metric = None if math.isnan(result.metric) else result.metric
+    return {"epoch": result.current_epoch, "time": result.time, "energy": result.energy, "metric": metric}
+
+
+def _report_fault(
+    spec: LenientJobSpec, trial: StoredTrial, result: LenientTrainingResult, *, ended: bool
+) -> tuple[str, str] | None:
+    """Find what cannot be true about a report: the field at fault, and what was expected of it.
+
+    Epochs rise from report to report, and time and energy never fall; but clients repeat requests that got no answer.
+    A trial that ends must have cost something.
+    """
+    metric = None if math.isnan(result.metric) else result.metric
+    reported = (result.current_epoch, result.time, result.energy, metric)
+    is_repeated = reported == (trial.epoch, trial.time, trial.energy, trial.metric)
+    if trial.epoch is not None and not is_repeated:
+        if result.current_epoch <= trial.epoch:
+            return "current_epoch", f"Expected an epoch after {trial.epoch}, got {result.current_epoch}."
+        for name, now, before in (("time", result.time, trial.time), ("energy", result.energy, trial.energy)):
+            if before is not None and now < before:
+                return name, f"Expected at least {before:g}, as reported by epoch {trial.epoch}, got {now:g}."
+    return usage_fault(result.energy, result.time, spec.max_power, spec.eta_knob, ended=ended)
+
+
+def _stopped_by(voided: StoredTrial, job: LoadedJob) -> list[int]:
+    """List trials that the bound of the run which was the cheapest has stopped, and that the bound now would not."""
+    times, cheapest = job.tuned.spec.beta_knob, job.tuned.min_cost
+    if times is None or voided.cost is None or voided.observation is None:
+        return []
+    low, high = times * voided.cost, math.inf if cheapest is None else times * cheapest
+    return [
+        trial.trial_number
+        for trial in job.trials.values()
+        if trial.excluded is None and trial.observation is not None and trial.observation > voided.observation
+        if not trial.converged and trial.cost is not None and low < trial.cost <= high
+    ]
+
+
+def _check_spec(spec: LenientJobSpec) -> None:
+    """Refuse settings that the published server fails on; requests that are read strictly never have them."""
+    numbers = (spec.max_power, spec.target_metric, spec.mab_prior_mean, spec.mab_prior_precision, spec.beta_knob or 0.0)
+    if not all(map(math.isfinite, numbers)):
+        raise UnusableRequestError("Expected finite numbers.")
+    if max(map(abs, (spec.max_power, spec.mab_prior_mean, spec.mab_prior_precision))) > LARGEST_MEASURE:
+        raise UnusableRequestError(f"Expected a power and a prior of {LARGEST_MEASURE:g} or less.")
+    if len(set(spec.batch_sizes)) < len(spec.batch_sizes):
+        raise UnusableRequestError("Expected each batch size once.")
+    if spec.mab_seed is not None and not 0 <= spec.mab_seed < 2**63:
+        raise UnusableRequestError(f"Expected a mab_seed from 0 to {2**63 - 1}, got {spec.mab_seed}.")
