@@ -159,9 +159,7 @@ def test_decisions_of_a_server(call, here, job):
     pytest.importorskip("fastapi", reason="the extra `server` is not installed")
     (here / "token").write_text("a-secret-of-some-length\n")
     serving = [installed("bftrainer"), "bso", "serve", "--port", "0", "--token-file", "token", "--database"]
-    server = subprocess.Popen(
-        [*serving, f"sqlite:///{here / 'bso.db'}"], cwd=here, stderr=subprocess.PIPE, text=True
-    )
+    server = subprocess.Popen([*serving, f"sqlite:///{here / 'bso.db'}"], cwd=here, stderr=subprocess.PIPE, text=True)
     try:
         address = None
         while address is None:
