@@ -22,9 +22,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import FrameType
+from typing import IO
 
 # <linux/prctl.h>
 PR_SET_PDEATHSIG = 1
@@ -114,6 +116,90 @@ class Supervisor:
             count += 1
             if process == self._child.pid:
                 self.returncode = self._child.returncode = os.waitstatus_to_exitcode(status)
+
+
+class SupervisedProcess:
+    """A command under a supervisor of its own, as the process that launches it sees it.
+
+    Parameters
+    ----------
+    command : sequence of str
+        Program and arguments; standard input is empty, and standard error goes to standard output.
+    workdir : path
+    environ : mapping of str to str
+        The command's whole environment.
+    output : file or int
+        Takes standard output, as for `subprocess.Popen`.
+    grace_s : float
+        Time between SIGTERM and SIGKILL when it is to end.
+    held : sequence of int
+        File descriptors, such as locks, that stay open until all its processes are gone, even if this one is killed.
+
+    Attributes
+    ----------
+    supervisor : Popen
+        The supervisor's process.
+    status_pipe : int
+        File descriptor that can be read when the supervisor says something, or is gone.
+
+    Raises
+    ------
+    OSError, ValueError
+        If the supervisor cannot be started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        workdir: Path,
+        environ: Mapping[str, str],
+        output: IO[bytes] | int,
+        grace_s: float,
+        held: Sequence[int] = (),
+    ) -> None:
+        lifeline, self._cord = os.pipe()
+        self.status_pipe, status = os.pipe()
+        self._said = b""
+        try:
+            self.supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", __file__, str(lifeline), str(status), str(grace_s), *command],
+                cwd=workdir,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(lifeline, status, *held),
+                # Signals from the terminal reach this process only, which then ends the command.
+                start_new_session=True,
+            )
+        except BaseException:  # for every exception, interrupts included: close the pipes, then re-raise
+            self.stop()
+            os.close(self.status_pipe)
+            raise
+        finally:
+            os.close(lifeline)
+            os.close(status)
+
+    def stop(self) -> None:
+        """Have the supervisor end the command and all that it started."""
+        if self._cord >= 0:
+            os.close(self._cord)
+            self._cord = -1
+
+    def read_status(self) -> bool:
+        """Read what the supervisor says, waiting for it; return whether it is gone, and all else with it."""
+        piece = os.read(self.status_pipe, 4096)
+        self._said += piece
+        if not piece:
+            os.close(self.status_pipe)
+            self.stop()
+        return not piece
+
+    @property
+    def status(self) -> dict[str, str]:
+        """What the supervisor has said: see this module's description for the words."""
+        lines = self._said.decode(errors="replace").splitlines()
+        return {word: value for word, _, value in (line.partition(" ") for line in lines)}
 
 
 def adopt_orphans() -> None:

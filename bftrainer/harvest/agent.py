@@ -20,7 +20,6 @@ import re
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer import supervisor
+from bftrainer.supervisor import SupervisedProcess
 
 KEY = "BFTRAINER_CARRIER_KEY"
 _TICK_S = 0.5
@@ -42,34 +42,15 @@ class _Rank:
     """A rank under its supervisor, and what it reports."""
 
     def __init__(self, order: dict[str, Any], held: Sequence[int]) -> None:
-        self.order, self.status, self.said, self.ended = order, -signal.SIGKILL, b"", False
+        self.order, self.status, self.ended = order, -signal.SIGKILL, False
         self.log, self._began = Path(order["log"]), -1.0
         self._place, self._pattern, self._seen = self._progress()
         self.told: list[float] = []
-        lifeline, self._cord = os.pipe()
-        self.pipe, status = os.pipe()
-        grace = str(order["grace_s"])
-        try:
-            with self.log.open("ab", buffering=0) as log:
-                self._offset = log.tell() if self._place == self.log else 0
-                self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", supervisor.__file__, str(lifeline), str(status), grace]
-                    + order["command"],
-                    cwd=order["workdir"],
-                    env=order["env"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=(lifeline, status, *held),
-                    start_new_session=True,
-                )
-        except OSError:
-            self.stop()
-            os.close(self.pipe)
-            raise
-        finally:
-            os.close(lifeline)
-            os.close(status)
+        with self.log.open("ab", buffering=0) as log:
+            self._offset = log.tell() if self._place == self.log else 0
+            self.process = SupervisedProcess(
+                order["command"], Path(order["workdir"]), order["env"], log, order["grace_s"], held
+            )
 
     def _progress(self) -> tuple[Path | None, re.Pattern[str] | None, float]:
         """Where work is reported, the pattern to find it by, and what of it is from before."""
@@ -87,20 +68,9 @@ class _Rank:
         return place, None, 0.0
 
     @property
-    def pid(self) -> int:
-        """Its supervisor's process."""
-        return self._process.pid
-
-    @property
     def key(self) -> tuple[str, int]:
         """Task and generation."""
         return self.order["task"], self.order["generation"]
-
-    def stop(self) -> None:
-        """Ask it to save and end, and have it killed after its grace time."""
-        if self._cord >= 0:
-            os.close(self._cord)
-            self._cord = -1
 
     def report(self) -> list[float] | None:
         """Work done, work saved, the time of it, and the work it began with, as `Progressed`; None: nothing is new."""
@@ -137,21 +107,16 @@ class _Rank:
 
     def heard(self) -> bool:
         """Read what its supervisor says; whether it is gone, and with it all that the rank has started."""
-        piece = os.read(self.pipe, 4096)
-        self.said += piece
-        if piece:
+        if not self.process.read_status():
             return False
-        for line in self.said.decode(errors="replace").splitlines():
-            word, _, rest = line.partition(" ")
-            if word == "exited":
-                self.status, self.ended = int(rest), True
-            elif word == "refused":
-                self.status, self.ended = 127, True
-                with suppress(OSError), self.log.open("a") as log:
-                    log.write(f"The command cannot be run: {rest}\n")
-        os.close(self.pipe)
-        self.stop()
-        self._process.returncode = 0  # it is reaped with all others
+        status = self.process.status
+        if "exited" in status:
+            self.status, self.ended = int(status["exited"]), True
+        elif "refused" in status:
+            self.status, self.ended = 127, True
+            with suppress(OSError), self.log.open("a") as log:
+                log.write(f"The command cannot be run: {status['refused']}\n")
+        self.process.supervisor.returncode = 0  # it is reaped with all others
         return True
 
 
@@ -198,7 +163,7 @@ class Agent:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         if self._sweep:  # what a killed supervisor has left is the agent's now
-            known = {rank.pid for rank in self._ranks}
+            known = {rank.process.supervisor.pid for rank in self._ranks}
             for process in supervisor.descendants(os.getpid(), known):
                 if process not in known:
                     with suppress(ProcessLookupError, PermissionError):
@@ -223,7 +188,7 @@ class Agent:
             elif order["do"] == "stop":
                 for rank in self._ranks:
                     if rank.key == (order["task"], order["generation"]):
-                        rank.stop()
+                        rank.process.stop()
             elif order["do"] == "leave":
                 self.leave()
 
@@ -238,10 +203,10 @@ class Agent:
             self._exited(order, 127, f"{fault.filename}: {fault.strerror}")
             return
         self._ranks.append(rank)
-        self._hear(rank.pipe, lambda: self._heard(rank))
+        self._hear(rank.process.status_pipe, lambda: self._heard(rank))
 
     def _heard(self, rank: _Rank) -> None:
-        pipe = rank.pipe
+        pipe = rank.process.status_pipe
         if rank.heard():
             self._selector.unregister(pipe)
             if not self._left and any(key.fileobj == self._signals for key, _ in self._selector.select(0)):
@@ -266,7 +231,7 @@ class Agent:
             self._selector.unregister(self._signals)
             self._say("leaving", is_over)
             for rank in self._ranks:
-                rank.stop()
+                rank.process.stop()
 
     def _say(self, *what: object) -> None:
         try:

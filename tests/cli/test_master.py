@@ -19,7 +19,8 @@ from bftrainer.cli._shared.signals import SAID
 from bftrainer.cli.zeus.master_display import LONGEST, LiveDisplay
 from bftrainer.zeus import DefaultBatchSize
 from bftrainer.zeus.master import Booked, Launch
-from bftrainer.zeus.master.recurrences import LocalDecisions, Plan, Recurrences
+from bftrainer.zeus.master.plan import Plan
+from bftrainer.zeus.master.recurrences import LocalDecisions, Recurrences
 from bftrainer.zeus.master.script import RunSettings
 from tests.cli.conftest import check_refusal
 from tests.tiny import contents, installed
@@ -158,9 +159,7 @@ def test_decisions_of_a_server(call, here, job):
     pytest.importorskip("fastapi", reason="the extra `server` is not installed")
     (here / "token").write_text("a-secret-of-some-length\n")
     serving = [installed("bftrainer"), "bso", "serve", "--port", "0", "--token-file", "token", "--database"]
-    server = subprocess.Popen(
-        [*serving, f"sqlite+aiosqlite:///{here / 'bso.db'}"], cwd=here, stderr=subprocess.PIPE, text=True
-    )
+    server = subprocess.Popen([*serving, f"sqlite:///{here / 'bso.db'}"], cwd=here, stderr=subprocess.PIPE, text=True)
     try:
         address = None
         while address is None:
@@ -249,13 +248,16 @@ BAD_OPTIONS = {
     "policy": (("run", "job.toml", "--policy", "zuse"), "Unknown batch-size policy 'zuse'. Did you mean 'zeus'?"),
     "eta": (("run", "job.toml", "--eta", 2), "Expected eta from 0 (time) to 1 (energy), got 2.0."),
     "beta": (("run", "job.toml", "--beta", 0), "Expected beta above 0 (inf: never stop early), got 0.0."),
-    "power": (("run", "job.toml", "--max-power", 0), "Expected a highest power above 0 W, got 0.0."),
-    "measure": (("run", "job.toml", "--measure", "rap"), "Unknown way to measure 'rap'. Did you mean 'rapl'?"),
+    "power": (("run", "job.toml", "--max-power", 0), "max_power_w: Input should be greater than 0, got 0.0."),
+    "measure": (
+        ("run", "job.toml", "--measure", "rapl"),
+        "'zeus' or 'model', got 'rapl'.",
+    ),
     "power limits": (
         ("run", "job.toml", "--set-power-limits"),
         "No GPU found whose power can be limited.",
     ),
-    "timeout": (("run", "job.toml", "--timeout", -1), "Expected a time-out above 0 s, got -1.0."),
+    "timeout": (("run", "job.toml", "--timeout", -1), "timeout_s: Input should be greater than 0, got -1.0."),
     "log base": (("run", "job.toml", "--log-base", "job.toml"), "job.toml: Expected a directory, found a file."),
     "server": (
         ("run", "job.toml", "--server", "here"),
@@ -266,8 +268,8 @@ BAD_OPTIONS = {
         ("run", "job.toml", "--token-file", "job.toml"),
         "no effect: --token-file (there is no --server",
     ),
-    "nothing there": (("resume", "none"), "none/master.json: No such file."),
-    "no job there": (("status", "."), ".: Not the logs of a recurring job: master.json"),
+    "nothing there": (("resume", "none"), "none: No such directory."),
+    "no job there": (("status", "."), ".: Not the logs of a recurring job: journal.jsonl"),
     "command": (("resum",), "No such command 'resum'. Did you mean 'resume'?"),
 }
 
@@ -289,7 +291,7 @@ def test_the_sample_script_trains(call, here, job):
     command = [
         sys.executable,
         "-m",
-        "bftrainer.zeus.master.sample_training",
+        "bftrainer.zeus.integrations.sample_digits",
         "--batch-size",
         "{bs}",
         "--seed",

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bftrainer.zeus.integrations.sample_digits import JOB, chosen, digits
+from bftrainer.cli.zeus.quickstart import explain_choice, find_chosen
+from bftrainer.zeus.integrations.sample_digits import JOB_ID
 from bftrainer.zeus.server.app import create_app
 from bftrainer.zeus.server.pages.savings import figures_by_size
 from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
@@ -37,25 +38,16 @@ def test_another_server_may_decide(call, tmp_path):
         done = call("bso", "quickstart", "--runs", 1, "--server", url)
         assert done.status == 0, done.err
         assert_matches(
-            r"Cheapest so far: batch size 16, .* J and .* s a run .*; the default, 16, takes .* s\.$", done.out
+            r"Cheapest so far: batch size 16, .* J and .* s a run .*; the default, 16, .* s\.\nTime is .* modelled",
+            done.out,
         )
-        assert JOB.job_id in call("bso", "jobs", "--server", url).out
+        assert JOB_ID in call("bso", "jobs", "--server", url).out
 
 
-@pytest.mark.parametrize("words", [("--max-power", 0), ("--max-power", "nan"), ("--measure", "ralp"), ("--seed", -1)])
+@pytest.mark.parametrize("words", [("--max-power", 0), ("--max-power", "nan"), ("--seed", -1)])
 def test_what_cannot_be(call, words):
     """Each is refused in a line before anything is trained."""
     check_refusal(call("bso", "quickstart", *words))
-
-
-def test_the_data_are_always_in_one_order():
-    """1,797 images of 64 pixels from 0 to 1, the same ones each time."""
-    images, labels = digits()
-    again, _ = digits()
-    assert images.shape == (1797, 64)
-    assert (images.min(), images.max()) == (0.0, 1.0)
-    assert (images == again).all()
-    assert set(labels.tolist()) == set(range(10))
 
 
 def row(number, batch_size, cost, *, converged=True):
@@ -68,22 +60,48 @@ def row(number, batch_size, cost, *, converged=True):
 def test_what_was_used():
     """Means over the trials that reached the target; trials without a result, or that are void, do not count."""
     rows = [row(1, 64, 2.0), row(2, 8, 8.0, converged=False), row(3, 64, 4.0), row(4, 64, None), row(5, 64, 9.0)]
-    found = figures_by_size([*rows[:4], replace(rows[4], excluded="Voided")])
-    assert list(found) == [8, 64]
-    assert (found[64].results, found[64].converged, found[8].converged, found[8].means) == (2, 2, 0, {})
-    assert found[64].means["energy"].mean == 3.0
-    assert found[64].means["energy"].half_width == pytest.approx(12.706, abs=1e-3)
+    sizes = figures_by_size([*rows[:4], replace(rows[4], excluded="Voided")])
+    assert list(sizes) == [8, 64]
+    assert (sizes[64].results, sizes[64].converged, sizes[8].converged, sizes[8].means) == (2, 2, 0, {})
+    assert sizes[64].means["energy"].mean == 3.0
+    assert sizes[64].means["energy"].half_width == pytest.approx(12.706, abs=1e-3)
+
+
+SPEC = {
+    "job_id": "d",
+    "job_id_prefix": "d",
+    "batch_sizes": [8, 16, 32, 64],
+    "default_batch_size": 16,
+    "max_power": 45.0,
+    "number_of_gpus": 1,
+    "gpu_model": "cpu",
+}
+
+
+def job(stage="MAB", **means):
+    """A job whose arms have these means."""
+    state = {"registered": 0.0, "trials": 3, "observations": 3, "min_cost": 2.0, "min_cost_batch_size": 8}
+    arms = [
+        {"batch_size": int(size[1:]), "mean": mean, "precision": 1.0, "reward_precision": 1.0, "observations": 2}
+        for size, mean in means.items()
+    ]
+    return JobSummary(spec=SPEC, stage=stage, exploring=None, remaining=[8, 64], arms=arms, **state)
 
 
 def test_what_is_chosen():
     """The arm of the highest mean, the negative cost; while there are no arms, the cheapest run's."""
-    spec = JOB.model_dump() | {"max_power": 45.0, "number_of_gpus": 1, "gpu_model": "cpu"}
-    state = {"registered": 0.0, "trials": 3, "observations": 3, "min_cost": 2.0, "min_cost_batch_size": 8}
-    pruning = JobSummary(spec=spec, stage="Pruning", exploring=None, remaining=[8, 64], arms=[], **state)
-    assert chosen(pruning) == 8
-    means = {8: -9.0, 64: -3.0, 512: None}
-    arms = [
-        {"batch_size": size, "mean": mean, "precision": 1.0, "reward_precision": 1.0, "observations": 2}
-        for size, mean in means.items()
+    assert find_chosen(job("Pruning")) == 8
+    assert find_chosen(job(b8=-9.0, b64=-3.0, b32=None)) == 64
+
+
+def test_the_choice_is_explained():
+    """A batch size whose table row is cheaper than the chosen one's says why it is not chosen."""
+    sizes = figures_by_size(
+        [row(1, 16, 9.0), row(2, 32, 4.0), row(3, 32, 30.0, converged=False), row(4, 64, 5.0), row(5, 64, 5.0)]
+    )
+    lines = explain_choice(job(b16=-9.0, b64=-5.0), sizes)
+    assert lines == [
+        "Chosen: batch size 64, 5.0 J and 5.00 s a run that reaches the target; the default, 16, takes 9.0 J and "
+        "9.00 s.",
+        "Batch size 32 cost 4.00 J where it reached the target, but it fell out when 1 of its 2 runs did not.",
     ]
-    assert chosen(JobSummary.model_validate(pruning.model_dump() | {"arms": arms})) == 64

@@ -13,7 +13,7 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.runs.run_files import read_summary
 from bftrainer.tasksets import read_task_set
 from bftrainer.tasksets.measurements import read_training_profile
-from bftrainer.zeus.master.journal import JOURNAL, read_job_file, read_journal
+from bftrainer.zeus.master.plan import read_job_file
 from bftrainer.zeus.master.script import read_report
 from bftrainer.zeus.simulation.files import read_history, read_results
 from bftrainer.zeus.simulation.inputs import read_jobs
@@ -33,14 +33,8 @@ def summary(path: Path) -> None:
     read_summary(path.parent)
 
 
-def journal(path: Path) -> None:
-    """Of a recurring job."""
-    path.rename(path.with_name(JOURNAL))
-    read_journal(path.parent)
-
-
 TOML = [read_task_set, read_sweep, read_job_file, read_jobs, read_training_profile]
-JSON = [beside, summary, journal, read_results, read_history, read_report]
+JSON = [beside, summary, read_results, read_history, read_report]
 CONTENTS = {
     "deep": lambda form: b"x = " * (form == "toml") + b"[" * 3000,
     "deep and closed": lambda form: b"x = " * (form == "toml") + b"[" * 3000 + b"]" * 3000,

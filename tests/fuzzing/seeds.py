@@ -119,7 +119,7 @@ def _build(folder: Path) -> None:
         if guarded(cli, "bftrainer"):
             raise AssertionError(f"bftrainer {command} failed.")
     next((folder / "logs").iterdir()).rename(folder / "logs" / "m")  # its name tells the time
-    for name in ("master.json", "history.json"):
+    for name in ("journal.jsonl", "history.json"):
         told = folder / "logs" / "m" / name
         told.write_text(told.read_text().replace(str(folder), "."))
     write = DecisionJournal.write

@@ -270,7 +270,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
             facts={"running": False, "plan/recurrences": 2, "plan/batch_sizes": [10, 20]},
         ),
         Step("master status {logdir}", says=("line,slope,sgd", "1 of 2")),
-        Step("master resume {logdir} --quiet --json", ("logs/*/master.json",), facts={"running": False}),
+        Step("master resume {logdir} --quiet --json", ("logs/*/journal.jsonl",), facts={"running": False}),
     ),
     "server": (
         Step("bso jobs --server {server} --json", facts={"0/spec/job_id": "t-1", "1/spec/job_id": "t-2"}),

@@ -41,7 +41,7 @@ def rank(order):
     def start(progress):
         made = agent._Rank(order(progress), ())
         until(made.heard)
-        made._process.wait()
+        made.process.supervisor.wait()
         return made
 
     return start
@@ -91,7 +91,7 @@ agent._start(json.loads(sys.argv[1]))
 (rank,) = agent._ranks
 while agent._ranks:
     ((key, _),) = agent._selector.select()
-    if b"exited" in rank.said:
+    if "exited" in rank.process.status:
         os.kill(os.getpid(), signal.SIGTERM)  # it comes when the rank has ended, and before that is heard
     key.data()
 print(theirs.recv(4096).decode())

@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +24,8 @@ from bftrainer.cli._shared.usage import (
 from bftrainer.cli.zeus.zeus_options import ETA, FILE, SETTINGS, given_token, with_options
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.master.driver import Driver
     from bftrainer.zeus.master.recurrences import Booked, Recurrences
+    from bftrainer.zeus.master.zeus_master import Driver
 
 _COMMANDS = {
     "resume": ("bftrainer.cli.zeus.master", "resume", "Go on with a job that was interrupted."),
@@ -77,12 +76,14 @@ def _resumable(logdir: Path) -> Iterator[None]:
 
 def _as_document(logdir: Path, progress: Recurrences) -> dict[str, Any]:
     """Return the state of a job as plain values for JSON."""
-    from bftrainer.zeus.master.journal import is_running, journal_document
+    from bftrainer.zeus.master.journal import is_running, plan_document
 
-    document = journal_document(progress)
-    # Leaves out the policy's internal state.
-    rest = {name: value for name, value in document.items() if name != "policy"}
-    return {"logdir": str(logdir), "running": is_running(logdir), **rest}
+    return {
+        "logdir": str(logdir),
+        "running": is_running(logdir),
+        **plan_document(progress),
+        "progress": progress.to_dict(),
+    }
 
 
 def _print_status(logdir: Path, progress: Recurrences) -> None:
@@ -124,9 +125,9 @@ def _row(booked: Booked) -> tuple[str, ...]:
 @_output_options
 def resume(logdir: Path, token_file: str | None, pause_after: int | None, quiet: bool, as_json: bool) -> None:
     """Go on with the job whose logs are in LOGDIR, from the run that was interrupted, with the same decisions."""
-    from bftrainer.zeus.master.driver import Driver
+    from bftrainer.zeus.master.zeus_master import Driver
 
-    _drive(Driver.resumed(logdir, token=given_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
+    _drive(Driver.resume(logdir, token=given_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer master status logs/job+1")
@@ -136,7 +137,7 @@ def status(logdir: Path, as_json: bool) -> None:
     """Tell where the job stands whose logs are in LOGDIR: each run, and what comes next."""
     from bftrainer.zeus.master.journal import read_journal
 
-    progress = read_journal(logdir)
+    progress = read_journal(logdir, only_look=True)
     if as_json:
         click.echo(json.dumps(_as_document(logdir, progress), indent=2, allow_nan=False))
     else:
@@ -156,7 +157,7 @@ def status(logdir: Path, as_json: bool) -> None:
 @click.option("--allow-mixed", is_flag=True, default=None, help="GPUs may be of several models.")
 @click.option("--observer", "observer_mode", is_flag=True, default=None, help="Measure limits; train at the highest.")
 @click.option("--set-power-limits", is_flag=True, default=None, help="Let the script set power limits.")
-@click.option("--measure", help="Measure energy by nvml, rapl, zeus or model; auto: the first that is there.")
+@click.option("--measure", help="Measure energy by nvml, zeus or model; auto: nvml if there is a GPU, else model.")
 @click.option("--timeout", "timeout_s", type=float, metavar="S", help="End a run after so many seconds.")
 @click.option("--server", metavar="URL", help="Take decisions from the batch-size server there.")
 @_token_option
@@ -176,8 +177,7 @@ def run(
     Everything goes to a new directory below the file's log_base. An interrupted job goes on with `bftrainer master
     resume`.
     """
-    from bftrainer.zeus.master.journal import named_policy, read_job_file
-    from bftrainer.zeus.master.script import RunSettings
+    from bftrainer.zeus.master.plan import make_policy, read_job_file
     from bftrainer.zeus.master.zeus_master import ZeusMaster
 
     refuse_unused(
@@ -186,17 +186,16 @@ def run(
             "policy": server is not None and "the server decides",
         }
     )
-    given = {name: value for name, value in changes.items() if value is not None}
-    job, file = read_job_file(job_file, given)
+    recurring = read_job_file(job_file, {name: value for name, value in changes.items() if value is not None})
+    file = recurring.file
     check_size(f"recurrences of {job_file}", file.recurrences, LARGE_RUNS)
-    settings = {each.name: getattr(file, each.name) for each in fields(RunSettings)}
-    policy = named_policy(file.policy, file.seed, file.window_size)
-    zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, allow_mixed=file.allow_mixed, **settings)
+    policy = make_policy(file.policy, file.seed, file.window_size)
+    zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, allow_mixed=file.allow_mixed, **file.settings())
     with ExitStack() as stack:
         client = None
         if server is not None:
             from bftrainer.zeus.server.client import BatchSizeClient
 
             client = stack.enter_context(BatchSizeClient(server, given_token(token_file)))
-        driver = zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta, client)
+        driver = zeus_master.start(recurring.job, file.recurrences, file.batch_sizes, file.beta, file.eta, client)
         _drive(driver, pause_after=pause_after, quiet=quiet, as_json=as_json)

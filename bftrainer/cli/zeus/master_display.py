@@ -94,10 +94,9 @@ class LiveDisplay(MasterObserver):
         self._print_line(f"{progress.plan.job}, logs in {logdir}", "bold")
         self._progress.update(self._bar, total=progress.plan.recurrences, completed=progress.recurrence - 1)
 
-    def launching(self, launch: Launch, progress: Recurrences) -> None:
+    def launching(self, launch: Launch, progress: Recurrences) -> None:  # noqa: ARG002
         """Show the run that is launched, and the bound on its cost."""
-        bound = progress.cost_bound_j
-        limit = "" if bound == float("inf") else f", at most {number(bound)} J"
+        limit = "" if launch.cost_bound_j is None else f", at most {number(launch.cost_bound_j)} J"
         self._progress.update(self._bar, description=f"{_beginning(launch)}{limit}")
 
     def printed(self, piece: bytes) -> None:

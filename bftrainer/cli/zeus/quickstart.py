@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -17,17 +17,21 @@ from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server.pages.savings import SizeFigures
+    from bftrainer.zeus.server.state_messages import JobSummary
 
-_QUANTITIES = ("time", "energy", "cost")
 _HEADINGS = ("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J)")
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso quickstart")
 @size_option("--runs", usual=LARGE_RUNS, kind=click.IntRange(min=1), default=20, help="Times that the job recurs.")
 @click.option(
-    "--max-power", "max_power_w", type=float, default=45.0, metavar="W", help="Highest power of this machine."
+    "--max-power",
+    "max_power_w",
+    type=float,
+    default=45.0,
+    metavar="W",
+    help="Highest power of this machine; energy is modelled from it.",
 )
-@click.option("--measure", default="model", help="Measure energy by rapl or model; auto: the first that is there.")
 @click.option(
     "--seed",
     type=click.IntRange(0, 4_000_000_000),
@@ -38,53 +42,74 @@ _HEADINGS = ("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J
 @click.option("--token-file", metavar="FILE", help="File whose first token is the one to give.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def quickstart(
-    runs: int,
-    max_power_w: float,
-    measure: str,
-    seed: int,
-    server: str | None,
-    token_file: str | None,
-    as_json: bool,
+    runs: int, max_power_w: float, seed: int, server: str | None, token_file: str | None, as_json: bool
 ) -> None:
     """Train a small network on handwritten digits, again and again, and see a batch size being chosen.
 
-    Each run asks a batch-size server for its batch size, trains to an accuracy of 0.95, and reports what it took. It
-    takes less than a minute, and leaves nothing behind; see `bftrainer.zeus.integrations.sample_digits`.
+    Each run asks a batch-size server for its batch size, trains to an accuracy of 0.95, and reports what it took: time
+    on the processor, and energy that is modelled from it. It takes less than a minute, and leaves nothing behind; see
+    `bftrainer.zeus.integrations.sample_digits`.
     """
     refuse_unused({"token_file": server is None and "there is no --server"})
     require_extra("The sample training needs", "sample")
     require_extra("The server needs", "server")
-    from bftrainer.zeus.integrations.sample_digits import JOB, chosen, private_client, recurrences
+    from bftrainer.zeus.integrations.sample_digits import JOB_ID, make_served_runs, open_private_client
     from bftrainer.zeus.server.pages.savings import figures_by_size
 
-    job_id = JOB.job_id or ""
-    with private_client() if server is None else asking(server, token_file) as client:
-        training = recurrences(client, runs, max_power_w=max_power_w, measure=measure, seed=seed)
-        for number, run in enumerate(training, start=1):
+    with open_private_client() if server is None else asking(server, token_file) as client:
+        for number, run in enumerate(make_served_runs(client, runs, max_power_w=max_power_w, seed=seed), start=1):
             missed = "missed the target" if run.epochs_done == run.max_epochs else "stopped, as it cost too much"
             click.echo(
                 f"run {number:3}: batch size {run.batch_size:3}, {run.epochs_done:2} epochs, {run.time_s:6.2f} s, "
                 f"{run.energy_j:7.1f} J: {'reached the target' if run.reached else missed}",
                 err=True,
             )
-        job = client.job(job_id)
-        by_size, size = figures_by_size(client.trials(job_id)), chosen(job)
+        job, sizes = client.job(JOB_ID), figures_by_size(client.trials(JOB_ID))
     if as_json:
-        found = [asdict(each) for each in by_size.values()]
-        document = {"chosen": size, "default": JOB.default_batch_size, "batch_sizes": found}
+        document = {
+            "chosen": find_chosen(job),
+            "default": job.spec.default_batch_size,
+            "batch_sizes": [asdict(size) for size in sizes.values()],
+        }
         click.echo(json.dumps(document, indent=2, allow_nan=False))
         return
-    print_table(_HEADINGS, map(_row, by_size.values()), left=0)
-    what = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
-    click.echo(f"{what}: batch size {size}, {_mean(by_size[size])} a run that reaches the target; ", nl=False)
-    click.echo(f"the default, {JOB.default_batch_size}, takes {_mean(by_size[JOB.default_batch_size])}.")
+    print_table(_HEADINGS, map(_row, sizes.values()), left=0)
+    for line in explain_choice(job, sizes):
+        click.echo(line)
+    click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {max_power_w:g} W.")
+
+
+def find_chosen(job: JobSummary) -> int:
+    """Find the batch size believed to be the cheapest; while batch sizes are pruned, that of the cheapest run."""
+    means = {arm.batch_size: arm.mean for arm in job.arms if arm.mean is not None}
+    return max(means, key=means.__getitem__) if means else job.min_cost_batch_size
+
+
+def explain_choice(job: JobSummary, sizes: Mapping[int, SizeFigures]) -> list[str]:
+    """Say which batch size is chosen, what it takes, and why one that took less is not."""
+    chosen, default = sizes[find_chosen(job)], sizes[job.spec.default_batch_size]
+    word = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
+    lines = [
+        f"{word}: batch size {chosen.batch_size}, {_used(chosen)} a run that reaches the target; the default, "
+        f"{default.batch_size}, takes {_used(default)}."
+    ]
+    playing = {arm.batch_size for arm in job.arms}
+    for size in sizes.values():
+        if size.means and chosen.means and size.means["cost"].mean < chosen.means["cost"].mean:
+            why = (
+                "its runs that missed the target count too"
+                if size.batch_size in playing or job.stage == "Pruning"
+                else f"it fell out when {size.results - size.converged} of its {size.results} runs did not"
+            )
+            cost = size.means["cost"].mean
+            lines.append(f"Batch size {size.batch_size} cost {cost:.2f} J where it reached the target, but {why}.")
+    return lines
 
 
 def _row(size: SizeFigures) -> tuple[str, ...]:
-    means = (f"{size.means[name].mean:.2f}" if size.means else "-" for name in _QUANTITIES)
+    means = (f"{size.means[name].mean:.2f}" if size.means else "-" for name in ("time", "energy", "cost"))
     return (f"{size.batch_size}", f"{size.results}", f"{size.converged}", *means)
 
 
-def _mean(size: SizeFigures) -> str:
-    energy, time = (size.means[name].mean if size.means else math.nan for name in ("energy", "time"))
-    return f"{energy:.1f} J and {time:.2f} s"
+def _used(size: SizeFigures) -> str:
+    return f"{size.means['energy'].mean:.1f} J and {size.means['time'].mean:.2f} s" if size.means else "nothing yet"

@@ -18,13 +18,7 @@ from bftrainer.zeus.master.training import TrialDriver
 
 
 def _next_epoch(run: TrialDriver, metrics: Mapping[str, Any], monitor: str) -> bool:
-    """Report a metric, end the epoch, and begin the next; False if training is over.
-
-    Raises
-    ------
-    SettingsError
-        If there is no such metric.
-    """
+    """Report a metric, end the epoch, and begin the next; False if training is over."""
     if monitor not in metrics:
         raise SettingsError(f"Unknown metric {monitor!r}.{suggestion(monitor, sorted(metrics))}")
     run.report(float(metrics[monitor]))
@@ -32,18 +26,13 @@ def _next_epoch(run: TrialDriver, metrics: Mapping[str, Any], monitor: str) -> b
 
 
 def lightning_callback(run: TrialDriver, monitor: str) -> Any:
-    """Make a callback for Lightning's ``Trainer``.
+    """Make a callback for Lightning's ``Trainer``, of ``pytorch_lightning`` if only that has been imported.
 
     Parameters
     ----------
     run : TrialDriver
     monitor : str
         Name under which the module logs its metric, in training or validation steps.
-
-    Returns
-    -------
-    Callback
-        Of ``lightning.pytorch``, or of ``pytorch_lightning`` if only that has been imported.
     """
     older = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
     lightning: Any = import_module("pytorch_lightning" if older else "lightning.pytorch")
@@ -69,12 +58,7 @@ def transformers_callback(run: TrialDriver, monitor: str) -> Any:
     ----------
     run : TrialDriver
     monitor : str
-        Name of the metric, such as ``eval_accuracy``.
-
-    Returns
-    -------
-    TrainerCallback
-        It raises `SettingsError` as training begins, unless ``eval_strategy`` is "epoch".
+        Name of the metric, such as ``eval_accuracy``. `SettingsError` unless ``eval_strategy`` is "epoch".
     """
     transformers: Any = import_module("transformers")
 
@@ -106,10 +90,6 @@ def keras_callback(run: TrialDriver, monitor: str) -> Any:
     run : TrialDriver
     monitor : str
         Name of the metric, such as ``val_accuracy``.
-
-    Returns
-    -------
-    Callback
     """
     keras: Any = import_module("keras")
 

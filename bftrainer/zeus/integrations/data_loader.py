@@ -22,7 +22,7 @@ class ZeusDataLoader:
 
     Parameters
     ----------
-    *args : object
+    *args, **kwargs : object
         Arguments of ``torch.utils.data.DataLoader``, the data set first.
     batch_size : int
         Samples in a batch of this process; the run's batch size is that of all processes together.
@@ -30,25 +30,12 @@ class ZeusDataLoader:
         Epochs after which the run gives up; -1: this loader does not lead.
     distributed : str or None
         ``dp`` for data-parallel training in several processes of one node, whose group is initialised.
-    **kwargs : object
-        Arguments of ``torch.utils.data.DataLoader``.
 
     Raises
     ------
-    SettingsError
-        If `distributed` is something else, or the group of processes is not initialised.
-    TuningInputError
-        If the environment has no target metric, or a variable has an invalid value.
-
-    Examples
-    --------
-    >>> def train(training_data, validation_data, learn, accuracy):
-    ...     train_loader = ZeusDataLoader(training_data, batch_size=256, max_epochs=100, shuffle=True)
-    ...     eval_loader = ZeusDataLoader(validation_data, batch_size=256)
-    ...     for epoch in train_loader.epochs():
-    ...         for batch in train_loader:
-    ...             learn(batch)
-    ...         train_loader.report_metric(accuracy(eval_loader))
+    SettingsError, TuningInputError
+        If `distributed` is something else, the group of processes is not initialised, or the environment has no target
+        metric, or a variable with an invalid value.
 
     References
     ----------
@@ -75,9 +62,7 @@ class ZeusDataLoader:
         return self._leading().target_metric
 
     def epochs(self) -> Iterator[int]:
-        """Yield the numbers of the epochs to train, from 0; on all ranks alike.
-
-        Epochs end at the target, or at `max_epochs`; then the report is written.
+        """Yield the numbers of the epochs to train, from 0, until the target or `max_epochs`; on all ranks alike.
 
         Raises
         ------
@@ -85,8 +70,6 @@ class ZeusDataLoader:
             If one more epoch would reach the cost threshold; the report is written before.
         TuningProtocolError
             If the loader was made without `max_epochs`.
-        MeasurementError, OutputError
-            See `training_run`.
         """
         self._leading()
         with self._opened() if self._ranks is None else on_all_ranks(self._opened(), self._ranks) as run:
@@ -99,13 +82,7 @@ class ZeusDataLoader:
             raise TrainingStoppedError(f"One more epoch after {run.epochs_done} would reach the cost threshold.")
 
     def report_metric(self, metric: float, higher_is_better: bool = True) -> None:
-        """Report the validation metric of an epoch, the same one on all ranks.
-
-        Raises
-        ------
-        TuningProtocolError
-            If no epoch has begun.
-        """
+        """Report the validation metric of an epoch, the same one on all ranks."""
         if self._run is None:
             raise TuningProtocolError("Expected a metric of one of the epochs(), got one before they began.")
         if self._measured is not None:

@@ -43,13 +43,7 @@ class TorchRanks(Ranks):
 
 
 def find_ranks(environ: Mapping[str, str]) -> Ranks | None:
-    """Find the processes of this run, if there are several.
-
-    Raises
-    ------
-    SettingsError
-        If the environment tells of several, but ``torch.distributed`` is not initialised.
-    """
+    """Find the processes of this run, if there are several: `SettingsError` if their group is not initialised."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         ranks = TorchRanks()
@@ -60,14 +54,7 @@ def find_ranks(environ: Mapping[str, str]) -> Ranks | None:
 
 
 class RankedRun(TrialDriver):
-    """A run of several ranks: rank 0 has the driver, the others hear from it. Made by `on_all_ranks`.
-
-    Parameters
-    ----------
-    ranks : Ranks
-    open_driver : callable
-        Opens the driver; called on rank 0 alone.
-    """
+    """A run of several ranks: rank 0 opens the driver, the others hear from it. Made by `on_all_ranks`."""
 
     def __init__(self, ranks: Ranks, open_driver: Callable[[], TrialDriver]) -> None:
         self.ranks, self._open = ranks, open_driver
@@ -127,10 +114,8 @@ def on_all_ranks(
 
     Raises
     ------
-    SettingsError
-        If there are several processes whose group is not initialised.
-    MeasurementError
-        If there are several nodes, and not all of them are measured.
+    SettingsError, MeasurementError
+        If there are several processes whose group is not initialised, or several nodes of which not all are measured.
     TrainingStoppedError
         On ranks other than 0, by this and all methods, if rank 0 failed.
     """

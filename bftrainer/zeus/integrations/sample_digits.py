@@ -1,52 +1,43 @@
-"""Sample of a recurring job: a small network learns scikit-learn's handwritten digits, and a server its batch size.
+"""Sample of a recurring job: a small network learns scikit-learn's handwritten digits.
 
-``bftrainer bso quickstart`` makes its runs. Small batches take more steps, so an epoch takes longer; large ones make
-fewer updates, so more epochs are needed, and the largest does not reach the target.
+``bftrainer bso quickstart`` makes runs whose batch size a server chooses; the tutorial's job has the master launch
+``python -m bftrainer.zeus.integrations.sample_digits --batch-size 32``. Small batches take more steps, so an epoch
+takes longer; large ones make fewer updates, so more epochs are needed, and the largest does not reach the target.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+import click
 import numpy as np
+from numpy.typing import NDArray
 
+from bftrainer.errors import SettingsError
 from bftrainer.extras import require_extra
-from bftrainer.zeus.integrations.served import ServerRun, server_run
-from bftrainer.zeus.master.sample_training import Floats, Labels, batches, perceptron
-from bftrainer.zeus.master.training import TrialDriver
-from bftrainer.zeus.server.client import BatchSizeClient
-from bftrainer.zeus.server.messages import TuningParams
-from bftrainer.zeus.server.state_messages import JobSummary
+from bftrainer.zeus.master.meters import ModelMeter
+from bftrainer.zeus.master.training import TrialDriver, training_run
 
-JOB = TuningParams.model_validate(
-    {
-        "job_id": "quickstart-digits",
-        "job_id_prefix": "quickstart",
-        "batch_sizes": [8, 16, 32, 64, 128, 256, 512],
-        "default_batch_size": 16,
-        # Runs of half a second differ by what else the machine does.
-        "beta_knob": 3.0,
-        "target_metric": 0.95,
-        "max_epochs": 20,
-        "mab_seed": 1,
-    }
-)
-LEARNING_RATE = 0.05
+if TYPE_CHECKING:
+    from sklearn.neural_network import MLPClassifier
+
+    from bftrainer.zeus.integrations.served import ServerRun
+    from bftrainer.zeus.server.client import BatchSizeClient
+
+JOB_ID, DEFAULT_BATCH_SIZE, BETA_KNOB = "quickstart-digits", 16, 3.0
+LEARNING_RATE, HIDDEN, MOMENTUM = 0.05, 64, 0.9
 # Images to learn from; accuracy is that on the others, of 1,797. All runs share them.
 LEARNED, DATA_SEED = 1400, 20230417
 
 
-def digits() -> tuple[Floats, Labels]:
-    """Load 1,797 images of 64 pixels each, from 0 to 1, in an order that is always the same.
-
-    Raises
-    ------
-    SettingsError
-        If scikit-learn is not installed.
-    """
+def load_images() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Load 1,797 images of 64 pixels each, from 0 to 1, and their digits, in an order that is always the same."""
     require_extra("The sample training needs", "sample")
     from sklearn.datasets import load_digits
 
@@ -55,29 +46,53 @@ def digits() -> tuple[Floats, Labels]:
     return images[order] / 16.0, labels[order]
 
 
-def train_digits(run: TrialDriver, images: Floats, labels: Labels, seed: int) -> None:
-    """Train a new network on digits as a driver says; the seed decides its weights and the order of batches."""
-    network, rng = perceptron(run.batch_size, LEARNING_RATE, seed), np.random.default_rng(seed)
-    for _ in run.epochs():
-        for batch in run.steps(batches(rng, images[:LEARNED], labels[:LEARNED], run.batch_size)):
-            network.partial_fit(*batch, classes=range(10))
-        run.report(float(network.score(images[LEARNED:], labels[LEARNED:])))
+def make_network(batch_size: int, learning_rate: float, seed: int) -> MLPClassifier:
+    """Make a network with one hidden layer, trained by stochastic gradient descent with momentum."""
+    from sklearn.neural_network import MLPClassifier
+
+    return MLPClassifier(
+        (HIDDEN,),
+        solver="sgd",
+        learning_rate_init=learning_rate,
+        momentum=MOMENTUM,
+        batch_size=batch_size,
+        random_state=seed,
+        shuffle=False,
+    )
+
+
+def train(run: TrialDriver, learning_rate: float, seed: int, *, verbose: bool = False) -> None:
+    """Train a new network as a driver says; the seed decides its weights and the order of batches."""
+    images, labels = load_images()
+    from threadpoolctl import threadpool_limits  # which scikit-learn brings
+
+    network, rng = make_network(run.batch_size, learning_rate, seed), np.random.default_rng(seed)
+    # Threads would wait for one another longer than they compute.
+    with threadpool_limits(1):
+        # What a first epoch loads would be booked on the first run.
+        untimed = make_network(run.batch_size, learning_rate, seed)
+        untimed.partial_fit(images[:LEARNED], labels[:LEARNED], classes=range(10)).score(images, labels)
+        for epoch in run.epochs():
+            order = rng.permutation(LEARNED)
+            # Images that fill no whole batch are left out.
+            for start in run.steps(range(0, LEARNED - run.batch_size + 1, run.batch_size)):
+                batch = order[start : start + run.batch_size]
+                network.partial_fit(images[batch], labels[batch], classes=range(10))
+            accuracy = float(network.score(images[LEARNED:], labels[LEARNED:]))
+            run.report(accuracy)
+            if verbose:
+                click.echo(f"epoch {epoch + 1:3}: accuracy {accuracy:.4f}")
 
 
 @contextmanager
-def private_client() -> Iterator[BatchSizeClient]:
-    """Open a client of a batch-size server in this process, which nobody else can reach and which keeps nothing.
-
-    Raises
-    ------
-    SettingsError
-        If what servers need is not installed.
-    """
+def open_private_client() -> Iterator[BatchSizeClient]:
+    """Open a client of a batch-size server in this process, which nobody else can reach and which keeps nothing."""
     require_extra("The server needs", "server")
     import httpx
     import uvicorn
 
     from bftrainer.zeus.server.app import create_app
+    from bftrainer.zeus.server.client import BatchSizeClient
     from bftrainer.zeus.server.settings import ServerSettings
 
     # Such a folder is its user's alone.
@@ -97,45 +112,51 @@ def private_client() -> Iterator[BatchSizeClient]:
             thread.join()
 
 
-def recurrences(
-    client: BatchSizeClient, runs: int, *, max_power_w: float, measure: str = "model", seed: int = 1
-) -> Iterator[ServerRun]:
-    """Make runs of the sample job, one after the other; yield each when it has ended.
+def make_served_runs(client: BatchSizeClient, runs: int, *, max_power_w: float, seed: int = 1) -> Iterator[ServerRun]:
+    """Make runs whose batch size a server chooses, one after the other; yield each when it has ended.
 
-    Parameters
-    ----------
-    client : BatchSizeClient
-        Client of the server that decides.
-    runs : int
-    max_power_w : float
-        Highest power of this machine; its GPUs do nothing here.
-    measure : str
-        How energy is measured, see `open_meter`.
-    seed : int
-        Seed of the first run; each later run uses the next number.
-
-    Raises
-    ------
-    SettingsError
-        If scikit-learn is not installed.
-    ServerRequestError, MeasurementError
-        See `server_run`.
+    Their time is the processor's, which other programs of a busy machine do not lengthen, and their energy is modelled
+    from it: what runs cost says something of batch sizes even if the runs take half a second.
     """
-    images, labels = digits()
-    from threadpoolctl import threadpool_limits  # which scikit-learn brings
+    from bftrainer.zeus.integrations.served import server_run
+    from bftrainer.zeus.server.messages import TuningParams
 
-    # What a first epoch loads would be booked on the first run.
-    untimed = perceptron(JOB.default_batch_size, LEARNING_RATE, seed)
-    untimed.partial_fit(images[:LEARNED], labels[:LEARNED], classes=range(10)).score(images, labels)
+    job = TuningParams.model_validate(
+        {
+            "job_id": JOB_ID,
+            "job_id_prefix": "quickstart",
+            "batch_sizes": [8, 16, 32, 64, 128, 256, 512],
+            "default_batch_size": DEFAULT_BATCH_SIZE,
+            "beta_knob": BETA_KNOB,
+            "target_metric": 0.95,
+            "max_epochs": 20,
+            "mab_seed": 1,
+        }
+    )
+    load_images()
+    meter = ModelMeter(max_power_w, os.cpu_count() or 1, lambda: (time.process_time(), time.process_time()))
     for number in range(runs):
-        deciding = server_run(client, JOB, measure=measure, max_power_w=max_power_w, find=lambda: None)
-        # Threads would wait for one another longer than they compute.
-        with deciding as run, threadpool_limits(1):
-            train_digits(run, images, labels, seed + number)
+        deciding = server_run(
+            client, job, max_power_w=max_power_w, meter=meter, clock=time.process_time, find=lambda: None
+        )
+        with deciding as run:
+            train(run, LEARNING_RATE, seed + number)
         yield run
 
 
-def chosen(job: JobSummary) -> int:
-    """Return the batch size believed to be the cheapest; while batch sizes are pruned, that of the cheapest run."""
-    means = {arm.batch_size: arm.mean for arm in job.arms if arm.mean is not None}
-    return max(means, key=means.__getitem__) if means else job.min_cost_batch_size
+@click.command()
+@click.option("--batch-size", type=click.IntRange(1, LEARNED), required=True)
+@click.option("--learning-rate", type=float, default=LEARNING_RATE, show_default=True)
+@click.option("--epochs", type=click.IntRange(min=1), default=20, show_default=True, help="Give up after so many.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
+def main(batch_size: int, learning_rate: float, epochs: int, seed: int) -> None:
+    """Train until the accuracy that ZEUS_TARGET_METRIC asks for, as a master launches it."""
+    try:
+        with training_run(batch_size, epochs) as run:
+            train(run, learning_rate, seed, verbose=True)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()

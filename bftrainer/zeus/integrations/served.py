@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from bftrainer.errors import SettingsError, TuningInputError, TuningProtocolError
-from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
+from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware
 from bftrainer.zeus.master.meters import Meter, open_meter
-from bftrainer.zeus.master.script import RunSettings
-from bftrainer.zeus.master.training import TrialDriver, after
+from bftrainer.zeus.master.script import RunSettings, check_table
+from bftrainer.zeus.master.training import TrialDriver, synchronized
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
 from bftrainer.zeus.server.messages import JobSpec, LenientJobSpec, TuningParams
 
@@ -30,16 +30,6 @@ logger = logging.getLogger(__name__)
 
 class ServerRun(TrialDriver):
     """One training run that a batch-size server decides on. Made by `server_run`.
-
-    Parameters
-    ----------
-    trial : Trial
-        Trial that the server handed out.
-    max_epochs : int
-    meter : Meter
-        Measures the run's energy.
-    clock : callable
-        Returns the time in seconds, after waiting for all work submitted so far.
 
     Attributes
     ----------
@@ -56,14 +46,14 @@ class ServerRun(TrialDriver):
         self.verdict = ""
         self._since: tuple[float, float] | None = None
         self._under_way = self._warned = False
-        self._told = 0  # the last epoch that was reported
+        self._reported = 0  # the last epoch with a report
 
     def begin_epoch(self) -> bool:
         """See `TrialDriver`; training is over when the server says so, or at `max_epochs`."""
         if self._since is None:
             self._since = (self.clock(), self.meter.energy_j())
         self.epochs_done += self._under_way
-        if self._told < self.epochs_done:
+        if self._reported < self.epochs_done:
             self._warn(self.epochs_done, "it ended without run.report(metric), by which alone runs have results")
         self._under_way = not self.trial.finished and self.epochs_done < self.max_epochs
         return self._under_way
@@ -72,28 +62,18 @@ class ServerRun(TrialDriver):
         """Do nothing: only a master has power limits measured."""
 
     def report(self, metric: float) -> bool:
-        """Report metric, time and energy so far; return whether training is over.
-
-        Raises
-        ------
-        TuningInputError
-            If the metric is no number.
-        TuningProtocolError
-            If no epoch has begun.
-        ServerRequestError
-            If the server is not reached, or has ended the trial.
-        """
+        """Report metric, time and energy so far; return whether training is over."""
         if self._since is None:
             raise TuningProtocolError("Expected a report after the beginning of an epoch, got one before.")
         try:
             metric = float(metric)
         except (TypeError, ValueError):
             raise TuningInputError(f"Expected a metric that is a number, got {str(metric)[:60]!r}.") from None
-        self._told = self.epochs_done + self._under_way
+        self._reported = self.epochs_done + self._under_way
         if math.isnan(metric):
-            self._warn(self._told, "its metric is not a number, which reaches no target")
+            self._warn(self._reported, "its metric is not a number, which reaches no target")
         self.time_s, self.energy_j = self.clock() - self._since[0], self.meter.energy_j() - self._since[1]
-        answer = self.trial.report(self.time_s, self.energy_j, metric, self._told)
+        answer = self.trial.report(self.time_s, self.energy_j, metric, self._reported)
         self.reached, self.verdict = answer.converged, answer.message
         return answer.stop_train
 
@@ -116,7 +96,7 @@ def server_run(
     synchronize: Callable[[], object] | None = None,
     meter: Meter | None = None,
     clock: Callable[[], float] = time.monotonic,
-    find: Callable[[], Gpus | None] = found_gpus,
+    find: Callable[[], Gpus | None] = find_gpus,
 ) -> Iterator[ServerRun]:
     """Get a batch size from a server, measure a training run, report its epochs, and stop when the server says so.
 
@@ -127,44 +107,37 @@ def server_run(
     client : BatchSizeClient
     job : JobSpec, TuningParams or str
         The job, which is registered unless it is; or the name of one that is. `TuningParams` say nothing of GPUs: those
-        of this machine are added.
+        of this machine are added, with `max_power_w` and `gpus`, by default what NVML finds.
     measure : str
-        How energy is measured, see `open_meter`.
-    max_power_w, gpus : float and int, optional
-        Highest power of one GPU, or of a machine without, and number of GPUs, for `TuningParams`; by default what NVML
-        finds.
+        How energy is measured, see `open_meter`; or a `meter` does it.
     synchronize : callable, optional
         Waits until a GPU's work is done, such as ``torch.cuda.synchronize``; called before each measurement.
-    meter : Meter, optional
-        Measures energy, instead of `measure`.
-    clock : callable
-        Returns the time in seconds.
-    find : callable
-        Finds GPUs.
+    clock, find : callable
+        Returns the time in seconds, and finds GPUs.
 
     Raises
     ------
-    SettingsError
-        If the job has no `job_id`.
-    TuningInputError
-        If power, GPUs or way to measure is out of range.
+    SettingsError, TuningInputError
+        If the job has no `job_id`, or power, GPUs or way to measure is out of range.
     ServerRequestError
         If the server is not reached, refuses the job, or has no batch size left for it.
     MeasurementError
         If energy cannot be measured as requested, or the highest power is unknown.
     """
-    RunSettings(max_power_w=max_power_w, gpus=gpus, measure=measure)  # which checks them
+    check_table(RunSettings, {"max_power_w": max_power_w, "gpus": gpus, "measure": measure}, TuningInputError)
     with ExitStack() as stack:
-        spec = _registered(client, job, max_power_w, gpus, find)
+        spec = _register(client, job, max_power_w, gpus, find)
         if meter is None:
-            found = find()
-            meter = open_meter(measure, spec.max_power, None if found is None else found.first(spec.number_of_gpus))
+            machine_gpus = find()
+            meter = open_meter(
+                measure, spec.max_power, None if machine_gpus is None else machine_gpus.first(spec.number_of_gpus)
+            )
             stack.callback(meter.close)
         trial = stack.enter_context(client.trial(spec.job_id or ""))
-        yield ServerRun(trial, spec.max_epochs, meter, after(synchronize, clock))
+        yield ServerRun(trial, spec.max_epochs, meter, synchronized(clock, synchronize))
 
 
-def _registered(
+def _register(
     client: BatchSizeClient,
     job: JobSpec | TuningParams | str,
     max_power_w: float | None,

@@ -19,6 +19,7 @@ from bftrainer.zeus.master.script import write_json
 
 # Distance between the power limits that are tried, from the highest down.
 STEP_W = 25
+LIMITS = "power-limits.json"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -58,14 +59,13 @@ class Gpus:
 
     @property
     def models(self) -> list[str]:
-        """List the names of the GPUs' models, each once."""
-        names = (self._call("nvmlDeviceGetName", handle) for handle in self._handles)
-        return sorted({name.decode() if isinstance(name, bytes) else name for name in names})
+        """Names of the GPUs' models, each once."""
+        return sorted({_text(self._call("nvmlDeviceGetName", handle)) for handle in self._handles})
 
     @property
     def max_power_w(self) -> float:
         """Highest power limit of any of the GPUs."""
-        return float(max(most for _, most in self._ranges()))
+        return float(max(self._limit_ranges_w()[1]))
 
     def energy_j(self) -> float:
         """Energy that all GPUs used since their driver was loaded."""
@@ -77,9 +77,8 @@ class Gpus:
 
     def candidate_limits_w(self) -> list[int]:
         """List power limits that all GPUs support, from the highest down, 25 W apart."""
-        ranges = self._ranges()
-        least, most = max(low for low, _ in ranges), min(high for _, high in ranges)
-        return list(range(most, least - 1, -STEP_W))
+        lowest, highest = self._limit_ranges_w()
+        return list(range(min(highest), max(lowest) - 1, -STEP_W))
 
     def limits_w(self) -> list[float]:
         """Read the GPUs' present power limits."""
@@ -94,10 +93,10 @@ class Gpus:
         """Set the same power limit for all GPUs."""
         self.set_limits_w([limit_w] * len(self))
 
-    def _ranges(self) -> list[tuple[int, int]]:
-        """Read the lowest and highest power limit of each GPU, in whole watts."""
-        asked = (self._call("nvmlDeviceGetPowerManagementLimitConstraints", handle) for handle in self._handles)
-        return [(-(-least // 1000), most // 1000) for least, most in asked]
+    def _limit_ranges_w(self) -> tuple[list[int], list[int]]:
+        """Read the lowest and the highest power limits of the GPUs, in whole watts."""
+        ranges = [self._call("nvmlDeviceGetPowerManagementLimitConstraints", handle) for handle in self._handles]
+        return [-(-lowest // 1000) for lowest, _ in ranges], [highest // 1000 for _, highest in ranges]
 
     def _call(self, function: str, *arguments: Any) -> Any:
         try:
@@ -106,20 +105,10 @@ class Gpus:
             raise MeasurementError(f"{function}: NVML failed: {error}.") from None
 
 
-def found_gpus(environ: Mapping[str, str] | None = None, library: Any = None) -> Gpus | None:
+def find_gpus(environ: Mapping[str, str] | None = None, library: Any = None) -> Gpus | None:
     """Find the GPUs of this machine that NVML reports and CUDA_VISIBLE_DEVICES allows; None if there are none.
 
-    Parameters
-    ----------
-    environ : mapping of str to str, optional
-        Holds that variable; by default the process's environment.
-    library : module, optional
-        By default ``pynvml`` of nvidia-ml-py, if it is installed.
-
-    Raises
-    ------
-    MeasurementError
-        If CUDA_VISIBLE_DEVICES names GPUs that do not exist, or parts of GPUs.
+    `library` is ``pynvml`` of nvidia-ml-py. `MeasurementError` if the variable names GPUs that do not exist, or parts.
     """
     if library is None:
         if find_spec("pynvml") is None:
@@ -128,48 +117,39 @@ def found_gpus(environ: Mapping[str, str] | None = None, library: Any = None) ->
     try:
         library.nvmlInit()
         handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
-        names = [library.nvmlDeviceGetUUID(handle) for handle in handles]
+        uuids = [_text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
     except library.NVMLError:  # no driver, or no permission to use it: no usable GPU
         return None
-    uuids = [name.decode() if isinstance(name, bytes) else name for name in names]
     allowed = (os.environ if environ is None else environ).get(_VISIBLE)
     if allowed is not None:
         handles = [handles[index] for index in _visible_indices(allowed, uuids)]
     return Gpus(library, handles) if handles else None
 
 
+def _text(name: str | bytes) -> str:
+    """Return a name, which older versions of NVML's library give as bytes."""
+    return name.decode() if isinstance(name, bytes) else name
+
+
 def _visible_indices(allowed: str, uuids: Sequence[str]) -> list[int]:
     """List the indices of the GPUs that the variable allows, in its order; like CUDA, stop at -1."""
-    found: list[int] = []
+    indices: list[int] = []
     for name in filter(None, map(str.strip, allowed.split(","))):
         if name == "-1":
             break
         index = int(name) if name.isdecimal() else None
-        starting = [number for number, uuid in enumerate(uuids) if uuid.startswith(name)]
-        if index is None and len(starting) == 1:
-            index = starting[0]
+        matching = [number for number, uuid in enumerate(uuids) if uuid.startswith(name)]
+        if index is None and len(matching) == 1:
+            index = matching[0]
         if index is None or index >= len(uuids):
             raise MeasurementError(f"{_VISIBLE}: Expected whole GPUs from 0 to {len(uuids) - 1}, got {name!r}.")
-        found.append(index)
-    return found
-
-
-LIMITS = "power-limits.json"
+        indices.append(index)
+    return indices
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """GPUs, or a machine without any, that a run trains on.
-
-    Parameters
-    ----------
-    max_power_w : float
-        Highest power of one GPU, or of the machine if it has none.
-    count : int
-        Number of GPUs; 1 for a machine without any.
-    gpus : Gpus or None
-        GPUs that NVML found.
-    """
+    """GPUs, or a machine without any (then `count` is 1), that a run trains on, with the highest power of one."""
 
     max_power_w: float
     count: int
@@ -186,13 +166,7 @@ class Hardware:
         return self.max_power_w * self.count
 
     def check_limits(self) -> None:
-        """Check that power limits can be set, by setting the present ones again.
-
-        Raises
-        ------
-        MeasurementError
-            If there is no GPU, or setting limits is not allowed.
-        """
+        """Check that power limits can be set, by setting the present ones again: `MeasurementError` if not."""
         if self.gpus is None:
             require_extra("Power limits need", "gpu", error=MeasurementError)
             raise MeasurementError("No GPU found whose power can be limited.")
@@ -204,20 +178,9 @@ def find_hardware(
     count: int | None,
     *,
     allow_mixed: bool = False,
-    find: Callable[[], Gpus | None] = found_gpus,
+    find: Callable[[], Gpus | None] = find_gpus,
 ) -> Hardware:
     """Describe the hardware of a run, finding out what the arguments leave open.
-
-    Parameters
-    ----------
-    max_power_w : float or None
-        Highest power of one GPU; None: the value from NVML.
-    count : int or None
-        Number of GPUs of a run; None: as many as NVML finds, else 1.
-    allow_mixed : bool
-        Whether GPUs may be of several models.
-    find : callable
-        Finds GPUs.
 
     Raises
     ------
@@ -225,47 +188,41 @@ def find_hardware(
         If the power is neither given nor found, there are too few GPUs, or their models are mixed without permission.
     """
     gpus = find()
-    if gpus is not None:
-        gpus = gpus if count is None else gpus.first(count)
-        if len(gpus.models) > 1 and not allow_mixed:
+    if gpus is None:
+        if max_power_w is None:
+            missing = absent(*EXTRAS["gpu"])
+            hint = f" {missing_extra('To find GPUs takes', 'gpu', missing)}." if missing else ""
             raise MeasurementError(
-                f"Expected GPUs of one model, got {', '.join(gpus.models)}; choose some, or allow mixed ones."
+                f"Missing highest power in watts (max_power_w, --max-power): no GPU was found that reports it.{hint}"
             )
-    elif max_power_w is None:
-        missing = absent(*EXTRAS["gpu"])
-        hint = f" {missing_extra('To find GPUs takes', 'gpu', missing)}." if missing else ""
+        return Hardware(float(max_power_w), count or 1, None)
+    gpus = gpus if count is None else gpus.first(count)
+    if len(gpus.models) > 1 and not allow_mixed:
         raise MeasurementError(
-            f"Missing highest power in watts (max_power_w, --max-power): no GPU was found that reports it.{hint}"
+            f"Expected GPUs of one model, got {', '.join(gpus.models)}; choose some, or allow mixed ones."
         )
-    power = gpus.max_power_w if max_power_w is None and gpus is not None else max_power_w
-    assert power is not None  # given, or found with the GPUs
-    return Hardware(float(power), count or (len(gpus) if gpus is not None else 1), gpus)
+    return Hardware(gpus.max_power_w if max_power_w is None else float(max_power_w), len(gpus), gpus)
 
 
 @contextmanager
-def restoring_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], None]]:
+def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], None]]:
     """Restore the power limits that GPUs had at the start: at the end, and whenever the yielded function is called.
 
     A killed script or master cannot restore the limits that were changed; so a file holds the original ones meanwhile.
-
-    Raises
-    ------
-    MeasurementError
-        If the limits cannot be set.
     """
     if gpus is None:
         yield lambda: None
         return
-    path, before = logdir / LIMITS, gpus.limits_w()
+    path, original_w = logdir / LIMITS, gpus.limits_w()
     if path.exists():
-        before = _kept(path, len(gpus))
+        original_w = _read_limits(path, len(gpus))
     else:
-        write_json(path, before)
+        write_json(path, original_w)
 
     def restore() -> None:
         """Set those limits that have changed."""
-        if gpus.limits_w() != before:
-            gpus.set_limits_w(before)
+        if gpus.limits_w() != original_w:
+            gpus.set_limits_w(original_w)
 
     try:
         yield restore
@@ -275,11 +232,11 @@ def restoring_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], N
         path.unlink(missing_ok=True)
 
 
-def _kept(path: Path, count: int) -> list[float]:
+def _read_limits(path: Path, count: int) -> list[float]:
     try:
-        limits = [float(limit) for limit in json_file(path, MeasurementError)]
+        limits_w = [float(limit) for limit in json_file(path, MeasurementError)]
     except (ArithmeticError, ValueError, TypeError) as fault:
         raise MeasurementError(f"{path}: Expected power limits in watts, got something else ({fault}).") from None
-    if len(limits) != count:
-        raise MeasurementError(f"{path}: Expected the power limits of {count} GPUs, got {len(limits)}.")
-    return limits
+    if len(limits_w) != count:
+        raise MeasurementError(f"{path}: Expected the power limits of {count} GPUs, got {len(limits_w)}.")
+    return limits_w

@@ -1,13 +1,14 @@
-"""Read and write the files of a recurring job: the job file, and the journal from which a job is resumed.
+"""The journal of a recurring job: a line for the plan, then one for each launch, result, and verdict of a server.
 
-The journal is written to disk before each launch and after each run. Each version replaces the one before it
-atomically, so the journal is whole whenever the master is killed. It holds either a run that is still to be made,
-which a resumed master makes again, or the result of that run.
+A line is on the disk before a run is launched, and as soon as it has ended. A job is resumed by registering it and
+replaying its events: policies choose and learn again, so that any deterministic policy comes back to where it was. A
+line that a kill cut off is none: its run is made again.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import math
 import os
 import socket
@@ -18,150 +19,134 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import JournalError, OutputError, SettingsError, TrainingReportError, TuningInputError, suggestion
-from bftrainer.files.documents import fault_text, json_file, telling_fault, toml_file
+from bftrainer.errors import JournalError, OutputError
+from bftrainer.files.line_journal import WorkJournal
 from bftrainer.files.opening import open_file
-from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Plan, Recurrences
-from bftrainer.zeus.master.script import RunSettings, write_json
+from bftrainer.zeus.master.plan import Plan, restore_policy
+from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, RecordedDecisions, Recurrences
+from bftrainer.zeus.master.script import RunSettings, check_table
 from bftrainer.zeus.master.server_decisions import ServerDecisions
-from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.published import (
-    NUM_EXPLORATION,
-    GTSBatchSizeOptimizer,
-    PruningGTSBatchSizeOptimizer,
-)
 
-# Policies that need no trace of measured runs, by their names in `bftrainer zeus`.
-POLICIES: Mapping[str, Any] = {
-    "zeus": PruningGTSBatchSizeOptimizer,
-    "gts": GTSBatchSizeOptimizer,
-    "default": DefaultBatchSize,
-    "grid": GridSearch,
-    "ucb": UCB,
-}
-
-
-def named_policy(name: str, seed: int, window_size: int = 0) -> BatchSizeOptimizer:
-    """Make a policy by its name.
-
-    Parameters
-    ----------
-    name : str
-        One of `POLICIES`.
-    seed : int
-        Seed for policies that draw at random.
-    window_size : int
-        Number of latest runs of a batch size that count, 0 for all; only `zeus` uses it.
-
-    Raises
-    ------
-    TuningInputError
-        If there is no policy of that name, or a number is out of range.
-    """
-    if name not in POLICIES:
-        raise TuningInputError(f"Unknown batch-size policy {name!r}.{suggestion(name, POLICIES)}")
-    if name == "zeus":
-        return PruningGTSBatchSizeOptimizer(window_size=window_size, seed=seed, verbose=False)
-    if name == "gts":
-        return GTSBatchSizeOptimizer(True, num_exploration=NUM_EXPLORATION, seed=seed, verbose=False)
-    policy: BatchSizeOptimizer = POLICIES[name]()
-    return policy
-
-
-JOURNAL = "master.json"
+JOURNAL = "journal.jsonl"
 LOCK = "lock"
-
-# Stands in place of a policy's name if a server decides.
-SERVER = "server"
-
 SCHEMA = 1
 POLL_S = 0.05
 
 
-def journal_document(progress: Recurrences) -> dict[str, Any]:
-    """Return all state of a recurring job as plain values for JSON."""
+class JobJournal:
+    """The journal of a job, in the directory of its logs, which its master appends to."""
+
+    def __init__(self, logdir: Path) -> None:
+        self.path = logdir / JOURNAL
+        try:
+            self._file = WorkJournal(self.path)
+        except OSError as cause:
+            raise JournalError(f"{self.path}: cannot be read ({cause.strerror or cause}).") from None
+        self.length = len(self._file.lines)
+
+    def begin(self, token: str | None, policy: BatchSizeOptimizer | None, *, only_look: bool) -> Recurrences:
+        """Read the plan, the first line, and register its job; see `read_journal`."""
+        first = json.loads(self._file.lines[0])
+        if first["event"] != "plan" or first["schema"] != SCHEMA:
+            raise JournalError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
+        values = first["plan"]
+        values["job"], values["batch_sizes"] = Job(**values["job"]), tuple(values["batch_sizes"])
+        values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
+        plan, settings = Plan(**values), check_table(RunSettings, first["settings"], JournalError, "settings")
+        decisions: Decisions
+        if only_look:
+            decisions = RecordedDecisions(alone="server" not in first)
+        elif "server" in first:
+            decisions = ServerDecisions.restore(first["server"], token)
+        else:
+            policy = policy or restore_policy(first["policy"])
+            policy.register_job(plan.job, list(plan.batch_sizes))
+            decisions = LocalDecisions(policy, plan.job)
+        return Recurrences(plan, settings, decisions)
+
+    def append(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Append an event; it is on the disk when this returns, or `OutputError`."""
+        try:
+            self._file.append([json.dumps({"event": event, **fields}, allow_nan=False)])
+        except OSError as cause:
+            raise OutputError(f"{self.path}: cannot be written ({cause.strerror or cause}).") from None
+        self.length += 1
+
+    def catch_up(self, progress: Recurrences, start: int) -> None:
+        """Apply the events from line `start` on, counted from 0: `JournalError` names a line that cannot be."""
+        for number, line in enumerate(self._file.lines[start:], start=start + 1):
+            try:
+                fields = json.loads(line)
+                progress.apply(fields.pop("event"), fields)
+            except JournalError as fault:
+                raise JournalError(f"{self.path}:{number}: {fault}") from None
+            except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError):
+                raise JournalError(f"{self.path}:{number}: Expected an event of a job, got something else.") from None
+
+
+def write_plan(logdir: Path, progress: Recurrences) -> None:
+    """Begin the journal of a new job."""
+    JobJournal(logdir).append("plan", {"schema": SCHEMA, **plan_document(progress), **progress.decisions.describe()})
+
+
+def plan_document(progress: Recurrences) -> dict[str, Any]:
+    """Return the plan of a job and the settings of its runs as plain values for JSON."""
     plan = asdict(progress.plan)
-    return {
-        "schema": SCHEMA,
-        # JSON has no infinity: null means that no run is stopped.
-        "plan": plan | {"beta_knob": plan["beta_knob"] if math.isfinite(plan["beta_knob"]) else None},
-        "settings": asdict(progress.settings),
-        "policy": _kept(progress.decisions),
-        "progress": progress.to_dict(),
-    }
+    # JSON has no infinity: null means that no run is stopped.
+    beta_knob = plan["beta_knob"] if math.isfinite(plan["beta_knob"]) else None
+    return {"plan": plan | {"beta_knob": beta_knob}, "settings": progress.settings.model_dump()}
 
 
-def write_journal(logdir: Path, progress: Recurrences) -> None:
-    """Write all state to disk atomically.
-
-    Raises
-    ------
-    OutputError
-        If the journal cannot be written; the previous one stays.
-    """
-    write_json(logdir / JOURNAL, journal_document(progress))
-
-
-def read_journal(logdir: Path, token: str | None = None) -> Recurrences:
-    """Read the state of a job from the journal in its directory.
+def read_journal(
+    logdir: Path, token: str | None = None, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False
+) -> Recurrences:
+    """Replay the journal of a job, to where it stands.
 
     Parameters
     ----------
     logdir : Path
     token : str, optional
         Token for a server that decides; journals don't store it.
+    policy : BatchSizeOptimizer, optional
+        A new policy like the one that the job began with, if the journal cannot say how to make it.
+    only_look : bool
+        Whether neither policy nor server is needed, as nothing will be decided.
 
     Raises
     ------
     JournalError
-        If there is no journal, it is damaged, or its policy cannot be restored; the message names file and field.
+        If there is no journal, it is damaged, or the policy cannot be made again or decides otherwise.
     """
     path = logdir / JOURNAL
-    document = _document(path)
+    if not path.exists():
+        missing = (
+            "Not the logs of a recurring job: journal.jsonl is missing" if logdir.is_dir() else "No such directory"
+        )
+        raise JournalError(f"{logdir}: {missing}.")
+    journal = JobJournal(logdir)
     try:
-        kept = document["plan"]
-        kept |= {"job": Job(**kept["job"]), "batch_sizes": tuple(kept["batch_sizes"])}
-        plan = Plan(**kept | {"beta_knob": math.inf if kept["beta_knob"] is None else kept["beta_knob"]})
-        settings = RunSettings(**document["settings"])
-        if document["policy"] is None:
-            raise JournalError("This policy is not one of bftrainer: its state cannot be restored from a journal.")
-        progress = Recurrences(plan, settings, _restored(document["policy"], plan, token))
-        progress.restore(document["progress"])
-    except (TuningInputError, SettingsError, TrainingReportError, JournalError) as fault:
-        raise JournalError(f"{path}: {fault}") from None
+        progress = journal.begin(token, policy, only_look=only_look)
+    except JournalError as fault:
+        raise JournalError(f"{path}:1: {fault}") from None
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as fault:
+        raise JournalError(f"{path}:1: Expected the plan of a job, got something else ({fault!r}).") from None
+    journal.catch_up(progress, 1)
     return progress
 
 
-def runs_booked(logdir: Path) -> int:
-    """Count the runs in the journal of a directory, even if its policy cannot be restored.
-
-    Raises
-    ------
-    JournalError
-        See `read_journal`.
-    """
-    return len(_document(logdir / JOURNAL)["progress"]["booked"])
-
-
 @contextmanager
-def locked(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
-    """Keep other masters out of a directory; yields a file descriptor that holds the lock while it is open.
-
-    Parameters
-    ----------
-    logdir : Path
-    patience_s : float
-        Time to wait for another master to end.
+def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
+    """Keep other masters out of a directory, waiting for another one to end; yields a descriptor that holds the lock.
 
     Raises
     ------
-    JournalError
-        If another master still holds the lock.
-    OutputError
-        If the directory cannot be written to.
+    JournalError, OutputError
+        If another master still holds the lock after `patience_s`, or the directory cannot be written to.
     """
+    # Scripts inherit the descriptor, so that the lock lasts until all processes of a killed master are gone: of
+    # filelock that is private.
     try:
         lock = os.open(logdir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as cause:
@@ -194,73 +179,3 @@ def is_running(logdir: Path) -> bool:
     except BlockingIOError:
         return True
     return False
-
-
-def _kept(decisions: Decisions) -> dict[str, Any] | None:
-    """Return the policy or server as plain values; None for a user's own policy, which cannot be restored."""
-    if isinstance(decisions, ServerDecisions):
-        return {"name": SERVER, "state": decisions.to_dict()}
-    policy: Any = decisions.policy if isinstance(decisions, LocalDecisions) else None
-    name = next((name for name, kind in POLICIES.items() if type(policy) is kind), None)
-    return None if name is None else {"name": name, "state": policy.to_dict()}
-
-
-def _restored(kept: dict[str, Any], plan: Plan, token: str | None) -> Decisions:
-    name = kept.get("name")
-    if name == SERVER:
-        return ServerDecisions.from_dict(kept.get("state", {}), token)
-    # These two print each choice on standard output by default.
-    quiet = {"verbose": False} if name in ("zeus", "gts") else {}
-    try:
-        policy = POLICIES[kept["name"]].from_dict(kept["state"], **quiet)
-    except (LookupError, TypeError, ValueError, AttributeError) as fault:
-        raise JournalError(f"Expected the state of a policy, got something else ({fault!r}).") from None
-    return LocalDecisions(policy, plan.job)
-
-
-def _document(path: Path) -> dict[str, Any]:
-    """Read a journal as plain values, whose form is checked."""
-    from bftrainer.zeus.file_schemas import JournalDocument, validated
-
-    if path.parent.is_dir() and not path.exists():
-        raise JournalError(f"{path.parent}: Not the logs of a recurring job: {path.name} is missing.")
-    document = json_file(path, JournalError)
-    return validated(JournalDocument, document, path, JournalError, "the journal")
-
-
-def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> tuple[Job, Any]:
-    """Read a job and its tuning settings from a job file; the settings are attributes named like the keys.
-
-    Parameters
-    ----------
-    path : Path
-        The job file; its `workdir`, `log_base` and `monitor_path` are relative to its directory.
-    changes : mapping, optional
-        Values by key that override those of the file; paths here are relative to the current directory.
-
-    Raises
-    ------
-    TuningInputError
-        If the file cannot be read or is not TOML, or a key is unknown, missing or mistyped; it names file and key.
-    """
-    from pydantic import ValidationError
-
-    from bftrainer.zeus.file_schemas import JobFile, LaunchedJob
-
-    content, _ = toml_file(path, TuningInputError)
-    keys = ["schema" if name == "schema_" else name for name in JobFile.model_fields]
-    known: dict[tuple[int | str, ...], list[str]] = {(): keys, ("job",): list(LaunchedJob.model_fields)}
-    try:
-        file: Any = JobFile.model_validate(content | dict(changes or {}))
-        here = path.parent.resolve()
-        launched = file.job.model_dump()
-        job = Job(**launched | {"workdir": str(here / launched["workdir"])})
-    except ValidationError as fault:
-        raise TuningInputError(f"{path}: {fault_text(telling_fault(fault), lambda at: known.get(at, []))}") from None
-    except TuningInputError as fault:
-        raise TuningInputError(f"{path}: {fault}") from None
-    given = changes or {}
-    for name in ("log_base", "monitor_path"):
-        base = Path.cwd() if name in given else here
-        setattr(file, name, str(base / getattr(file, name)))
-    return job, file

@@ -1,28 +1,21 @@
-"""Measure energy and power limits: by NVML, RAPL, the ``zeus`` package, or a power model."""
+"""Measure the energy of training by NVML, the ``zeus`` package or a power model, and find the best power limit."""
 
 from __future__ import annotations
 
-import math
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bftrainer.errors import MeasurementError
 from bftrainer.extras import require_extra
 from bftrainer.files.documents import json_file
 from bftrainer.zeus.master.hardware import Gpus
 from bftrainer.zeus.master.script import write_json
-
-POWERCAP = Path("/sys/class/powercap")
-
-# RAPL's counters wrap around after some 2^32 uJ or 2^38 uJ: the smaller ones after a minute at 70 W.
-RAPL_PERIOD_S = 30.0
 
 # Share of its highest power that an idle machine draws.
 IDLE_SHARE = 0.5
@@ -41,82 +34,10 @@ class Meter(Protocol):
         return
 
 
-class RaplMeter:
-    """Reads the energy of all processor packages and their memory from the kernel's powercap files.
-
-    Parameters
-    ----------
-    root : Path
-        Directory of the powercap files.
-
-    Raises
-    ------
-    MeasurementError
-        If there are no such files, or they cannot be read.
-
-    References
-    ----------
-    Linux kernel documentation, "Power Capping Framework", https://docs.kernel.org/power/powercap/powercap.html.
-    """
-
-    name = "rapl"
-
-    def __init__(self, root: Path = POWERCAP) -> None:
-        # Only packages and memory: the platform's zone includes them, and packages include the zones of cores.
-        zones = [
-            zone
-            for zone in sorted(root.glob("intel-rapl:*"))
-            if (name := (zone / "name").read_text().strip()).startswith("package") or name == "dram"
-        ]
-        if not zones:
-            raise MeasurementError(f"{root}: No processor packages found that count energy.")
-        self._zones = [(zone / "energy_uj", int((zone / "max_energy_range_uj").read_text())) for zone in zones]
-        self._last = [self._count(path) for path, _ in self._zones]
-        self._total_uj = 0
-        self._lock, self._closed = threading.Lock(), threading.Event()
-        # Reads often enough that no counter wraps around twice between two readings.
-        threading.Thread(target=self._watch, name="rapl", daemon=True).start()
-
-    def energy_j(self) -> float:
-        """Energy since this meter was made."""
-        with self._lock:
-            for index, (path, most) in enumerate(self._zones):
-                count = self._count(path)
-                passed = count - self._last[index]
-                self._total_uj += passed if passed >= 0 else passed + most
-                self._last[index] = count
-            return self._total_uj / 1e6
-
-    def close(self) -> None:
-        """Stop reading the counters."""
-        self._closed.set()
-
-    def _watch(self) -> None:
-        # The next call of `energy_j` raises the same error.
-        with suppress(MeasurementError):
-            while not self._closed.wait(RAPL_PERIOD_S):
-                self.energy_j()
-
-    @staticmethod
-    def _count(path: Path) -> int:
-        try:
-            return int(path.read_text())
-        except OSError as cause:
-            raise MeasurementError(f"{path}: cannot be read ({cause.strerror}).") from None
-
-
 class ZeusMeter:
-    """Measures the energy of GPUs with the monitor of the ``zeus`` package.
+    """Measures with the monitor of the ``zeus`` package: its GPUs, or without any its processors and their memory.
 
-    Parameters
-    ----------
-    monitor : ZeusMonitor, optional
-        By default a new monitor of all GPUs that it finds.
-
-    Raises
-    ------
-    MeasurementError
-        If the package is not installed, or finds no GPU.
+    `MeasurementError` if the package is not installed, or finds nothing that it can measure.
 
     References
     ----------
@@ -134,9 +55,9 @@ class ZeusMeter:
             except Exception as error:  # its errors are many, and have no common root
                 raise MeasurementError(f"The zeus package cannot measure: {type(error).__name__}: {error}.") from None
         self._monitor = monitor
-        if not self._monitor.gpu_indices:
-            # Without GPUs, it would measure 0 J.
-            raise MeasurementError("The zeus package found no GPU.")
+        if not (self._monitor.gpu_indices or self._monitor.cpu_indices):
+            # It would measure 0 J.
+            raise MeasurementError("The zeus package found no GPU, and no processor whose energy it may read.")
         self._total_j = 0.0
         self._begin()
 
@@ -155,11 +76,14 @@ class ZeusMeter:
         self._monitor.begin_window(self._WINDOW, sync_execution=False)
 
     def _end(self) -> float:
-        return float(self._monitor.end_window(self._WINDOW, sync_execution=False).total_energy)
+        used = self._monitor.end_window(self._WINDOW, sync_execution=False)
+        if self._monitor.gpu_indices:
+            return float(used.total_energy)
+        return float(sum((used.cpu_energy or {}).values()) + sum((used.dram_energy or {}).values()))
 
 
-def process_times() -> tuple[float, float]:
-    """Return a clock's time, and the processor time of this process and its finished children, in seconds."""
+def read_process_times() -> tuple[float, float]:
+    """Read a clock, and the processor time of this process and its finished children, in seconds."""
     times = os.times()
     return time.monotonic(), times.user + times.system + times.children_user + times.children_system
 
@@ -168,15 +92,6 @@ class ModelMeter(Meter):
     """Estimates the energy of a machine without meters: power is linear in the load of the processor cores.
 
     ``P(u) = P_max (1/2 + u/2)``, with `u` the share of all cores' time that this process and its children used.
-
-    Parameters
-    ----------
-    max_power_w : float
-        Power of the machine with all cores busy.
-    cores : int
-        Number of cores of the machine.
-    times : callable
-        Returns a clock's time and the processor time used, in seconds.
 
     References
     ----------
@@ -187,7 +102,7 @@ class ModelMeter(Meter):
     name = "model"
 
     def __init__(
-        self, max_power_w: float, cores: int, times: Callable[[], tuple[float, float]] = process_times
+        self, max_power_w: float, cores: int, times: Callable[[], tuple[float, float]] = read_process_times
     ) -> None:
         self.max_power_w, self.cores, self._times = max_power_w, cores, times
 
@@ -197,19 +112,17 @@ class ModelMeter(Meter):
         return self.max_power_w * (IDLE_SHARE * clock_s + (1.0 - IDLE_SHARE) * busy_s / self.cores)
 
 
-def open_meter(measure: str, total_power_w: float, gpus: Gpus | None, root: Path = POWERCAP) -> Meter:
+def open_meter(measure: str, total_power_w: float, gpus: Gpus | None) -> Meter:
     """Open the meter of a name.
 
     Parameters
     ----------
     measure : str
-        nvml, rapl, zeus or model; auto takes the first of nvml and rapl that is available, else model.
+        nvml, zeus or model; auto takes nvml if there are GPUs, else model.
     total_power_w : float
         Highest power of all GPUs, or of the machine, for the model.
     gpus : Gpus or None
         GPUs that train.
-    root : Path
-        Directory of RAPL's powercap files.
 
     Raises
     ------
@@ -222,46 +135,37 @@ def open_meter(measure: str, total_power_w: float, gpus: Gpus | None, root: Path
             raise MeasurementError("No GPU found.")
         gpus.energy_j()  # which GPUs without a counter refuse
         return gpus
-    if measure == "zeus":
-        return ZeusMeter()
-    if measure in ("rapl", "auto"):
-        try:
-            return RaplMeter(root)
-        except MeasurementError:
-            if measure == "rapl":
-                raise
-    return ModelMeter(total_power_w, os.cpu_count() or 1)
+    return ZeusMeter() if measure == "zeus" else ModelMeter(total_power_w, os.cpu_count() or 1)
 
 
-# Version of the files of power profiles.
-SCHEMA = 1
+class ProfiledLimit(BaseModel):
+    """Speed (steps per second) and average power of training at one power limit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    limit_w: Annotated[int, Field(gt=0)]
+    power_w: Annotated[float, Field(ge=0)]
+    steps_per_s: Annotated[float, Field(gt=0)]
 
 
-@dataclass(frozen=True, slots=True)
-class ProfiledLimit:
-    """Speed and power of training at one power limit.
+class PowerProfile(BaseModel):
+    """The file of power limits that were measured at a batch size, for later runs."""
 
-    Parameters
-    ----------
-    limit_w : int
-    power_w : float
-        Average power.
-    steps_per_s : float
-        Steps (iterations) per second.
+    model_config = ConfigDict(extra="forbid")
 
-    Raises
-    ------
-    ValueError
-        If a value is not finite and above 0; only the power may be 0.
-    """
+    limits: Annotated[list[ProfiledLimit], Field(min_length=1)]
 
-    limit_w: int
-    power_w: float
-    steps_per_s: float
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        write_json(path, self.model_dump())
 
-    def __post_init__(self) -> None:
-        if not (self.limit_w > 0 and 0 <= self.power_w < math.inf and 0 < self.steps_per_s < math.inf):
-            raise ValueError(f"Expected a measured power limit, got {self}.")
+
+def read_profile(path: Path) -> list[ProfiledLimit]:
+    """Read an earlier run's power profile; empty if there is none that can be used, so it is measured again."""
+    try:
+        return PowerProfile.model_validate(json_file(path, MeasurementError)).limits
+    except (MeasurementError, ValidationError):
+        return []
 
 
 def best_limit(limits: Sequence[ProfiledLimit], eta_knob: float, max_power_w: float) -> ProfiledLimit:
@@ -271,75 +175,44 @@ def best_limit(limits: Sequence[ProfiledLimit], eta_knob: float, max_power_w: fl
     ----------
     You et al., "Zeus", NSDI '23, equation 7.
     """
-    ordered = sorted(limits, key=lambda each: -each.limit_w)
-    return min(ordered, key=lambda each: (eta_knob * each.power_w + (1 - eta_knob) * max_power_w) / each.steps_per_s)
+    ordered = sorted(limits, key=lambda limit: -limit.limit_w)
+    return min(ordered, key=lambda limit: (eta_knob * limit.power_w + (1 - eta_knob) * max_power_w) / limit.steps_per_s)
 
 
 class PowerProfiler:
-    """Tries power limits one after the other while training steps run.
-
-    Parameters
-    ----------
-    gpus : Gpus
-        GPUs whose power is limited.
-    meter : Meter
-        Measures energy.
-    clock : callable
-        Returns the time in seconds.
-    warmup_steps, measured_steps : int
-        Steps before and during the measurement of each limit.
-    """
+    """Tries power limits one after the other while training steps run: some to warm up, some measured."""
 
     def __init__(
         self, gpus: Gpus, meter: Meter, clock: Callable[[], float], warmup_steps: int, measured_steps: int
     ) -> None:
         self._gpus, self._meter, self._clock = gpus, meter, clock
         self._warmup, self._measured = warmup_steps, measured_steps
-        self._ahead = gpus.candidate_limits_w()
+        self._remaining_w = gpus.candidate_limits_w()
         self._steps = 0
-        self._since = (0.0, 0.0)
+        self._start = (0.0, 0.0)
         self.limits: list[ProfiledLimit] = []
-        self._gpus.set_limit_w(self._ahead[0])
+        gpus.set_limit_w(self._remaining_w[0])
 
     @property
     def done(self) -> bool:
         """Whether all limits are measured."""
-        return not self._ahead
+        return not self._remaining_w
 
     def step(self) -> None:
         """Record that a step is about to begin and all earlier ones have ended."""
-        if self.done:
-            return
         if self._steps == self._warmup + self._measured:
             self._measure()
-            if self.done:
-                return
+        if self.done:
+            return
         if self._steps == self._warmup:
-            self._since = (self._clock(), self._meter.energy_j())
+            self._start = (self._clock(), self._meter.energy_j())
         self._steps += 1
 
     def _measure(self) -> None:
-        time_s, energy_j = self._clock() - self._since[0], self._meter.energy_j() - self._since[1]
         # A clock may be too coarse to see a few short steps.
-        time_s = max(time_s, 1e-9)
-        self.limits.append(ProfiledLimit(self._ahead.pop(0), energy_j / time_s, self._measured / time_s))
+        time_s = max(self._clock() - self._start[0], 1e-9)
+        power_w, steps_per_s = (self._meter.energy_j() - self._start[1]) / time_s, self._measured / time_s
+        self.limits.append(ProfiledLimit(limit_w=self._remaining_w.pop(0), power_w=power_w, steps_per_s=steps_per_s))
         self._steps = 0
-        if self._ahead:
-            self._gpus.set_limit_w(self._ahead[0])
-
-
-def write_profile(path: Path, limits: Sequence[ProfiledLimit]) -> None:
-    """Write a power profile for later runs."""
-    write_json(path, {"schema": SCHEMA, "limits": [asdict(each) for each in limits]})
-
-
-def read_profile(path: Path) -> list[ProfiledLimit] | None:
-    """Read an earlier run's power profile; None if there is none that can be used, so it is measured again."""
-    try:
-        document = json_file(path, MeasurementError)
-        if document["schema"] != SCHEMA:
-            return None
-        limits = [ProfiledLimit(**each) for each in document["limits"]]
-    except (MeasurementError, ValueError, TypeError, LookupError):
-        return None
-    return limits or None
+        if self._remaining_w:
+            self._gpus.set_limit_w(self._remaining_w[0])

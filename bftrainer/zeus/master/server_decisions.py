@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import JournalError, ServerRequestError, TuningInputError
 from bftrainer.zeus.lease import GONE, LEASE_S, Lease
 from bftrainer.zeus.master.hardware import Hardware
-from bftrainer.zeus.master.recurrences import Decisions, Launch, Plan
+from bftrainer.zeus.master.plan import Plan
+from bftrainer.zeus.master.recurrences import Choice, Decisions, Launch
 from bftrainer.zeus.master.script import TrainingReport
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.published import NUM_EXPLORATION, PruningGTSBatchSizeOptimizer
@@ -26,21 +27,7 @@ NUM_PRUNING_ROUNDS = 2
 
 
 def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobSpec:
-    """Convert a plan to a job for a server, with a name made from all its settings except the seed.
-
-    Parameters
-    ----------
-    plan : Plan
-    policy : BatchSizeOptimizer
-        Policy whose settings the server's policy gets.
-    hardware : Hardware
-        GPUs or machine that runs train on.
-
-    Raises
-    ------
-    TuningInputError
-        If the policy is not the server's, or the server does not accept a value.
-    """
+    """Convert a plan to a job for a server, with the policy's settings and a name made from all but the seed."""
     from bftrainer.zeus.server.messages import JobSpec
 
     if not isinstance(policy, PruningGTSBatchSizeOptimizer):
@@ -72,33 +59,37 @@ def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobS
 
 
 class ServerDecisions(Decisions):
-    """Lets a batch-size server decide.
+    """Lets a batch-size server decide; `owned` says whether `close` closes the client.
 
     The server gets a report when a run has ended: its cost, and whether it reached its target. If the run failed, its
     trial is ended without a result, so that its batch size is handed out again.
-
-    Parameters
-    ----------
-    client : BatchSizeClient
-    spec : JobSpec
-        The job.
-    owned : bool
-        Whether `close` closes the client.
     """
 
     alone = False
 
     def __init__(self, client: BatchSizeClient, spec: JobSpec, *, owned: bool = False) -> None:
         self.client, self.spec, self._owned = client, spec, owned
+        self._job_id = spec.job_id or ""
+
+    def describe(self) -> dict[str, Any]:
+        """See `Decisions`; the token is left out."""
+        return {"server": {"url": self.client.server_url, "spec": self.spec.model_dump()}}
+
+    @classmethod
+    def restore(cls, description: Mapping[str, Any], token: str | None = None) -> ServerDecisions:
+        """Make the decisions that `describe` described: `JournalError` if that is something else."""
+        from bftrainer.zeus.server.client import BatchSizeClient
+        from bftrainer.zeus.server.messages import JobSpec
+
+        try:
+            spec = JobSpec.model_validate(description["spec"])
+            client = BatchSizeClient(description["url"], token)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise JournalError("Expected a job on a server, got something else.") from None
+        return cls(client, spec, owned=True)
 
     def begin(self) -> None:
-        """Register the job, unless it is registered already.
-
-        Raises
-        ------
-        ServerRequestError
-            If the server cannot be reached, refuses the job, or has a different job of that name.
-        """
+        """Register the job, unless it is registered already."""
         self.client.register_job(self.spec)
 
     def close(self) -> None:
@@ -106,29 +97,28 @@ class ServerDecisions(Decisions):
         if self._owned:
             self.client.close()
 
-    def choose(self) -> tuple[int, int | None]:
+    def choose(self) -> Choice:
         """See `Decisions`."""
         trial = self.client.predict(self._job_id, LEASE_S)
-        return trial.batch_size, trial.trial_number
+        lowest = self.client.job(self._job_id).min_cost
+        return Choice(trial.batch_size, trial.trial_number, math.inf if lowest is None else lowest)
+
+    def repeat(self, launch: Launch) -> None:
+        """Do nothing: the server knows."""
 
     def holding(self, launch: Launch) -> Lease:
         """Renew the lease of a run's trial: if this master dies, its exploration is handed out again in minutes."""
         trial = self._trial(launch)
         return Lease(lambda: self.client.heartbeat(trial), LEASE_S)
 
-    def lowest_cost_j(self) -> float:
-        """See `Decisions`."""
-        lowest = self.client.job(self._job_id).min_cost
-        return math.inf if lowest is None else lowest
-
-    def learn(self, launch: Launch, report: TrainingReport, cost_j: float, failed: bool) -> bool:  # noqa: ARG002
+    def learn(self, launch: Launch, report: TrainingReport, cost_j: float) -> bool:  # noqa: ARG002
         """See `Decisions`; a run counts if the server finds that it reached its target within its cost bound."""
         from bftrainer.zeus.server.messages import TrainingResult
 
         trial = self._trial(launch)
         target, most = self.spec.target_metric, self.spec.max_epochs
         try:
-            if failed:
+            if report.failure is not None:
                 self.client.end_trial(trial)
                 return False
             result = TrainingResult(
@@ -147,37 +137,8 @@ class ServerDecisions(Decisions):
             logger.warning("The server has ended this trial already, so it does not count: %s", error)
             return False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return server and job as plain values for JSON, without the token."""
-        return {"server_url": self.client.server_url, "spec": self.spec.model_dump()}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any], token: str | None = None) -> ServerDecisions:
-        """Restore decisions from the state that `to_dict` returned.
-
-        Raises
-        ------
-        JournalError
-            If the state is damaged.
-        """
-        from pydantic import ValidationError
-
-        from bftrainer.zeus.server.client import BatchSizeClient
-        from bftrainer.zeus.server.messages import JobSpec
-
-        try:
-            spec = JobSpec.model_validate(state["spec"])
-            client = BatchSizeClient(state["server_url"], token)
-        except (ValidationError, LookupError, TypeError, AttributeError) as fault:
-            raise JournalError(f"Expected a job on a server, got something else ({fault!r}).") from None
-        return cls(client, spec, owned=True)
-
     def _trial(self, launch: Launch) -> TrialId:
         from bftrainer.zeus.server.messages import TrialId
 
         assert launch.trial is not None  # the server numbers them
         return TrialId(job_id=self._job_id, batch_size=launch.batch_size, trial_number=launch.trial)
-
-    @property
-    def _job_id(self) -> str:
-        return self.spec.job_id or ""

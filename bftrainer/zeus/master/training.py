@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from bftrainer.errors import TuningInputError
-from bftrainer.zeus.master.hardware import Gpus, Hardware, find_hardware, found_gpus
+from bftrainer.zeus.master.hardware import Gpus, Hardware, find_gpus, find_hardware
 from bftrainer.zeus.master.meters import (
     Meter,
+    PowerProfile,
     PowerProfiler,
     ProfiledLimit,
     best_limit,
     open_meter,
     read_profile,
-    write_profile,
 )
 from bftrainer.zeus.master.script import RunEnvironment, TrainingReport, make_directory, write_report
 from bftrainer.zeus.policies.job import zeus_cost
@@ -46,10 +46,8 @@ class TrialDriver(Protocol):
     ----------
     batch_size, max_epochs : int
         What to train with, and for how long at most.
-    epochs_done : int
-        Epochs that have ended.
-    reached : bool
-        Whether the target was reached.
+    epochs_done, reached : int and bool
+        Epochs that have ended, and whether the target was reached.
     """
 
     batch_size: int
@@ -84,30 +82,10 @@ class TrialDriver(Protocol):
 class TrainingRun(TrialDriver):
     """One training run: its epochs, what they used, and when it is over. Made by `training_run`.
 
-    Parameters
-    ----------
-    environment : RunEnvironment
-        Values that the master passed to the run.
-    batch_size, max_epochs : int
-    hardware : Hardware
-        GPUs or machine that the run trains on.
-    meter : Meter
-        Measures the run's energy.
-    control : Gpus, optional
-        GPUs whose power may be limited; without them no power limits are measured.
-    higher_is_better : bool
-        Whether the metric rises to its target, rather than falls.
-    clock : callable
-        Returns the time in seconds, after waiting for all work submitted so far.
-
     Attributes
     ----------
     energy_j, time_s : float
         Energy and time booked so far.
-    epochs_done : int
-        Epochs that have ended.
-    reached : bool
-        Whether the target was reached.
     stopped_early : bool
         Whether the run was stopped because it would have cost too much.
     power_limit_w : int or None
@@ -169,7 +147,7 @@ class TrainingRun(TrialDriver):
         self.end_epoch()
         if self.reached or self.epochs_done == self.max_epochs:
             return False
-        if self._too_costly():
+        if self._is_too_costly():
             self.stopped_early = True
             return False
         self._since = (self.clock(), self.meter.energy_j())
@@ -183,7 +161,7 @@ class TrainingRun(TrialDriver):
             self._profiler.step()
             if self._profiler.done:
                 limits, self._profiler = self._profiler.limits, None
-                write_profile(self.environment.power_profile_path(self.batch_size), limits)
+                PowerProfile(limits=limits).write(self.environment.power_profile_path(self.batch_size))
                 self._use(limits)
 
     def report(self, metric: float) -> bool:
@@ -211,13 +189,7 @@ class TrainingRun(TrialDriver):
         self.epochs_done += 1
 
     def finish(self) -> None:
-        """Book the current epoch, if there is one, and write the report.
-
-        Raises
-        ------
-        OutputError
-            If the report cannot be written.
-        """
+        """Book the current epoch, if there is one, and write the report."""
         self.end_epoch()
         write_report(
             self.environment.report_path(self.batch_size),
@@ -231,12 +203,11 @@ class TrainingRun(TrialDriver):
 
     def _find_limit(self, control: Gpus) -> None:
         """Use the limits that an earlier run measured, or prepare to measure them."""
-        kept = read_profile(self.environment.power_profile_path(self.batch_size))
-        if kept is not None and {each.limit_w for each in kept} <= set(control.candidate_limits_w()):
-            self._use(kept)
+        limits, environment = read_profile(self.environment.power_profile_path(self.batch_size)), self.environment
+        if limits and {limit.limit_w for limit in limits} <= set(control.candidate_limits_w()):
+            self._use(limits)
             return
-        settings = self.environment.settings
-        iterations = (settings.profile_warmup_iters, settings.profile_measure_iters)
+        iterations = (environment.profile_warmup_iters, environment.profile_measure_iters)
         self._profiler = PowerProfiler(control, self.meter, self.clock, *iterations)
         self._profiling = True
 
@@ -244,21 +215,21 @@ class TrainingRun(TrialDriver):
         """Train at the best of the measured limits; in observer mode train at the highest, but book for the best."""
         assert self.control is not None
         self._best = best = best_limit(limits, self.environment.eta_knob, self.hardware.total_power_w)
-        if not self.environment.settings.observer_mode:
+        if not self.environment.observer_mode:
             self.control.set_limit_w(best.limit_w)
             return
-        highest = max(limits, key=lambda each: each.limit_w)
+        highest = max(limits, key=lambda limit: limit.limit_w)
         self.control.set_limit_w(highest.limit_w)
         slower = highest.steps_per_s / best.steps_per_s
         self._scale = (slower * best.power_w / highest.power_w if highest.power_w else 1.0, slower)
 
-    def _too_costly(self) -> bool:
+    def _is_too_costly(self) -> bool:
         """Whether one more epoch would reach the threshold; false before the first, and while limits are measured."""
         if self.epochs_done == 0 or self._profiling:
             return False
-        return self.cost_j + self._cost(*self._predicted()) >= self.environment.cost_threshold
+        return self.cost_j + self._cost(*self._predict_epoch()) >= self.environment.cost_threshold
 
-    def _predicted(self) -> tuple[float, float]:
+    def _predict_epoch(self) -> tuple[float, float]:
         """Predict energy and time of the next epoch: the mean of earlier ones, or from the profile and the steps."""
         energy_j, time_s, count = self._usual
         if count:
@@ -281,7 +252,7 @@ def training_run(
     environ: Mapping[str, str] | None = None,
     meter: Meter | None = None,
     clock: Callable[[], float] = time.monotonic,
-    find: Callable[[], Gpus | None] = found_gpus,
+    find: Callable[[], Gpus | None] = find_gpus,
 ) -> Iterator[TrainingRun]:
     """Measure a training run, stop it if it costs too much, and report it, as the environment asks.
 
@@ -290,55 +261,54 @@ def training_run(
 
     Parameters
     ----------
-    batch_size : int
-    max_epochs : int
-        Epochs after which the run gives up.
+    batch_size, max_epochs : int
+        What to train with, and epochs after which the run gives up.
     higher_is_better : bool
         Whether the metric rises to its target, rather than falls.
     synchronize : callable, optional
         Waits until a GPU's work is done, such as ``torch.cuda.synchronize``; called before each measurement.
-    environ : mapping of str to str, optional
-        Variables to read; by default the process's environment.
-    meter : Meter, optional
-        Measures energy; by default the meter that the environment names.
-    clock : callable
-        Returns the time in seconds.
-    find : callable
-        Finds GPUs.
+    environ, meter, clock, find : optional
+        Instead of the process's environment, the meter that it names, the clock in seconds, and the GPUs found.
 
     Raises
     ------
     TuningInputError
         If the environment has no target metric, or a variable has an invalid value.
-    MeasurementError
-        If energy cannot be measured as requested, power limits cannot be set, or the highest power is unknown.
-    OutputError
-        If the report cannot be written.
+    MeasurementError, OutputError
+        If energy cannot be measured as requested, power limits cannot be set, the highest power is unknown, or the
+        report cannot be written.
     """
     environment = RunEnvironment.read(os.environ if environ is None else environ)
     # The master has already checked whether models may be mixed.
-    settings = environment.settings
-    hardware = find_hardware(settings.max_power_w, settings.gpus, allow_mixed=True, find=find)
+    hardware = find_hardware(environment.max_power_w, environment.gpus, allow_mixed=True, find=find)
     make_directory(Path(environment.log_dir))
     with ExitStack() as stack:
         if meter is None:
-            meter = open_meter(settings.measure, hardware.total_power_w, hardware.gpus)
+            meter = open_meter(environment.measure, hardware.total_power_w, hardware.gpus)
             stack.callback(meter.close)
-        control = hardware.gpus if settings.set_power_limits else None
+        control = hardware.gpus if environment.set_power_limits else None
         if control is not None:
             stack.callback(control.set_limits_w, control.limits_w())
-        what = (environment, batch_size, max_epochs, hardware, meter, control)
-        run = TrainingRun(*what, higher_is_better=higher_is_better, clock=after(synchronize, clock))
+        run = TrainingRun(
+            environment,
+            batch_size,
+            max_epochs,
+            hardware,
+            meter,
+            control,
+            higher_is_better=higher_is_better,
+            clock=synchronized(clock, synchronize),
+        )
         yield run
         run.finish()
 
 
-def after(synchronize: Callable[[], object] | None, clock: Callable[[], float]) -> Callable[[], float]:
+def synchronized(clock: Callable[[], float], synchronize: Callable[[], object] | None) -> Callable[[], float]:
     """Make a clock that waits for all submitted work before it is read."""
 
-    def waited() -> float:
+    def read_clock() -> float:
         if synchronize is not None:
             synchronize()
         return clock()
 
-    return waited
+    return read_clock

@@ -1,35 +1,48 @@
-"""`ZeusMaster`, the master with the published interface: drives recurring jobs by a policy."""
+"""`ZeusMaster`, the master with the published interface, and the `Driver` that makes a job's runs."""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bftrainer.errors import OutputError, TuningInputError
+from bftrainer.errors import JournalError, NotConvergedError, OutputError, TrainingReportError, TuningInputError
 from bftrainer.files.permissions import refuse_foreign
-from bftrainer.zeus.master.driver import Driver, make_run
-from bftrainer.zeus.master.hardware import Gpus, find_hardware, found_gpus
-from bftrainer.zeus.master.journal import JOURNAL, write_journal
-from bftrainer.zeus.master.launch import check_command
-from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Plan, Recurrences
-from bftrainer.zeus.master.script import RunSettings, make_directory
+from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
+from bftrainer.zeus.master.journal import JOURNAL, JobJournal, lock_directory, read_journal, write_plan
+from bftrainer.zeus.master.launch import Ended, check_command, run_script
+from bftrainer.zeus.master.plan import Plan
+from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Recurrences
+from bftrainer.zeus.master.script import (
+    RunEnvironment,
+    RunSettings,
+    TrainingReport,
+    check_table,
+    make_directory,
+    read_report,
+)
 from bftrainer.zeus.master.server_decisions import ServerDecisions, job_spec
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.job import HistoryEntry, Job
+from bftrainer.zeus.policies.job import HistoryEntry, Job, usage_fault
+from bftrainer.zeus.recurrences import attach_history
+from bftrainer.zeus.simulation.files import write_history
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server.client import BatchSizeClient
 
+logger = logging.getLogger(__name__)
 
-def _of_settings(name: str, doc: str) -> property:
-    """Make a read-only property for a setting of a master."""
-    return property(lambda master: getattr(master.settings, name), doc=doc)
+HISTORY = "history.json"
+LULL_S = 1.0
+_SIGNALS = tuple(-signum for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
 
 
 class ZeusMaster:
@@ -45,10 +58,8 @@ class ZeusMaster:
         Absolute path of a monitoring program, which is passed on to scripts that use one.
     seed : int
         Seed of a job's first run; each later run uses the next number.
-    observer_mode, profile_warmup_iters, profile_measure_iters, set_power_limits, measure, timeout_s, grace_s
-        See `RunSettings`.
-    max_power_w, gpus : float and int, optional
-        See `RunSettings`; by default what NVML finds.
+    observer_mode, profile_warmup_iters, profile_measure_iters, **settings
+        See `RunSettings`; power and number of GPUs are by default what NVML finds.
     allow_mixed : bool
         Whether GPUs may be of several models.
     observers : sequence of MasterObserver
@@ -61,8 +72,7 @@ class ZeusMaster:
     bso : BatchSizeOptimizer
         The policy.
     settings : RunSettings
-        Settings of all runs; `max_pl`, `monitor_path`, `observer_mode`, `profile_warmup_iters` and
-        `profile_measure_iters` read them. None can be changed once the master is made.
+        Settings of all runs; attributes of the master with their names read them. None can be changed.
     hardware : Hardware
         GPUs or machine that runs train on.
 
@@ -90,36 +100,28 @@ class ZeusMaster:
         profile_warmup_iters: int = 10,
         profile_measure_iters: int = 40,
         *,
-        max_power_w: float | None = None,
-        gpus: int | None = None,
         allow_mixed: bool = False,
-        set_power_limits: bool = False,
-        measure: str = "auto",
-        timeout_s: float | None = None,
-        grace_s: float = 10.0,
         observers: Sequence[MasterObserver] = (),
-        find: Callable[[], Gpus | None] = found_gpus,
+        find: Callable[[], Gpus | None] = find_gpus,
+        **settings: Any,
     ) -> None:
         for name, path in (("log_base", log_base), ("monitor_path", monitor_path)):
             if not os.path.isabs(path):
                 raise TuningInputError(f"Expected {name} as an absolute path, got {path!r}.")
         self.bso, self.log_base, self.seed = batch_size_optimizer, log_base, seed
         self.observers, self.find = observers, find
-        self.hardware = hardware = find_hardware(max_power_w, gpus, allow_mixed=allow_mixed, find=find)
-        if set_power_limits:
-            hardware.check_limits()
-        self.settings = RunSettings(
-            monitor_path=monitor_path,
-            max_power_w=hardware.max_power_w,
-            gpus=hardware.count,
-            observer_mode=observer_mode,
-            profile_warmup_iters=profile_warmup_iters,
-            profile_measure_iters=profile_measure_iters,
-            set_power_limits=set_power_limits,
-            measure=measure,
-            timeout_s=timeout_s,
-            grace_s=grace_s,
-        )
+        settings |= {
+            "monitor_path": monitor_path,
+            "observer_mode": observer_mode,
+            "profile_warmup_iters": profile_warmup_iters,
+            "profile_measure_iters": profile_measure_iters,
+        }
+        checked = check_table(RunSettings, settings, TuningInputError)
+        self.hardware = find_hardware(checked.max_power_w, checked.gpus, allow_mixed=allow_mixed, find=find)
+        power = {"max_power_w": self.hardware.max_power_w, "gpus": self.hardware.count}
+        self.settings = checked.model_copy(update=power)
+        if checked.set_power_limits:
+            self.hardware.check_limits()
         base = Path(log_base)
         if base.exists():
             if not base.is_dir():
@@ -129,24 +131,18 @@ class ZeusMaster:
     @property
     def max_pl(self) -> float:
         """Highest power of one GPU in watts."""
-        watts = float(self.hardware.max_power_w)
+        watts = self.hardware.max_power_w
         return int(watts) if watts.is_integer() else watts
 
-    monitor_path = _of_settings("monitor_path", "The monitoring program.")
-    observer_mode = _of_settings("observer_mode", "Whether runs train at the highest power.")
-    profile_warmup_iters = _of_settings("profile_warmup_iters", "Iterations before each limit's measurement.")
-    profile_measure_iters = _of_settings("profile_measure_iters", "Iterations of each measurement.")
+    def __getattr__(self, name: str) -> object:
+        if name in RunSettings.model_fields:
+            return getattr(self.settings, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def build_logdir(
         self, job: Job, num_recurrence: int, eta_knob: float, beta_knob: float, exist_ok: bool = True
     ) -> str:
-        """Create a directory for a job's logs, named after the job, its settings and the time.
-
-        Raises
-        ------
-        OutputError
-            If it cannot be created, or exists although `exist_ok` is false.
-        """
+        """Create a directory for a job's logs, named after the job, its settings and the time: `OutputError` if not."""
         path = self._logdir(job, num_recurrence, eta_knob, beta_knob)
         try:
             make_directory(path, exist_ok=exist_ok)
@@ -166,7 +162,7 @@ class ZeusMaster:
         eta_knob: float,
         cost_ub: float,
     ) -> tuple[float, float, bool]:
-        """Launch the job's script once.
+        """Launch the job's script once; return its energy (J) and time (s), and whether it reached its target.
 
         Parameters
         ----------
@@ -177,61 +173,41 @@ class ZeusMaster:
             Directory for the run's report and output.
         rec_i, tries : int
             Number of the recurrence and of the try; both count from 1.
-        eta_knob : float
-            Weight of energy in costs.
-        cost_ub : float
-            Cost that the run must stay below.
-
-        Returns
-        -------
-        energy, time : float
-            Energy and time that the run used, in joules and seconds.
-        reached : bool
-            Whether the run reached its target.
+        eta_knob, cost_ub : float
+            Weight of energy in costs, and the cost that the run must stay below.
 
         Raises
         ------
-        TuningInputError
-            If the command cannot be run.
-        TrainingReportError
-            If the script succeeds without a usable report.
+        TuningInputError, TrainingReportError
+            If the command cannot be run, or the script succeeds without a usable report.
         """
         # A plan's bound and batch sizes are for several recurrences; a single run needs neither.
-        plan = Plan(
-            job, rec_i, tuple({batch_size, job.default_bs or batch_size}), math.inf, eta_knob, seed, _workdir(job)
-        )
-        job.check_placeholders()
-        check_command(job.command or [], Path(plan.workdir), os.environ)
-        launch = Launch(rec_i, tries, batch_size, learning_rate, seed)
-        report, _ = make_run(Path(logdir).absolute(), plan, self.settings, launch, cost_ub, self._show)
-        return report.energy_j, report.time_s, report.reached
+        sizes = tuple({batch_size, job.default_bs or batch_size})
+        plan = _checked_plan(job, rec_i, sizes, math.inf, eta_knob, seed)
+        launch = Launch(rec_i, tries, batch_size, learning_rate, seed, cost_bound_j=cost_ub)
 
-    def _show(self, piece: bytes) -> None:
-        for observer in self.observers:
-            observer.printed(piece)
+        def show(piece: bytes) -> None:
+            for observer in self.observers:
+                observer.printed(piece)
+
+        report = make_run(Path(logdir).absolute(), plan, self.settings, launch, show)
+        return report.energy_j, report.time_s, report.reached
 
     def run(
         self, job: Job, num_recurrence: int, batch_sizes: Sequence[int], beta_knob: float, eta_knob: float
     ) -> list[HistoryEntry]:
-        """Run all recurrences of a job.
+        """Run all recurrences of a job; return an entry for each run, without power limits.
 
         Parameters
         ----------
         job : Job
             The job, with a command, a default batch size and a default learning rate.
-        num_recurrence : int
-            Number of recurrences.
-        batch_sizes : sequence of int
-            Batch sizes that may be chosen.
+        num_recurrence, batch_sizes
+            Number of recurrences, and batch sizes that may be chosen.
         beta_knob : float
             A run stops before its cost reaches this multiple of the cheapest recurrence; inf: never.
         eta_knob : float
             Weight of energy in costs, 0 (only time counts) to 1 (only energy counts).
-
-        Returns
-        -------
-        list of HistoryEntry
-            One entry per run; their power limits are None.
 
         Raises
         ------
@@ -251,25 +227,12 @@ class ZeusMaster:
         eta_knob: float,
         client: BatchSizeClient | None = None,
     ) -> Driver:
-        """Prepare the recurrences of a job, which `Driver.drive` then runs.
+        """Prepare the recurrences of a job, which `Driver.drive` then runs; see `run`.
 
-        Parameters
-        ----------
-        job, num_recurrence, batch_sizes, beta_knob, eta_knob
-            See `run`.
-        client : BatchSizeClient, optional
-            Client of a server that decides instead of the policy, with the policy's settings.
-
-        Raises
-        ------
-        TuningInputError, OutputError
-            See `run`.
-        ServerRequestError
-            If the server cannot be reached, or refuses the job.
+        With the client of a server that one decides instead of the policy, with the policy's settings:
+        `ServerRequestError` if it cannot be reached, or refuses the job.
         """
-        plan = Plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed, _workdir(job))
-        job.check_placeholders()
-        check_command(job.command or [], Path(plan.workdir), os.environ)
+        plan = _checked_plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed)
         decisions: Decisions
         if client is not None:
             decisions = ServerDecisions(client, job_spec(plan, self.bso, self.hardware))
@@ -277,41 +240,239 @@ class ZeusMaster:
             self.bso.register_job(plan.job, list(plan.batch_sizes))
             decisions = LocalDecisions(self.bso, plan.job)
         progress = Recurrences(plan, self.settings, decisions)
-        with self._new_logdir(job, num_recurrence, eta_knob, beta_knob) as logdir:
-            write_journal(logdir, progress)
+        with self._new_logdir(self._logdir(job, num_recurrence, eta_knob, beta_knob)) as logdir:
+            write_plan(logdir, progress)
             decisions.begin()  # last: whatever is refused before it, a server never hears of
         return Driver(logdir, progress, self.observers, self.find)
 
     @contextmanager
-    def _new_logdir(self, *named: Any) -> Iterator[Path]:
-        """Create a directory for a job's logs, which goes again with all that was made for it if the block fails."""
-        made = [path for path in self._logdir(*named).parents if not path.exists()]
+    def _new_logdir(self, wanted: Path) -> Iterator[Path]:
+        """Create a directory that no other job uses, which goes again, with its new parents, if the block fails."""
+        created = [path for path in wanted.parents if not path.exists()]
         try:
-            made.insert(0, self._made_logdir(*named))
-            yield made[0]
+            names = chain([wanted.name], (f"{wanted.name}+{number}" for number in count(2)))
+            for path in map(wanted.with_name, names):  # another job may start in the same second
+                with suppress(FileExistsError):
+                    make_directory(path, exist_ok=False)
+                    break
+            created.insert(0, path)
+            yield path
         except BaseException:  # whatever it is, a job that is refused leaves nothing; it is raised again
-            for path in made:
+            for path in created:
                 with suppress(OSError, ValueError):  # not made, or another job has something there
                     (path / JOURNAL).unlink(missing_ok=True)
                     path.rmdir()
             raise
 
-    def _made_logdir(self, *named: Any) -> Path:
-        """Create a directory that no other job uses, even one that starts in the same second."""
-        first = self._logdir(*named)
-        for path in chain([first], (first.with_name(f"{first.name}+{number}") for number in count(2))):
-            with suppress(FileExistsError):
-                make_directory(path, exist_ok=False)
-                return path
-        raise AssertionError("there is always a next number")
-
     def _logdir(self, job: Job, recurrences: int, eta_knob: float, beta_knob: float) -> Path:
         now = time.strftime("%Y%m%d%H%M%S")
         name = f"{job.to_logdir()}+x{recurrences}+eta{eta_knob}+beta{beta_knob}+{now}"
         # Names of data sets and networks may hold any character; the directory must stay inside `log_base`.
-        return Path(self.log_base) / "".join(each if each.isprintable() and each != os.sep else "_" for each in name)
+        return Path(self.log_base) / "".join(char if char.isprintable() and char != os.sep else "_" for char in name)
 
 
-def _workdir(job: Job) -> str:
-    """Return the absolute directory that a job runs in."""
-    return os.path.abspath(job.workdir or ".")
+def _checked_plan(
+    job: Job, recurrences: int, batch_sizes: tuple[int, ...], beta_knob: float, eta_knob: float, seed: int
+) -> Plan:
+    """Make a plan whose command can be run, in the absolute directory of the job."""
+    plan = Plan(job, recurrences, batch_sizes, beta_knob, eta_knob, seed, os.path.abspath(job.workdir or "."))
+    check_command(job.command or [], Path(plan.workdir), os.environ)
+    return plan
+
+
+class Driver:
+    """Makes the remaining runs of a recurring job, whose journal was begun, and keeps the journal."""
+
+    def __init__(
+        self,
+        logdir: Path,
+        progress: Recurrences,
+        observers: Sequence[MasterObserver] = (),
+        find: Callable[[], Gpus | None] = find_gpus,
+    ) -> None:
+        # Absolute, because scripts get this path and run in another directory.
+        self.logdir = logdir.absolute()
+        self.progress, self.observers, self.find = progress, observers, find
+        self._events = JobJournal(self.logdir).length
+        self._launched = progress.pending
+
+    @classmethod
+    def resume(
+        cls,
+        logdir: Path,
+        observers: Sequence[MasterObserver] = (),
+        token: str | None = None,
+        policy: BatchSizeOptimizer | None = None,
+    ) -> Driver:
+        """Make the driver of an interrupted job from its journal.
+
+        Parameters
+        ----------
+        logdir : Path
+        observers : sequence of MasterObserver
+        token : str, optional
+            For a server that decides.
+        policy : BatchSizeOptimizer, optional
+            A new policy like the one that the job began with; needed if that one's class cannot be imported, or its
+            arguments are not attributes. It learns all runs again.
+
+        Raises
+        ------
+        JournalError
+            If there is no journal to resume from, the policy decides otherwise than it did, or others have made the
+            directory or may change it: its command would be run.
+        """
+        if logdir.is_dir():
+            refuse_foreign(logdir, JournalError)
+        return cls(logdir, read_journal(logdir, token, policy), observers)
+
+    def drive(self, at_most: int | None = None) -> list[HistoryEntry]:
+        """Make all remaining runs, or those of the next recurrences.
+
+        Parameters
+        ----------
+        at_most : int, optional
+            Number of recurrences after which to pause; `resume` continues from there.
+
+        Returns
+        -------
+        list of HistoryEntry
+            One entry per run, earlier runs included.
+
+        Raises
+        ------
+        TuningError
+            If the default batch size misses the target in the first run, a recurrence misses it 20 times, the script
+            succeeds without a usable report, or the policy has no batch size left; with the `history` so far.
+        TuningInputError, JournalError, OutputError
+            If the command cannot be run, another master is running the job, or journal or log cannot be written.
+        """
+        progress = self.progress
+        plan, settings, decisions = progress.plan, progress.settings, progress.decisions
+        with ExitStack() as stack:
+            # Processes of an earlier master may need their grace time to end.
+            lock = stack.enter_context(lock_directory(self.logdir, settings.grace_s + 1.0))
+            journal = self._catch_up()
+            check_command(plan.job.command or [], Path(plan.workdir), os.environ)
+            stack.enter_context(attach_history(lambda: progress.history))
+            restore = stack.enter_context(restore_limits(self.logdir, self._limited_gpus()))
+            stack.callback(decisions.close)
+            decisions.begin()
+            self._notify("started", self.logdir, progress)
+            pause = math.inf if at_most is None else progress.recurrence + at_most
+            while not progress.done and progress.recurrence < pause:
+                if progress.report is None:
+                    launch = progress.choose()
+                    if launch is not self._launched:
+                        self._append(journal, "launch", asdict(launch))
+                        self._launched = launch
+                    self._notify("launching", launch, progress)
+                    with decisions.holding(launch):
+                        report = make_run(self.logdir, plan, settings, launch, self._show, (lock,))
+                    # On disk before a server hears of it: if that is not reached, the run need not be repeated.
+                    self._append(journal, "result", asdict(report))
+                    progress.report = report
+                    restore()
+                reached = progress.learn()
+                if not decisions.alone:
+                    self._append(journal, "verdict", {"reached": reached})
+                booked = progress.book(reached)
+                write_history(self.logdir / HISTORY, progress.history)
+                logger.debug("%s: %s", plan.job, booked)
+                self._notify("booked", booked, progress)
+            if progress.failure is not None:
+                raise NotConvergedError(progress.failure)
+        return progress.history
+
+    def _catch_up(self) -> JobJournal:
+        """Open the journal, and apply what another master has done since; write a history that lags behind."""
+        journal = JobJournal(self.logdir)
+        journal.catch_up(self.progress, self._events)
+        if journal.length > self._events:
+            self._events, self._launched = journal.length, self.progress.pending
+        if self.progress.booked:
+            write_history(self.logdir / HISTORY, self.progress.history)
+        return journal
+
+    def _append(self, journal: JobJournal, event: str, fields: dict[str, object]) -> None:
+        journal.append(event, fields)
+        self._events = journal.length
+
+    def _limited_gpus(self) -> Gpus | None:
+        """Find the GPUs whose power limits scripts may set."""
+        settings = self.progress.settings
+        gpus = self.find() if settings.set_power_limits else None
+        return None if gpus is None else gpus.first(settings.gpus or len(gpus))
+
+    def _show(self, piece: bytes) -> None:
+        self._notify("printed", piece)
+
+    def _notify(self, event: str, *values: object) -> None:
+        for observer in self.observers:
+            getattr(observer, event)(*values)
+
+
+def make_run(
+    logdir: Path,
+    plan: Plan,
+    settings: RunSettings,
+    launch: Launch,
+    show: Callable[[bytes], None],
+    held: Sequence[int] = (),
+) -> TrainingReport:
+    """Make one run of a job's script; `held` file descriptors stay open until all its processes are gone.
+
+    Returns
+    -------
+    TrainingReport
+        With `failure` if the run has ended with an exit status other than 0, or a time-out; a failed run without a
+        report gets the time that it took, at the highest power.
+    """
+    job = plan.job
+    environment = RunEnvironment(
+        **settings.model_dump(),
+        target_metric=job.target_metric,
+        log_dir=str(logdir),
+        job_id=launch.job_id,
+        cost_threshold=math.inf if launch.cost_bound_j is None else launch.cost_bound_j,
+        eta_knob=plan.eta_knob,
+    )
+    path = environment.report_path(launch.batch_size)
+    try:
+        # An old report would be mistaken for this run's.
+        path.unlink(missing_ok=True)
+    except OSError as cause:
+        raise OutputError(f"{path}: cannot be removed ({cause.strerror or cause}).") from None
+    ended = run_script(
+        job.gen_command(launch.batch_size, launch.learning_rate, launch.seed, launch.recurrence),
+        Path(plan.workdir),
+        # Python buffers its output to a pipe; a user who watches wants to see it at once.
+        {"PYTHONUNBUFFERED": "1"} | dict(os.environ) | environment.variables(),
+        logdir / f"{launch.job_id}.train.log",
+        show,
+        settings.timeout_s,
+        settings.grace_s,
+        held,
+    )
+    if ended.failure is None:
+        return _read_believable(path, environment)
+    if not ended.timed_out and (ended.status is None or ended.status in _SIGNALS):
+        # A system that kills a job's processes may kill this one next; then the run is repeated, rather than booked.
+        time.sleep(LULL_S)
+    return _report_failure(ended, path, environment)
+
+
+def _read_believable(path: Path, environment: RunEnvironment) -> TrainingReport:
+    """Read a report, which the batch-size server would believe too."""
+    report = read_report(path)
+    fault = usage_fault(report.energy_j, report.time_s, environment.total_power_w, environment.eta_knob, ended=True)
+    if fault is not None:
+        raise TrainingReportError(f"{path}: {': '.join(fault)}")
+    return report
+
+
+def _report_failure(ended: Ended, path: Path, environment: RunEnvironment) -> TrainingReport:
+    """Report a failed run: what it said that it used, else its time at the highest power."""
+    with suppress(TrainingReportError):
+        return replace(_read_believable(path, environment), reached=False, failure=ended.failure)
+    return TrainingReport(environment.total_power_w * ended.time_s, ended.time_s, False, failure=ended.failure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bftrainer.zeus.master.hardware import Gpus, found_gpus
+from bftrainer.zeus.master.hardware import Gpus, find_gpus
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Nvml:
 
 def gpus(*devices: Device, **environ: str) -> Gpus | None:
     """These GPUs as NVML finds them."""
-    return found_gpus(environ, Nvml(*devices))
+    return find_gpus(environ, Nvml(*devices))
 
 
 class World:

@@ -20,7 +20,7 @@ DRIVEN = {name: case for name, case in CASES.items() if "inputs" in case}
 # Those that launch the script more often are slow, but for the plainest.
 MOST = 8
 EXCEPTIONS = {kind.__name__: kind for kind in (RuntimeError, ValueError, NotImplementedError, AssertionError, KeyError)}
-OURS = {".bftrainer", "history.json", "master.json", "lock"}
+OURS = {"history.json", "journal.jsonl", "lock"}
 
 
 @dataclass(frozen=True)

@@ -11,74 +11,9 @@ import pytest
 
 from bftrainer.errors import MeasurementError
 from bftrainer.zeus.master import meters
-from bftrainer.zeus.master.hardware import LIMITS, find_hardware, found_gpus, restoring_limits
-from bftrainer.zeus.master.meters import ModelMeter, RaplMeter, ZeusMeter, open_meter
+from bftrainer.zeus.master.hardware import LIMITS, find_gpus, find_hardware, restore_limits
+from bftrainer.zeus.master.meters import ModelMeter, ZeusMeter, open_meter
 from tests.zeus.master.fakes import Device, Nvml, gpus
-
-
-@pytest.fixture
-def rapl(tmp_path):
-    """Powercap files of two packages, memory, cores, and the platform that holds them all."""
-    zones = {
-        "intel-rapl:0": "package-0",
-        "intel-rapl:0:0": "core",
-        "intel-rapl:0:1": "dram",
-        "intel-rapl:1": "package-1",
-        "intel-rapl:2": "psys",
-    }
-    for folder, name in zones.items():
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "name").write_text(f"{name}\n")
-        (tmp_path / folder / "max_energy_range_uj").write_text("1000000000\n")
-        count(tmp_path, folder, 999_000_000)
-    return tmp_path
-
-
-def count(root, zone, energy_uj):
-    """Let a counter stand at a value, in one step, as the kernel does."""
-    (root / "next").write_text(f"{energy_uj}\n")
-    (root / "next").replace(root / zone / "energy_uj")
-
-
-def test_rapl_adds_up_packages_and_memory(rapl):
-    """What holds others, and what others hold, is not counted twice."""
-    meter = RaplMeter(rapl)
-    for zone in ("intel-rapl:0", "intel-rapl:0:0", "intel-rapl:0:1", "intel-rapl:1", "intel-rapl:2"):
-        count(rapl, zone, 999_500_000)
-    assert meter.energy_j() == 1.5
-    meter.close()
-
-
-def test_rapl_goes_on_when_a_counter_starts_again(rapl):
-    """A counter that has passed its range starts at 0: 1 J to the end, and 2 J since."""
-    meter = RaplMeter(rapl)
-    count(rapl, "intel-rapl:1", 2_000_000)
-    assert meter.energy_j() == 3.0
-    count(rapl, "intel-rapl:1", 2_500_000)
-    assert meter.energy_j() == 3.5
-    meter.close()
-
-
-def test_rapl_looks_by_itself(rapl, monkeypatch):
-    """Counters that start again twice between two questions are not missed: they are looked at in between."""
-    monkeypatch.setattr(meters, "RAPL_PERIOD_S", 0.001)
-    meter = RaplMeter(rapl)
-    count(rapl, "intel-rapl:1", 2_000_000)
-    while meter._total_uj < 3_000_000:
-        pass
-    count(rapl, "intel-rapl:1", 999_000_000)
-    assert meter.energy_j() == 1000.0
-    meter.close()
-
-
-def test_rapl_that_is_not_there(tmp_path, rapl):
-    """Without counters, and without permission to read them, there is one line."""
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(MeasurementError, match="No processor packages"):
-        RaplMeter(tmp_path / "empty")
-    (rapl / "intel-rapl:0" / "energy_uj").unlink()
-    with pytest.raises(MeasurementError, match=r"energy_uj: .*No such file"):
-        RaplMeter(rapl)
 
 
 def test_nvml_adds_up_gpus():
@@ -97,10 +32,10 @@ def test_nvml_that_does_not_count():
 
 
 class Monitor:
-    """The monitor of the zeus package: each window used 2 J."""
+    """The monitor of the zeus package: each window used 2 J of GPUs, or 3 J of two processors and 1 J of memory."""
 
-    def __init__(self, gpus=1):
-        self.gpu_indices = list(range(gpus))
+    def __init__(self, gpus=1, cpus=0):
+        self.gpu_indices, self.cpu_indices = list(range(gpus)), list(range(cpus))
         self.open = []
 
     def begin_window(self, key, sync_execution):
@@ -111,7 +46,13 @@ class Monitor:
     def end_window(self, key, sync_execution):
         assert not sync_execution
         self.open.remove(key)
-        return SimpleNamespace(time=1.0, total_energy=2.0)
+        return SimpleNamespace(time=1.0, total_energy=2.0, cpu_energy={0: 1.0, 1: 2.0}, dram_energy={0: 1.0})
+
+
+def test_the_zeus_package_measures_processors_where_there_is_no_gpu():
+    """Packages and memory are added up; their counters are the package's business."""
+    meter = ZeusMeter(Monitor(gpus=0, cpus=2))
+    assert [meter.energy_j(), meter.energy_j()] == [4.0, 8.0]
 
 
 def test_the_zeus_package_is_asked_window_by_window():
@@ -146,27 +87,19 @@ def test_the_model_is_linear_in_use():
 def test_the_model_sees_this_process_work():
     """Real clocks: time at work draws between half and all of the power."""
     meter = ModelMeter(100.0, 1)
-    start_s, start_j = meters.process_times()[0], meter.energy_j()
-    while meters.process_times()[0] - start_s < 0.05:
+    start_s, start_j = meters.read_process_times()[0], meter.energy_j()
+    while meters.read_process_times()[0] - start_s < 0.05:
         pass
-    drawn_w = (meter.energy_j() - start_j) / (meters.process_times()[0] - start_s)
+    drawn_w = (meter.energy_j() - start_j) / (meters.read_process_times()[0] - start_s)
     assert 40.0 < drawn_w < 110.0
 
 
-def test_auto_takes_the_first_that_is_there(rapl, tmp_path):
-    """NVML where there are GPUs, else RAPL, else the model."""
-    meter = open_meter("auto", 100.0, None, rapl)
-    assert meter.name == "rapl"
-    meter.close()
-    assert open_meter("auto", 100.0, gpus(Device()), rapl).name == "nvml"
-    assert open_meter("auto", 100.0, None, tmp_path / "none").name == "model"
-
-
-@pytest.mark.parametrize("name", ["nvml", "rapl"])
-def test_what_is_asked_for_by_name_must_be_there(name, tmp_path):
-    """A meter that was chosen is not replaced by another one."""
-    with pytest.raises(MeasurementError, match=r"No (GPU|processor packages) found"):
-        open_meter(name, 100.0, None, tmp_path / "none")
+def test_auto_takes_the_first_that_is_there():
+    """NVML where there are GPUs, else the model; a meter that was chosen is not replaced by another one."""
+    assert open_meter("auto", 100.0, gpus(Device())).name == "nvml"
+    assert open_meter("auto", 100.0, None).name == "model"
+    with pytest.raises(MeasurementError, match="No GPU found"):
+        open_meter("nvml", 100.0, None)
 
 
 @pytest.mark.parametrize(("name", "extra"), [("zeus", "zeus"), ("nvml", "gpu")])
@@ -211,7 +144,7 @@ def test_gpus_that_are_not_there(value):
 
 def test_no_driver_is_no_gpu():
     """A machine without a driver or without GPUs has none."""
-    assert found_gpus({}, Nvml(driver=False)) is None
+    assert find_gpus({}, Nvml(driver=False)) is None
     assert gpus() is None
 
 
@@ -246,7 +179,7 @@ def test_limits_to_try_suit_all():
 def test_power_limits_are_given_back(tmp_path):
     """At the end, after each run, and those from before an interruption, whatever holds by then."""
     device = Device(limit_mw=220_000)
-    with restoring_limits(tmp_path, gpus(device)) as restore:
+    with restore_limits(tmp_path, gpus(device)) as restore:
         device.limit_mw = 125_000
         restore()
         assert device.limit_mw == 220_000
@@ -255,7 +188,7 @@ def test_power_limits_are_given_back(tmp_path):
     assert device.limit_mw == 220_000
     device.limit_mw = 100_000
     (tmp_path / LIMITS).write_bytes(kept)
-    with restoring_limits(tmp_path, gpus(device)):
+    with restore_limits(tmp_path, gpus(device)):
         pass
     assert device.limit_mw == 220_000
 
@@ -265,7 +198,7 @@ def test_power_limits_that_others_set_stay(tmp_path):
     device = Device(limit_mw=220_000)
     for limit_mw in (220_000, 150_000):
         device.limit_mw = limit_mw
-        with restoring_limits(tmp_path, gpus(device)):
+        with restore_limits(tmp_path, gpus(device)):
             device.limit_mw = 125_000
         assert device.limit_mw == limit_mw
 
@@ -275,7 +208,7 @@ def test_power_limits_that_were_kept_must_fit(tmp_path):
     (tmp_path / "power-limits.json").write_text("[100.0, 100.0]")
     with (
         pytest.raises(MeasurementError, match="Expected the power limits of 1 GPUs, got 2"),
-        restoring_limits(tmp_path, gpus(Device())),
+        restore_limits(tmp_path, gpus(Device())),
     ):
         pass
 
@@ -292,7 +225,7 @@ def test_the_real_library_has_what_is_called():
     called = [name for name in dir(Nvml) if name.startswith(("nvml", "NVML"))]
     assert len(called) == 10
     assert [name for name in called if not hasattr(pynvml, name)] == []
-    code = "from bftrainer.zeus.master.hardware import found_gpus; print(found_gpus() is None or len(found_gpus()))"
+    code = "from bftrainer.zeus.master.hardware import find_gpus; print(find_gpus() is None or len(find_gpus()))"
     done = subprocess.run(
         [sys.executable, "-c", code], env=dict(os.environ), capture_output=True, text=True, check=True
     )

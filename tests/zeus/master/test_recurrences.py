@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bftrainer.errors import JournalError, TuningError
 from bftrainer.zeus import DefaultBatchSize, PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.master.recurrences import LocalDecisions, Plan, Recurrences
+from bftrainer.zeus.master.plan import POLICIES, Plan, make_policy
+from bftrainer.zeus.master.recurrences import LocalDecisions, Recurrences
 from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from tests.zeus.master.driven import BATCH_SIZES, fake_job
 
@@ -26,51 +30,46 @@ def recurrences(policy=None, count=5, beta=2.0):
 
 def book(progress, energy_j, reached=True, failure=None):
     """Make a run that takes a second; give what was booked."""
-    progress.next()
-    return progress.book(TrainingReport(energy_j, 1.0, reached), failure)
+    progress.choose()
+    progress.report = TrainingReport(energy_j, 1.0, reached, failure=failure)
+    return progress.book(progress.learn())
 
 
 def test_the_bound_is_that_of_the_cheapest_recurrence():
     """By hand: costs are 0.5 E + 125 J, and those of a recurrence's tries add up."""
     progress = recurrences()
-    assert progress.cost_bound_j == math.inf
-    book(progress, 150.0)
-    assert (progress.min_cost_j, progress.cost_bound_j) == (200.0, 400.0)
-    book(progress, 50.0, reached=False)
-    assert (progress.recurrence, progress.attempt, progress.spent_j) == (2, 2, 150.0)
-    book(progress, 50.0)
-    assert progress.min_cost_j == 200.0
-    book(progress, 50.0)
-    assert (progress.min_cost_j, progress.recurrence, progress.attempt) == (150.0, 4, 1)
+    bounds = []
+    for energy_j, reached in ((150.0, True), (50.0, False), (50.0, True), (50.0, True), (0.0, True)):
+        bounds.append(progress.choose().cost_bound_j)
+        book(progress, energy_j, reached)
+    assert bounds == [None, 400.0, 400.0, 400.0, 300.0]
 
 
 def test_no_bound_stays_none():
     """Where the cheapest recurrence cost nothing, `beta` times that is no number if `beta` is infinite."""
-    for beta, bound in ((math.inf, math.inf), (2.0, 0.0)):
-        policy = DefaultBatchSize()
-        policy.register_job(JOB, BATCH_SIZES)
-        plan = Plan(JOB, 5, tuple(BATCH_SIZES), beta, 0.5, 7, "/")
-        progress = Recurrences(plan, RunSettings(max_power_w=250.0), LocalDecisions(policy, JOB))
-        progress.next()
-        progress.book(TrainingReport(0.0, 0.0, True))
-        assert progress.cost_bound_j == bound
+    for beta, bound in ((math.inf, None), (2.0, 0.0)):
+        progress = recurrences(beta=beta)
+        progress.choose()
+        progress.report = TrainingReport(0.0, 0.0, True)
+        progress.book(progress.learn())
+        assert progress.choose().cost_bound_j == bound
 
 
 def test_each_run_has_the_next_seed():
     """Retries too; recurrences and tries count from 1."""
     progress = recurrences()
-    made = []
+    launches = []
     for reached in (True, False, True):
-        launch = progress.next()
-        made.append((launch.recurrence, launch.attempt, launch.seed, launch.job_id))
+        launch = progress.choose()
+        launches.append((launch.recurrence, launch.attempt, launch.seed, launch.job_id))
         book(progress, 10.0, reached)
-    assert made == [(1, 1, 7, "rec01+try01"), (2, 1, 8, "rec02+try01"), (2, 2, 9, "rec02+try02")]
+    assert launches == [(1, 1, 7, "rec01+try01"), (2, 1, 8, "rec02+try01"), (2, 2, 9, "rec02+try02")]
 
 
 def test_a_launch_stays_until_it_is_booked():
     """Asking twice asks the policy once."""
     progress = recurrences(PruningGTSBatchSizeOptimizer(verbose=False))
-    assert progress.next() is progress.next()
+    assert progress.choose() is progress.choose()
 
 
 def test_the_first_recurrence_has_one_try():
@@ -90,7 +89,7 @@ def test_others_have_twenty_tries():
         book(progress, 10.0, reached=False)
         assert progress.failure is None
     book(progress, 10.0, reached=False)
-    assert progress.failure == f"{JOB}: Did not reach the target metric in 20 tries."
+    assert progress.failure == f"{JOB}: Recurrence 2 did not reach the target metric in 20 tries."
 
 
 def test_no_recurrences_are_done_at_once():
@@ -98,26 +97,38 @@ def test_no_recurrences_are_done_at_once():
     assert recurrences(count=0).done
 
 
-@given(st.lists(st.tuples(st.floats(1, 1e6), st.booleans()), max_size=30), st.integers(0, 30), st.integers(0, 99))
-def test_saved_and_restored_anywhere(runs, where, seed):
-    """Written as JSON and read after any run, or between choice and report, recurrences go on as they would have."""
-    whole = recurrences(PruningGTSBatchSizeOptimizer(seed=seed, verbose=False), count=20)
-    cut = recurrences(PruningGTSBatchSizeOptimizer(seed=seed, verbose=False), count=20)
+EVENTS = st.lists(st.tuples(st.floats(1, 1e6), st.booleans()), max_size=30)
+
+
+@given(EVENTS, st.integers(0, 30), st.integers(0, 99), st.sampled_from(sorted(POLICIES)))
+def test_replayed_anywhere(runs, where, seed, name):
+    """Replayed from its events after any run, or between choice and report, a job goes on as it would have."""
+    whole, again, events = recurrences(make_policy(name, seed), count=20), None, []
     for number, (energy_j, reached) in enumerate([(10.0, True), *runs]):
         if whole.done:
             break
         try:
-            launch = whole.next()
-        except ValueError:  # all are pruned
+            launch = whole.choose()
+        except TuningError:  # all are pruned
             break
-        assert cut.next() == launch
-        if number == where:
-            policy = PruningGTSBatchSizeOptimizer.from_dict(
-                json.loads(json.dumps(cut.decisions.policy.to_dict())), verbose=False
-            )
-            state = json.loads(json.dumps(cut.to_dict(), allow_nan=False))
-            cut = Recurrences(cut.plan, cut.settings, LocalDecisions(policy, JOB))
-            cut.restore(state)
-            assert cut.next() == launch
-        assert book(cut, energy_j, reached) == book(whole, energy_j, reached)
-        assert cut.to_dict() == whole.to_dict()
+        events.append(("launch", asdict(launch)))
+        if again is not None:
+            again.apply(*events[-1])
+        elif number == where:
+            again = recurrences(make_policy(name, seed), count=20)
+            for event in json.loads(json.dumps(events, allow_nan=False)):
+                again.apply(*event)
+            assert again.choose() == launch
+            assert again.to_dict() == whole.to_dict()
+        events.append(("result", asdict(TrainingReport(energy_j, 1.0, reached))))
+        book(whole, energy_j, reached)
+        if number >= where:
+            again.apply(*events[-1])
+            assert again.to_dict() == whole.to_dict()
+
+
+def test_a_policy_that_chooses_otherwise():
+    """A journal's launch that the policy does not repeat is refused, naming the run."""
+    launch = recurrences().choose()
+    with pytest.raises(JournalError, match=r"rec01\+try01: Expected the policy to choose batch size 64 again, got 32"):
+        recurrences().apply("launch", asdict(launch) | {"batch_size": 64})

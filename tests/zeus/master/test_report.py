@@ -32,21 +32,23 @@ GARBAGE = {
     "cut off": ('{"energy": 1', "Expected JSON, got something else"),
     "binary": (b"\xff\xfe\x00", "Expected JSON, got something else"),
     "deep": ("[" * 100_000, "Expected JSON of at most 100 levels, got more"),
-    "large": (" " * 2_000_000, "Expected a report of at most 1,048,576 bytes, got a larger file."),
     "list": ("[1]", "Expected an object, got [1]."),
     "no verdict": ('{"energy": 1, "time": 1}', "Missing key 'reached'."),
-    "number for verdict": ('{"energy": 1, "time": 1, "reached": 1}', "Expected reached to be true or false, got 1."),
-    "NaN": ('{"energy": NaN, "time": 1, "reached": true}', "Expected energy to be a finite number of 0 or more"),
-    "text": ('{"energy": 1, "time": "long", "reached": true}', "Expected time to be a number, got 'long'."),
-    "negative": ('{"energy": 1, "time": -1, "reached": true}', "Expected time to be a finite number of 0 or more"),
-    "null": ('{"energy": null, "time": 1, "reached": true}', "Expected energy to be a number, got None."),
-    "boolean": ('{"energy": true, "time": 1, "reached": true}', "Expected energy to be a number, got True."),
+    "number for verdict": (
+        '{"energy": 1, "time": 1, "reached": 1}',
+        "reached: Input should be a valid boolean",
+    ),
+    "NaN": ('{"energy": NaN, "time": 1, "reached": true}', "energy: Input should be"),
+    "text": ('{"energy": 1, "time": "long", "reached": true}', "time: Input should be a valid number"),
+    "negative": ('{"energy": 1, "time": -1, "reached": true}', "time: Input should be greater than or equal to 0"),
+    "null": ('{"energy": null, "time": 1, "reached": true}', "energy: Input should be a valid number, got None."),
+    "boolean": ('{"energy": true, "time": 1, "reached": true}', "energy: Input should be a valid number, got True."),
     "thousands of digits": (
         f'{{"energy": {"9" * 5000}, "time": 1, "reached": true}}',
         "Expected JSON, got something else",
     ),
-    "too much": ('{"energy": 1e19, "time": 1, "reached": true}', "Expected energy to be at most 1e+18, got 1e+19."),
-    "infinite text": ('{"energy": "inf", "time": 1, "reached": true}', "Expected energy to be a finite number"),
+    "too much": ('{"energy": 1e19, "time": 1, "reached": true}', "energy: Input should be less than or equal to 1"),
+    "infinite text": ('{"energy": "inf", "time": 1, "reached": true}', "energy: Input should be"),
 }
 
 
@@ -65,10 +67,10 @@ def test_no_report(tmp_path):
     """A missing report is told as published; a directory is none, nor is a pipe, which nobody may ever write to."""
     with pytest.raises(TrainingReportError, match=r"none.json does not exist\."):
         read_report(tmp_path / "none.json")
-    with pytest.raises(TrainingReportError, match="Is a directory"):
+    with pytest.raises(TrainingReportError, match="Expected a file, got a directory"):
         read_report(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(TrainingReportError, match="pipe: Expected a file, got something else"):
+    with pytest.raises(TrainingReportError, match="pipe: Expected a file, got a pipe"):
         read_report(tmp_path / "pipe")
 
 

@@ -17,20 +17,11 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import JournalError, NotConvergedError, OutputError
-from bftrainer.files.manifest import MANIFEST
-from bftrainer.zeus import PruningGTSBatchSizeOptimizer
+from bftrainer.zeus import BatchSizeOptimizer, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master import Driver, MasterObserver
-from bftrainer.zeus.master.journal import (
-    JOURNAL,
-    POLICIES,
-    is_running,
-    locked,
-    named_policy,
-    read_journal,
-)
+from bftrainer.zeus.master.journal import JOURNAL, is_running, lock_directory, read_journal
 from bftrainer.zeus.master.recurrences import LocalDecisions
 from bftrainer.zeus.simulation.files import read_history
-from tests.checksums import changed_files
 from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, script_job
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +31,7 @@ RESUME = """\
 import sys
 from pathlib import Path
 from bftrainer.zeus.master import Driver
-Driver.resumed(Path(sys.argv[1])).drive()
+Driver.resume(Path(sys.argv[1])).drive()
 """
 # The fake script; but each run kills the master the first time that it is made, half of them after their report.
 KILLER = f"""\
@@ -125,7 +116,7 @@ def test_an_exception_at_every_run(tmp_path, event, uninterrupted, monkeypatch):
             history = driver.drive()
         except CrashError:
             crashes += 1
-            driver = Driver.resumed(driver.logdir, observers)
+            driver = Driver.resume(driver.logdir, observers)
         else:
             break
     assert crashes == len(seen) == FEWER + 2
@@ -169,7 +160,7 @@ def test_killed_at_any_moment(tmp_path, uninterrupted):
         kills += running.poll() is None
         running.kill()
         running.wait()
-    history = Driver.resumed(driver.logdir).drive()
+    history = Driver.resume(driver.logdir).drive()
     assert kills > 3
     assert (history, told(driver.logdir)) == uninterrupted(FEWER)
     assert read_history(driver.logdir / "history.json") == history
@@ -181,67 +172,76 @@ def test_a_finished_job_has_nothing_left(tmp_path):
     history = driver.drive()
     before = (driver.logdir / JOURNAL).read_bytes()
     (driver.logdir / "history.json").unlink()
-    for name in (".master.json.half_0ne", ".rec01+try01+bs32.train.json.half_0ne", ".bs32.power.json.half_0ne"):
-        (driver.logdir / name).write_text("{")
-    (driver.logdir / ".master.json.swp").touch()
-    assert Driver.resumed(driver.logdir).drive() == history
+    assert Driver.resume(driver.logdir).drive() == history
     assert (driver.logdir / JOURNAL).read_bytes() == before
     assert read_history(driver.logdir / "history.json") == history
-    # What an editor has hidden there is not ours.
-    assert sorted(path.name for path in driver.logdir.glob(".*")) == [".bftrainer", ".master.json.swp"]
-
-
-def test_files_of_a_job_have_checksums_when_it_is_over(tmp_path):
-    """A paused job has none yet; afterwards what was changed is noticed, by those who read it."""
-    driver = master(tmp_path / "logs").start(fake_job(tmp_path), 2, BATCH_SIZES, 2.0, 0.5)
-    driver.drive(1)
-    assert "history.json" in (driver.logdir / MANIFEST).read_text().splitlines()
-    driver.drive()
-    assert changed_files(driver.logdir) == []
-    path = driver.logdir / JOURNAL
-    path.write_text(path.read_text().replace(" ", "  ", 1))
-    assert changed_files(driver.logdir) == [path]
     hopeless = master(tmp_path / "more").start(fake_job(tmp_path, "never"), 2, BATCH_SIZES, 2.0, 0.5)
-    for again in (hopeless, Driver.resumed(hopeless.logdir)):
+    for _ in range(2):
         with pytest.raises(NotConvergedError, match="The default batch size 32 did not converge") as caught:
-            again.drive()
+            hopeless.drive()
         assert [entry.reached for entry in caught.value.history] == [False]
+        hopeless = Driver.resume(hopeless.logdir)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_policies_go_on(name):
-    """Each policy that a master can make comes back from what its journal keeps."""
-    job = fake_job(Path())
-    policy = named_policy(name, 3)
-    policy.register_job(job, BATCH_SIZES)
-    for cost in (5.0, 4.0, 3.0):
-        size = policy.predict(job)
-        policy.observe(job, size, cost * size, True)
-    again = POLICIES[name].from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
-    for cost in (5.0, 4.0, 3.0, 2.0, 1.0, 4.0, 3.0):
-        size = policy.predict(job)
-        assert again.predict(job) == size
-        policy.observe(job, size, cost * size, True)
-        again.observe(job, size, cost * size, True)
+def test_a_line_that_was_cut_off_is_none(tmp_path, uninterrupted):
+    """A kill or a full disk in the middle of a line loses that line alone: the run is made again."""
+    driver = master(tmp_path / "logs").start(fake_job(tmp_path), FEWER, BATCH_SIZES, 2.0, 0.5)
+    driver.drive(2)
+    path = driver.logdir / JOURNAL
+    path.write_bytes(path.read_bytes()[:-30])
+    assert Driver.resume(driver.logdir).drive() == uninterrupted(FEWER)[0]
 
 
-def test_a_policy_of_the_users_own_cannot_be_restored(tmp_path):
-    """A job with another policy runs, and says that it cannot be resumed."""
+class Cheapest(BatchSizeOptimizer):
+    """A user's own policy, which keeps its state as it likes: the smallest sizes first, then the cheapest."""
+
+    name = "cheapest"
+
+    def __init__(self, skip=0):
+        self.skip, self.costs, self.ahead = skip, {}, []
+
+    def register_job(self, job, batch_sizes):  # noqa: ARG002
+        self.ahead = sorted(batch_sizes)[self.skip :]
+
+    def predict(self, job):  # noqa: ARG002
+        return self.ahead[0] if self.ahead else min(self.costs, key=self.costs.get)
+
+    def observe(self, job, batch_size, cost, converged=None):  # noqa: ARG002
+        self.costs[batch_size] = cost
+        self.ahead = [size for size in self.ahead if size != batch_size]
+
+
+def test_a_policy_of_the_users_own_goes_on(tmp_path):
+    """It is made again from its class and options, and learns its runs again; its code says nothing of journals."""
+    job = fake_job(tmp_path)
+    whole = master(tmp_path / "whole", policy=Cheapest(skip=2)).run(job, 4, BATCH_SIZES, 2.0, 0.5)
+    driver = master(tmp_path / "logs", policy=Cheapest(skip=2)).start(job, 4, BATCH_SIZES, 2.0, 0.5)
+    driver.drive(2)
+    assert Driver.resume(driver.logdir).drive() == whole
+
+
+def test_a_policy_that_cannot_be_imported_is_passed(tmp_path):
+    """A class within a function is not found again: then a new policy is handed over, and has to decide alike."""
 
     class Own(PruningGTSBatchSizeOptimizer):
         pass
 
-    driver = master(tmp_path / "logs", policy=Own(verbose=False)).start(fake_job(tmp_path), 1, BATCH_SIZES, 2.0, 0.5)
-    assert len(driver.drive()) == 1
-    with pytest.raises(JournalError, match=r"master.json: .* policy"):
-        Driver.resumed(driver.logdir)
+    job = fake_job(tmp_path)
+    driver = master(tmp_path / "logs", policy=Own(seed=1, verbose=False)).start(job, 2, BATCH_SIZES, 2.0, 0.5)
+    driver.drive(1)
+    with pytest.raises(JournalError, match=r"journal.jsonl:1: The policy .*Own cannot be made again .*policy="):
+        Driver.resume(driver.logdir)
+    with pytest.raises(JournalError, match=r"jsonl:2: rec01\+try01: Expected the policy to choose batch size 32"):
+        Driver.resume(driver.logdir, policy=Cheapest())
+    assert len(read_journal(driver.logdir, only_look=True).booked) == 1
+    assert len(Driver.resume(driver.logdir, policy=Own(seed=1, verbose=False)).drive()) == 2
 
 
 def test_one_master_at_a_time(tmp_path):
     """While one runs a job, another one is refused; when it ends, not any more."""
     driver = master(tmp_path / "logs", grace_s=0.0).start(fake_job(tmp_path), 1, BATCH_SIZES, 2.0, 0.5)
     refused = pytest.raises(JournalError, match=f"another master is running.*process {os.getpid()} on")
-    with locked(driver.logdir), refused, locked(driver.logdir, 0.1):
+    with lock_directory(driver.logdir), refused, lock_directory(driver.logdir, 0.1):
         pass
     assert len(driver.drive()) == 1
 
@@ -249,7 +249,7 @@ def test_one_master_at_a_time(tmp_path):
 def test_what_happened_while_waiting_counts(tmp_path):
     """A master that waited for another one to end goes on from where that one ended."""
     first = master(tmp_path / "logs").start(fake_job(tmp_path), 3, BATCH_SIZES, 2.0, 0.5)
-    second = Driver.resumed(first.logdir)
+    second = Driver.resume(first.logdir)
     history = first.drive()
     logs = {path: path.stat().st_mtime_ns for path in first.logdir.glob("*.log")}
     assert second.drive() == history
@@ -257,18 +257,19 @@ def test_what_happened_while_waiting_counts(tmp_path):
 
 
 def test_a_job_that_another_master_went_on_with(tmp_path):
-    """A master that paused does not make runs again that another one made since: it says so."""
+    """A master that paused learns of the runs that another one made since, and makes only those that are left."""
     first = master(tmp_path / "logs").start(fake_job(tmp_path), 3, BATCH_SIZES, 2.0, 0.5)
     first.drive(1)
-    theirs = Driver.resumed(first.logdir).drive(1)
-    with pytest.raises(JournalError, match="nother master has gone on"):
-        first.drive()
-    assert Driver.resumed(first.logdir).drive()[: len(theirs)] == theirs
+    theirs = Driver.resume(first.logdir).drive(1)
+    history = first.drive()
+    assert history[: len(theirs)] == theirs
+    assert sum(entry.reached for entry in history) == 3
+    assert Driver.resume(first.logdir).drive() == history
 
 
 def test_the_lock_is_held_until_all_is_gone(tmp_path):
     """While what a killed master left is still being ended, its directory stays locked."""
-    with locked(tmp_path) as lock:
+    with lock_directory(tmp_path) as lock:
         holder = subprocess.Popen(["sleep", "300"], pass_fds=(lock,))
     with (tmp_path / "lock").open() as other:
         with pytest.raises(BlockingIOError):
@@ -280,51 +281,66 @@ def test_the_lock_is_held_until_all_is_gone(tmp_path):
 
 @pytest.fixture
 def journal(tmp_path):
-    """The journal of a job, as its file and its content."""
-    driver = master(tmp_path / "logs").start(fake_job(tmp_path), 1, BATCH_SIZES, 2.0, 0.5)
-    path = driver.logdir / JOURNAL
-    return path, json.loads(path.read_text())
+    """The journal of a job that has made one of its two runs."""
+    driver = master(tmp_path / "logs").start(fake_job(tmp_path), 2, BATCH_SIZES, 2.0, 0.5)
+    driver.drive(1)
+    return driver.logdir / JOURNAL
 
 
 DAMAGE = {
-    "cut off": (lambda text, _: text[:-20], "Expected JSON, got something else"),
-    "empty": (lambda *_: "", "Expected JSON, got something else"),
-    "a list": (lambda *_: "[]", "the journal: Input should be"),
-    "newer": (lambda _, kept: kept | {"schema": 2}, "schema: Input should be 1, got 2."),
-    "unknown key": (lambda _, kept: kept | {"more": 1}, "more: Extra inputs are not permitted, got 1."),
-    "no plan": (lambda _, kept: {"schema": 1}, "plan: Field required"),  # noqa: ARG005
-    "eta": (lambda _, kept: kept | {"plan": kept["plan"] | {"eta_knob": 2.0}}, "Expected eta from 0"),
-    "seed": (
-        lambda _, kept: kept | {"plan": kept["plan"] | {"seed": "1"}},
-        "plan.seed: Input should be a valid integer",
-    ),
+    "empty": ("", ":1: Expected the plan of a job, got something else"),
+    "a list": ("[]\n", ":1: Expected the plan of a job, got something else"),
+    "no plan": ('{"event": "launch"}\n', ":1: Expected the plan of a job, got something else"),
+    "newer": ({"schema": 2}, ":1: Expected a plan of schema 1, got plan of 2."),
+    "eta": ({"plan.eta_knob": 2.0}, "Expected eta from 0"),
     "measure": (
-        lambda _, kept: kept | {"settings": kept["settings"] | {"measure": "raple"}},
-        "Unknown way to measure 'raple'. Did you mean 'rapl'?",
+        {"settings.measure": "raple"},
+        ":1: settings: Expected measure to be 'auto', 'nvml'",
     ),
-    "policy": (lambda _, kept: kept | {"policy": {"name": "zeus", "state": {}}}, "Expected the state of a policy"),
-    "policy's name": (lambda _, kept: kept | {"policy": {"name": "x"}}, "Expected the state of a policy"),
+    "policy": ({"policy.class": "bftrainer.zeus:Job"}, ":1: The policy bftrainer.zeus:Job cannot be made again"),
+    "policy's name": ({"policy.class": "x"}, ":1: The policy x cannot be made again"),
 }
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_journal(journal, damage, message):
-    """Whatever is wrong with a journal is said in one line that names it."""
-    path, kept = journal
-    changed = damage(path.read_text(), kept)
-    path.write_text(changed if isinstance(changed, str) else json.dumps(changed))
+def test_a_damaged_plan(journal, damage, message):
+    """Whatever is wrong with a plan is said in one line that names file and line."""
+    plan, *events = journal.read_text().splitlines(keepends=True)
+    if isinstance(damage, str):
+        plan = damage
+    else:
+        document = json.loads(plan)
+        for place, value in damage.items():
+            table = document
+            *path, key = place.split(".")
+            for part in path:
+                table = table[part]
+            table[key] = value
+        plan = f"{json.dumps(document)}\n"
+    journal.write_text("".join([plan, *events] if plan else []))
     with pytest.raises(JournalError) as caught:
-        read_journal(path.parent)
-    assert str(caught.value).startswith(f"{path}: ")
+        read_journal(journal.parent)
+    assert str(caught.value).startswith(f"{journal}:1: ")
     assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["x", "[]", '{"event": "lunch"}', '{"event": "result"}', '{"event": "launch", "x": 1}']
+)
+def test_a_damaged_event(journal, line):
+    """What is no event, or comes out of order, is named by its line."""
+    journal.write_text(f"{journal.read_text()}{line}\n")
+    with pytest.raises(JournalError, match=r"journal.jsonl:4: Expected ") as caught:
+        read_journal(journal.parent)
     assert "\n" not in str(caught.value)
 
 
 def test_directories_without_a_journal(tmp_path):
     """No directory, a directory of something else, and one that cannot be written to."""
-    with pytest.raises(JournalError, match=r"none/master.json: No such file\."):
+    with pytest.raises(JournalError, match=r"none: No such directory\."):
         read_journal(tmp_path / "none")
-    with pytest.raises(JournalError, match=r"master\.json is missing"):
+    with pytest.raises(JournalError, match=r"journal\.jsonl is missing"):
         read_journal(tmp_path)
-    with pytest.raises(OutputError, match="lock: cannot be written"), locked(tmp_path / "none"):
+    with pytest.raises(OutputError, match="lock: cannot be written"), lock_directory(tmp_path / "none"):
         pass

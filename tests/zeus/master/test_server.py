@@ -30,6 +30,7 @@ pytest.importorskip("httpx", reason="the extra `client` is not installed")
 from bftrainer.zeus.server import client as client_module
 from bftrainer.zeus.server.app import create_app
 from bftrainer.zeus.server.client import BatchSizeClient
+from bftrainer.zeus.server.messages import TrialId
 from tests.zeus.server.support import Within, in_folder
 
 
@@ -77,7 +78,7 @@ def test_the_bound_is_that_of_all_masters(tmp_path, client):
 
     class Watching(MasterObserver):
         def launching(self, launch, progress):  # noqa: ARG002
-            seen.append(progress.cost_bound_j)
+            seen.append(launch.cost_bound_j)
 
     start(tmp_path, client, recurrences=1, beta=2.0, observers=[Watching()]).drive()
     assert seen == [2.0 * client.jobs()[0].min_cost]
@@ -128,7 +129,7 @@ def test_an_interrupted_run_keeps_its_trial(tmp_path, client):
     with pytest.raises(TrainingReportError):
         driver.drive()
     flag.touch()
-    history = Driver.resumed(driver.logdir).drive()
+    history = Driver.resume(driver.logdir).drive()
     assert [entry.bs for entry in history] == [32, 16]
     trials = list(client.trials(client.jobs()[0].spec.job_id))
     assert [(trial.trial_number, trial.status) for trial in trials] == [(1, "Succeeded"), (2, "Succeeded")]
@@ -147,7 +148,7 @@ def test_a_run_that_the_server_could_not_be_told_of(tmp_path, client, monkeypatc
             driver.drive()
     log = driver.logdir / "rec01+try01.train.log"
     log.unlink()
-    assert [entry.reached for entry in Driver.resumed(driver.logdir).drive()] == [True]
+    assert [entry.reached for entry in Driver.resume(driver.logdir).drive()] == [True]
     assert not log.exists()
     assert client.jobs()[0].observations == 1
 
@@ -173,9 +174,9 @@ def test_a_run_shows_that_it_lives(tmp_path, client, monkeypatch):
 def test_a_trial_that_the_server_has_ended_does_not_count(tmp_path, client):
     """A run that took too long for the server is booked as a try that missed, and another one is made."""
     driver = start(tmp_path, client, recurrences=1)
-    driver.progress.next()
+    driver.progress.choose()
     name = client.jobs()[0].spec.job_id
-    client.end_trial(next(client.trials(name)))
+    client.end_trial(TrialId(job_id=name, batch_size=32, trial_number=1))
     history = driver.drive()
     assert [(entry.bs, entry.reached) for entry in history] == [(32, False), (32, True)]
 
@@ -222,17 +223,17 @@ def test_journals_keep_no_token(tmp_path, client, monkeypatch):
     driver = start(tmp_path, client, recurrences=1)
     tokens = []
     monkeypatch.setattr(client_module, "BatchSizeClient", lambda url, token: tokens.append((url, token)))
-    read_journal(driver.logdir)
-    Driver.resumed(driver.logdir, token="a secret of sixteen")
-    assert tokens == [("http://server", None), ("http://server", "a secret of sixteen")]
+    assert read_journal(driver.logdir, only_look=True).booked == []
+    Driver.resume(driver.logdir, token="a secret of sixteen")
+    assert tokens == [("http://server", "a secret of sixteen")]
     assert "secret" not in (driver.logdir / JOURNAL).read_text()
 
 
-@pytest.mark.parametrize("state", [{}, {"server_url": "http://server", "spec": {}}, {"server_url": 1, "spec": None}])
-def test_a_damaged_server(tmp_path, client, state):
+@pytest.mark.parametrize("server", [{}, {"url": "http://server", "spec": {}}, {"url": 1, "spec": None}])
+def test_a_damaged_server(tmp_path, client, server):
     """A journal whose server makes no sense says so."""
     driver = start(tmp_path, client)
     path = driver.logdir / JOURNAL
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"policy": {"name": "server", "state": state}}))
-    with pytest.raises(JournalError, match=r"master.json: Expected a job on a server, got something else"):
+    path.write_text(f"{json.dumps(json.loads(path.read_text()) | {'server': server})}\n")
+    with pytest.raises(JournalError, match=r"journal.jsonl:1: Expected a job on a server, got something else"):
         read_journal(driver.logdir)

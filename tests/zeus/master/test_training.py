@@ -9,7 +9,7 @@ import pytest
 
 from bftrainer.errors import MeasurementError, TuningInputError
 from bftrainer.zeus.master import training_run
-from bftrainer.zeus.master.meters import ProfiledLimit, best_limit, read_profile, write_profile
+from bftrainer.zeus.master.meters import PowerProfile, ProfiledLimit, best_limit, read_profile
 from bftrainer.zeus.master.script import TrainingReport, read_report
 from tests.zeus.master.fakes import Device, World, environ, gpus
 
@@ -154,7 +154,7 @@ def test_measured_limits_serve_later_runs(tmp_path):
 
 def test_the_highest_limit_wins_ties():
     """Of limits at which a step costs the same, the highest."""
-    same = [ProfiledLimit(limit, 100.0, 1.0) for limit in (100, 200, 150)]
+    same = [ProfiledLimit(limit_w=limit, power_w=100.0, steps_per_s=1.0) for limit in (100, 200, 150)]
     assert best_limit(same, 0.5, 250.0).limit_w == 200
 
 
@@ -211,17 +211,17 @@ def test_limits_cannot_be_measured_without_steps(tmp_path, caplog):
     assert (run.epochs_done, run.stopped_early) == (3, True)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"schema": 2, "limits": []}', '{"schema": 1, "limits": [{"limit_w": 1}]}'])
+@pytest.mark.parametrize("text", ["", "{}", '{"limits": []}', '{"limits": [{"limit_w": 1}]}'])
 def test_a_profile_that_cannot_be_used_is_measured_again(tmp_path, text):
     """A damaged profile, or one of another version, is none."""
     (tmp_path / "bs8.power.json").write_text(text)
     _, seen = train_steps(tmp_path, Device())
     assert seen[0] == 250
-    assert read_profile(tmp_path / "bs8.power.json") is not None
+    assert read_profile(tmp_path / "bs8.power.json")
 
 
 def test_a_profile_of_another_gpu_is_measured_again(tmp_path):
     """Limits that this GPU cannot have say that the profile is another one's."""
-    write_profile(tmp_path / "bs8.power.json", [ProfiledLimit(400, 400.0, 1.0)])
+    PowerProfile(limits=[ProfiledLimit(limit_w=400, power_w=400.0, steps_per_s=1.0)]).write(tmp_path / "bs8.power.json")
     _, seen = train_steps(tmp_path, Device())
     assert seen[0] == 250

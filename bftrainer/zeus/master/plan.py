@@ -1,0 +1,169 @@
+"""What a master is to do: the plan of a recurring job, and the job file that it is read from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bftrainer.errors import JournalError, TuningInputError, suggestion
+from bftrainer.files.documents import toml_file
+from bftrainer.plugins import Plugins, full_name
+from bftrainer.zeus.master.script import RunSettings, check_table
+from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_seed, default_first
+from bftrainer.zeus.policies.job import Job, check_knobs
+from bftrainer.zeus.policies.published import NUM_EXPLORATION, GTSBatchSizeOptimizer, PruningGTSBatchSizeOptimizer
+
+# Policies that need no trace of measured runs, by their names in `bftrainer zeus`.
+POLICIES: Mapping[str, Callable[[int, int], BatchSizeOptimizer]] = {
+    "zeus": lambda seed, window_size: PruningGTSBatchSizeOptimizer(window_size=window_size, seed=seed, verbose=False),
+    "gts": lambda seed, _: GTSBatchSizeOptimizer(True, num_exploration=NUM_EXPLORATION, seed=seed, verbose=False),
+    "default": lambda *_: DefaultBatchSize(),
+    "grid": lambda *_: GridSearch(),
+    "ucb": lambda *_: UCB(),
+}
+
+
+def make_policy(name: str, seed: int, window_size: int = 0) -> BatchSizeOptimizer:
+    """Make a policy by its name, seed for draws and, for `zeus`, window of latest runs (0: all)."""
+    if name not in POLICIES:
+        raise TuningInputError(f"Unknown batch-size policy {name!r}.{suggestion(name, POLICIES)}")
+    return POLICIES[name](seed, window_size)
+
+
+def describe_policy(policy: BatchSizeOptimizer) -> dict[str, Any]:
+    """Describe how a policy was made: its class, and the options that it has as attributes."""
+    options = {}
+    for name in inspect.signature(type(policy)).parameters:
+        value = getattr(policy, name, None)
+        if isinstance(value, bool | int | float | str):
+            options[name] = value
+    return {"class": full_name(type(policy)), "options": options}
+
+
+def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
+    """Make a policy from what `describe_policy` returned, as new: `JournalError` if that is not possible."""
+    name = description["class"]
+    try:
+        policy = Plugins("bftrainer.batch_size_optimizers", "Policy", TuningInputError).imported(name)(
+            **description["options"]
+        )
+    except (TuningInputError, TypeError) as fault:
+        raise JournalError(
+            f"The policy {name} cannot be made again ({fault}); pass one as Driver.resume(..., policy=...)."
+        ) from None
+    if not isinstance(policy, BatchSizeOptimizer):
+        raise JournalError(f"Expected {name} to make a BatchSizeOptimizer, got {type(policy).__name__}.")
+    return policy
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A job, how often it recurs, and the settings it is tuned with; `workdir` is absolute.
+
+    Raises
+    ------
+    TuningInputError
+        If the job lacks something or its learning rate cannot be scaled, a batch size is below 1 or given twice, the
+        default is not one of the batch sizes, or a number is out of range.
+    """
+
+    job: Job
+    recurrences: int
+    batch_sizes: tuple[int, ...]
+    beta_knob: float
+    eta_knob: float
+    seed: int
+    workdir: str
+
+    def __post_init__(self) -> None:
+        job = self.job
+        check_knobs(self.eta_knob, self.beta_knob)
+        check_seed(self.seed)
+        if job.command is None:
+            raise TuningInputError(f"{job}: Missing command to launch runs with.")
+        job.check_placeholders()
+        if self.recurrences < 0:
+            raise TuningInputError(f"Expected 0 or more recurrences, got {self.recurrences}.")
+        for size in self.batch_sizes:
+            if size < 1 or self.batch_sizes.count(size) > 1:
+                raise TuningInputError(f"{job}: Expected batch sizes of 1 or more, each once, got {size}.")
+        default_first(job, self.batch_sizes)
+        job.scale_lr(job.default_bs or 0)
+
+
+_Text = Annotated[str, Field(min_length=1)]
+_Positive = Annotated[int, Field(ge=1)]
+
+
+class LaunchedJob(BaseModel):
+    """The table ``[job]`` of a job file: a job, and how it is launched."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    dataset: _Text
+    network: _Text
+    optimizer: _Text
+    target_metric: float
+    max_epochs: int
+    default_bs: int
+    default_lr: float
+    workdir: str = "."
+    command: Annotated[list[str], Field(min_length=1)]
+
+
+class JobFile(RunSettings):
+    """A job file: a job that recurs, how it is tuned, and settings of its runs."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    job: LaunchedJob
+    recurrences: _Positive
+    batch_sizes: Annotated[list[_Positive], Field(min_length=1)]
+    eta: float = 0.5
+    # TOML can write infinity: never stop a run.
+    beta: Annotated[float, Field(allow_inf_nan=True)] = 2.0
+    seed: int = 123456
+    policy: str = "zeus"
+    window_size: int = 0
+    log_base: str = "zeus_log"
+    allow_mixed: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of its runs by name."""
+        return {name: getattr(self, name) for name in RunSettings.model_fields}
+
+
+@dataclass(frozen=True, slots=True)
+class RecurringJob:
+    """A job, and its file, whose paths are absolute."""
+
+    job: Job
+    file: JobFile
+
+
+def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> RecurringJob:
+    """Read a job and its tuning settings from a job file; `changes` override its values.
+
+    Paths of the file are relative to its directory, those of `changes` to the current one.
+
+    Raises
+    ------
+    TuningInputError
+        If the file cannot be read or is not TOML, or a key is unknown, missing or mistyped; it names file and key.
+    """
+    content, _ = toml_file(path, TuningInputError)
+    changes = changes or {}
+    file = check_table(JobFile, content | dict(changes), TuningInputError, path)
+    here = path.parent.resolve()
+    bases = {name: Path.cwd() if name in changes else here for name in ("log_base", "monitor_path")}
+    try:
+        job = Job(**file.job.model_dump() | {"workdir": str(here / file.job.workdir)})
+    except TuningInputError as fault:
+        raise TuningInputError(f"{path}: {fault}") from None
+    paths = {name: str(base / getattr(file, name)) for name, base in bases.items()}
+    return RecurringJob(job, file.model_copy(update=paths))
