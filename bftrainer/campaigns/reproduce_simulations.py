@@ -63,7 +63,7 @@ def reproduce_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproducti
         lines: dict[str, dict[float, Estimate]] = {job.dataset: {} for job in jobs}
         for eta, row in rows:
             if row.job is not None:
-                lines[row.job.dataset][eta] = _less_one(getattr(row.relative, what))
+                lines[row.job.dataset][eta] = _less_one(row.relative[what])
         reading = f"The {what} of all recurrences with Zeus, exploring included, against the default's."
         over_eta.append(Comparison(f"eta-{what}", reading, f"change in {what}", "eta", lines, even=0.0))
     saved = [-over_eta[0].lines[job.dataset][_USUAL].mean for job in jobs]

@@ -10,6 +10,7 @@ import pytest
 from bftrainer.errors import NotConvergedError
 from bftrainer.zeus import TrainingTrace, read_groups
 from tests.zeus.deviations import DEVIATIONS, deviation
+from tests.zeus.fingerprint import fingerprint
 from tests.zeus.golden import DATA, Answer, by_inputs, load
 
 TINY = dict(by_inputs(load(DATA / "tiny.json.xz")["cases"], "mode", "default_bs"))
@@ -106,3 +107,11 @@ def test_endless_groups_end(zeus, published_traces):
         error = Answer(*published_traces, case).error
         assert isinstance(error, NotConvergedError)
         assert len(error.history) > 100
+
+
+def test_paths_and_frames_give_the_same_bits():
+    """Files, frames of their text and frames as pandas parses them: one digest per trace, of thousands of entries."""
+    digests = fingerprint()
+    for name in ("tiny", "embedded"):
+        ((_, entries),) = {value for key, value in digests.items() if key.startswith(name)}
+        assert entries > 2000

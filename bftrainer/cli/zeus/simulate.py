@@ -166,8 +166,7 @@ def _print_comparisons(rows: Sequence[PolicyComparison], seeds: int) -> None:
 def _cells(row: PolicyComparison) -> tuple[str, ...]:
     from bftrainer.cli.zeus.output import amount
 
-    relative = row.relative
-    changes = tuple(_change(each) for each in (relative.cost, relative.energy, relative.time))
+    changes = tuple(map(_change, row.relative.values()))
     if row.job is None:
         return (str(row.policies), *changes)
     amounts = (amount(each) for each in (row.cost_j, row.energy_j, row.time_s, row.regret_j))

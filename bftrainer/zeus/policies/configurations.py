@@ -26,11 +26,6 @@ class Configuration:
         Mean of a recurrence, failed tries included.
     success_share : float
         Share of tries that reach the target, above 0.
-
-    Raises
-    ------
-    TuningInputError
-        If a figure is out of range.
     """
 
     batch_size: int
@@ -39,12 +34,6 @@ class Configuration:
     time_s: float
     cost_j: float
     success_share: float
-
-    def __post_init__(self) -> None:
-        if not (self.batch_size > 0 and self.power_limit_w > 0 and 0 < self.success_share <= 1):
-            raise TuningInputError(f"Expected batch size, power limit and share of successes above 0, got {self}.")
-        if not all(0 <= amount < math.inf for amount in (self.energy_j, self.time_s, self.cost_j)):
-            raise TuningInputError(f"Expected finite energy, time and cost of 0 or more, got {self}.")
 
 
 def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configuration]:

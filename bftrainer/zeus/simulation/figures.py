@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,45 +87,28 @@ def regret_curve(label: str, regrets_j: Sequence[Sequence[float]]) -> RegretCurv
     return RegretCurve(label, cumulative.mean(axis=0), half_width, seeds)
 
 
-@dataclass(slots=True)
-class PathStep:
-    """Runs in a row with one setting: number of the first run, from 1, number of runs, and the setting."""
+class TuningPath(NamedTuple):
+    """The settings that a history went through, with the number of the first run, from 1, of each stay at one.
 
-    first_run: int
-    runs: int
-    setting: Configuration
+    Runs whose settings never reach the target have no place; they are counted.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class TuningPath:
-    """The settings that a history went through, and the number of runs whose settings never reach the target."""
-
-    steps: tuple[PathStep, ...]
+    steps: list[tuple[int, Configuration]]
     unplaced_runs: int
 
 
 def tuning_path(settings: Iterable[Configuration], history: Iterable[HistoryEntry]) -> TuningPath:
-    """Follow a history through the settings.
-
-    Parameters
-    ----------
-    settings : iterable of Configuration
-        Settings that reach the target, each once.
-    history : iterable of HistoryEntry
-        Runs in order. Consecutive runs with one setting form one step, even across runs that have no place.
-    """
+    """Follow a history through the settings that reach the target; runs without a place interrupt no stay."""
     places = {(setting.batch_size, setting.power_limit_w): setting for setting in settings}
-    steps: list[PathStep] = []
+    steps: list[tuple[int, Configuration]] = []
     unplaced = 0
     for number, entry in enumerate(history, start=1):
         setting = None if entry.pl is None else places.get((entry.bs, entry.pl))
         if setting is None:
             unplaced += 1
-        elif steps and steps[-1].setting is setting:
-            steps[-1].runs += 1
-        else:
-            steps.append(PathStep(number, 1, setting))
-    return TuningPath(tuple(steps), unplaced)
+        elif not steps or steps[-1][1] is not setting:
+            steps.append((number, setting))
+    return TuningPath(steps, unplaced)
 
 
 def regret_figure(curves: Sequence[RegretCurve], *, title: str = "", ax: Axes | None = None) -> Axes:
@@ -206,15 +189,14 @@ def pareto_figure(
         label = "path of the history"
         if path.unplaced_runs:
             label += f" ({path.unplaced_runs} runs that cannot reach the target left out)"
-        plot((step.setting for step in path.steps), "-", color=colours["orange"], alpha=0.7, label=label)
-        firsts: dict[int, PathStep] = {}
-        for step in path.steps:
-            firsts.setdefault(id(step.setting), step)
-        for step in firsts.values():
-            setting = step.setting
-            text = f"{step.first_run}: {setting.batch_size}, {setting.power_limit_w:g} W"
+        plot((setting for _, setting in path.steps), "-", color=colours["orange"], alpha=0.7, label=label)
+        placed = set()
+        for first_run, setting in path.steps:
             place = (setting.time_s / unit_s, setting.energy_j)
-            ax.annotate(text, place, xytext=(5, 5), textcoords="offset points", fontsize="small")
+            if id(setting) not in placed:
+                text = f"{first_run}: {setting.batch_size}, {setting.power_limit_w:g} W"
+                ax.annotate(text, place, xytext=(5, 5), textcoords="offset points", fontsize="small")
+            placed.add(id(setting))
     if best is not None:
         label = f"optimum: {best.batch_size} at {best.power_limit_w:g} W"
         plot([best], "*", color=colours["red"], markersize=13, label=label)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, NamedTuple
 
 from bftrainer.errors import SettingsError
 from bftrainer.report.intervals import Estimate, estimate
@@ -17,59 +17,39 @@ from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, wit
 from bftrainer.zeus.simulation.optimum import regrets
 from bftrainer.zeus.simulation.recurring import usage
 
-MEASURES = ("cost_j", "energy_j", "time_s")
+MEASURES = {"cost": "cost_j", "energy": "energy_j", "time": "time_s"}
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyPair:
-    """A policy for batch sizes and one for power limits.
+# Power policies for single names: the default tunes neither, and an oracle knows both.
+_COMPANIONS = {"default": "max-power", "oracle": "oracle"}
 
-    Parameters
-    ----------
-    policy, power_policy : str
-        Names of the policies, or ``module:callable``.
 
-    Raises
-    ------
-    SettingsError
-        If a name is empty.
-    """
+class PolicyPair(NamedTuple):
+    """Names of a policy for batch sizes and one for power limits, or ``module:callable``."""
 
     policy: str
     power_policy: str
 
-    def __post_init__(self) -> None:
-        if not (self.policy and self.power_policy):
-            raise SettingsError(f"Expected policies as BATCH_SIZE or BATCH_SIZE+POWER_LIMIT, got {str(self)!r}.")
-
     @classmethod
     def parse(cls, text: str) -> PolicyPair:
-        """Parse a pair such as ``zeus+jit``; a single name such as ``zeus`` gets a suitable power policy."""
+        """Parse a pair such as ``zeus+jit``; a single name such as ``zeus`` gets a suitable power policy.
+
+        Raises
+        ------
+        SettingsError
+            If a name is empty.
+        """
         policy, plus, power_policy = text.partition("+")
-        return cls(policy, power_policy if plus else _COMPANIONS.get(policy, "jit"))
+        pair = cls(policy, power_policy if plus else _COMPANIONS.get(policy, "jit"))
+        if not all(pair):
+            raise SettingsError(f"Expected policies as BATCH_SIZE or BATCH_SIZE+POWER_LIMIT, got {text!r}.")
+        return pair
 
     def __str__(self) -> str:
         return f"{self.policy}+{self.power_policy}"
 
 
-# Power policies for single names: the default tunes neither, and an oracle knows both.
-_COMPANIONS = {"default": "max-power", "oracle": "oracle"}
 BASELINE = PolicyPair("default", "max-power")
-
-
-@dataclass(frozen=True, slots=True)
-class Relative:
-    """Cost, energy and time of policies, divided by the baseline's with the same seed; 1 means equal.
-
-    Parameters
-    ----------
-    cost, energy, time : Estimate or None
-        Means over the seeds; None if no seed has results of both.
-    """
-
-    cost: Estimate | None
-    energy: Estimate | None
-    time: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +67,8 @@ class PolicyComparison:
         Values of a recurrence, failed tries included: means over the seeds.
     regret_j : Estimate or None
         Cumulative regret.
-    relative : Relative
+    relative : dict of str to Estimate or None
+        Cost, energy and time, divided by the baseline's with the same seed: means over the seeds; 1 means equal.
     """
 
     policies: PolicyPair
@@ -97,7 +78,7 @@ class PolicyComparison:
     energy_j: Estimate | None
     time_s: Estimate | None
     regret_j: Estimate | None
-    relative: Relative
+    relative: dict[str, Estimate | None]
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values."""
@@ -151,9 +132,9 @@ def compare_policies(trace: TrainingTrace, results: Sequence[SimulationResult]) 
             regrets_j = [math.fsum(regrets(result.runs, optimum(settings))) for result in whole] if settings else []
             means = {
                 name: _estimate([getattr(each, name) / each.recurrences for each in used if each.recurrences])
-                for name in MEASURES
+                for name in MEASURES.values()
             }
-            relative = Relative(*(_estimate([ratio[name] for ratio in ratios]) for name in MEASURES))
+            relative = {name: _estimate([ratio[name] for ratio in ratios]) for name in MEASURES}
             failed = len(of_pair[job]) - len(whole)
             rows.append(PolicyComparison(pair, job, failed, **means, regret_j=_estimate(regrets_j), relative=relative))
     return rows
@@ -172,12 +153,12 @@ def compare_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
     for pair, of_pair in by_pair.items():
         of_jobs = [_ratios(of_job, by_pair.get(BASELINE, {}).get(job, [])) for job, of_job in of_pair.items()]
         seeds = [seed for seed in of_jobs[0] if all(seed in ratios for ratios in of_jobs)]
-        means = []
+        relative = {}
         for name in MEASURES:
             by_seed = [[ratios[seed][name] for ratios in of_jobs] for seed in seeds]
-            means.append(_estimate([geometric_mean(ratios) if all(ratios) else 0.0 for ratios in by_seed]))
+            relative[name] = _estimate([geometric_mean(ratios) if all(ratios) else 0.0 for ratios in by_seed])
         failed = sum(result.is_partial for of_job in of_pair.values() for result in of_job)
-        rows.append(PolicyComparison(pair, None, failed, None, None, None, None, Relative(*means)))
+        rows.append(PolicyComparison(pair, None, failed, None, None, None, None, relative))
     return rows
 
 
@@ -197,9 +178,9 @@ def _ratios(results: Sequence[SimulationResult], baseline: Sequence[SimulationRe
         for each in (results, baseline)
     )
     return {
-        seed: {name: getattr(own, name) / getattr(plain[seed], name) for name in MEASURES}
+        seed: {name: getattr(own, field) / getattr(plain[seed], field) for name, field in MEASURES.items()}
         for seed, own in used.items()
-        if seed in plain and all(getattr(plain[seed], name) > 0 for name in MEASURES)
+        if seed in plain and all(getattr(plain[seed], field) > 0 for field in MEASURES.values())
     }
 
 
@@ -247,7 +228,10 @@ def group_totals(results: Sequence[Sequence[SimulationResult]]) -> list[GroupTot
         seeds = [[one for one in seed if dataset in (None, one.simulation.job.dataset)] for seed in results]
         used = [[usage(result.runs) for result in seed] for seed in seeds]
         retries = [math.fsum(run.attempt > 0 for result in seed for run in result.runs) for seed in seeds]
-        sums = {name: estimate([math.fsum(getattr(one, name) for one in seed) for seed in used]) for name in MEASURES}
+        sums = {
+            name: estimate([math.fsum(getattr(one, name) for one in seed) for seed in used])
+            for name in MEASURES.values()
+        }
         jobs = sum(result.simulation.length for result in seeds[0])
         failed = sum(result.is_partial for seed in seeds for result in seed)
         rows.append(GroupTotals(dataset, len(seeds[0]), jobs, failed, estimate(retries), **sums))
