@@ -118,10 +118,8 @@ class Belief:
 
     Parameters
     ----------
-    mean : float
-        Expected mean reward; NaN if nothing is known.
-    precision : float
-        One over the variance of the belief; infinity if it is certain.
+    mean, precision : float
+        Expected mean reward, NaN if nothing is known; one over the variance of the belief, infinity if it is certain.
     reward_precision : float
         One over the variance of single rewards.
     observations : int

@@ -16,19 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def log_choice(logger: logging.Logger, verbose: bool, name: str, message: str, *values: object) -> None:
-    """Log a choice at level DEBUG and, with `verbose`, print it as the published code does: `[name] message`.
-
-    Parameters
-    ----------
-    logger : Logger
-        Logger of the calling module.
-    verbose : bool
-        Whether to print the message too, so that it is seen even if logging is not configured.
-    name : str
-        Name of the policy or part that logs.
-    message : str
-        The message; `values` are inserted as `logging` does.
-    """
+    """Log a choice at level DEBUG and, with `verbose`, print it as the published code does: `[name] message`."""
     # Choices are frequent and rarely logged, so the message is built only if needed.
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(message, *values, stacklevel=2)
@@ -124,80 +112,44 @@ class PerJobPolicy(BatchSizeOptimizer, Generic[T]):
 
 
 def check_observation(job: Job, batch_size: int, cost: float, known: Collection[int] | None = None) -> None:
-    """Check that a run's cost is finite, and its batch size one of those `known`, if they are.
-
-    Raises
-    ------
-    TuningInputError
-        If it is not.
-    """
+    """Refuse a run whose cost is not finite, or whose batch size is not one of those `known`, if they are."""
     if known is not None:
         check_known(job, batch_size, known)
     if not math.isfinite(cost):
         raise TuningInputError(f"{job}: Expected a finite cost of batch size {batch_size}, got {cost}.")
 
 
-def check_seed(seed: int) -> int:
-    """Check a seed, and return it as a plain int.
-
-    Raises
-    ------
-    TuningInputError
-        If it is not a whole number of 0 or more; None is refused because results could not be repeated.
-    """
-    if not isinstance(seed, Integral) or seed < 0:
-        raise TuningInputError(f"Expected a seed of 0 or more, got {seed!r}.")
-    return int(seed)
-
-
 def check_known(job: Job, batch_size: int, known: Collection[int]) -> None:
-    """Check that a batch size is one of the job's.
-
-    Raises
-    ------
-    TuningInputError
-        If it is not one of `known`.
-    """
+    """Refuse a batch size that is not one of the job's."""
     if batch_size not in known:
         close = nearest(batch_size, known)
         raise TuningInputError(f"{job}: Expected one of the job's batch sizes, got {batch_size}.{close}")
 
 
-def default_first(job: Job, batch_sizes: Sequence[int]) -> list[int]:
-    """Order batch sizes: the job's default first, then the others in increasing order.
+def check_verdict(job: object, batch_size: int, converged: bool | None) -> bool:
+    """Return whether a run converged, for a policy that cannot do without that: None is refused."""
+    if converged is None:
+        raise TuningInputError(f"{job}: Expected converged of batch size {batch_size} to be true or false, got None.")
+    return converged
 
-    Raises
-    ------
-    TuningInputError
-        If the default is missing or not one of them.
-    """
+
+def check_seed(seed: int) -> int:
+    """Return a seed as a plain int; None is refused, because results could not be repeated."""
+    if not isinstance(seed, Integral) or seed < 0:
+        raise TuningInputError(f"Expected a seed of 0 or more, got {seed!r}.")
+    return int(seed)
+
+
+def default_first(job: Job, batch_sizes: Sequence[int]) -> list[int]:
+    """Order batch sizes: the job's default, which must be one of them, then the others in increasing order."""
     if job.default_bs is None:
         raise TuningInputError(f"{job}: Expected a default batch size, got none.{nearest(0, batch_sizes)}")
     check_known(job, job.default_bs, batch_sizes)
     return [job.default_bs, *sorted(int(size) for size in batch_sizes if size != job.default_bs)]
 
 
-def check_verdict(job: object, batch_size: int, converged: bool | None) -> bool:
-    """Return whether a run converged, for a policy that cannot do without that.
-
-    Raises
-    ------
-    TuningInputError
-        If `converged` is None.
-    """
-    if converged is None:
-        raise TuningInputError(f"{job}: Expected converged of batch size {batch_size} to be true or false, got None.")
-    return converged
-
-
 def state_of(jobs: Mapping[Job, T], job: Job) -> T:
-    """Return the state that a policy keeps for a job.
-
-    Raises
-    ------
-    TuningProtocolError
-        If the job was not registered.
-    """
+    """Return the state that a policy keeps for a job; a job that was not registered is refused."""
     state = jobs.get(job)
     if state is None:
         raise TuningProtocolError(f"Unknown job {job}; call register_job first.")
