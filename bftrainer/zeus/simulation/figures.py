@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,36 +179,42 @@ def pareto_figure(
     unit_s, unit = (1.0, "s") if longest_s <= 300 else (60.0, "min") if longest_s <= 4 * 3600 else (3600.0, "h")
     colours = palette()
 
-    def plot(shown: Iterable[Configuration], *look: str, **options: Any) -> None:
-        """Draw settings at their places."""
-        ax.plot(*zip(*((each.time_s / unit_s, each.energy_j) for each in shown), strict=True), *look, **options)
-
-    plot(settings, ".", color=colours["gray"], label="settings")
-    plot(front, "o-", color=colours["blue"], markersize=4, label="Pareto front")
+    ax.plot(*_places(settings, unit_s), ".", color=colours["gray"], label="settings")
+    ax.plot(*_places(front, unit_s), "o-", color=colours["blue"], markersize=4, label="Pareto front")
     if path is not None and path.steps:
-        label = "path of the history"
-        if path.unplaced_runs:
-            label += f" ({path.unplaced_runs} runs that cannot reach the target left out)"
-        plot((setting for _, setting in path.steps), "-", color=colours["orange"], alpha=0.7, label=label)
-        placed = set()
-        for first_run, setting in path.steps:
-            place = (setting.time_s / unit_s, setting.energy_j)
-            if id(setting) not in placed:
-                text = f"{first_run}: {setting.batch_size}, {setting.power_limit_w:g} W"
-                ax.annotate(text, place, xytext=(5, 5), textcoords="offset points", fontsize="small")
-            placed.add(id(setting))
+        _draw_path(ax, path, unit_s)
     if best is not None:
         label = f"optimum: {best.batch_size} at {best.power_limit_w:g} W"
-        plot([best], "*", color=colours["red"], markersize=13, label=label)
-    if longest_s > _WIDE * min(setting.time_s for setting in settings):
+        ax.plot(*_places([best], unit_s), "*", color=colours["red"], markersize=13, label=label)
+    times, energies = _places(settings, unit_s)
+    if max(times) > _WIDE * min(times):
         ax.set_xscale("log")
         _tick_decades(ax.xaxis)
-    if max(setting.energy_j for setting in settings) > _WIDE * min(setting.energy_j for setting in settings):
+    if max(energies) > _WIDE * min(energies):
         ax.set_yscale("log")
         _tick_decades(ax.yaxis)
     ax.set_xlabel(f"time to target ({unit})")
     ax.xaxis.set_major_formatter("{x:g}")
     return _with_joules(ax, "energy to target")
+
+
+def _draw_path(ax: Axes, path: TuningPath, unit_s: float) -> None:
+    """Draw a path, with the number of the first run at each place."""
+    label = "path of the history"
+    if path.unplaced_runs:
+        label += f" ({path.unplaced_runs} runs that cannot reach the target left out)"
+    times, energies = _places([setting for _, setting in path.steps], unit_s)
+    ax.plot(times, energies, "-", color=palette()["orange"], alpha=0.7, label=label)
+    firsts: dict[int, tuple[str, tuple[float, float]]] = {}
+    for (first_run, setting), time, energy_j in zip(path.steps, times, energies, strict=True):
+        text = f"{first_run}: {setting.batch_size}, {setting.power_limit_w:g} W"
+        firsts.setdefault(id(setting), (text, (time, energy_j)))
+    for text, xy in firsts.values():
+        ax.annotate(text, xy, xytext=(5, 5), textcoords="offset points", fontsize="small")
+
+
+def _places(settings: Sequence[Configuration], unit_s: float) -> tuple[list[float], list[float]]:
+    return [setting.time_s / unit_s for setting in settings], [setting.energy_j for setting in settings]
 
 
 def _tick_decades(axis: Axis) -> None:

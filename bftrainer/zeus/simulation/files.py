@@ -18,6 +18,8 @@ from bftrainer.zeus.policies.job import HistoryEntry
 from bftrainer.zeus.simulation.campaign import SimulationResult
 from bftrainer.zeus.simulation.recurring import Run
 
+__all__ = ["check_suffix", "read_history", "read_results", "results_document", "write_history", "write_results"]
+
 SCHEMA = 1
 SUFFIXES = (".json", ".parquet")
 _META = b"bftrainer.zeus"
