@@ -79,15 +79,6 @@ def test_certainty():
     assert {bandit.predict() for _ in range(20)} == {8}
 
 
-def test_nothing_learned():
-    """Without a prior and a reward precision a reward teaches nothing."""
-    bandit = GaussianTS([8], 0.0)
-    bandit.fit_arm(8, [-5.0], reset=False)
-    belief = bandit.beliefs[8]
-    assert math.isnan(belief.mean)
-    assert (belief.precision, belief.observations) == (0.0, 1)
-
-
 def test_ties_go_to_the_earlier_arm():
     """Arms that are certain of the same mean: the one that stands first is played."""
     bandit = GaussianTS([32, 8], 0.0, num_exploration=0)

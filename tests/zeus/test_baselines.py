@@ -146,12 +146,6 @@ def test_simulates_groups(sizes):
 # --- one by one ---------------------------------------------------------------------------------------------------
 
 
-def test_the_default_stays():
-    """Nothing that is learned changes the default."""
-    policy = DefaultBatchSize()
-    assert play_costs(policy, {8: 100.0, 16: 1.0}, 5) == [8] * 5
-
-
 def test_grid_search_keeps_the_cheapest_that_converged():
     """After the trials the cheapest of those that converged, whatever its later runs do."""
     policy = GridSearch()
@@ -220,14 +214,6 @@ def test_ucb_counts_failures_against_their_size():
     assert (choices.count(4), choices.count(32)) == (1, 1)
 
 
-def test_max_power_profiles_nothing():
-    """Each batch size runs at its highest limit from the first run on."""
-    simulator = Simulator(TRACE, None, GridSearch(), MaxPowerLimit.of(TRACE, [JOB]))
-    runs = simulator.job_runs(JOB, 10, 2.0, 0.5)
-    assert not any(run.profiled for run in runs)
-    assert {run.batch_size: run.power_limit_w for run in runs} == {4: 100, 8: 200, 16: 200, 32: 200}
-
-
 @given(sizes=measurements(), eta=st.sampled_from((0.0, 0.5, 1.0)))
 def test_the_oracle_knows_the_optimum(sizes, eta):
     """Its batch size and limit are the optimum of the trace; limits of the others are the cheapest there are."""
@@ -249,12 +235,3 @@ def test_the_oracle_needs_a_target_that_is_reached():
         Oracle.of(TRACE, [JOB], 0.5).predict(JOB, 5)
     with pytest.raises(TuningInputError, match=r"got 16\. Closest: 4, 8"):
         Oracle.of(TRACE, [JOB], 0.5).register_job(JOB, [4, 8])
-
-
-def test_an_oracle_may_know_a_part():
-    """Batch sizes alone serve those who ask for these, limits alone those who ask for limits."""
-    assert Oracle({JOB: 32}, {}).predict(JOB) == 32
-    limits = Oracle({}, {JOB: {32: 150}})
-    assert limits.predict(JOB, 32) == 150
-    with pytest.raises(TuningProtocolError):
-        limits.predict(JOB)

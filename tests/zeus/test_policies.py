@@ -153,29 +153,6 @@ def test_registering_again_changes_nothing():
         assert state_text(one) == before
 
 
-def test_jobs_are_apart():
-    """Two jobs of one policy don't learn from each other; each has a bandit of its own from the same seed."""
-    other = Job("d", "n", "sgd", 0.8, 12, 64)
-    policy = pruned()
-    policy.register_job(other, SIZES)
-    assert policy.predict(other) == 64
-    assert other not in policy.mabs
-    policy.predict(JOB)
-    assert JOB in policy.mabs
-
-
-def test_sampling_explores_first():
-    """Each batch size as often as asked for, in any order; the default one counts for nothing."""
-    policy = GTSBatchSizeOptimizer(True, num_exploration=2, seed=4, verbose=False)
-    policy.register_job(Job("d", "n", "sgd", 0.9, 12), SIZES)
-    job = next(iter(policy.mabs))
-    asked = []
-    for _ in range(8):
-        asked.append(policy.predict(job))
-        policy.observe(job, asked[-1], float(len(asked)))
-    assert sorted(asked) == sorted(SIZES * 2)
-
-
 def test_sampling_with_a_given_precision():
     """Rewards of a known precision add up: two of precision 0.5 at -1 and -3 after a prior of precision 1 at 0."""
     policy = GTSBatchSizeOptimizer(False, reward_precision=0.5, prior_mean=0.0, prior_precision=1.0, verbose=False)
@@ -204,21 +181,6 @@ def test_impossible_options(options, message):
     if "window_size" not in options:
         with pytest.raises(TuningInputError, match=message):
             GTSBatchSizeOptimizer(True, **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"reward_precision": -1.0}, "reward precision of 0 or more, got -1"),
-        ({"reward_precision": math.nan}, "reward precision of 0 or more, got nan"),
-        ({"num_exploration": -1}, "0 or more explorations of each arm, got -1"),
-        ({"num_exploration": 1.5}, r"0 or more explorations of each arm, got 1\.5"),
-    ],
-)
-def test_impossible_sampling(options, message):
-    """Precisions and explorations that no bandit could use are refused at once, not at the first job."""
-    with pytest.raises(TuningInputError, match=message):
-        GTSBatchSizeOptimizer(False, **options)
 
 
 def test_a_default_that_cannot_be():

@@ -133,16 +133,6 @@ def test_df_is_the_joined_table():
         assert simulator.df is simulator.df
 
 
-def test_changing_df_changes_no_simulation():
-    """It is for looking: what is simulated is what was read."""
-    simulator = Simulator(
-        MADE.trace(), None, PruningGTSBatchSizeOptimizer(verbose=False), JITPowerLimitOptimizer(False), verbose=False
-    )
-    before = simulator.simulate_one_job(JOB, 4, 2.0, 0.5)
-    simulator.df["time_per_epoch"] = 0.0
-    assert simulator.simulate_one_job(JOB, 4, 2.0, 0.5) == before
-
-
 def test_jobs_pick_their_rows():
     """`filter_df` gives the rows of one dataset, network, optimizer and target, with their places in the table."""
     train = frame(DATA / "tiny_train.csv")
