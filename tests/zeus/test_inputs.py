@@ -17,7 +17,7 @@ from bftrainer.zeus.simulation.inputs import (
     load_groups,
     load_traces,
 )
-from bftrainer.zeus.simulation.optimum import target_facts, traced_jobs
+from bftrainer.zeus.simulation.optimum import describe_job, describe_target
 from tests.recurring import PAGES, WORDS, write_world
 
 
@@ -101,9 +101,10 @@ def test_what_is_described(inputs):
 
 def test_optimum_and_front(inputs):
     """By hand: words reach their target in 4 epochs of 16, or in (2 + 10) / 2 of 64, half of whose runs fail: 12."""
-    facts = target_facts(inputs.trace, WORDS, 0.5)
-    best = facts.optimum
-    assert (best.batch_size, best.power_limit_w, best.time_s, best.energy_j) == (16, 200, 64.0, 7680.0)
-    assert facts.reaching == (16, 64)
-    assert [(each.batch_size, each.power_limit_w) for each in facts.front] == [(16, 200), (16, 100)]
-    assert [job.name for job in traced_jobs(inputs.trace)] == ["pages,net,sgd", "words,net,adam"]
+    target = describe_target(inputs.trace, WORDS, 0.5)
+    best = target["optimum"]
+    assert (best["batch_size"], best["power_limit_w"], best["time_s"], best["energy_j"]) == (16, 200, 64.0, 7680.0)
+    assert target["reaching"] == [16, 64]
+    assert [(each["batch_size"], each["power_limit_w"]) for each in target["front"]] == [(16, 200), (16, 100)]
+    job = describe_job(inputs.trace, ("words", "net", "adam"))
+    assert (job["batch_sizes"], job["power_limits_w"], job["target_metrics"]) == ([16, 64], [100, 200], [0.9])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from bftrainer.cli._shared.usage import large_option
 from bftrainer.cli.zeus.zeus_options import SETTINGS, eta_option, job_choice, job_options, trace_options
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.simulation.optimum import TargetFacts, TracedJob
+    from bftrainer.zeus import Job
 
 _SIMULATING = "bftrainer.cli.zeus.simulate"
 _COMMANDS = {
@@ -48,67 +47,68 @@ def traces(train: Path | None, power: Path | None, eta: float, as_json: bool, **
     target that their runs aim at. Figures are the mean of a recurrence, failed tries included, nothing stopped early.
     """
     from bftrainer.zeus.simulation.inputs import described_jobs, load_traces
-    from bftrainer.zeus.simulation.optimum import target_facts, traced_jobs
+    from bftrainer.zeus.simulation.optimum import describe_job, describe_target
 
     inputs = load_traces(train, power)
-    jobs, with_front = described_jobs(inputs, job_choice(options))
-    keys = dict.fromkeys((job.dataset, job.network, job.optimizer) for job in jobs)
-    traced = traced_jobs(inputs.trace, keys)
-    facts = [target_facts(inputs.trace, job, eta) for job in jobs]
+    chosen, with_front = described_jobs(inputs, job_choice(options))
+    keys = dict.fromkeys((job.dataset, job.network, job.optimizer) for job in chosen)
+    jobs = [describe_job(inputs.trace, key) for key in keys]
+    targets = [describe_target(inputs.trace, job, eta) for job in chosen]
     if as_json:
-        document = {"jobs": [asdict(each) for each in traced], "targets": [asdict(each) for each in facts]}
-        click.echo(json.dumps(document | inputs.about(), indent=2, allow_nan=False))
+        click.echo(json.dumps({"jobs": jobs, "targets": targets} | inputs.about(), indent=2, allow_nan=False))
         return
-    _print_jobs(traced)
+    _print_jobs(jobs)
     click.echo()
-    _print_optima(facts)
+    _print_optima(chosen, targets)
     if with_front:
-        for each in facts:
+        for job, target in zip(chosen, targets, strict=True):
             click.echo()
-            _print_front(each)
+            _print_front(job, target)
 
 
-def _print_jobs(traced: Sequence[TracedJob]) -> None:
+def _print_jobs(jobs: Sequence[Mapping[str, Any]]) -> None:
     headings = ("job", "batch sizes", "power limits (W)", "target metrics")
-    listed = ((each.batch_sizes, each.power_limits_w, each.target_metrics) for each in traced)
     rows = [
-        (job.name, *(" ".join(f"{value:.10g}" for value in values) for values in columns))
-        for job, columns in zip(traced, listed, strict=True)
+        (
+            ",".join(job[name] for name in ("dataset", "network", "optimizer")),
+            *(
+                " ".join(f"{value:.10g}" for value in job[name])
+                for name in ("batch_sizes", "power_limits_w", "target_metrics")
+            ),
+        )
+        for job in jobs
     ]
     print_table(headings, rows, left=None)
 
 
-def _print_optima(facts: Sequence[TargetFacts]) -> None:
+def _print_optima(jobs: Sequence[Job], targets: Sequence[Mapping[str, Any]]) -> None:
     from bftrainer.cli.zeus.output import number, setting
 
     headings = ("job", "reaching", "optimum", "energy (J)", "time (s)", "cost (J)", "settings on the front")
     rows = []
-    for each in facts:
-        best = each.optimum
+    for job, target in zip(jobs, targets, strict=True):
+        best = target["optimum"]
         figures = ("none", "-", "-", "-")
         if best is not None:
-            costs = (number(best.energy_j), number(best.time_s), number(best.cost_j))
-            figures = (setting(best.batch_size, best.power_limit_w), *costs)
-        reaching = f"{len(each.reaching)} batch sizes"
-        rows.append((str(each.job), reaching, *figures, str(len(each.front))))
+            costs = (number(best[name]) for name in ("energy_j", "time_s", "cost_j"))
+            figures = (setting(best["batch_size"], best["power_limit_w"]), *costs)
+        rows.append((str(job), f"{len(target['reaching'])} batch sizes", *figures, str(len(target["front"]))))
     print_table(headings, rows)
 
 
-def _print_front(facts: TargetFacts) -> None:
+def _print_front(job: Job, target: Mapping[str, Any]) -> None:
     from bftrainer.cli.zeus.output import number
 
-    click.echo(f"{facts.job}, eta {facts.eta_knob:g}: energy-time Pareto front")
+    click.echo(f"{job}, eta {target['eta_knob']:g}: energy-time Pareto front")
     rows = [
         (
-            f"{each.batch_size}",
-            f"{each.power_limit_w:g}",
-            number(each.energy_j),
-            number(each.time_s),
-            number(each.cost_j),
-            f"{each.success_share:.0%}",
-            "optimum" if each == facts.optimum else "",
+            f"{each['batch_size']}",
+            f"{each['power_limit_w']:g}",
+            *(number(each[name]) for name in ("energy_j", "time_s", "cost_j")),
+            f"{each['success_share']:.0%}",
+            "optimum" if each == target["optimum"] else "",
         )
-        for each in facts.front
+        for each in target["front"]
     ]
     print_table(
         ("batch size", "power limit (W)", "energy (J)", "time (s)", "cost (J)", "runs that reach the target", ""),

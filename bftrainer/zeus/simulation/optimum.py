@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,71 +50,17 @@ def regrets(runs: Sequence[Run], best: Configuration) -> list[float]:
     return [spent[recurrence] - best.cost_j for recurrence in sorted(spent)]
 
 
-@dataclass(frozen=True, slots=True)
-class TracedJob:
-    """A job of the traces.
-
-    Parameters
-    ----------
-    dataset, network, optimizer : str
-        What is trained.
-    batch_sizes, power_limits_w : tuple of numbers
-        Measured values, increasing; a batch size may lack some of the limits.
-    target_metrics : tuple of float
-        Target metrics of the runs, increasing.
-    """
-
-    dataset: str
-    network: str
-    optimizer: str
-    batch_sizes: tuple[int, ...]
-    power_limits_w: tuple[float, ...]
-    target_metrics: tuple[float, ...]
-
-    @property
-    def name(self) -> str:
-        """Name of the job, in the form of the option ``--job``."""
-        return f"{self.dataset},{self.network},{self.optimizer}"
+def describe_job(trace: TrainingTrace, key: tuple[str, str, str]) -> dict[str, Any]:
+    """Describe a job of the traces as plain values: its names, and what was measured, increasing."""
+    targets = trace.targets(*key)
+    sizes = trace.of(Job(*key, targets[0], max_epochs=1)).batch_sizes
+    limits = {point.limit_w for sized in sizes.values() for point in sized.points}
+    names = dict(zip(("dataset", "network", "optimizer"), key, strict=True))
+    return names | {"batch_sizes": list(sizes), "power_limits_w": sorted(limits), "target_metrics": targets}
 
 
-@dataclass(frozen=True, slots=True)
-class TargetFacts:
-    """Optimum and Pareto front of a job with a target.
-
-    Parameters
-    ----------
-    job : Job
-        The job; only its target and epochs matter.
-    eta_knob : float
-        Weight of energy in costs.
-    reaching : tuple of int
-        Batch sizes at which some run reaches the target.
-    optimum : Configuration or None
-        The cheapest setting; None if none reaches the target.
-    front : tuple of Configuration
-        Settings that no other one beats in both energy and time, by time.
-    """
-
-    job: Job
-    eta_knob: float
-    reaching: tuple[int, ...]
-    optimum: Configuration | None
-    front: tuple[Configuration, ...]
-
-
-def traced_jobs(trace: TrainingTrace, keys: Iterable[tuple[str, str, str]] | None = None) -> list[TracedJob]:
-    """List the jobs of the traces: all, or those with the given datasets, networks and optimizers."""
-    found = []
-    for key in trace.jobs if keys is None else keys:
-        targets = tuple(trace.targets(*key))
-        sizes = trace.of(Job(*key, targets[0], max_epochs=1)).batch_sizes
-        limits = {point.limit_w for sized in sizes.values() for point in sized.points}
-        found.append(TracedJob(*key, tuple(sizes), tuple(sorted(limits)), targets))
-    return found
-
-
-def target_facts(trace: TrainingTrace, job: Job, eta_knob: float) -> TargetFacts:
-    """Optimum and Pareto front of a job.
+def describe_target(trace: TrainingTrace, job: Job, eta_knob: float) -> dict[str, Any]:
+    """Describe a job with its target as plain values: batch sizes that reach it, optimum (or None), Pareto front.
 
     Raises
     ------
@@ -122,8 +68,13 @@ def target_facts(trace: TrainingTrace, job: Job, eta_knob: float) -> TargetFacts
         If the job or its target is not in the traces, or `eta_knob` is out of range.
     """
     settings = configurations(trace.of(job), job, eta_knob)
-    reaching = tuple(dict.fromkeys(each.batch_size for each in settings))
-    return TargetFacts(job, eta_knob, reaching, optimum(settings) if settings else None, tuple(pareto_front(settings)))
+    return {
+        "job": job.to_dict(),
+        "eta_knob": eta_knob,
+        "reaching": list(dict.fromkeys(setting.batch_size for setting in settings)),
+        "optimum": asdict(optimum(settings)) if settings else None,
+        "front": [asdict(setting) for setting in pareto_front(settings)],
+    }
 
 
 @dataclass(frozen=True, slots=True)
