@@ -88,7 +88,7 @@ def _print_optima(jobs: Sequence[Job], targets: Sequence[Mapping[str, Any]]) -> 
     rows = []
     for job, target in zip(jobs, targets, strict=True):
         best = target["optimum"]
-        figures = ("none", "-", "-", "-")
+        figures: tuple[str, ...] = ("none", "-", "-", "-")
         if best is not None:
             costs = (number(best[name]) for name in ("energy_j", "time_s", "cost_j"))
             figures = (setting(best["batch_size"], best["power_limit_w"]), *costs)
