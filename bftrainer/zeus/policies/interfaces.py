@@ -102,8 +102,7 @@ class PerJobPolicy(BatchSizeOptimizer, Generic[T]):
             If there are no batch sizes, or the policy needs the job's default and it is missing or not one of them.
         """
         if job not in self._jobs:
-            if not len(batch_sizes):
-                raise TuningInputError(f"Batch size list for {job} is empty.")
+            check_batch_sizes(job, batch_sizes)
             self._jobs[job] = self._initial_state(job, batch_sizes)
 
     @abstractmethod
@@ -117,6 +116,12 @@ def check_observation(job: Job, batch_size: int, cost: float, known: Collection[
         check_known(job, batch_size, known)
     if not math.isfinite(cost):
         raise TuningInputError(f"{job}: Expected a finite cost of batch size {batch_size}, got {cost}.")
+
+
+def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:
+    """Refuse an empty list of batch sizes."""
+    if not len(batch_sizes):
+        raise TuningInputError(f"Batch size list for {job} is empty.")
 
 
 def check_known(job: Job, batch_size: int, known: Collection[int]) -> None:
@@ -142,6 +147,7 @@ def check_seed(seed: int) -> int:
 
 def default_first(job: Job, batch_sizes: Sequence[int]) -> list[int]:
     """Order batch sizes: the job's default, which must be one of them, then the others in increasing order."""
+    check_batch_sizes(job, batch_sizes)
     if job.default_bs is None:
         raise TuningInputError(f"{job}: Expected a default batch size, got none.{nearest(0, batch_sizes)}")
     check_known(job, job.default_bs, batch_sizes)
