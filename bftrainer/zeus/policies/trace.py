@@ -151,17 +151,16 @@ class JobTrace:
         TuningInputError
             If that batch size was not measured, or its power was not, or no run at it aims at the target metric.
         """
-        found = self.batch_sizes.get(batch_size)
-        if found is None:
-            close = nearest(batch_size, self.batch_sizes)
-            if batch_size in self.unmeasured:
-                raise TuningInputError(f"{self.name}: No power was measured at batch size {batch_size}.{close}")
-            raise TuningInputError(f"{self.name}: Expected a batch size of the trace, got {batch_size}.{close}")
-        if not found.target_epochs:
-            having = [size for size, trace in self.batch_sizes.items() if trace.target_epochs]
-            close = nearest(batch_size, having)
-            raise TuningInputError(f"{self.name}: No run at batch size {batch_size} aims at the target metric.{close}")
-        return found
+        sized = self.batch_sizes.get(batch_size)
+        if sized is not None and sized.target_epochs:
+            return sized
+        usable = [size for size, trace in self.batch_sizes.items() if trace.target_epochs]
+        reason = f"Expected a batch size of the trace, got {batch_size}"
+        if sized is not None:
+            reason = f"No run at batch size {batch_size} aims at the target metric"
+        elif batch_size in self.unmeasured:
+            reason = f"No power was measured at batch size {batch_size}"
+        raise TuningInputError(f"{self.name}: {reason}.{nearest(batch_size, usable)}")
 
 
 class TrainingTrace:
@@ -398,13 +397,9 @@ def _convert(column: str, cells: list[str]) -> list[Any]:
 
 def _keys(table: pd.DataFrame, shared: list[str]) -> list[tuple[Any, ...]]:
     """Key of each row in the join: names as text, numbers by value; missing cells match, as where pandas joins them."""
-    columns = []
-    for column in shared:
-        numbers = [_parse_number(cell) for cell in table[column].tolist()]
-        columns.append(
-            [
-                str(cell).strip() if number is None else "nan" if math.isnan(number) else number
-                for cell, number in zip(table[column].tolist(), numbers, strict=True)
-            ]
-        )
-    return list(zip(*columns, strict=True))
+    return list(zip(*([_join_value(cell) for cell in table[column].tolist()] for column in shared), strict=True))
+
+
+def _join_value(cell: Any) -> str | float:
+    number = _parse_number(cell)
+    return str(cell).strip() if number is None else "nan" if math.isnan(number) else number
