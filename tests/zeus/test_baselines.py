@@ -1,10 +1,8 @@
-"""Policies to compare with do what their names say, and can be stopped and taken up at any step."""
+"""Policies to compare with do what their names say."""
 
 from __future__ import annotations
 
-import json
 import math
-from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError
 from bftrainer.zeus import UCB, DefaultBatchSize, GridSearch, JITPowerLimitOptimizer, MaxPowerLimit, Oracle, Simulator
 from bftrainer.zeus.policies.configurations import configurations, optimum
-from tests.zeus.traced import JOB, Measured, measurements, training_trace
+from tests.zeus.traced import JOB, Measured, measurements, state_text, training_trace
 
 SIZES = [4, 8, 16, 32]
 ORDER = [8, 4, 16, 32]
@@ -74,35 +72,14 @@ def play_rounds(policy, outcome, rounds):
 
 
 @pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)
-@given(observations=steps, cut=st.integers(0, 25))
-def test_state_survives_a_round_trip(name, observations, cut):
-    """Saved as JSON and restored at any step, a policy goes on exactly as one that was not interrupted."""
-    policy = BATCH_SIZE_POLICIES[name]()
-    policy.register_job(JOB, SIZES)
-    play(policy, observations[:cut])
-    restored = type(policy).from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
-    assert restored.to_dict() == policy.to_dict()
-    assert play(restored, observations[cut:]) == play(policy, observations[cut:])
-    assert restored.to_dict() == policy.to_dict()
-
-
-@pytest.mark.parametrize("name", POWER_LIMIT_POLICIES)
-def test_power_limits_survive_a_round_trip(name):
-    """Saved as JSON and restored, a policy of power limits answers the same for each batch size."""
-    policy = POWER_LIMIT_POLICIES[name]()
-    restored = type(policy).from_dict(json.loads(json.dumps(policy.to_dict())))
-    assert [restored.predict(JOB, size) for size in SIZES] == [policy.predict(JOB, size) for size in SIZES]
-
-
-@pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)
 def test_registering_again_changes_nothing(name):
     """A job that is known goes on as it was."""
     policy = BATCH_SIZE_POLICIES[name]()
     policy.register_job(JOB, SIZES)
     play(policy, [(None, 5.0, True), (None, 3.0, True)])
-    before = deepcopy(policy.to_dict())
+    before = state_text(policy)
     policy.register_job(JOB, SIZES)
-    assert policy.to_dict() == before
+    assert state_text(policy) == before
 
 
 @pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)
@@ -148,12 +125,12 @@ def test_learners_give_up_without_a_size_that_converges(learner):
 def test_simulates_with_any_pair(sizes, limits):
     """Each pair tunes 30 recurrences to their targets, twice the same, and the objects passed stay as they were."""
     policies = BATCH_SIZE_POLICIES[sizes](), POWER_LIMIT_POLICIES[limits]()
-    before = deepcopy([policy.to_dict() for policy in policies])
+    before = state_text(policies)
     simulator = Simulator(TRACE, None, *policies, seed=1)
     history = simulator.simulate_one_job(JOB, 30, 2.0, 0.5)
     assert sum(entry.reached for entry in history) == 30
     assert simulator.simulate_one_job(JOB, 30, 2.0, 0.5) == history
-    assert [policy.to_dict() for policy in policies] == before
+    assert state_text(policies) == before
 
 
 @pytest.mark.parametrize("sizes", BATCH_SIZE_POLICIES)
@@ -167,12 +144,6 @@ def test_simulates_groups(sizes):
 
 
 # --- one by one ---------------------------------------------------------------------------------------------------
-
-
-def test_the_default_stays():
-    """Nothing that is learned changes the default."""
-    policy = DefaultBatchSize()
-    assert play_costs(policy, {8: 100.0, 16: 1.0}, 5) == [8] * 5
 
 
 def test_grid_search_keeps_the_cheapest_that_converged():
@@ -243,14 +214,6 @@ def test_ucb_counts_failures_against_their_size():
     assert (choices.count(4), choices.count(32)) == (1, 1)
 
 
-def test_max_power_profiles_nothing():
-    """Each batch size runs at its highest limit from the first run on."""
-    simulator = Simulator(TRACE, None, GridSearch(), MaxPowerLimit.of(TRACE, [JOB]))
-    runs = simulator.job_runs(JOB, 10, 2.0, 0.5)
-    assert not any(run.profiled for run in runs)
-    assert {run.batch_size: run.power_limit_w for run in runs} == {4: 100, 8: 200, 16: 200, 32: 200}
-
-
 @given(sizes=measurements(), eta=st.sampled_from((0.0, 0.5, 1.0)))
 def test_the_oracle_knows_the_optimum(sizes, eta):
     """Its batch size and limit are the optimum of the trace; limits of the others are the cheapest there are."""
@@ -272,28 +235,3 @@ def test_the_oracle_needs_a_target_that_is_reached():
         Oracle.of(TRACE, [JOB], 0.5).predict(JOB, 5)
     with pytest.raises(TuningInputError, match=r"got 16\. Closest: 4, 8"):
         Oracle.of(TRACE, [JOB], 0.5).register_job(JOB, [4, 8])
-
-
-def test_an_oracle_may_know_a_part():
-    """Batch sizes alone serve those who ask for these, limits alone those who ask for limits."""
-    assert Oracle({JOB: 32}, {}).predict(JOB) == 32
-    limits = Oracle({}, {JOB: {32: 150}})
-    assert limits.predict(JOB, 32) == 150
-    with pytest.raises(TuningProtocolError):
-        limits.predict(JOB)
-
-
-def test_own_kinds_of_policies_are_made_as_usual():
-    """A policy that is read again has what its constructor gives it."""
-
-    class Counting(GridSearch):
-        """One that counts."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.count = 0
-
-    policy = Counting()
-    policy.register_job(JOB, SIZES)
-    again = Counting.from_dict(policy.to_dict())
-    assert (again.count, again.to_dict()) == (0, policy.to_dict())

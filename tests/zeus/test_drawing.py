@@ -45,26 +45,6 @@ def test_two_figures_a_job(trace, tmp_path, form):
     assert contents(tmp_path / "new" / "figures") == before
 
 
-@pytest.mark.long
-def test_what_stands_in_them(trace, tmp_path):
-    """A curve for each policy over its seeds, and the front with its optimum, job and seed named."""
-    simulations = [
-        each for policy in ("zeus", "grid") for each in with_seeds(Simulation(PAGES, 8, policy=policy, seed=4), 3)
-    ]
-    drawn(trace, tmp_path / "figures", simulations)
-    regret = (tmp_path / "figures" / "regret-pages-net-sgd-0.5.svg").read_text()
-    assert "zeus+jit (3 seeds)" in regret
-    assert "grid+jit (3 seeds)" in regret
-    front = (tmp_path / "figures" / "pareto-pages-net-sgd-0.5.svg").read_text()
-    assert "optimum: 16 at 200 W" in front
-    assert "zeus+jit, seed 4, eta 0.5" in front
-
-
-def test_regret_alone(trace, tmp_path):
-    """Where policies are compared there is no single path to show."""
-    assert drawn(trace, tmp_path / "figures", [Simulation(PAGES, 5)], fronts=False) == ["regret-pages-net-sgd-0.5.svg"]
-
-
 def test_jobs_of_one_name(trace, tmp_path):
     """Jobs that differ in their epochs alone have files of their own, whatever characters their names have."""
     other = Job(**PAGES.to_dict() | {"max_epochs": 30})

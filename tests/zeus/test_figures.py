@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from bftrainer.errors import SettingsError
@@ -103,13 +100,6 @@ def test_pareto_figure_shows_settings_front_optimum_and_path():
     assert (ax.get_xscale(), ax.get_yscale()) == ("linear", "linear")
 
 
-def test_pareto_figure_without_a_path():
-    """Neither path nor optimum is needed; a history without a place draws none."""
-    nowhere = tuning_path(SETTINGS, history((64, 200)))
-    for path in (None, nowhere):
-        assert labels(pareto_figure(SETTINGS, FRONT, path=path)) == ["settings", "Pareto front"]
-
-
 @pytest.mark.parametrize(("time_s", "unit"), [(60.0, "s"), (3600.0, "min"), (1e6, "h")])
 def test_axes_suit_the_settings(time_s, unit):
     """Times in a unit that fits; far apart they are logarithmic, with ticks that can be read."""
@@ -142,33 +132,9 @@ def test_given_axes_are_used():
     assert left.figure is right.figure
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("form", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_files_repeat(form, head):
-    """A drawing gives the same bytes each time, in each form."""
-    contents = {rendered(pareto_figure(SETTINGS, FRONT, best=SETTINGS[0]), form) for _ in range(2)}
-    assert len(contents) == 1
-    assert contents.pop().startswith(head)
-
-
 def test_nothing_to_draw():
     """No curve and no setting are refused."""
     with pytest.raises(SettingsError, match="at least one curve"):
         regret_figure([])
     with pytest.raises(SettingsError, match="at least one setting"):
         pareto_figure([], [])
-
-
-def test_without_matplotlib(monkeypatch):
-    """Drawing says what to install; working out what would be drawn goes on."""
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    curve = regret_curve("zeus", [[1.0]])
-    with pytest.raises(SettingsError, match=r"no matplotlib here.*\[report\]"):
-        regret_figure([curve])
-
-
-def test_any_object_with_the_fields_will_do():
-    """Settings and runs are known by their fields, not by their classes."""
-    place = SimpleNamespace(batch_size=8, power_limit_w=200, energy_j=1.0, time_s=2.0)
-    path = tuning_path([place], [SimpleNamespace(bs=8, pl=200), SimpleNamespace(bs=np.int64(8), pl=np.int64(200))])
-    assert path.steps == [(1, place)]

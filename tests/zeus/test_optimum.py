@@ -15,7 +15,7 @@ from bftrainer.zeus.policies.configurations import Configuration, configurations
 from bftrainer.zeus.recurrences import RecurrenceTracker
 from bftrainer.zeus.simulation.optimum import regrets
 from bftrainer.zeus.simulation.recurring import JobTuning, Training
-from tests.zeus.traced import JOB, LIMITS_W, NAN, Measured, measurements, training_trace
+from tests.zeus.traced import JOB, NAN, Measured, measurements, training_trace
 
 ETAS = st.sampled_from((0.0, 0.3, 0.5, 1.0))
 
@@ -77,15 +77,6 @@ def test_what_cannot_reach_the_target_is_left_out():
     assert of(sizes, job=replace(JOB, max_epochs=9)) == []
 
 
-def test_limits_from_the_highest_down():
-    """The order is that of ties: batch sizes upwards, limits downwards."""
-    epochs = {100: (2.0, 50.0), 200: (1.0, 90.0), 150: (1.5, 70.0)}
-    found = of({16: Measured([1.0], epochs), 8: Measured([1.0], epochs)})
-    assert [(each.batch_size, each.power_limit_w) for each in found] == [
-        (size, limit) for size in (8, 16) for limit in reversed(LIMITS_W)
-    ]
-
-
 @pytest.mark.long
 @given(sizes=measurements(), eta=ETAS)
 def test_nothing_fixed_is_cheaper_than_the_optimum(sizes, eta):
@@ -127,12 +118,6 @@ def test_ties_go_to_the_first():
     assert optimum([some(4, cost=3.0), some(8, 200, cost=2.0), some(8, 100, cost=2.0)]) == some(8, 200, cost=2.0)
 
 
-def test_no_optimum_of_nothing():
-    """Without a configuration there is no optimum, which is said."""
-    with pytest.raises(TuningInputError, match="No batch size reaches the target"):
-        optimum([])
-
-
 @given(
     st.lists(
         st.tuples(st.integers(1, 6), st.integers(1, 6)).map(lambda pair: some(energy=pair[0], time=pair[1])), max_size=8
@@ -147,11 +132,6 @@ def test_the_front_is_what_nothing_dominates(found):
         if not any(t <= time and e <= energy for t, e in points - {(time, energy)})
     ]
     assert [(each.time_s, each.energy_j) for each in pareto_front(found)] == best
-
-
-def test_the_front_keeps_the_first_of_equals():
-    """Of configurations equal in time and energy the first one stays."""
-    assert pareto_front([some(4), some(8)]) == [some(4)]
 
 
 def test_regrets_by_hand():

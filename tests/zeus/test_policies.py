@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
 import pytest
 
 from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError
-from bftrainer.zeus import UCB, GridSearch, GTSBatchSizeOptimizer, Job, PruningGTSBatchSizeOptimizer
+from bftrainer.zeus import (
+    UCB,
+    GridSearch,
+    GTSBatchSizeOptimizer,
+    JITPowerLimitOptimizer,
+    Job,
+    PruningGTSBatchSizeOptimizer,
+)
+from tests.zeus.traced import state_text
 
 JOB = Job("d", "n", "sgd", 0.9, 12, 16)
 SIZES = [8, 16, 32, 64]
@@ -65,7 +72,7 @@ def test_runs_that_overlap_while_pruning():
     policy.observe(JOB, 32, 5.0, True)
     policy.observe(JOB, 16, 4.0, True)
     assert policy.predict(JOB) == 8
-    assert policy.to_dict()["jobs"][0]["rewards"] == [[32, [-5.0]], [16, [-4.0]]]
+    assert policy.history == {JOB: {32: [-5.0], 16: [-4.0]}}
 
 
 def test_what_is_refused_leaves_no_trace():
@@ -73,7 +80,7 @@ def test_what_is_refused_leaves_no_trace():
     policy = PruningGTSBatchSizeOptimizer(verbose=False)
     policy.register_job(JOB, SIZES)
     policy.predict(JOB)
-    before = policy.to_dict()
+    before = state_text(policy)
     with pytest.raises(TuningProtocolError, match="report on batch size 16, got one on 32"):
         policy.observe(JOB, 32, 5.0, True)
     with pytest.raises(TuningInputError, match=r"batch size 16 .*got None"):
@@ -81,7 +88,7 @@ def test_what_is_refused_leaves_no_trace():
     for cost in (math.nan, math.inf):
         with pytest.raises(TuningInputError, match=f"finite cost of batch size 16, got {cost}"):
             policy.observe(JOB, 16, cost, True)
-    assert policy.to_dict() == before
+    assert state_text(policy) == before
 
 
 @pytest.mark.parametrize("policy", [GridSearch, UCB, lambda: GTSBatchSizeOptimizer(True, verbose=False)])
@@ -89,10 +96,10 @@ def test_costs_are_numbers(policy):
     """The other policies that learn from costs refuse what is no number, too, and learn nothing."""
     policy = policy()
     policy.register_job(JOB, SIZES)
-    before = policy.to_dict()
+    before = state_text(policy)
     with pytest.raises(TuningInputError, match="finite cost of batch size 16, got nan"):
         policy.observe(JOB, 16, math.nan, True)
-    assert policy.to_dict() == before
+    assert state_text(policy) == before
 
 
 @pytest.mark.parametrize(
@@ -107,15 +114,13 @@ def test_costs_are_numbers(policy):
     ],
 )
 def test_numbers_of_numpy_become_plain(policy):
-    """Batch sizes and costs that come from NumPy are kept as plain numbers, and beliefs of no finite ones as null."""
+    """Batch sizes and costs that come from NumPy are kept as plain numbers."""
     policies = [policy(), policy()]
     for each, number in zip(policies, (int, np.int64), strict=True):
         each.register_job(JOB, SIZES if number is int else np.array(SIZES))
         for _ in range(6):
             each.observe(JOB, number(each.predict(JOB)), np.float64(3.0) if number is np.int64 else 3.0, True)
-    plain, numpy = (json.dumps(each.to_dict(), allow_nan=False) for each in policies)
-    assert plain == numpy
-    assert json.dumps(type(policies[0]).from_dict(json.loads(plain)).to_dict(), allow_nan=False) == plain
+    assert state_text(policies[0]) == state_text(policies[1])
 
 
 def test_no_batch_size_is_left():
@@ -143,32 +148,9 @@ def test_registering_again_changes_nothing():
     sampling.register_job(JOB, SIZES)
     sampling.observe(JOB, 8, 1.0)
     for one in (policy, sampling):
-        before = one.to_dict()
+        before = state_text(one)
         one.register_job(JOB, [1, 2])
-        assert one.to_dict() == before
-
-
-def test_jobs_are_apart():
-    """Two jobs of one policy don't learn from each other; each has a bandit of its own from the same seed."""
-    other = Job("d", "n", "sgd", 0.8, 12, 64)
-    policy = pruned()
-    policy.register_job(other, SIZES)
-    assert policy.predict(other) == 64
-    assert other not in policy.mabs
-    policy.predict(JOB)
-    assert JOB in policy.mabs
-
-
-def test_sampling_explores_first():
-    """Each batch size as often as asked for, in any order; the default one counts for nothing."""
-    policy = GTSBatchSizeOptimizer(True, num_exploration=2, seed=4, verbose=False)
-    policy.register_job(Job("d", "n", "sgd", 0.9, 12), SIZES)
-    job = next(iter(policy.mabs))
-    asked = []
-    for _ in range(8):
-        asked.append(policy.predict(job))
-        policy.observe(job, asked[-1], float(len(asked)))
-    assert sorted(asked) == sorted(SIZES * 2)
+        assert state_text(one) == before
 
 
 def test_sampling_with_a_given_precision():
@@ -201,21 +183,6 @@ def test_impossible_options(options, message):
             GTSBatchSizeOptimizer(True, **options)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"reward_precision": -1.0}, "reward precision of 0 or more, got -1"),
-        ({"reward_precision": math.nan}, "reward precision of 0 or more, got nan"),
-        ({"num_exploration": -1}, "0 or more explorations of each arm, got -1"),
-        ({"num_exploration": 1.5}, r"0 or more explorations of each arm, got 1\.5"),
-    ],
-)
-def test_impossible_sampling(options, message):
-    """Precisions and explorations that no bandit could use are refused at once, not at the first job."""
-    with pytest.raises(TuningInputError, match=message):
-        GTSBatchSizeOptimizer(False, **options)
-
-
 def test_a_default_that_cannot_be():
     """One that is missing or not feasible is refused with the closest ones."""
     policy = PruningGTSBatchSizeOptimizer(verbose=False)
@@ -223,3 +190,14 @@ def test_a_default_that_cannot_be():
         policy.register_job(Job("d", "n", "sgd", 0.9, 12), SIZES)
     with pytest.raises(TuningInputError, match=r"got 17. Closest: 8, 16, 32\."):
         policy.register_job(Job("d", "n", "sgd", 0.9, 12, 17), SIZES)
+
+
+def test_the_cheapest_power_limit_is_kept():
+    """Unknown at first, then the cheapest observed for that job and batch size alone; of equal ones the first."""
+    optimizer = JITPowerLimitOptimizer(verbose=False)
+    assert optimizer.predict(JOB, 8) is None
+    for limit, cost in ((200, 3.0), (150, 2.0), (125, 2.0), (100, 4.0)):
+        optimizer.observe(JOB, np.int64(8), np.int64(limit), np.float64(cost))
+    assert repr(optimizer.predict(JOB, 8)) == "150"
+    assert optimizer.predict(JOB, 16) is None
+    assert optimizer.predict(Job("d", "n", "sgd", 0.8, 12, 8), 8) is None

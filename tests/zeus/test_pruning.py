@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,26 +83,6 @@ def test_a_cut_direction_is_never_tried_again(batch_sizes, data, rounds):
             above = size
         manager.report_batch_size_result(size, cost, reached)
     assert all(below < size < above for size in manager.batch_sizes)
-
-
-@given(sizes, st.data(), st.integers(0, 3))
-def test_it_goes_on_after_json_at_any_step(batch_sizes, data, rounds):
-    """Written as JSON and read again before every call, it asks for the same."""
-    manager = PruningExploreManager(batch_sizes, data.draw(st.sampled_from(batch_sizes)), rounds)
-
-    def again():
-        return PruningExploreManager.from_dict(json.loads(json.dumps(manager.to_dict())))
-
-    twin = again()
-    while not manager.done and manager.batch_sizes:
-        size = manager.next_batch_size()
-        assert twin.next_batch_size() == size
-        twin = again()
-        cost, reached = data.draw(st.floats(1.0, 10.0)), data.draw(st.booleans())
-        for one in (manager, twin):
-            one.report_batch_size_result(size, cost, reached)
-        twin = again()
-    assert twin.to_dict() == manager.to_dict()
 
 
 def test_calls_out_of_order_change_nothing():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from copy import deepcopy
@@ -17,7 +16,6 @@ from bftrainer.zeus import (
     GTSBatchSizeOptimizer,
     JITPowerLimitOptimizer,
     Job,
-    PruningExploreManager,
     PruningGTSBatchSizeOptimizer,
     Simulator,
     TrainingTrace,
@@ -135,16 +133,6 @@ def test_df_is_the_joined_table():
         assert simulator.df is simulator.df
 
 
-def test_changing_df_changes_no_simulation():
-    """It is for looking: what is simulated is what was read."""
-    simulator = Simulator(
-        MADE.trace(), None, PruningGTSBatchSizeOptimizer(verbose=False), JITPowerLimitOptimizer(False), verbose=False
-    )
-    before = simulator.simulate_one_job(JOB, 4, 2.0, 0.5)
-    simulator.df["time_per_epoch"] = 0.0
-    assert simulator.simulate_one_job(JOB, 4, 2.0, 0.5) == before
-
-
 def test_jobs_pick_their_rows():
     """`filter_df` gives the rows of one dataset, network, optimizer and target, with their places in the table."""
     train = frame(DATA / "tiny_train.csv")
@@ -174,17 +162,6 @@ def test_bandits_show_their_parameters():
     assert bandit.arm_num_observations == {8: 2, 16: 0}
     with pytest.raises(TypeError):
         bandit.arm_param_mean[8] = 0.0
-
-
-def test_seed_and_rounds_outlive_being_kept():
-    """What was asked for is known after a round through JSON too; states of before that have neither."""
-    bandit, manager = GaussianTS([8], 1.0, seed=7), PruningExploreManager(SIZES, 8, 3)
-    states = [json.loads(json.dumps(each.to_dict())) for each in (bandit, manager)]
-    assert GaussianTS.from_dict(states[0]).seed == 7
-    assert PruningExploreManager.from_dict(states[1]).num_pruning_rounds == 3
-    del states[0]["seed"], states[1]["num_pruning_rounds"]
-    assert GaussianTS.from_dict(states[0]).rng.bit_generator.state == bandit.rng.bit_generator.state
-    assert PruningExploreManager.from_dict(states[1]).rounds_left == 3
 
 
 def test_the_pruning_policy_shows_its_jobs():

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.zeus.policies.bandit import ANEW, RewardLog, statistics
-from tests.examples import examples
 
 finite = st.floats(-1e12, 1e12, allow_nan=False)
 
@@ -68,16 +67,3 @@ def test_equal_rewards_have_no_variance(value):
     assert log.statistics() == (10_000, pytest.approx(value * 10_000), pytest.approx(value), 0.0)
     log.append(value - 1.0)
     assert log.statistics().variance > 0
-
-
-@examples(20)
-@given(st.integers(0, 2**32 - 1), st.integers(ANEW - 5, 2 * ANEW + 5))
-def test_a_log_made_again_is_the_same(seed, count):
-    """A log from the rewards of another one goes on with the same bits."""
-    rewards = np.random.default_rng(seed).normal(-1e5, 1e4, count + 50).tolist()
-    log = RewardLog(rewards[:count])
-    again = RewardLog(log.tolist())
-    for reward in rewards[count:]:
-        log.append(reward)
-        again.append(reward)
-        assert log.statistics() == again.statistics()

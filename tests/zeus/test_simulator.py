@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 
 from bftrainer.errors import NotConvergedError, TuningInputError, TuningProtocolError
@@ -154,19 +153,6 @@ def test_groups_by_hand():
     ]
 
 
-def test_equally_cheap_batch_sizes_of_a_group():
-    """Of two that cost the same, the one that ended first stays the best."""
-    made = world({8: [4.0], 16: [8.0]}, default_bs=8)
-    # Twice the epochs of half the length; the second uses, which don't profile, cost the same.
-    jobs = [GroupJob(10.0 * start, 10.0 * start + 1.0, 1.0) for start in range(4)]
-    late = [GroupJob(100.0, 120.0, 1.0), GroupJob(110.0, 115.0, 1.0)]
-    for first, second in ((8, 16), (16, 8)):
-        policy = Scripted(8, 16, first, second, 8)
-        runs = simulator(made, policy).group_runs(made.job, [*jobs, *late], math.inf, 0.0)
-        assert runs[2].cost_j == runs[3].cost_j < min(runs[0].cost_j, runs[1].cost_j)
-        assert [run.batch_size for run in runs if run.recurrence == 5] == [first]
-
-
 def test_retries_of_a_group():
     """A job that misses is run again as long as it took; what it costs is not added up, unless corrected."""
     made = world({8: [NEVER], 16: [4.0]}, default_bs=8, max_epochs=6)
@@ -200,17 +186,6 @@ def test_never_ran_in_a_group():
             simulated.simulate_one_alibaba_group(made.job, jobs, 0.5, 0.0)
         assert (runs.runs[1].batch_size, runs.runs[1].started, runs.runs[1].cost_j) == (1, False, cost)
         assert [entry.bs for entry in failed.value.history] == [8, 8]
-
-
-def test_groups_as_frames():
-    """A frame with the published columns is as good as a list."""
-    made = world({8: [4.0, 5.0], 16: [4.0]})
-    jobs = [GroupJob(0.0, 10.0, 2.0), GroupJob(5.0, 7.0, 1.0)]
-    table = pd.DataFrame(jobs, columns=["start_time", "end_time", "runtime_ratio"])
-    simulated = simulator(made, concurrency=True)
-    assert simulated.simulate_one_alibaba_group(made.job, table, 2.0, 0.5) == (
-        simulated.simulate_one_alibaba_group(made.job, jobs, 2.0, 0.5)
-    )
 
 
 def test_published_call_order():
@@ -265,24 +240,15 @@ def test_what_cannot_be_simulated(changes, knobs, message):
         simulator(made).simulate_one_alibaba_group(job, [(0.0, 1.0, 1.0)], *knobs)
 
 
-def test_a_negative_number_of_recurrences():
-    """Refused, rather than taken for none."""
+def test_numbers_out_of_range():
+    """A negative number of recurrences, seed or number of retries is refused."""
     made = world({8: [4.0]})
     with pytest.raises(TuningInputError, match="0 or more recurrences, got -1"):
         simulator(made).simulate_one_job(made.job, -1, 2.0, 0.5)
-
-
-def test_a_seed_that_is_none():
-    """Refused when the simulator is made."""
     with pytest.raises(TuningInputError, match="seed of 0 or more, got -5"):
-        simulator(world({8: [4.0]}), seed=-5)
-
-
-def test_a_negative_number_of_retries():
-    """A job of a group is run at least once."""
-    policies = PruningGTSBatchSizeOptimizer(verbose=False), JITPowerLimitOptimizer(False)
+        simulator(made, seed=-5)
     with pytest.raises(TuningInputError, match="0 or more retries of a group's job, got -1"):
-        Simulator(world({8: [4.0]}).trace(), None, *policies, max_group_retries=-1)
+        simulator(made, max_group_retries=-1)
 
 
 def test_a_policy_that_makes_up_a_batch_size():
@@ -300,11 +266,3 @@ def test_a_group_without_concurrency():
     with pytest.raises(TuningProtocolError, match="size 8 was reported") as failed:
         simulator(made).simulate_one_alibaba_group(made.job, jobs, 2.0, 0.5)
     assert [entry.bs for entry in failed.value.history] == [8]
-
-
-def test_observers():
-    """Observers see each run as it ends."""
-    made = world({8: [4.0], 16: [4.0]})
-    runs = Runs()
-    history = simulator(made, Scripted(8), observers=[runs]).simulate_one_job(made.job, 3, 2.0, 0.5)
-    assert [run.entry() for run in runs.runs] == history

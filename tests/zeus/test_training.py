@@ -36,11 +36,6 @@ def test_published_paths(case):
     assert runs.rng.bit_generator.state == expected.bit_generator.state
 
 
-def test_a_run_to_its_target():
-    """Four epochs."""
-    assert outcome(training({8: [4.0]}).run(8, 200, math.inf, False)) == (7500.0, 50.0, True, 4.0)
-
-
 def test_a_run_that_profiles():
     """The first of four epochs takes the mean of both limits."""
     assert outcome(training({8: [4.0]}).run(8, 200, math.inf, True)) == (1687.5 + 3 * 1875.0, 16.25 + 37.5, True, 4.0)
@@ -90,14 +85,6 @@ def test_power_limits_are_chosen_just_in_time(eta, limit):
     assert runs.choose_limit(optimizer, 8) == (limit, True)
     assert runs.choose_limit(optimizer, 8) == (limit, False)
     assert runs.choose_limit(optimizer, 16) == (limit, True)
-
-
-def test_equally_cheap_power_limits():
-    """Of two limits at which an epoch costs the same, the higher one."""
-    made = world({8: [4.0]})
-    even = type(made)(made.job, made.paths, ((8, 100, 2.0, 100.0), (8, 200, 1.0, 200.0)))
-    runs = Training(even.job, even.trace().of(even.job), 1.0, np.random.default_rng(0))
-    assert runs.choose_limit(JITPowerLimitOptimizer(False), 8) == (200, True)
 
 
 class Undecided(PowerLimitOptimizer):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from hypothesis import strategies as st
 
@@ -56,3 +57,19 @@ def measurements(draw, most_paths: int = 4) -> dict[int, Measured]:
         limits = sorted(draw(st.sets(st.sampled_from(LIMITS_W), min_size=1)))
         found[size] = Measured(paths, {limit: draw(figures) for limit in limits})
     return found
+
+
+def state_text(value: Any) -> str:
+    """All that a policy, or a part of it, holds, as text; equal states have equal texts."""
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if hasattr(value, "tolist"):
+        return repr(value.tolist())
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {state_text(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(state_text, value))}]"
+    if isinstance(value, Job) or (not hasattr(value, "__dict__") and not hasattr(value, "__slots__")):
+        return repr(value)
+    names = getattr(value, "__slots__", None) or vars(value)
+    return f"{type(value).__name__}({', '.join(f'{name}={state_text(getattr(value, name))}' for name in names)})"

@@ -1,24 +1,23 @@
 """Gaussian Thompson sampling: draw from the normal belief about each arm's mean reward, play the best one.
 
-The state (beliefs and random generator) is saved to a plain dictionary and restored from it, so simulator, replay and
-server share this bandit, wherever each of them keeps its state.
+Simulator, replay and server share this bandit.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import TuningInputError, nearest
-from bftrainer.zeus.policies.interfaces import check_seed, say
+from bftrainer.zeus.policies.interfaces import check_seed, log_choice
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +48,9 @@ def statistics(rewards: Sequence[float] | NDArray[np.float64]) -> Statistics:
     count = values.size
     total = np.add.reduce(values).item()
     mean = total / count
-    apart = values - mean
-    apart *= apart
-    return Statistics(count, total, mean, np.add.reduce(apart).item() / count)
+    squares = values - mean
+    squares *= squares
+    return Statistics(count, total, mean, np.add.reduce(squares).item() / count)
 
 
 class RewardLog:
@@ -63,33 +62,38 @@ class RewardLog:
         Rewards to start with.
     """
 
-    __slots__ = ("_anchor", "_first_is_all", "_shifted", "_size", "_squared", "_values")
+    __slots__ = ("_all_equal", "_anchor", "_shifted", "_size", "_squared", "_values")
 
     def __init__(self, rewards: Iterable[float] = ()) -> None:
-        self._values = np.empty(16)
-        self._size = 0
-        self._first_is_all = True
-        self._anchor, self._shifted, self._squared = 0.0, 0.0, 0.0
+        self._values, self._size = np.empty(16), 0
+        # Beyond `ANEW`: sums of the differences to an anchor, the mean when the size last was a power of two.
+        self._anchor, self._shifted, self._squared, self._all_equal = 0.0, 0.0, 0.0, True
         for reward in rewards:
             self.append(reward)
 
-    def __len__(self) -> int:
-        return self._size
-
-    def tolist(self, latest: int | None = None) -> list[float]:
-        """All rewards, or so many of the latest, oldest first."""
-        kept: list[float] = self._values[0 if latest is None else max(0, self._size - latest) : self._size].tolist()
-        return kept
+    def tolist(self) -> list[float]:
+        """All rewards, oldest first."""
+        return self._values[: self._size].tolist()  # type: ignore[no-any-return]
 
     def append(self, reward: float) -> None:
         """Add the latest reward."""
-        size = self._size
-        if size == self._values.size:
-            self._values = np.concatenate((self._values, np.empty(size)))
-        self._values[size] = reward
-        self._size = size + 1
-        if size >= ANEW:
-            self._shift(reward)
+        if self._size == self._values.size:
+            self._values = np.concatenate((self._values, np.empty(self._size)))
+        self._values[self._size] = reward
+        self._size = size = self._size + 1
+        if size <= ANEW:
+            return
+        if size == ANEW + 1 or size & (size - 1) == 0:
+            values = self._values[:size]
+            self._anchor = float(values.mean())
+            differences = values - self._anchor
+            self._shifted, self._squared = float(differences.sum()), float((differences * differences).sum())
+            self._all_equal = bool((values == values[0]).all())
+        else:
+            difference = reward - self._anchor
+            self._shifted += difference
+            self._squared += difference * difference
+            self._all_equal = self._all_equal and reward == self._values.item(0)
 
     def statistics(self, window_size: int = 0) -> Statistics:
         """Compute statistics of the latest `window_size` rewards, or of all if that is 0.
@@ -100,29 +104,12 @@ class RewardLog:
         of rewards that are all equal is 0, without the rounding noise that two passes may leave.
         """
         size = self._size
-        if window_size:
-            return statistics(self._values[max(0, size - window_size) : size])
-        if size <= ANEW:
-            return statistics(self._values[:size])
+        if window_size or size <= ANEW:
+            return statistics(self._values[max(0, size - window_size) if window_size else 0 : size])
         mean_shift = self._shifted / size
         mean = self._anchor + mean_shift
-        variance = 0.0 if self._first_is_all else max(0.0, self._squared / size - mean_shift * mean_shift)
+        variance = 0.0 if self._all_equal else max(0.0, self._squared / size - mean_shift * mean_shift)
         return Statistics(size, mean * size, mean, variance)
-
-    def _shift(self, reward: float) -> None:
-        """Keep the sums of differences to an anchor, the mean when the size last was a power of two."""
-        size = self._size
-        if size == ANEW + 1 or size & (size - 1) == 0:
-            values = self._values[:size]
-            self._anchor = float(values.mean())
-            differences = values - self._anchor
-            self._shifted, self._squared = float(differences.sum()), float((differences * differences).sum())
-            self._first_is_all = bool((values == values[0]).all())
-            return
-        apart = reward - self._anchor
-        self._shifted += apart
-        self._squared += apart * apart
-        self._first_is_all = self._first_is_all and reward == self._values.item(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +118,8 @@ class Belief:
 
     Parameters
     ----------
-    mean : float
-        Expected mean reward; NaN if nothing is known.
-    precision : float
-        One over the variance of the belief; infinity if it is certain.
+    mean, precision : float
+        Expected mean reward, NaN if nothing is known; one over the variance of the belief, infinity if it is certain.
     reward_precision : float
         One over the variance of single rewards.
     observations : int
@@ -154,17 +139,6 @@ class Belief:
             None if math.isinf(self.reward_precision) else self.reward_precision,
             self.observations,
         ]
-
-    @classmethod
-    def from_list(cls, fields: Sequence[Any]) -> Belief:
-        """Restore a belief from the fields that `to_list` returned."""
-        mean, precision, reward_precision, observations = fields
-        return cls(
-            math.nan if mean is None else mean,
-            math.inf if precision is None else precision,
-            math.inf if reward_precision is None else reward_precision,
-            observations,
-        )
 
 
 def posterior(
@@ -189,7 +163,7 @@ def reward_precision_of(rewards: Statistics) -> float:
     return 1.0 / rewards.variance if rewards.variance else math.inf
 
 
-def _of_beliefs(part: str, doc: str) -> property:
+def _by_arm(part: str, doc: str) -> property:
     return property(
         lambda bandit: MappingProxyType({arm: getattr(belief, part) for arm, belief in bandit.beliefs.items()}), doc=doc
     )
@@ -246,7 +220,7 @@ class GaussianTS:
         self.arms = [int(arm) for arm in arms]
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise TuningInputError(f"Expected at least one arm, and each once, got {self.arms}.")
-        precisions = _each(reward_precision, len(self.arms))
+        precisions = _per_arm(reward_precision, len(self.arms))
         if not math.isfinite(prior_mean):
             raise TuningInputError(f"Expected a finite prior mean, got {prior_mean}.")
         if not (prior_precision >= 0 and math.isfinite(prior_precision)):
@@ -258,27 +232,17 @@ class GaussianTS:
         self.num_exploration = int(num_exploration)
         self.verbose = verbose
         self.seed = check_seed(seed)
-        self._rng: np.random.Generator | None = None
-        self._rng_state: dict[str, Any] | None = None
+        self.rng = np.random.default_rng(self.seed)
         self.drawn: dict[int, float] = {}
         self.beliefs = {
             arm: Belief(self.prior_mean, self.prior_prec, precision, 0)
             for arm, precision in zip(self.arms, precisions, strict=True)
         }
 
-    @property
-    def rng(self) -> np.random.Generator:
-        """The bandit's own generator; made at the first draw, because a bandit that only learns needs none."""
-        if self._rng is None:
-            self._rng = np.random.default_rng(self.seed)
-            if self._rng_state is not None:
-                self._rng.bit_generator.state = self._rng_state
-        return self._rng
-
-    arm_param_mean = _of_beliefs("mean", "Expected mean reward by arm, as it is now; to be looked at.")
-    arm_param_prec = _of_beliefs("precision", "Precision of that belief by arm.")
-    arm_reward_prec = _of_beliefs("reward_precision", "Precision of single rewards by arm.")
-    arm_num_observations = _of_beliefs("observations", "Rewards that each arm's belief rests on.")
+    arm_param_mean = _by_arm("mean", "Expected mean reward by arm, as it is now; to be looked at.")
+    arm_param_prec = _by_arm("precision", "Precision of that belief by arm.")
+    arm_reward_prec = _by_arm("reward_precision", "Precision of single rewards by arm.")
+    arm_num_observations = _by_arm("observations", "Rewards that each arm's belief rests on.")
 
     def fit(self, decisions: Iterable[int], rewards: Iterable[float], reset: bool) -> None:
         """Learn from rewards.
@@ -342,13 +306,13 @@ class GaussianTS:
         order: list[int] = self.rng.choice(len(self.arms), len(self.arms), replace=False).tolist()
         for arm in [self.arms[index] for index in order]:
             if self.beliefs[arm].observations < self.num_exploration:
-                say(logger, self.verbose, self.name, "Explore arm %s.", arm)
+                log_choice(logger, self.verbose, self.name, "Explore arm %s.", arm)
                 return arm
         best, most, self.drawn = self.arms[0], -math.inf, self._draws()
         for arm, draw in self.drawn.items():
             if draw > most:
                 best, most = arm, draw
-        say(logger, self.verbose, self.name, "The draw is best for arm %s.", best)
+        log_choice(logger, self.verbose, self.name, "The draw is best for arm %s.", best)
         return best
 
     def _draws(self) -> dict[int, float]:
@@ -365,36 +329,15 @@ class GaussianTS:
                 logger.warning("predict_expectations called when arm '%s' is cold.", arm)
         return self._draws()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all state as plain values for JSON."""
-        return {
-            "arms": list(self.arms),
-            "prior_mean": self.prior_mean,
-            "prior_precision": self.prior_prec,
-            "num_exploration": self.num_exploration,
-            "seed": self.seed,
-            "beliefs": [[arm, *belief.to_list()] for arm, belief in self.beliefs.items()],
-            "rng": self._rng_state if self._rng is None and self._rng_state else self.rng.bit_generator.state,
-        }
 
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> GaussianTS:
-        """Restore a bandit from the state that `to_dict` returned."""
-        prior = (state["prior_mean"], state["prior_precision"])
-        # States saved by versions without seeds only have the generator's state.
-        bandit = cls(state["arms"], 0.0, *prior, state["num_exploration"], state.get("seed", 0), verbose)
-        bandit.beliefs = {arm: Belief.from_list(fields) for arm, *fields in state["beliefs"]}
-        bandit._rng_state = state["rng"]
-        return bandit
-
-
-def _each(precision: float | Sequence[float], count: int) -> list[float]:
-    """Return one reward precision per arm."""
-    each = [float(precision)] * count if isinstance(precision, int | float) else [float(one) for one in precision]
-    if len(each) != count:
-        raise TuningInputError(f"Expected one reward precision, or one for each of {count} arms, got {len(each)}.")
-    for one in each:
-        # Infinity is the precision of rewards that never vary.
+def _per_arm(precision: float | Sequence[float], count: int) -> list[float]:
+    """Return one reward precision per arm; infinity is that of rewards that never vary."""
+    precisions = [float(precision)] * count if isinstance(precision, int | float) else list(map(float, precision))
+    if len(precisions) != count:
+        raise TuningInputError(
+            f"Expected one reward precision, or one for each of {count} arms, got {len(precisions)}."
+        )
+    for one in precisions:
         if not one >= 0:
             raise TuningInputError(f"Expected a reward precision of 0 or more, got {one}.")
-    return each
+    return precisions

@@ -7,34 +7,21 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 from bftrainer.errors import TuningInputError, TuningProtocolError, nearest
 from bftrainer.zeus.policies.job import Job
 
+logger = logging.getLogger(__name__)
 
-def say(logger: logging.Logger, verbose: bool, name: str, message: str, *values: object) -> None:
-    """Log a choice at level DEBUG and, with `verbose`, print it as the published code does: `[name] message`.
 
-    Parameters
-    ----------
-    logger : Logger
-        Logger of the calling module.
-    verbose : bool
-        Whether to print the message too, so that it is seen even if logging is not configured.
-    name : str
-        Name of the policy or part that logs.
-    message : str
-        The message; `values` are inserted as `logging` does.
-    """
+def log_choice(logger: logging.Logger, verbose: bool, name: str, message: str, *values: object) -> None:
+    """Log a choice at level DEBUG and, with `verbose`, print it as the published code does: `[name] message`."""
     # Choices are frequent and rarely logged, so the message is built only if needed.
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(message, *values, stacklevel=2)
     if verbose:
         print(f"[{name}] {message % values}")
-
-
-logger = logging.getLogger(__name__)
 
 
 class _Policy(ABC):
@@ -47,7 +34,7 @@ class _Policy(ABC):
 
     def _log(self, message: str) -> None:
         """Print a message of a user's own policy, after its name."""
-        say(logger, True, self.name, "%s", message)
+        log_choice(logger, True, self.name, "%s", message)
 
 
 class BatchSizeOptimizer(_Policy):
@@ -100,44 +87,11 @@ class PowerLimitOptimizer(_Policy):
 T = TypeVar("T")
 
 
-class OfJobs(ABC, Generic[T]):
-    """Saves and restores a policy that keeps state for each job.
-
-    Attributes
-    ----------
-    saved : tuple of str
-        Names of the options, which are saved too.
-    """
-
-    saved: ClassVar[tuple[str, ...]] = ()
+class PerJobPolicy(BatchSizeOptimizer, Generic[T]):
+    """Batch-size policy that keeps a state of type `T` for each job, from its registration on."""
 
     def __init__(self) -> None:
         self._jobs: dict[Job, T] = {}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all state as plain values for JSON."""
-        jobs = [{"job": job.to_dict(), **self._to_plain(kept)} for job, kept in self._jobs.items()]
-        return {name: getattr(self, name) for name in self.saved} | {"jobs": jobs}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any], **options: Any) -> Self:
-        """Make a policy from the state that `to_dict` returned; `options` are those that are not saved."""
-        policy = cls(**{name: value for name, value in state.items() if name != "jobs"}, **options)
-        policy._jobs = {Job(**entry["job"]): policy._from_plain(entry) for entry in state["jobs"]}
-        return policy
-
-    @staticmethod
-    @abstractmethod
-    def _to_plain(kept: Any) -> dict[str, Any]:
-        """Convert the state of a job to plain values for JSON, whose keys are text."""
-
-    @abstractmethod
-    def _from_plain(self, entry: Mapping[str, Any]) -> T:
-        """Convert plain values back to the state that `_to_plain` was given."""
-
-
-class BatchSizesOfJobs(OfJobs[T], BatchSizeOptimizer):
-    """Batch-size policy that keeps state for each job, from its registration on."""
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
         """Prepare for a job; for a job that is known already, do nothing.
@@ -149,71 +103,50 @@ class BatchSizesOfJobs(OfJobs[T], BatchSizeOptimizer):
         """
         if job not in self._jobs:
             check_batch_sizes(job, batch_sizes)
-            self._jobs[job] = self._begun(job, batch_sizes)
+            self._jobs[job] = self._initial_state(job, batch_sizes)
 
     @abstractmethod
-    def _begun(self, job: Job, batch_sizes: Sequence[int]) -> T:
+    def _initial_state(self, job: Job, batch_sizes: Sequence[int]) -> T:
         """State of a job before its first run; there is a batch size."""
 
 
-def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:
-    """Check that a job has batch sizes.
-
-    Raises
-    ------
-    TuningInputError
-        If there are none.
-    """
-    if not len(batch_sizes):
-        raise TuningInputError(f"Batch size list for {job} is empty.")
-
-
-def check_cost(job: Job, batch_size: int, cost: float) -> None:
-    """Check that a cost is finite.
-
-    Raises
-    ------
-    TuningInputError
-        If the cost is not finite.
-    """
+def check_observation(job: Job, batch_size: int, cost: float, known: Collection[int] | None = None) -> None:
+    """Refuse a run whose cost is not finite, or whose batch size is not one of those `known`, if they are."""
+    if known is not None:
+        check_known(job, batch_size, known)
     if not math.isfinite(cost):
         raise TuningInputError(f"{job}: Expected a finite cost of batch size {batch_size}, got {cost}.")
 
 
-def check_seed(seed: int) -> int:
-    """Check a seed, and return it as a plain int.
-
-    Raises
-    ------
-    TuningInputError
-        If it is not a whole number of 0 or more; None is refused because results could not be repeated.
-    """
-    if not isinstance(seed, Integral) or seed < 0:
-        raise TuningInputError(f"Expected a seed of 0 or more, got {seed!r}.")
-    return int(seed)
+def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:
+    """Refuse an empty list of batch sizes."""
+    if not len(batch_sizes):
+        raise TuningInputError(f"Batch size list for {job} is empty.")
 
 
 def check_known(job: Job, batch_size: int, known: Collection[int]) -> None:
-    """Check that a batch size is one of the job's.
-
-    Raises
-    ------
-    TuningInputError
-        If it is not one of `known`.
-    """
+    """Refuse a batch size that is not one of the job's."""
     if batch_size not in known:
         close = nearest(batch_size, known)
         raise TuningInputError(f"{job}: Expected one of the job's batch sizes, got {batch_size}.{close}")
 
 
-def default_first(job: Job, batch_sizes: Sequence[int]) -> list[int]:
-    """Order batch sizes: the job's default first, then the others in increasing order.
+def check_verdict(job: object, batch_size: int, converged: bool | None) -> bool:
+    """Return whether a run converged, for a policy that cannot do without that: None is refused."""
+    if converged is None:
+        raise TuningInputError(f"{job}: Expected converged of batch size {batch_size} to be true or false, got None.")
+    return converged
 
-    Raises
-    ------
-    TuningInputError
-        If there are no batch sizes, or the default is missing or not one of them.
-    """
+
+def check_seed(seed: int) -> int:
+    """Return a seed as a plain int; None is refused, because results could not be repeated."""
+    if not isinstance(seed, Integral) or seed < 0:
+        raise TuningInputError(f"Expected a seed of 0 or more, got {seed!r}.")
+    return int(seed)
+
+
+def default_first(job: Job, batch_sizes: Sequence[int]) -> list[int]:
+    """Order batch sizes: the job's default, which must be one of them, then the others in increasing order."""
     check_batch_sizes(job, batch_sizes)
     if job.default_bs is None:
         raise TuningInputError(f"{job}: Expected a default batch size, got none.{nearest(0, batch_sizes)}")
@@ -221,28 +154,9 @@ def default_first(job: Job, batch_sizes: Sequence[int]) -> list[int]:
     return [job.default_bs, *sorted(int(size) for size in batch_sizes if size != job.default_bs)]
 
 
-def check_verdict(job: object, batch_size: int, converged: bool | None) -> bool:
-    """Return whether a run converged, for a policy that cannot do without that.
-
-    Raises
-    ------
-    TuningInputError
-        If `converged` is None.
-    """
-    if converged is None:
-        raise TuningInputError(f"{job}: Expected converged of batch size {batch_size} to be true or false, got None.")
-    return converged
-
-
-def registered(jobs: Mapping[Job, T], job: Job) -> T:
-    """Return the state that a policy keeps for a job.
-
-    Raises
-    ------
-    TuningProtocolError
-        If the job was not registered.
-    """
-    found = jobs.get(job)
-    if found is None:
+def state_of(jobs: Mapping[Job, T], job: Job) -> T:
+    """Return the state that a policy keeps for a job; a job that was not registered is refused."""
+    state = jobs.get(job)
+    if state is None:
         raise TuningProtocolError(f"Unknown job {job}; call register_job first.")
-    return found
+    return state

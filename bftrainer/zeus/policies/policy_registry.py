@@ -66,13 +66,7 @@ class PolicyContext:
 
 
 def batch_size_optimizer(name: str, context: PolicyContext) -> BatchSizeOptimizer:
-    """Make a batch-size policy: an entry point of ``bftrainer.batch_size_optimizers``, or ``module:callable``.
-
-    Raises
-    ------
-    TuningInputError
-        If there is none of that name, or what is there gives no `BatchSizeOptimizer`.
-    """
+    """Make a batch-size policy: an entry point of ``bftrainer.batch_size_optimizers``, or ``module:callable``."""
     return _make(name, BATCH_SIZES, context, BatchSizeOptimizer)  # type: ignore[type-abstract]
 
 

@@ -6,21 +6,19 @@ Simulator, replay and server share it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError, nearest
 from bftrainer.zeus.policies.bandit import GaussianTS, RewardLog, statistics
-from bftrainer.zeus.policies.interfaces import check_verdict, say
+from bftrainer.zeus.policies.interfaces import check_verdict, log_choice
 
 
 class PruningExploreManager:
     """Explore batch sizes outward from the default, and keep those that reached the target.
 
     A round goes from the default downwards until a batch size misses the target, then upwards likewise; batch sizes
-    beyond those are never tried. The next round explores the survivors, starting at the cheapest. The state is a few
-    plain values, so that it can be stored anywhere between two calls.
+    beyond those are never tried. The next round explores the survivors, starting at the cheapest.
 
     Parameters
     ----------
@@ -41,6 +39,8 @@ class PruningExploreManager:
         Batch size that was returned and is not reported yet.
     rounds_left : int
         Number of rounds that are not over.
+    reached : dict of int to float
+        Costs of the batch sizes that reached the target in this round, in the order of their trials.
 
     Raises
     ------
@@ -62,7 +62,7 @@ class PruningExploreManager:
         self.default = int(default)
         self.num_pruning_rounds = self.rounds_left = num_pruning_rounds
         self.expecting: int | None = None
-        self._reached: dict[int, float] = {}
+        self.reached: dict[int, float] = {}
         self._ahead: list[int] = []
         self._upwards: list[int] = []
         self._start_round()
@@ -115,7 +115,7 @@ class PruningExploreManager:
             raise TuningProtocolError(f"Expected a report on batch size {self.expecting}, got one on {batch_size}.")
         self.expecting = None
         if reached:
-            self._reached[int(batch_size)] = float(cost)
+            self.reached[int(batch_size)] = float(cost)
             self._ahead = self._ahead[1:]
         else:
             self._ahead = []
@@ -128,42 +128,15 @@ class PruningExploreManager:
         index = self.batch_sizes.index(self.default)
         self._ahead = self.batch_sizes[index::-1]
         self._upwards = self.batch_sizes[index + 1 :]
-        self._reached = {}
+        self.reached = {}
 
     def _end_round(self) -> None:
         self.rounds_left -= 1
-        self.batch_sizes = sorted(self._reached)
-        if self._reached:
+        self.batch_sizes = sorted(self.reached)
+        if self.reached:
             # Of equally cheap batch sizes, the one tried first.
-            self.default = min(self._reached, key=lambda size: self._reached[size])
+            self.default = min(self.reached, key=lambda size: self.reached[size])
             self._start_round()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all state as plain values for JSON."""
-        return {
-            "batch_sizes": list(self.batch_sizes),
-            "default": self.default,
-            "num_pruning_rounds": self.num_pruning_rounds,
-            "rounds_left": self.rounds_left,
-            "expecting": self.expecting,
-            "reached": [[size, cost] for size, cost in self._reached.items()],
-            "ahead": list(self._ahead),
-            "upwards": list(self._upwards),
-        }
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> PruningExploreManager:
-        """Restore a manager from the state that `to_dict` returned."""
-        manager = cls.__new__(cls)
-        manager.batch_sizes = list(state["batch_sizes"])
-        manager.default = state["default"]
-        manager.rounds_left = state["rounds_left"]
-        # States saved by older versions only have the rounds left.
-        manager.num_pruning_rounds = state.get("num_pruning_rounds", manager.rounds_left)
-        manager.expecting = state["expecting"]
-        manager._reached = dict(state["reached"])
-        manager._ahead, manager._upwards = list(state["ahead"]), list(state["upwards"])
-        return manager
 
 
 logger = logging.getLogger(__name__)
@@ -199,9 +172,6 @@ class BanditSettings:
 class PrunedBandit:
     """State of one job's batch sizes: pruning, bandit and rewards.
 
-    `to_dict` returns the state that a choice needs, of constant size; it leaves out the rewards, which can be read
-    from the stored runs.
-
     Parameters
     ----------
     job : object
@@ -210,8 +180,6 @@ class PrunedBandit:
         Explores batch sizes.
     settings : BanditSettings
         Settings of the bandit.
-    rewards : dict of int to RewardLog, optional
-        Rewards so far, by batch size.
 
     References
     ----------
@@ -220,15 +188,9 @@ class PrunedBandit:
 
     __slots__ = ("bandit", "explored", "job", "manager", "rewards", "settings")
 
-    def __init__(
-        self,
-        job: object,
-        manager: PruningExploreManager,
-        settings: BanditSettings,
-        rewards: dict[int, RewardLog] | None = None,
-    ) -> None:
+    def __init__(self, job: object, manager: PruningExploreManager, settings: BanditSettings) -> None:
         self.job, self.manager, self.settings = job, manager, settings
-        self.rewards: dict[int, RewardLog] = {} if rewards is None else rewards
+        self.rewards: dict[int, RewardLog] = {}
         self.explored: dict[int, list[float]] = {}
         self.bandit: GaussianTS | None = None
 
@@ -294,7 +256,7 @@ class PrunedBandit:
         self.manager.report_batch_size_result(batch_size, cost, reached)
         self.explored.setdefault(int(batch_size), []).append(-cost)
         verdict = "reached the target" if reached else "is pruned"
-        say(logger, self.settings.verbose, NAME, "%s: batch size %s %s.", self.job, batch_size, verdict)
+        log_choice(logger, self.settings.verbose, NAME, "%s: batch size %s %s.", self.job, batch_size, verdict)
 
     def start_bandit(self, *, every_run: bool = False) -> GaussianTS:
         """Make the bandit from the survivors of the finished pruning.
@@ -320,28 +282,5 @@ class PrunedBandit:
             elif size in self.explored:  # without rounds of pruning nothing was explored
                 bandit.learn(size, statistics(self.explored[size]))
         self.explored, self.bandit = {}, bandit
-        say(logger, settings.verbose, NAME, "%s: batch sizes %s survived the pruning.", self.job, survivors)
+        log_choice(logger, settings.verbose, NAME, "%s: batch sizes %s survived the pruning.", self.job, survivors)
         return bandit
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all state except the rewards as plain values for JSON."""
-        return {
-            "manager": self.manager.to_dict(),
-            "explored": [[size, list(rewards)] for size, rewards in self.explored.items()],
-            "bandit": self.bandit.to_dict() if self.bandit else None,
-        }
-
-    @classmethod
-    def from_dict(
-        cls,
-        state: Mapping[str, Any],
-        job: object,
-        settings: BanditSettings,
-        rewards: dict[int, RewardLog] | None = None,
-    ) -> PrunedBandit:
-        """Restore the state that `to_dict` returned, with the rewards of that time."""
-        pruned = cls(job, PruningExploreManager.from_dict(state["manager"]), settings, rewards)
-        pruned.explored = {size: list(rewards) for size, rewards in state.get("explored", ())}
-        if state["bandit"] is not None:
-            pruned.bandit = GaussianTS.from_dict(state["bandit"], settings.verbose)
-        return pruned

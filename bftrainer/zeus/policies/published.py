@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from bftrainer.errors import TuningInputError, nearest
 from bftrainer.zeus.policies.bandit import GaussianTS, RewardLog
 from bftrainer.zeus.policies.interfaces import (
-    BatchSizesOfJobs,
+    PerJobPolicy,
     PowerLimitOptimizer,
-    check_cost,
+    check_observation,
     check_seed,
-    registered,
-    say,
+    log_choice,
+    state_of,
 )
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.pruning import NAME, BanditSettings, PrunedBandit, PruningExploreManager
@@ -29,7 +28,7 @@ T = TypeVar("T")
 NUM_EXPLORATION = 2
 
 
-class PruningGTSBatchSizeOptimizer(BatchSizesOfJobs[PrunedBandit]):
+class PruningGTSBatchSizeOptimizer(PerJobPolicy[PrunedBandit]):
     """Prunes batch sizes that miss the target in two rounds, then plays a Gaussian bandit on the survivors.
 
     Parameters
@@ -59,7 +58,6 @@ class PruningGTSBatchSizeOptimizer(BatchSizesOfJobs[PrunedBandit]):
     """
 
     name = NAME
-    saved = ("prior_mean", "prior_precision", "window_size", "concurrency", "seed", "explorations_alone")
 
     def __init__(
         self,
@@ -96,25 +94,11 @@ class PruningGTSBatchSizeOptimizer(BatchSizesOfJobs[PrunedBandit]):
         """Rewards (negative costs) of each job by batch size, oldest first; a snapshot."""
         return MappingProxyType({job: _rewards(tuned.rewards) for job, tuned in self._jobs.items()})
 
-    def _begun(self, job: Job, batch_sizes: Sequence[int]) -> PrunedBandit:
+    def _initial_state(self, job: Job, batch_sizes: Sequence[int]) -> PrunedBandit:
         """Pruning starts at the job's default batch size."""
         if job.default_bs is None:
             raise TuningInputError(f"Default BS not specified for {job}.{nearest(0, batch_sizes)}")
-        return PrunedBandit(job, PruningExploreManager(batch_sizes, job.default_bs), self._settings())
-
-    def predict(self, job: Job) -> int:
-        """Choose the batch size of the next run: the next to explore, once the last one was observed; then to play."""
-        return registered(self._jobs, job).predict()
-
-    def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
-        """Learn from a run; while pruning, of the batch size that was asked for, unless runs may overlap."""
-        tuned = registered(self._jobs, job)
-        check_cost(job, batch_size, cost)
-        expected = tuned.manager.expecting == batch_size or not self.concurrency
-        tuned.observe(batch_size, cost, converged, exploration=expected)
-
-    def _settings(self) -> BanditSettings:
-        return BanditSettings(
+        settings = BanditSettings(
             self.prior_mean,
             self.prior_precision,
             self.window_size,
@@ -123,16 +107,21 @@ class PruningGTSBatchSizeOptimizer(BatchSizesOfJobs[PrunedBandit]):
             self.verbose,
             self.explorations_alone,
         )
+        return PrunedBandit(job, PruningExploreManager(batch_sizes, job.default_bs), settings)
 
-    @staticmethod
-    def _to_plain(kept: PrunedBandit) -> dict[str, Any]:
-        return {"rewards": _pairs(kept.rewards), **kept.to_dict()}
+    def predict(self, job: Job) -> int:
+        """Choose the batch size of the next run: the next to explore, once the last one was observed; then to play."""
+        return state_of(self._jobs, job).predict()
 
-    def _from_plain(self, entry: Mapping[str, Any]) -> PrunedBandit:
-        return PrunedBandit.from_dict(entry, Job(**entry["job"]), self._settings(), _logs(entry))
+    def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
+        """Learn from a run; while pruning, of the batch size that was asked for, unless runs may overlap."""
+        tuned = state_of(self._jobs, job)
+        check_observation(job, batch_size, cost)
+        expected = tuned.manager.expecting == batch_size or not self.concurrency
+        tuned.observe(batch_size, cost, converged, exploration=expected)
 
 
-class GTSBatchSizeOptimizer(BatchSizesOfJobs[tuple[GaussianTS, dict[int, RewardLog]]]):
+class GTSBatchSizeOptimizer(PerJobPolicy[tuple[GaussianTS, dict[int, RewardLog]]]):
     """Plays a Gaussian bandit on all batch sizes from the start; the default batch size is not needed.
 
     Parameters
@@ -151,7 +140,6 @@ class GTSBatchSizeOptimizer(BatchSizesOfJobs[tuple[GaussianTS, dict[int, RewardL
     """
 
     name = "GaussianTS BSO"
-    saved = ("learn_reward_precision", "prior_mean", "prior_precision", "num_exploration", "seed", "reward_precision")
 
     def __init__(
         self,
@@ -185,7 +173,7 @@ class GTSBatchSizeOptimizer(BatchSizesOfJobs[tuple[GaussianTS, dict[int, RewardL
         """Rewards (negative costs) of each job by batch size, oldest first; a snapshot."""
         return MappingProxyType({job: _rewards(rewards) for job, (_, rewards) in self._jobs.items()})
 
-    def _begun(self, job: Job, batch_sizes: Sequence[int]) -> tuple[GaussianTS, dict[int, RewardLog]]:  # noqa: ARG002
+    def _initial_state(self, job: Job, batch_sizes: Sequence[int]) -> tuple[GaussianTS, dict[int, RewardLog]]:  # noqa: ARG002
         """One arm per batch size, in the order given."""
         prior = (self.prior_mean, self.prior_precision)
         bandit = GaussianTS(batch_sizes, self.reward_precision, *prior, self.num_exploration, self.seed, self.verbose)
@@ -193,52 +181,22 @@ class GTSBatchSizeOptimizer(BatchSizesOfJobs[tuple[GaussianTS, dict[int, RewardL
 
     def predict(self, job: Job) -> int:
         """Return the bandit's choice."""
-        return registered(self._jobs, job)[0].predict()
+        return state_of(self._jobs, job)[0].predict()
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:  # noqa: ARG002
         """Learn from a run, converged or not."""
-        bandit, logs = registered(self._jobs, job)
-        check_cost(job, batch_size, cost)
-        rewards = logs.get(batch_size)
-        if rewards is None:
-            close = nearest(batch_size, logs)
-            raise TuningInputError(f"Unknown batch size '{batch_size}' for {job}.{close}")
+        bandit, logs = state_of(self._jobs, job)
+        check_observation(job, batch_size, cost, logs)
+        rewards = logs[batch_size]
         rewards.append(-cost)
         if self.learn_reward_precision:
             bandit.learn(batch_size, rewards.statistics())
         else:
             bandit.fit_arm(batch_size, [-cost], reset=False)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all state as plain values for JSON, which has no infinity."""
-        precision = None if math.isinf(self.reward_precision) else self.reward_precision
-        return super().to_dict() | {"reward_precision": precision}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any], **options: Any) -> Self:
-        """Restore an optimizer from the state that `to_dict` returned."""
-        precision = math.inf if state["reward_precision"] is None else state["reward_precision"]
-        return super().from_dict({**state, "reward_precision": precision}, **options)
-
-    @staticmethod
-    def _to_plain(kept: tuple[GaussianTS, dict[int, RewardLog]]) -> dict[str, Any]:
-        bandit, logs = kept
-        return {"rewards": _pairs(logs), "bandit": bandit.to_dict()}
-
-    def _from_plain(self, entry: Mapping[str, Any]) -> tuple[GaussianTS, dict[int, RewardLog]]:
-        return GaussianTS.from_dict(entry["bandit"], self.verbose), _logs(entry)
-
 
 def _rewards(logs: Mapping[int, RewardLog]) -> Mapping[int, list[float]]:
     return MappingProxyType({size: log.tolist() for size, log in logs.items()})
-
-
-def _pairs(logs: Mapping[int, RewardLog]) -> list[list[Any]]:
-    return [[size, log.tolist()] for size, log in logs.items()]
-
-
-def _logs(entry: Mapping[str, Any]) -> dict[int, RewardLog]:
-    return {size: RewardLog(rewards) for size, rewards in entry["rewards"]}
 
 
 def _check_bandit(*options: Any) -> None:
@@ -293,16 +251,4 @@ class JITPowerLimitOptimizer(PowerLimitOptimizer):
             # NumPy's numbers don't fit into JSON.
             self._best[job, int(batch_size)] = (int(power_limit), float(cost))
             message = "%s: power limit %s W is best so far for batch size %s."
-            say(logger, self.verbose, self.name, message, job, power_limit, batch_size)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all state as plain values for JSON."""
-        return {"best": [[job.to_dict(), size, *best] for (job, size), best in self._best.items()]}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any], verbose: bool = True) -> JITPowerLimitOptimizer:
-        """Restore an optimizer from the state that `to_dict` returned."""
-        optimizer = cls(verbose)
-        for job, size, limit, cost in state["best"]:
-            optimizer._best[Job(**job), size] = (limit, cost)
-        return optimizer
+            log_choice(logger, self.verbose, self.name, message, job, power_limit, batch_size)

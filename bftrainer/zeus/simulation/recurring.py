@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bftrainer.errors import NotConvergedError, TuningProtocolError
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, say
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, log_choice
 from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
 from bftrainer.zeus.policies.trace import JobTrace
 from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker
@@ -317,7 +317,7 @@ class JobTuning:
         """
         self.batch_sizes.observe(self.job, run.batch_size, run.cost_j, run.reached)
         self.runs.append(run)
-        say(logger, self.verbose, "Simulator", "%s, %s", self.job, run)
+        log_choice(logger, self.verbose, "Simulator", "%s, %s", self.job, run)
         for observer in self.observers:
             observer.ran(run)
         failure = self.tracker.record_try(run.recurrence, run.batch_size, run.cost_j, run.reached, started=run.started)

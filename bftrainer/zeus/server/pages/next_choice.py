@@ -87,7 +87,7 @@ def next_choice(tuned: TunedJob, number: int, runs: Callable[[int], bool]) -> Ne
         f"Round {which} of {rounds} of the pruning: from {manager.default}, {what}, it tries smaller batch sizes until "
         f"one misses the target, then larger ones. Beyond one that missed, none is tried again."
     )
-    reached = ", ".join(f"{each} at {si(cost)}J" for each, cost in manager.to_dict()["reached"])
+    reached = ", ".join(f"{each} at {si(cost)}J" for each, cost in manager.reached.items())
     ahead = [each for each in manager.ahead if each not in (exploring or (size,))]
     later = (
         f"Reached the target in this round: {reached or 'none yet'}. Still to try in it: {few(ahead) or 'no other'}."
