@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import parent_process
 from typing import Any
 
 from bftrainer.errors import ENDING, BftrainerError
@@ -202,16 +201,6 @@ def _start_worker(parent: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     _end_with(parent, signal.SIGKILL)
-
-
-def end_with_parent(signum: int) -> None:
-    """Have this process get a signal when its parent ends, in whatever way.
-
-    Processes that were not started by `multiprocessing` are unchanged.
-    """
-    parent = parent_process()
-    if parent is not None and parent.pid is not None:
-        _end_with(parent.pid, signum)
 
 
 def _end_with(pid: int, signum: int) -> None:

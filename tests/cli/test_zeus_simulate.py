@@ -9,7 +9,7 @@ import pytest
 
 from bftrainer.zeus import Job
 from bftrainer.zeus.simulation.campaign import Simulation, simulate_all
-from bftrainer.zeus.simulation.files import read_results
+from bftrainer.zeus.simulation.files import read_simulations
 from bftrainer.zeus.simulation.optimum import summarise
 from tests.cli.conftest import assert_matches
 from tests.recurring import JOB, PAGES, WORDS, cells
@@ -63,7 +63,7 @@ def test_output_holds_all_runs(zeus, trace, here, name):
     words = ("--jobs", "jobs.toml", "--seeds", "2", "--seed", "3", "--recurrences", "9", "--output", name)
     assert zeus("simulate", *words, "--workers", "2").status == 0
     wanted = simulate_all(trace, [Simulation(job, 9, seed=seed) for job in (PAGES, WORDS) for seed in (3, 4)])
-    found = read_results(here / name)
+    found = read_simulations(here / name)
     assert [(one.simulation, one.runs) for one in found] == [(one.simulation, one.runs) for one in wanted]
     before = (here / name).read_bytes()
     refused = zeus("simulate", *words)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bftrainer.errors import InputError, OutputError
 from bftrainer.zeus import Corrections, Group, GroupJob, HistoryEntry, Job, read_groups
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, simulate_all
-from bftrainer.zeus.simulation.files import read_history, read_results, write_history, write_results
+from bftrainer.zeus.simulation.files import read_history, read_simulations, write_history, write_results
 from bftrainer.zeus.simulation.recurring import Run
 from tests.examples import examples
 from tests.recurring import PAGES, WORDS, write_world
@@ -49,9 +49,9 @@ def test_results_come_back(results, tmp_path, form):
     """Simulations, runs and failures are read as they were written, to the last bit, and written again alike."""
     path = tmp_path / f"out.{form}"
     write_results(path, results, {"inputs": {"train": None}})
-    assert facts(read_results(path)) == facts(results)
+    assert facts(read_simulations(path)) == facts(results)
     before = path.read_bytes()
-    write_results(path, read_results(path), {"inputs": {"train": None}})
+    write_results(path, read_simulations(path), {"inputs": {"train": None}})
     assert path.read_bytes() == before
 
 
@@ -87,7 +87,7 @@ def test_any_results_come_back(tmp_path_factory, form, made):
     """Whatever the numbers and names."""
     path = tmp_path_factory.mktemp("any") / f"out.{form}"
     write_results(path, made)
-    assert facts(read_results(path)) == facts(made)
+    assert facts(read_simulations(path)) == facts(made)
 
 
 @FORMS
@@ -177,13 +177,13 @@ def test_bad_documents(results, tmp_path, path, value, said):
     write_results(file, results)
     file.write_text(json.dumps(changed(json.loads(file.read_text()), *path, to=value)))
     with pytest.raises(InputError, match=re.escape(said)) as caught:
-        read_results(file)
+        read_simulations(file)
     assert str(caught.value).startswith(f"{file}: ")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "pwned").exists()
 
 
-@pytest.mark.parametrize("reader", [read_results, read_history])
+@pytest.mark.parametrize("reader", [read_simulations, read_history])
 def test_unreadable_files(results, tmp_path, reader):
     """Files that are absent, directories, noise, cut off or about something else are refused by their names."""
     write_results(tmp_path / "whole.parquet", results)
@@ -209,7 +209,7 @@ def test_rows_of_no_simulation(results, tmp_path):
     numbers = pa.array([7] * table.num_rows, pa.int64())
     pq.write_table(table.set_column(0, "simulation", numbers), path)
     with pytest.raises(InputError, match="Expected results of simulations, got something else"):
-        read_results(path)
+        read_simulations(path)
     pq.write_table(table.replace_schema_metadata(None), path)
     with pytest.raises(InputError, match="Expected histories of recurring jobs"):
-        read_results(path)
+        read_simulations(path)

@@ -18,7 +18,7 @@ from bftrainer.zeus.policies.job import HistoryEntry
 from bftrainer.zeus.simulation.campaign import SimulationResult
 from bftrainer.zeus.simulation.recurring import Run
 
-__all__ = ["check_suffix", "read_history", "read_results", "results_document", "write_history", "write_results"]
+__all__ = ["check_suffix", "read_history", "read_simulations", "results_document", "write_history", "write_results"]
 
 SCHEMA = 1
 SUFFIXES = (".json", ".parquet")
@@ -88,7 +88,7 @@ def results_document(results: Sequence[SimulationResult], about: Mapping[str, An
     return {"schema": SCHEMA, "partial": is_partial, **(about or {}), "simulations": simulations}
 
 
-def read_results(path: Path) -> list[SimulationResult]:
+def read_simulations(path: Path) -> list[SimulationResult]:
     """Read a file that `write_results` wrote.
 
     Raises
