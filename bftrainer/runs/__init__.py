@@ -23,3 +23,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'run_inputs')}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -207,10 +207,10 @@ class RunResult:
             If the extra `report` is not installed.
         """
         from bftrainer.report.page import write_page
-        from bftrainer.runs.run_files import finish
+        from bftrainer.runs.run_files import convert_result
 
         output = Path(path)
-        write_page([finish(self, escaped(output.stem.removesuffix("-itrOut")))], output, force=force)
+        write_page([convert_result(self, escaped(output.stem.removesuffix("-itrOut")))], output, force=force)
         return output
 
     def __repr__(self) -> str:
@@ -219,9 +219,9 @@ class RunResult:
     def _repr_html_(self) -> str | None:
         """Show the brief in notebooks."""
         from bftrainer.report.page import notebook_view
-        from bftrainer.runs.run_files import finish
+        from bftrainer.runs.run_files import convert_result
 
-        return notebook_view(finish(self, "this run"))
+        return notebook_view(convert_result(self, "this run"))
 
     def _power(self) -> dict[str, Any]:
         """Energy figures and final settings of tuned tasks; empty if power is unknown."""
@@ -287,7 +287,6 @@ def run_replay(
     inputs : Inputs, optional
         Result of `load_inputs(config)`; its configuration is used then.
     observers : sequence of Observer
-        Notified of every event and decision.
     interrupted : callable
         Called before each event; True ends the replay there, and the result is marked partial.
     command : str
@@ -295,7 +294,7 @@ def run_replay(
     journal : DecisionJournal, optional
         Decisions of an earlier start of the same run, which come first, and where further ones are kept.
     scratch : Path, optional
-        Directory for the records of a long run, which are too many for memory; the system's temporary one by default.
+        Directory for records that are too many for memory; the system's temporary one by default.
     **options
         Fields of `ReplayConfig`; objective and solvers may be callables and objects of your own.
 
@@ -308,9 +307,7 @@ def run_replay(
 
     Examples
     --------
-    >>> import bftrainer
-    >>> result = bftrainer.run_replay(solver="dp", max_events=50, baseline=False)
-    >>> result.summary()["events"]
+    >>> run_replay(solver="dp", max_events=50, baseline=False).summary()["events"]
     50
     """
     options |= {name: value for name, value in (("node_log", node_log), ("tasks", tasks)) if value is not None}

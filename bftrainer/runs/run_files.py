@@ -288,7 +288,7 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
     expected = {STEPS: ("events", more), DECISIONS: ("decisions", 0), TASKS: ("tasks_total", 0)}
     tables = {}
     for table in _tables_shown(summary):
-        rows, (key, extra) = read_table(path / table.file, table), expected.get(table, ("", 0))
+        rows, (key, extra) = read_shown_columns(path / table.file, table), expected.get(table, ("", 0))
         if not 0 <= rows.num_rows - summary.get(key, rows.num_rows) <= extra:
             what = f"Expected {summary[key]:,} rows as in the summary's {key}, found {rows.num_rows:,}"
             raise RunDirectoryError(f"{path / table.file}: {what}: is the file another run's?")
@@ -296,7 +296,7 @@ def read_run(path: Path, name: str | None = None) -> FinishedRun:
     return FinishedRun.from_tables(name or run_names([path])[0], summary, tables)
 
 
-def finish(result: RunResult, name: str) -> FinishedRun:
+def convert_result(result: RunResult, name: str) -> FinishedRun:
     """A result as if read from its files."""
     summary = json.loads(json.dumps(result.summary()))  # converted as in its file
     tables = {Path(table.file).stem: table.show(table.of(result)) for table in _tables_shown(summary)}
@@ -307,7 +307,7 @@ def _tables_shown(summary: Mapping[str, Any]) -> list[RunTable]:
     return [STEPS, DECISIONS, TASKS, ALLOCATION, *([POWER] if "energy_j" in summary else [])]
 
 
-def read_table(path: Path, schema: RunTable) -> pa.Table:
+def read_shown_columns(path: Path, schema: RunTable) -> pa.Table:
     """Read the columns of a file that pages show, each of its type, with values where there must be some."""
     table = _read_rows(path, schema)
     with _table_expected(path):

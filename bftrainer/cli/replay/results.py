@@ -231,11 +231,11 @@ def fill_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
 def tuning_groups(path: Path) -> dict[str, str]:
     """Group of each tuned task of a run, by its name; empty without any."""
     from bftrainer.errors import escaped
-    from bftrainer.runs.run_files import ATTEMPTS, read_summary, read_table
+    from bftrainer.runs.run_files import ATTEMPTS, read_shown_columns, read_summary
 
     if "attempts" not in read_summary(path):
         return {}
-    columns = read_table(path / ATTEMPTS.file, ATTEMPTS)
+    columns = read_shown_columns(path / ATTEMPTS.file, ATTEMPTS)
     return dict(zip(*(map(escaped, columns[name].to_pylist()) for name in ("task", "group")), strict=True))
 
 
