@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
 from bftrainer.model.type_checks import instances, whole_number
 from bftrainer.replay.allocator_settings import BUSY, Settings
 from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask
+from bftrainer.replay.decision_journal import DecisionJournal
 from bftrainer.replay.departure_order import DepartureOrder
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.power_draw import reduce_to_cap, sum_power_w
@@ -25,17 +26,6 @@ from bftrainer.replay.tuned import TunedTasks
 from bftrainer.replay.value_tables import ValueTables
 from solvers.evaluation import choices_of
 from solvers.registry import get_solver, solve
-
-Ask = Callable[[solvers.AllocationProblem], solvers.SolveResult]
-Remember = Callable[[solvers.AllocationProblem, solvers.SolveResult], None]
-
-
-class Journal(Protocol):
-    """Keeps the results of decisions, so that a run which was cut off comes to the same state without its solver."""
-
-    def answer(self, problem: solvers.AllocationProblem, ask: Ask, remember: Remember) -> solvers.SolveResult:
-        """The next result: one that was kept, of which `remember` is told, or else that of `ask`, which is kept."""
-        ...
 
 
 class Allocator:
@@ -62,7 +52,7 @@ class Allocator:
     cluster : Cluster
     power_cap_w : float
         Cap in force.
-    journal : Journal or None
+    journal : DecisionJournal or None
         Results of decisions that were made before, which come first.
 
     Raises
@@ -124,7 +114,7 @@ class Allocator:
         kind = PublishedCluster if settings.compat == "published" else Cluster
         self.cluster = kind(settings, tasks, len(self.node_names), self.start_ns)
         self.cluster.order = departures or self.cluster.order
-        self.journal: Journal | None = None
+        self.journal: DecisionJournal | None = None
         self._is_first = True
 
     def on_event(self, *events: Event) -> Decision[str, str]:

@@ -70,10 +70,7 @@ class CurveLearner:
         return len(self.measured) < _ENOUGH
 
     def observe(self, nodes: int, work: float, seconds: float) -> bool:
-        """Take in what the task has done on a count of nodes; whether that tells appreciably more than before.
-
-        Work of nothing, as of a task that is stuck, tells nothing, nor does less than a nanosecond.
-        """
+        """Take in work done on a count of nodes, and say whether it tells more; none, or in no time, tells nothing."""
         work_before, before_s = self.measured.get(nodes, (0.0, 0.0))
         total, total_s = work_before + work, before_s + seconds
         if not (0 < nodes <= self.max_nodes and work > 0 and seconds >= _SHORTEST_S and 0 < total / total_s < math.inf):

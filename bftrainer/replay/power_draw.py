@@ -46,13 +46,7 @@ def waiting_node_w(spec: TaskSpec, idle_node_w: float) -> float:
 
 
 def training_power_w(spec: TaskSpec, progress: float) -> NDArray[np.float64]:
-    """Maximum power of a running task from now on, at each count, in watts; including while it rescales, if known.
-
-    Raises
-    ------
-    InvalidTaskError
-        If it is not tuned: its power is unknown.
-    """
+    """Maximum power of a running tuned task from now on, at each count, in watts; while it rescales, too, if known."""
     run = spec.run
     if run is None:
         raise InvalidTaskError(f"Expected a zeus section under a power cap, got none (task {spec.name}).")

@@ -15,7 +15,7 @@ import solvers
 from bftrainer.model import Instant, TaskSpec
 from bftrainer.model.records import EventRecord, Recording
 from bftrainer.replay import Allocator, Recorder, replay, stop_when
-from bftrainer.replay.allocator import Journal
+from bftrainer.replay.decision_journal import DecisionJournal
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.run_inputs import Inputs, work_adds_up
 from solvers.registry import get_solver
@@ -52,7 +52,7 @@ class Efficiency:
 
 
 def compute_efficiency(
-    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], journal: Journal | None = None
+    inputs: Inputs, recording: Recording, interrupted: Callable[[], bool], journal: DecisionJournal | None = None
 ) -> Efficiency | None:
     """Compare a harvested run with the same tasks, solver and settings on constant pools; None if interrupted.
 
@@ -114,7 +114,12 @@ def _interpolate(eq_nodes: float, value: Callable[[int], float]) -> float:
 
 
 def _replay_on_constant_pool(
-    inputs: Inputs, size: int, begin_s: float, end_s: float, interrupted: Callable[[], bool], journal: Journal | None
+    inputs: Inputs,
+    size: int,
+    begin_s: float,
+    end_s: float,
+    interrupted: Callable[[], bool],
+    journal: DecisionJournal | None,
 ) -> Recording:
     """Replay a run's tasks on so many dedicated nodes."""
     dedicated = replace(inputs.settings, completions="reported", compat="none")

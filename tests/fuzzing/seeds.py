@@ -30,8 +30,8 @@ from bftrainer.harvest.harvest_events import Submitted
 from bftrainer.harvest.harvest_status import status_of
 from bftrainer.harvest.session import SETTINGS
 from bftrainer.objectives import get_objective
+from bftrainer.replay.decision_journal import DecisionJournal
 from bftrainer.runs import ReplayConfig
-from bftrainer.runs.run import DecisionJournal
 from tests.recurring import JOB, write_world
 from tests.schedulers.conformance.histories import COUNTED, NAMED, History, Job
 from tests.tiny import inputs

@@ -15,9 +15,10 @@ import pytest
 from bftrainer.errors import ResumeError, RunFailedError, SolverError
 from bftrainer.files.directories import JOURNAL, ResultDirectory
 from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.replay.decision_journal import Beginning, DecisionJournal
 from bftrainer.report.glossary import GLOSSARY
 from bftrainer.runs import ReplayConfig, RunResult, load_inputs, run, run_replay
-from bftrainer.runs.run import Beginning, DecisionJournal, find_unfinished, keep_decisions
+from bftrainer.runs.run import find_unfinished, keep_decisions
 from bftrainer.tasksets import read_task_set
 from tests.checksums import changed_files
 from tests.scripted import Scripted
