@@ -356,7 +356,10 @@ def _booked(launch: _Launch, work_at: Mapping[int, float]) -> Run:
 
 
 def read_tuner(
-    tasks: Sequence[TaskSpec], seed: int, power_options: PowerOptions, policies: Policies
+    tasks: Sequence[TaskSpec],
+    seed: int = 0,
+    power_options: PowerOptions = "chosen",
+    policies: Policies = ("zeus", "jit"),
 ) -> Callable[[], GroupTuner] | None:
     """Read the traces that the tasks' zeus sections name, and return what makes a new tuner; None without sections."""
     traces: dict[tuple[str, str], TrainingTrace] = {}

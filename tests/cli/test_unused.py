@@ -49,8 +49,6 @@ UNUSED = {
     "master run job.toml --token-file t": "--token-file (there is no --server)",
     "master run job.toml --server http://x --policy gts": "--policy (the server decides)",
     "bso quickstart --token-file t": "--token-file (there is no --server)",
-    "bso serve --token-file t --insecure": "--insecure (requests have to carry a token)",
-    "bso serve --socket=s --port 1 --open": "--port (there is a --socket), --open (there is a --socket)",
 }
 
 
