@@ -17,7 +17,7 @@ EndReason = Literal["finished", "window_end", "until", "max_events", "interrupte
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a replay ends, and what still happens at its last instant; if it is cut short, that is no event."""
+    """Why a replay ends, and what still happens at its last instant, which counts as no event if it is cut short."""
 
     reason: EndReason
     instant: Due
@@ -41,7 +41,7 @@ def stop_at(until_s: float, reason: EndReason = "until") -> Stop:
 
 
 def stop_after(max_events: float) -> Stop:
-    """Stop before the event after so many, with progress booked up to there."""
+    """Stop after so many events, at whatever is due next, with progress booked up to there."""
     return lambda due, events: _end_before("max_events", due) if events >= max_events else None
 
 
@@ -51,12 +51,12 @@ def stop_when(interrupted: Callable[[], bool]) -> Stop:
 
 
 def _end_before(reason: EndReason, due: Due) -> Ending:
-    """Leave nodes where they are; tasks whose work is done by then are complete."""
+    """End before what is due: progress and completions are booked up to then, but no node comes or goes."""
     return Ending(reason, due._replace(joined=(), left=()), is_cut_short=True)
 
 
 def stop_first(*stops: Stop) -> Stop:
-    """Stop at the earliest instant at which any of the criteria does, for the reason of the first of them."""
+    """Stop at the earliest instant at which any of the criteria does; at a tie, the one given first counts."""
 
     def stop(due: Due, events: int) -> Ending | None:
         earliest: Ending | None = None
@@ -80,8 +80,8 @@ def replay(
 ) -> EndReason:
     """Replay `rows` through `allocator` until everything is done or the window ends.
 
-    Submissions and completions are events at their exact times; if the allocator's setting `completions` is "noticed",
-    only rows of the node log are events, and the others are noticed there.
+    Submissions and completions are events at their exact times; if the allocator's setting `completions` is "noticed"
+    (`--decide-on nodes`), only rows of the node log and power caps are events, and the others are noticed there.
 
     Parameters
     ----------
@@ -99,24 +99,24 @@ def replay(
     cluster, caps_w, events = allocator.cluster, deque(power_caps_w), 0
     other_times_s = cluster.submission_times_s() | {time_s for time_s, _ in caps_w}
     stop, ending = stop_first(*stops, stop_at(end_s, "window_end")), None
-    # An event is an instant at which nodes come or go, a task is submitted or a task completes (section 3.1).
+    # Events: nodes come or go, a task is submitted or completes (the paper's section 3.1), or the power cap changes.
     for due in due_instants(cluster, rows, other_times_s, end_s):
         # The replay goes on with what is due, or ends with what its criteria let happen of it.
         ending = stop(due, events)
         instant = due if ending is None else ending.instant
         while caps_w and caps_w[0][0] <= instant.time_s:
             allocator.power_cap_w = caps_w.popleft()[1]
-        # Progress is booked, tasks complete, nodes leave (one cost a task) and join, queued tasks are admitted.
+        # Progress is booked, tasks that are done complete, nodes leave (one cost a task) and join, tasks are admitted.
         change = allocator.apply(*instant)
-        # The window's end and the published opening of the window are no events of themselves.
+        # The window's end is no event of itself; the published opening of the window never is, even if nodes join.
         has_happened = bool(change.joined or change.left or instant.completed) or instant.time_s in other_times_s
         is_cut_short = ending is not None and ending.is_cut_short
         change.is_event = has_happened and not is_cut_short and instant.time_s > cluster.opening_s
         events += change.is_event
         for observer in observers:
             observer.on_event(cluster, change)
-        # Unless all is done, decide anew, for what the objective says of the next Tfwd seconds (section 3.3). Where the
-        # replay ends a decision would have no effect; the published replayer makes one.
+        # All done: stop. Else decide anew, valuing the next Tfwd seconds (the paper's section 3.3); None where there is
+        # nothing to decide. A decision where the replay ends has no effect, but the published replayer makes one.
         if ending is None and change.is_event and cluster.is_finished:
             ending = Ending("finished", instant)
         elif ending is None or (ending.reason == "window_end" and change.is_event and cluster.is_last_row_decided):
@@ -133,7 +133,7 @@ def replay(
 
 
 def due_instants(cluster: Cluster, rows: Iterable[Instant], other_times_s: Set[float], end_s: float) -> Iterator[Due]:
-    """Instants from outside, and between them those at which tasks complete, which decisions at earlier ones change."""
+    """Rows and other given times in order, and the completions between them, looked up anew after each decision."""
     for instant in merge_instants(rows, other_times_s, end_s):
         # Completion times are computed, all others given: times that differ by rounding only are one instant.
         same_s = rounding_s(instant.time_s)
@@ -152,8 +152,8 @@ def merge_instants(rows: Iterable[Instant], other_times_s: Set[float], end_s: fl
             yield Due(times_s.popleft())
         if time_s > end_s:
             return
-        if times_s and times_s[0] == time_s:
-            times_s.popleft()
         if len(joined) or len(left):
+            if times_s and times_s[0] == time_s:
+                times_s.popleft()
             yield Due(time_s, joined, left)
     yield from map(Due, times_s)

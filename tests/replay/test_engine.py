@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.model import Instant, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
 from bftrainer.replay import (
@@ -20,7 +20,7 @@ from bftrainer.replay import (
     stop_when,
 )
 from bftrainer.replay.cluster import Due
-from bftrainer.replay.loop import Ending
+from bftrainer.replay.loop import Ending, merge_instants
 from tests.worlds import numbered
 
 
@@ -214,3 +214,9 @@ def test_observers_are_told_in_order():
     assert replay(rows, 10.0, allocator, observers=[Witness("A"), Observer(), Witness("B")]) == "window_end"
     one = [(0.0, True), ((4,),), (10.0, False), ("window_end",)]
     assert heard == [(name, *said) for said in one for name in "AB"]
+
+
+def test_rows_without_changes_are_no_instants():
+    """A row in which no node changes leaves what is due at its time, be it a submission or the window's end."""
+    rows = [Instant(5.0), Instant(10.0)]
+    assert [due.time_s for due in merge_instants(rows, {5.0}, 10.0)] == [5.0, 10.0]
