@@ -124,9 +124,13 @@ class _Piece:
 
 def _run_in_pool(work: Work, items: dict[int, Any], workers: int) -> Generator[tuple[int, Any], None, None]:
     """Yield results in any order; no process is left afterwards, and unfinished work is given up."""
-    from joblib import Parallel, delayed, parallel_config
-    from joblib.externals.loky import get_reusable_executor
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of semaphores that cannot be made, which is an error here
+        from joblib import Parallel, delayed, parallel, parallel_config
+        from joblib.externals.loky import get_reusable_executor
 
+    if parallel.mp is None:
+        raise BftrainerError("Cannot start worker processes: the system gives no semaphores; one worker needs none.")
     compute = delayed(_compute)
     start = {"initializer": _start_worker, "initargs": (os.getpid(),)}
     with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1, **start):
@@ -135,7 +139,8 @@ def _run_in_pool(work: Work, items: dict[int, Any], workers: int) -> Generator[t
     try:
         with interrupts_held(), _quiet_tracker():
             results = pool([compute(work, index, item) for index, item in items.items()])
-        yield from results
+        for result in results:  # noqa: UP028 - `yield from` would close it before warnings are off
+            yield result
     finally:
         with interrupts_held(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it tells of the work that is given up

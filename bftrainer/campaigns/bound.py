@@ -95,8 +95,8 @@ def bound_work(
     ------
     SettingsError
         If there is no horizon, or tasks count work in different units.
-    SolverError
-        If the solver fails.
+    SolverError, RunFailedError
+        If the solver fails, at a first decision or later.
     """
     if not horizons_s:
         raise SettingsError("Expected at least one horizon, got none.")

@@ -346,12 +346,14 @@ def _replay_and_record(
     meter = PowerMeter(config.idle_power_w, scratch) if tuner is not None or config.idle_power_w > 0 else None
     recorders: list[Recorder | PowerMeter] = [recorder, *([] if meter is None else [meter])]
     failure, until_s = None, config.until_s(log.start_ns)
+    stops = [stop_when(interrupted), stop_after(config.max_events or math.inf)]
+    stops += [stop_at(until_s)] if until_s < log.window_s else []
     try:
         replay(
             log.rows(),
             log.window_s,
             allocator,
-            stops=[stop_when(interrupted), stop_after(config.max_events or math.inf), stop_at(until_s)],
+            stops=stops,
             power_caps_w=inputs.power_caps_w,
             observers=[*recorders, *observers],
         )

@@ -309,7 +309,7 @@ def _tables_shown(summary: Mapping[str, Any]) -> list[RunTable]:
 
 def read_shown_columns(path: Path, schema: RunTable) -> pa.Table:
     """Read the columns of a file that pages show, each of its type, with values where there must be some."""
-    table = _read_rows(path, schema)
+    table = _read_rows(path, schema, list(schema.shown))
     with _table_expected(path):
         shown = [column for column in schema.shown.values() if not column.only or column.name in table.column_names]
         fields = [pa.field(column.name, column.kind, f"{column.name}?" in schema.read.split()) for column in shown]
@@ -320,15 +320,15 @@ def read_shown_columns(path: Path, schema: RunTable) -> pa.Table:
     return table
 
 
-def _read_rows(path: Path, schema: RunTable) -> pa.Table:
-    """Read all that a file of a run holds."""
+def _read_rows(path: Path, schema: RunTable, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a file of a run, in Parquet these columns alone."""
     with translated(path, RunDirectoryError), _table_expected(path):
         if schema is STEPS:
             types = csv.ConvertOptions(column_types={column.name: column.kind for column in schema.columns})
             with open_native(path) as stream:
                 return csv.read_csv(stream, convert_options=types)
         with parquet_file(path, RunDirectoryError) as file:
-            table = file.read()
+            table = file.read(columns)
             table.validate(full=True)
             return table
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bftrainer.errors import InvalidTaskError, SettingsError, SolverError, UnusedOptionsError, at_place, legible
-from bftrainer.files.budgets import most_bytes
+from bftrainer.files.budgets import LOG_BYTES, most_bytes
 from bftrainer.files.documents import number_cell, table_rows
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, file_stamp, sample_path
 from bftrainer.files.writing import file_source
@@ -250,7 +250,7 @@ def _settings(config: ReplayConfig) -> Settings:
     objective = get_objective(config.objective) if isinstance(config.objective, str) else config.objective
     if config.strict_published or (config.compat == "published" and config.solver == "equal-share"):
         return config.settings(objective, EqualShare(strict_published=True))
-    memory_bytes = most_bytes()
+    memory_bytes = max(LOG_BYTES, most_bytes())
     solver = isolate_solver(config.solver, config.isolate, memory_bytes)
     fallback = config.fallback and isolate_solver(config.fallback, config.isolate, memory_bytes)
     other = get_solver(fallback) if isinstance(fallback, str) else fallback

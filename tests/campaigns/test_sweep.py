@@ -124,7 +124,7 @@ def test_inputs_are_read_once(spec, tmp_path, monkeypatch):
     """A worker reads a log and a task set once, however many points it replays."""
     from bftrainer.runs import run_inputs as readers
 
-    monkeypatch.setattr(readers, "_shared", {})
+    monkeypatch.setattr(readers, "_read", {})
     read = []
     original = readers.read_node_log
     monkeypatch.setattr(readers, "read_node_log", lambda *given: read.append(given) or original(*given))
