@@ -127,7 +127,13 @@ def test_inputs_are_read_once(spec, tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "_read", {})
     read = []
     original = readers.read_node_log
-    monkeypatch.setattr(readers, "read_node_log", lambda *given, **named: read.append(given) or original(*given, **named))
+
+    def count(*places, **options):
+        """Read a log, and note which."""
+        read.append(places)
+        return original(*places, **options)
+
+    monkeypatch.setattr(readers, "read_node_log", count)
     swept(spec, tmp_path / "out")
     assert len(read) == 1
 
