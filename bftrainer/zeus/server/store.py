@@ -17,11 +17,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from bftrainer.extras import require_extra, requiring
 
-with requiring("The server needs", "server", "sqlalchemy", "filelock"):
+with requiring("The server needs", "server", "sqlalchemy"):
     import sqlalchemy as sa
-    from filelock import FileLock, Timeout
     from sqlalchemy.engine import URL, make_url
     from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
