@@ -32,36 +32,31 @@ _REAL = 40
 
 def server_cases(plan: Plan) -> Iterator[Case]:
     """An SQLite file, by trials that the job has had: each result counts, none is forgotten."""
-    server = _Server(plan)
-    for trials in (50,) if plan.quick else (200, 2_000, 20_000):
-        job_id, group = f"t-{trials}", f"after {trials:,} trials"
-        server.jobs[job_id] = trials
+    jobs = {f"t-{trials}": trials for trials in ((50,) if plan.quick else (200, 2_000, 20_000))}
+    server = _Server(plan, jobs)
+    for job_id, trials in jobs.items():
+        group = f"after {trials:,} trials"
         for name, clients, work in (
             (HEALTH, 1, _health),
             ("1 client", 1, partial(_cycle, job_id)),
             (f"{CLIENTS} clients", CLIENTS, partial(_cycle, job_id)),
         ):
             once = partial(server.once, work, clients, 16 if plan.quick else 400)
-            yield Case(group, name, once, prepare=server.prepare, budget_s=60.0)
+            yield Case(group, name, once, prepare=partial(server.prepare, job_id), budget_s=60.0)
 
 
 class _Server:
     """A server process that is started when it is first asked, and ends with this one."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.jobs: dict[str, int] = {}
-        self._filled: set[str] = set()
+    def __init__(self, plan: Plan, jobs: dict[str, int]) -> None:
+        self.plan, self.jobs = plan, jobs
 
-    def prepare(self) -> None:
-        """Make jobs and start the server, if that was not done yet."""
+    def prepare(self, job_id: str) -> None:
+        """Make the jobs and start the server, if that was not done yet."""
         if find_spec("fastapi") is None:
             raise Unmeasured("not installed")
-        missing = {job_id: trials for job_id, trials in self.jobs.items() if job_id not in self._filled}
-        _fill(self._url, missing, self.plan.seed)
-        self._filled |= set(missing)
         # The first report reads all earlier results, once.
-        self.once(partial(_cycle, next(reversed(self.jobs))), 1, 8, 0)
+        self.once(partial(_cycle, job_id), 1, 8, 0)
 
     def once(self, work: Callable[[Any, np.random.Generator], None], clients: int, cycles: int, run: int) -> Sample:
         """So many cycles by so many clients at once: seconds a cycle."""
@@ -86,7 +81,8 @@ class _Server:
 
     @cached_property
     def port(self) -> int:
-        """Where it listens."""
+        """Where it listens; while it runs, the database is its alone, so all jobs are made before."""
+        _fill(self._url, self.jobs, self.plan.seed)
         with socket.socket() as trial:
             trial.bind(("127.0.0.1", 0))
             port: int = trial.getsockname()[1]

@@ -19,7 +19,7 @@ EXTRAS = {
     "postgresql": ("psycopg",),
     "report": ("jinja2", "matplotlib"),
     "sample": ("sklearn",),
-    "server": ("fastapi", "filelock", "httpx", "jinja2", "prometheus_client", "sqlalchemy", "uvicorn"),
+    "server": ("fastapi", "httpx", "jinja2", "prometheus_client", "sqlalchemy", "uvicorn"),
     "zeus": ("zeus", "zeus.monitor"),
 }
 """Modules of each extra that are checked for."""

@@ -41,7 +41,6 @@ SIZES = {
     "master run job.toml --recurrences": LARGE_RUNS,
     "master run job.toml --gpus": LARGE_PROCESSES,
     "bso quickstart --runs": LARGE_RUNS,
-    "bso serve --workers": LARGE_PROCESSES,
 }
 
 

@@ -137,14 +137,14 @@ tasks generate --scenario nas --count 2 --seed 1 --checkpoint-s 5 --restart-s 9 
 completion bash
 """,
     "servers": """
-bso serve --host 127.0.0.1 --port 0 --database sqlite+aiosqlite:///x.db
+bso serve --host 127.0.0.1 --port 0 --database sqlite:///x.db
 bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1 --max-power 45 --measure model --seed 1
 bso jobs --server http://127.0.0.1:1 --token-file tokens
 bso show job --server http://127.0.0.1:1
 bso export job out.csv --server http://127.0.0.1:1
 bso delete job --server http://127.0.0.1:1 --yes
 bso void job 1 --reason why --server http://127.0.0.1:1
-bso import sqlite+aiosqlite:///zeus.db --database sqlite+aiosqlite:///x.db | zeus.db
+bso import sqlite:///zeus.db --database sqlite:///x.db | zeus.db
 master run job.toml --log-base logs --recurrences 1 --measure model --quiet
 master resume logs/m
 """,

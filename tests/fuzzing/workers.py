@@ -25,7 +25,6 @@ from typing import Any
 
 import uvicorn
 
-from bftrainer.cli.zeus import background
 from tests.fuzzing.cases import MOST_BYTES, SLOWEST_S, Scene
 from tests.fuzzing.families import drawn, prepare
 
@@ -163,7 +162,6 @@ def _alone(root: Path) -> tuple[Path, Path]:
         return look_up(host, port, *some[:3], **named | {"flags": socket.AI_NUMERICHOST})
 
     uvicorn.run = lambda *_, **__: None
-    background.in_background = lambda _: lambda _: None  # its process would go on as this one, without its streams
     socket.socket.connect = refused  # type: ignore[assignment, method-assign]
     socket.getaddrinfo = numeric
     tempfile.tempdir = None

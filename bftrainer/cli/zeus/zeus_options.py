@@ -84,7 +84,7 @@ job_options = with_options(
         help="A job of the traces; repeatable.",
     ),
     click.option("--target", type=float, help="Metric that runs aim at; for all jobs, as the next two."),
-    click.option("--max-epochs", type=int, help="Epochs after which a run gives up.  [default: 100]"),
+    size_option("--max-epochs", help="Epochs after which a run gives up.  [default: 100]"),
     click.option("--default-bs", type=int, help="Batch size that is used when nothing is known."),
 )
 ETA = "Weight of energy in costs, 0 (only time counts) to 1 (only energy counts)."

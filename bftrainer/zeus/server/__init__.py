@@ -1,5 +1,9 @@
 """The batch-size server: tells recurring jobs of a cluster which batch size to use, learns from their costs."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from bftrainer.errors import (
     BadOperationError,
     BatchSizeServerError,
@@ -14,9 +18,11 @@ from bftrainer.errors import (
 )
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
 from bftrainer.zeus.server.messages import GpuConfig, JobSpec, ReportResponse, TrainingResult, TrialId, TuningParams
-from bftrainer.zeus.server.service import BatchSizeService, Registration, ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType
+
+if TYPE_CHECKING:
+    from bftrainer.zeus.server.service import BatchSizeService, Registration, ZeusBatchSizeOptimizer
 
 # What our clients register has the fields of both published classes.
 JobSpecFromClient = JobSpec
@@ -72,3 +78,19 @@ __all__ = [
     "ZeusBSOValueError",
     "ZeusBatchSizeOptimizer",
 ]
+
+
+_OF_SERVICE = frozenset({"BatchSizeService", "Registration", "ZeusBatchSizeOptimizer"})
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of the service on first use: it needs the extra server, which clients can do without."""
+    if name not in _OF_SERVICE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from bftrainer.zeus.server import service
+
+    return getattr(service, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

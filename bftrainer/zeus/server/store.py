@@ -17,11 +17,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from bftrainer.extras import require_extra, requiring
 
-with requiring("The server needs", "server", "sqlalchemy", "filelock"):
+with requiring("The server needs", "server", "sqlalchemy"):
     import sqlalchemy as sa
-    from filelock import FileLock, Timeout
     from sqlalchemy.engine import URL, make_url
     from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
@@ -358,6 +359,22 @@ def sqlite_path(url: URL) -> Path | None:
     return Path(url.database.removeprefix("file:") if "uri" in url.query else url.database)
 
 
+def check_regular(path: Path, name: str) -> None:
+    """Refuse a pipe or anything else at which SQLite would wait, or write, without being a database.
+
+    Raises
+    ------
+    SettingsError
+        If something other than a file is there.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # SQLite will say why it cannot be opened
+        return
+    if not stat.S_ISREG(mode):
+        raise SettingsError(f"{name}: Expected a file for the database, found something else.")
+
+
 def _check_file(path: Path, name: str, *, migrate: bool) -> None:
     """Refuse a file that is none, is not there and may not be made, or is another user's, who could change it."""
     if not path.parent.is_dir():
@@ -366,9 +383,8 @@ def _check_file(path: Path, name: str, *, migrate: bool) -> None:
         if not migrate:
             raise SettingsError(f"{name}: Expected a database, found none; run without --no-migrate.")
         return
+    check_regular(path, name)
     about = path.stat()
-    if not stat.S_ISREG(about.st_mode):
-        raise SettingsError(f"{name}: Expected a file for the database, found something else.")
     if about.st_uid != os.geteuid():
         own, owner = login_name(os.geteuid()), login_name(about.st_uid)
         raise SettingsError(f"{name}: Expected a database of this user's, {own}, got one that {owner} may change.")

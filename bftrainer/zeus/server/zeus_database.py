@@ -18,7 +18,15 @@ from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.policies.pruning import PruningExploreManager
 from bftrainer.zeus.server.messages import LenientJobSpec
 from bftrainer.zeus.server.state_messages import StoredTrial
-from bftrainer.zeus.server.store import JobStore, StoredJob, database_url, open_engine, without_password
+from bftrainer.zeus.server.store import (
+    JobStore,
+    StoredJob,
+    check_regular,
+    database_url,
+    open_engine,
+    sqlite_path,
+    without_password,
+)
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
 
 _SPEC = tuple(name for name in LenientJobSpec.model_fields if name != "batch_sizes")
@@ -56,7 +64,10 @@ def read_published(text: str) -> list[PublishedJob]:
         If the database cannot be read, or is not one of the published server.
     """
     url = database_url(text)
-    name, engine = without_password(url), open_engine(url, read_only=True)
+    name, path = without_password(url), sqlite_path(url)
+    if path is not None:
+        check_regular(path, name)
+    engine = open_engine(url, read_only=True)
     try:
         with JobStore(engine, None).begin() as connection:
             missing = [table.name for table in _METADATA.sorted_tables if not inspect(connection).has_table(table.name)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,10 +23,13 @@ options = st.fixed_dictionaries({"num_pruning_rounds": st.integers(0, 3), "windo
 
 def facts(job):
     """All that is known of a job, to the bit."""
-    rewards = {size: log.tolist() for size, log in job.pruned.rewards.items() if len(log)}
+    pruned, manager, bandit = job.pruned, job.pruned.manager, job.pruned.bandit
+    rewards = {size: log.tolist() for size, log in pruned.rewards.items()}
     early = {size: [row.trial_number for row in rows] for size, rows in job.early.items()}
-    facts = [job.pruned.to_dict(), sorted(job.exploring.items()), sorted(early.items()), job.played]
-    return json.dumps([facts, job.min_cost, job.min_cost_batch_size, sorted(rewards.items())])
+    learned = sorted(rewards.items()), sorted(pruned.explored.items()), sorted(vars(manager).items())
+    played = bandit and (sorted(bandit.beliefs.items()), bandit.drawn, bandit.rng.bit_generator.state)
+    tuning = learned, played, sorted(job.exploring.items()), sorted(early.items()), job.played
+    return repr((tuning, job.min_cost, job.min_cost_batch_size))
 
 
 class Life:
