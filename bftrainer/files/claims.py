@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -79,8 +80,9 @@ def writer_of(directory: Path) -> str:
     try:
         if stat.S_ISREG(os.fstat(file).st_mode):
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return _read_holder(directory / LOCK)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return _read_holder(directory / LOCK)
     finally:
         os.close(file)
     return ""

@@ -149,28 +149,38 @@ class _Place:
 
     def publish(self, unneeded: Iterable[str]) -> None:
         """Move whole results to their place: `OutputError` if that fails, saying where they are."""
-        there = self.working
         try:
-            if self.replaces or self.target.exists():
-                check_free(self.path, force=self.replaces)
+            check_free(self.path, force=self.replaces)
             if self.working.parent == self.target:
                 self._move_files(unneeded)
             else:
                 self._exchange()
-            there = self.target
         except (OSError, OutputError) as error:
-            aside = tempfile.mkdtemp(prefix=f"{self.target.name}-", dir=self.working.parent)
-            there = self.working.rename(aside)  # a name that no later run clears away
             reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+            there = self._keep()
             raise OutputError(f"{self.path}: Cannot put results there: {reason}; they are in {there}.") from None
-        finally:
-            drop_lock(self.lock, there / LOCK)
+        except BaseException:
+            drop_lock(self.lock, self.working / LOCK)
+            raise
+        drop_lock(self.lock, self.target / LOCK)
         for name in unneeded:
             (self.target / name).unlink(missing_ok=True)
         with suppress(OSError):  # the next run here does that
             remove_if_empty(self.working)
             _remove_results(_old_of(self.target))
             flush(self.target.parent)
+
+    def _keep(self) -> Path:
+        """Rename whole results to a name that no later run clears away, if that can be; return where they are."""
+        there = self.working
+        with suppress(OSError):
+            aside = Path(tempfile.mkdtemp(prefix=f"{self.target.name}-", dir=self.working.parent))
+            try:
+                there = self.working.rename(aside)
+            finally:
+                remove_if_empty(aside)
+        drop_lock(self.lock, there / LOCK)
+        return there
 
     def _exchange(self) -> None:
         """Rename the directory to its place, and results that are there out of the way."""
@@ -227,15 +237,18 @@ def _claim(path: Path, *, force: bool, resume: bool) -> _Place:
     working = target / _NEW if _stays(target) else target.parent / f".{target.name}{_NEW}"
     while True:
         working.mkdir(exist_ok=True)
-        names = os.listdir(working)
-        if names and LOCK not in names and JOURNAL not in names:
-            raise OutputError(f"{path}: Expected {working} to be free for unfinished results, found {min(names)}.")
+        foreign = find_foreign(working)
+        if foreign and LOCK not in foreign and JOURNAL not in foreign:
+            raise OutputError(f"{path}: Expected {working} to be free for unfinished results, found {foreign[0]}.")
         with suppress(FileNotFoundError):  # its process has just put it in place
             place = _Place(path, target, working, take_lock(working / LOCK, path), force or resume)
             break
     try:
         _restore(target)
-        if not resume:
+        if resume:
+            if (working / JOURNAL).exists() or (target / JOURNAL).exists():
+                check_free(path, force=True)
+        else:
             check_free(path, force=force)
             if (working / JOURNAL).exists() and not force:
                 raise OutputError(f"{path}: An unfinished run is there; --resume continues it, --force starts anew.")

@@ -174,11 +174,12 @@ def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypa
 @pytest.mark.long
 @pytest.mark.usefixtures("found", "here_alone")
 def test_results_are_replaced_on_demand(call, log, here):
-    """Not without --force, and never other files."""
+    """Not without --force, and not with other files among them."""
     check_refusal(call("assess", log, "-o", "found"))
     (here / "found" / "mine.txt").write_text("mine")
+    check_refusal(call("assess", log, "-o", "found", "--force"))
+    (here / "found" / "mine.txt").rename(here / "mine.txt")
     assert call("assess", log, "-o", "found", "--force", "--worth-share", "50%").status == 0
-    assert (here / "found" / "mine.txt").exists()
     assert summary(here / "found")["verdict"] == "not worth it"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,12 +19,14 @@ ENTRIES = corpus()
 
 @pytest.mark.long
 @pytest.mark.parametrize("entry", ENTRIES, ids=[entry["about"] for entry in ENTRIES])
-def test_corpus(call: Call, here: Path, entry: dict[str, object]) -> None:
+def test_corpus(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, entry: dict[str, Any]) -> None:
     """Status and message are those of the table, and a refusal leaves nothing behind."""
     words = str(entry["command"]).replace("\\uDCFF", "\udcff").split()  # TOML holds no lone surrogate
     for path in list(here.iterdir()):
         path.unlink()
     Case("", (), files_of(entry)).write(here)
+    for name, value in entry.get("environment", {}).items():
+        monkeypatch.setenv(name, value)
     before = {} if "hole" in str(entry) else contents(here)
     done = call(*words)
     assert done.status == entry["status"], done

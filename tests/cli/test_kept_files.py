@@ -60,24 +60,58 @@ def into(words, place="out"):
     return (*words, "-o" if words is not REPLAY else "--output-dir", place)
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=named)
-def test_what_is_put_beside_results_is_kept(call, here, words):
-    """A note in a result directory outlives all that is forced upon that; so do inputs that lie in it."""
+@pytest.mark.parametrize("words", COMMANDS[:3], ids=named)
+@pytest.mark.parametrize("place", ["out", "link/out"])
+def test_what_is_put_beside_results_is_kept(call, here, words, place):
+    """Nothing is forced upon results with a note beside them, which is named, until it is moved away."""
     assert call(*into(words)).status == 0
-    results = set(contents(here / "out"))
     (here / "out" / "notes.txt").write_text("The one with the large tasks.")
-    (here / "out" / ".git").mkdir()
-    for name in ("evt.pkl", "tasks.toml", "trace.csv"):
-        (here / name).rename(here / "out" / name)
-        (here / name).symlink_to(here / "out" / name)
-    kept = set(contents(here / "out")) - results
+    before = contents(here)
+    done = call(*into(words, place), "--force")
+    check_refusal(done)
+    assert f"{place}: Expected nothing but results to replace, found notes.txt" in done.err
+    assert contents(here) == before
+    (here / "out" / "notes.txt").rename(here / "notes.txt")
+    assert call(*into(words, place), "--force").status == 0
+
+
+def test_what_is_put_beside_a_sweep_is_kept(call, here):
+    """A sweep is replaced file by file: a note beside it, and inputs that lie there, outlive that."""
+    assert call(*into(SWEEPING)).status == 0
+    (here / "out" / "notes.txt").write_text("The one with the large tasks.")
+    (here / "evt.pkl").rename(here / "out" / "evt.pkl")
+    (here / "evt.pkl").symlink_to(here / "out" / "evt.pkl")
     before = contents(here / "out")
-    assert call(*into(words), "--force").status == 0
+    assert call(*into(SWEEPING), "--force").status == 0
     after = contents(here / "out")
     assert after.keys() == before.keys()
-    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
-    assert call(*into(words, "link/out"), "--force").status == 0
-    assert contents(here / "out").keys() == before.keys()
+    assert all(after[name] == before[name] for name in ("notes.txt", "evt.pkl"))
+
+
+def test_what_is_put_beside_an_unfinished_run_is_named_at_once(call, here):
+    """A run is not resumed first and then found to have no place."""
+    words = into((*REPLAY, "--max-events", 1, "--checkpoint-every", "0.000001s"))
+    assert call(*words).status == 0
+    (here / "page.html").write_text("mine")
+    journal = here / ".out.new" / "unfinished.journal"
+    journal.parent.mkdir()
+    journal.touch()
+    (here / "page.html").rename(here / "out" / "page.html")
+    before = contents(here)
+    done = call("replay", "--resume", "out")
+    check_refusal(done)
+    assert "out: Expected nothing but results to replace, found page.html" in done.err
+    assert contents(here) == before
+
+
+def test_pages_are_no_results(call, here):
+    """A page among results would be in the way of the next run that replaces them."""
+    assert call(*into(REPLAY)).status == 0
+    before = contents(here)
+    done = call(*into(REPLAY), "--force", "--report", "out/page.html")
+    check_refusal(done)
+    assert "Expected --report outside out" in done.err
+    assert contents(here) == before
 
 
 WRONG = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -244,6 +245,23 @@ def test_what_others_put_there_meanwhile_stays(tmp_path, force):
     assert names(place) == ["theirs"]
     (kept,) = tmp_path.glob("out-*")
     assert names(kept) == ["ours"]
+
+
+def test_results_that_cannot_be_moved_at_all(tmp_path, monkeypatch):
+    """They stay where they were written, which is said, and do not block the place for ever."""
+    place = tmp_path / "out"
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "rename", fail)
+        with pytest.raises(OutputError, match=rf"Cannot put results there: Input/.*; they are in {tmp_path}/.out.new"):
+            write_results(place)
+    assert names(tmp_path) == [".out.new"]
+    assert names(tmp_path / ".out.new") == ["summary.json"]
+    write_results(place)
+    assert names(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize("path", [".", "../here"])

@@ -137,7 +137,7 @@ tasks generate --scenario nas --count 2 --seed 1 --checkpoint-s 5 --restart-s 9 
 completion bash
 """,
     "servers": """
-bso serve --host 127.0.0.1 --port 0 --database sqlite:///x.db
+bso serve --host 127.0.0.1 --port 0 --database sqlite:///absent/x.db
 bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1 --max-power 45 --measure model --seed 1
 bso jobs --server http://127.0.0.1:1 --token-file tokens
 bso show job --server http://127.0.0.1:1

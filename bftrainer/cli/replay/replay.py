@@ -67,6 +67,8 @@ def replay(
         check_free(target, force=force)
     if report is not None and not dry_run:
         check_page(report, force=force)
+        if target is not None and report.resolve().is_relative_to(target.resolve()):
+            raise click.UsageError(f"Expected --report outside {target}, which holds results alone, got {report}.")
     inputs = load_inputs(config)
     for note in inputs.notes:
         tell(f"Note: {note}")

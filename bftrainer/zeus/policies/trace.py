@@ -324,7 +324,9 @@ def read_table(source: Any, required: Sequence[str], what: str) -> pd.DataFrame:
         # Not by `pandas.read_csv`: it fills rows that were cut off, where an empty cell is a target never reached.
         rows = list(table_rows(Path(source), required, TrainingTraceError))
         columns = {name: _convert(name, [cells[name] for _, cells in rows]) for name in (rows[0][1] if rows else ())}
-        table = pd.DataFrame(columns, index=pd.Index([place for place, _ in rows], name=str(source)))
+        # Plain objects: Arrow's strings cannot hold names of files that are no text.
+        places = pd.Index([place for place, _ in rows], dtype=object, name=str(source))
+        table = pd.DataFrame(columns, index=places)
     elif isinstance(source, pd.DataFrame):
         table = source.set_axis(pd.Index([f"{what}, row {row}" for row in range(len(source))], name=what))
         for column in required:
