@@ -380,9 +380,8 @@ def replay_again(run: RecordedRun, inputs: Inputs, judge: DecisionJudge) -> RunR
         records.append(replace(record, **copied | kinds) if number >= 0 else record)
     reason = summary["end_reason"] if is_cut or has_failed else again.recording.reason
     recording = replace(again.recording, decisions=Table.of(DecisionRecord, records), reason=reason)
-    compared = None
-    if config.baseline and not judge.code and not summary["partial"]:
-        compared = compute_efficiency(inputs, recording, lambda: False)
+    is_compared = config.baseline and not judge.code and not summary["partial"]
+    compared = compute_efficiency(inputs, recording, lambda: False) if is_compared else None
     is_partial = is_cut or has_failed or (config.baseline and summary["efficiency_horizon_s"] is None)
     parts: dict[str, Any] = {"timings": {name: summary[name] for name in _CLOCKS}, "efficiency": compared}
     return replace(again, inputs=inputs, recording=recording, is_partial=is_partial, **parts)
