@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any
 
 from bftrainer.errors import ENDING, BftrainerError
@@ -137,7 +138,7 @@ def _run_in_pool(work: Work, items: dict[int, Any], workers: int) -> Generator[t
         pool = Parallel(return_as="generator_unordered", batch_size=1)
     results = None
     try:
-        with interrupts_held(), _quiet_tracker():
+        with _quiet_tracker(), interrupts_held():
             results = pool([compute(work, index, item) for index, item in items.items()])
         for result in results:  # noqa: UP028 - `yield from` would close it before warnings are off
             yield result
@@ -167,6 +168,7 @@ def _quiet_tracker() -> Iterator[None]:
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = _QUIET if before is None else f"{before},{_QUIET}"
     try:
+        resource_tracker.ensure_running()  # here, as its start ends what `interrupts_held` does
         yield
     finally:
         if before is None:
