@@ -143,7 +143,7 @@ def _run_in_pool(work: Work, items: dict[int, Any], workers: int) -> Generator[t
         for result in results:  # noqa: UP028 - `yield from` would close it before warnings are off
             yield result
     finally:
-        with interrupts_held(), warnings.catch_warnings():
+        with interrupts_held(), _quiet_manager(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it tells of the work that is given up
             if results is not None:
                 results.close()
@@ -175,6 +175,22 @@ def _quiet_tracker() -> Iterator[None]:
             del os.environ["PYTHONWARNINGS"]
         else:
             os.environ["PYTHONWARNINGS"] = before
+
+
+@contextmanager
+def _quiet_manager() -> Iterator[None]:
+    """Do not tell that loky's thread looks for work that it has just given up, after it has ended all processes."""
+    usual = threading.excepthook
+
+    def tell(args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is not KeyError or args.thread is None or args.thread.name != "ExecutorManagerThread":
+            usual(args)
+
+    threading.excepthook = tell
+    try:
+        yield
+    finally:
+        threading.excepthook = usual
 
 
 @contextmanager
