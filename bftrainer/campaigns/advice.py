@@ -57,7 +57,8 @@ class AdvicePlan:
     seed : int
         Seed of the search.
     in_turn : dict of str to tuple
-        Values of settings to try instead of searching: of each setting in turn, with the best of those before it.
+        Values of settings to try instead of searching: of each setting in turn, with the best of those before it. Where
+        none is better than the given ones, there is nothing to prove, and nothing is replayed on the rest.
     """
 
     config: ReplayConfig
@@ -93,7 +94,7 @@ class Advice:
     best : SearchedSettings
         The best settings on the training part.
     trained, held_out : tuple of float
-        The metric on each part: with the given settings, and with the best ones.
+        The metric on each part: with the given settings, and with the best ones. NaN where nothing was replayed.
     split_s : float
         Time at which the window is split, in seconds after its start.
     tried : tuple of (SearchedSettings, float)
@@ -113,6 +114,8 @@ class Advice:
     @property
     def gains(self) -> tuple[float, float]:
         """Relative improvement of the best settings over the given ones: on the training part, and on the rest."""
+        if self.best == self.plan.given:
+            return 0.0, 0.0
         sign = GLOSSARY[self.plan.metric].better
         return _gain(*self.trained, sign), _gain(*self.held_out, sign)
 
@@ -231,11 +234,12 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     if not plan.in_turn:
         _search(plan, objective)
     best = best_seen()
-    held_out = {each: _value(rest, each, plan.metric, checksums) for each in {plan.given: 0, best: 0}}
+    to_prove = {} if plan.in_turn and best == plan.given else {plan.given: 0, best: 0}
+    held_out = {each: _value(rest, each, plan.metric, checksums) for each in to_prove}
     if any(map(math.isnan, held_out.values())):
         raise SettingsError(f"No value of {plan.metric} on the held-out part.{_why(plan.metric, inputs)}")
     assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and plan.metric in ON_SCALING else None
-    trained, there = ((values[plan.given], values[best]) for values in (seen, held_out))
+    trained, there = ((values.get(plan.given, math.nan), values.get(best, math.nan)) for values in (seen, held_out))
     return Advice(plan, best, trained, there, float(split_s), tuple(seen.items()), assumed)
 
 
