@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,8 @@ _SEARCHED_S = WEEK_S
 """How much of the log settings are searched on, but a tenth of it at least and six tenths at most."""
 _MOST_SEARCHED = 256
 """More active tasks than this are tried only where the pool needs them at their most nodes: each costs time."""
+_COLLECTED_AFTER = 50_000
+"""New objects after which Python looks for garbage."""
 LEAST_BLOCKS = 4
 _MOST_GPUS = 10**6
 _POOL_PERCENT = (5, 50, 95, 100)
@@ -230,7 +233,13 @@ def _by_partition(log: NodeLog) -> dict[str, dict[str, float]]:
 
 def _of(work: Callable[..., dict[str, Any]], configs: Mapping[str, ReplayConfig], of: float, name: str) -> Any:
     """What a step's work makes of its configuration."""
-    return work(configs[name], of)
+    usual = gc.get_threshold()
+    # Thousands of tasks live as long as a replay: to look through them as often as usual takes a tenth of its time.
+    gc.set_threshold(_COLLECTED_AFTER)
+    try:
+        return work(configs[name], of)
+    finally:
+        gc.set_threshold(*usual)
 
 
 def _config(plan: AssessPlan, tasks: Sequence[TaskSpec], holes: Mapping[str, Any]) -> ReplayConfig:

@@ -16,6 +16,7 @@ from enum import Enum
 from functools import cache
 from io import SEEK_END
 from itertools import chain, pairwise
+from operator import itemgetter
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import IO, Any, Generic, TypeVar, get_args, get_origin, get_type_hints, overload
@@ -269,10 +270,8 @@ class RowStore(Generic[R]):
         if self._size - self._cuts[-1] >= PART_ROWS or self._cut_items >= PART_ITEMS:
             self._cuts.append(self._size)
             self._cut_items = 0
-        for field, column, values in zip(
-            self._fields.values(), self._columns.values(), zip(*self._rows, strict=True), strict=bool(self._rows)
-        ):
-            field.extend(column, values)
+        for place, (name, field) in enumerate(self._fields.items()):
+            field.extend(self._columns[name], map(itemgetter(place), self._rows))
         self._size += len(self._rows)
         self._cut_items += self._items
         self._rows, self._items = [], 0

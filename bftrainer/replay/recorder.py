@@ -80,7 +80,7 @@ class Recorder(Observer):
         row, rates = self._row, [task.rate for task in adopted.tasks]
         row[RATE], row[RUNNING] = math.fsum(rates), len(rates) - rates.count(0.0)
         if adopted.added or adopted.removed:
-            row[RESCALE] = math.fsum([task.pending for task in adopted.tasks])
+            row[RESCALE] = math.fsum([task.pending for task in {*adopted.added, *adopted.removed}])
         row[USED] = cluster.pool - len(cluster.free)
         for nodes in adopted.removed.values():
             self._moves.append((adopted.time_s, -1, nodes), len(nodes))
