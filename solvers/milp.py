@@ -15,16 +15,12 @@ from numpy.typing import NDArray
 from bftrainer.errors import SolverError
 from solvers.count_model import CountModel, Part, formulate
 from solvers.evaluation import PROVEN_GAP, assess, check, find_excess, objective, proves
-from solvers.option_pruning import CLASS_EFFORT, EFFORT, KEPT_SHARE, Pruned, fitting_options, prune, search_further
+from solvers.option_pruning import CLASS_EFFORT, EFFORT, Pruned, fitting_options, prune, search_further
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
-from solvers.relaxation import Relaxation
 from solvers.supervised import run_in_subprocess
 
 # Nearly all models are solved within this many nodes of the tree, in some 50 ms by CBC; the others may take forever.
 FIRST_BRANCHES = 100
-# Under capacities a model first has this many options per task, those of least loss, then so many times more. All but
-# the last are there to find good allocations, which takes no more nodes of the tree than this.
-NEAR, MORE, NEAR_BRANCHES = 5, 3, 50
 # Writing a model of this many options takes longer than searching them.
 LARGE = 4_000
 # Backends take numbers of nodes of 32 bits.
@@ -147,8 +143,6 @@ class MilpSolver:
             effort = CLASS_EFFORT if problem.capacities else EFFORT
             options = prune(problem, deadline, effort=effort) if limits.prune else fitting_options(problem)
         backend = _Backend(self, problem, limits, deadline)
-        if options.relaxed is not None:
-            return _ask_near(backend, options, options.relaxed)
         if self.memory is None or options.decided or not _is_plain(problem, limits):
             return _ask_in_turn(backend, options)
         places = self.memory.get(question_key(options.choices, problem))
@@ -193,33 +187,6 @@ def _ask_in_turn(backend: _Backend, options: Pruned) -> SolveResult:
     return backend.result(options, backend.ask(options.choices, math.inf))
 
 
-def _ask_near(backend: _Backend, options: Pruned, relaxed: Relaxation) -> SolveResult:
-    """Ask for the best of the options of least loss, then of more, until no better allocation can have others.
-
-    Allocations that use an option of a larger loss than a budget are worth less than the Lagrangian bound less the
-    budget (see `solvers.relaxation`). So once that is no more than what is known, there are options enough.
-    """
-    losses = [row[left] for row, left in zip(relaxed.losses, options.choices, strict=True)]
-    ordered = np.sort(np.concatenate(losses))
-    size = NEAR * len(losses)
-    known = -math.inf if options.incumbent is None else backend.value(options.incumbent)
-    while True:
-        budget = shortfall = relaxed.bound - known
-        if size < ordered.size:
-            budget = min(ordered.item(size), shortfall)
-        enough = budget >= shortfall
-        most = [max(budget + KEPT_SHARE * abs(relaxed.bound), lost.min()) for lost in losses]
-        part = [left[lost <= end] for left, lost, end in zip(options.choices, losses, most, strict=True)]
-        answer = backend.ask(part, math.inf if enough else NEAR_BRANCHES, whole=enough)
-        known = max([known, *map(backend.value, backend.found)])
-        bound = max(answer.bound, relaxed.bound - budget)
-        is_proven = bound - known <= max(PROVEN_GAP, backend.limits.gap) * abs(known)
-        if is_proven or enough or perf_counter() > backend.deadline:
-            reason = StopReason.OPTIMAL if is_proven else answer.stop_reason
-            return backend.result(options, _Answer(None, reason, bound))
-        size *= MORE
-
-
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """Choices that a backend found, if any, why it stopped, and a bound on all."""
@@ -242,11 +209,10 @@ class _Backend:
     columns: int | None = None
     spent_s: float | None = None
 
-    def ask(self, choices: Part, branches: float, *, whole: bool = True) -> _Answer:
+    def ask(self, choices: Part, branches: float) -> _Answer:
         """Find the best of these options; what it found is noted.
 
         An allocation that exceeds a capacity within the backend's tolerance is excluded, and the others asked for.
-        Unless this is the `whole` of what may be best, there need not be any, and such a one is dropped.
         """
         reason, bound, parts = StopReason.OPTIMAL, -math.inf, [choices]
         while parts:
@@ -255,14 +221,12 @@ class _Backend:
             if answer.choices is not None:
                 excess = find_excess(self.problem, answer.choices)
                 if excess is not None and excess[1] <= self.problem.capacities[excess[0]] * (1.0 + BACKEND_TOLERANCE):
-                    if whole:
-                        parts += _exclude(part, answer.choices)
-                        continue
-                else:
-                    self.found.append(answer.choices)
+                    parts += _exclude(part, answer.choices)
+                    continue
+                self.found.append(answer.choices)
             reason = reason if answer.stop_reason is StopReason.OPTIMAL else answer.stop_reason
             bound = max(bound, answer.bound)
-        if whole and bound == -math.inf:
+        if bound == -math.inf:
             raise SolverError(f"{self.solver.name}: no allocation satisfies the extra rows.")
         return _Answer(None, reason, bound)
 
@@ -328,8 +292,8 @@ class _Backend:
             # Whatever was found before is worth no more.
             found, by = found[-1:], options.decided_by
         best, known = max(found, key=self.value, default=None), options.incumbent
-        # A backend's optimum is worth as much, but for rounding, if all that may be best were its options.
-        partly = reason is not StopReason.OPTIMAL or options.relaxed is not None
+        # A backend's optimum is worth as much, but for rounding.
+        partly = reason is not StopReason.OPTIMAL
         if known is not None and (best is None or (partly and self.value(known) > self.value(best))):
             best, by = known, DecidedBy.SEARCH
         if reason is StopReason.TIME_LIMIT and not math.isinf(self.limits.effort) and perf_counter() < self.deadline:

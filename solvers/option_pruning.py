@@ -53,8 +53,6 @@ class Pruned:
         The step that left one option per task, if one did.
     searchable : bool
         Whether `search_further` may leave fewer.
-    relaxed : Relaxation or None
-        What pruning under capacities went by.
     """
 
     choices: tuple[NDArray[np.int64], ...]
@@ -62,7 +60,6 @@ class Pruned:
     bound: float = math.inf
     decided_by: DecidedBy = DecidedBy.TRIVIAL
     searchable: bool = False
-    relaxed: Relaxation | None = None
 
     @property
     def decided(self) -> bool:
@@ -170,7 +167,7 @@ def prune_by_search(problem: AllocationProblem, relaxed: Relaxation, found: Foun
     """Keep options that may beat what a search under capacities ended with, unless others dominate them."""
     kept = [row.nonzero()[0] for row in _mark_near(relaxed, found.shortfall, relaxed.bound - found.shortfall)]
     bound = relaxed.bound - found.least
-    return _drop_dominated(problem, Pruned(tuple(kept), tuple(found.choices.tolist()), bound, relaxed=relaxed))
+    return _drop_dominated(problem, Pruned(tuple(kept), tuple(found.choices.tolist()), bound))
 
 
 def add_greedy_start(table: OptionTable, relaxed: Relaxation, deadline: float) -> Relaxation:
