@@ -39,7 +39,6 @@ GROUP = "bftrainer.solvers"
 _SOLVERS = Plugins(GROUP, "solver", UnknownSolverError)
 PROGRAMME = "solvers.dynamic_programme"
 CAPABILITIES = ("exact", "extra_rows", "capacities", "floor")
-ALL_LIMITS = frozenset({"time", "gap", "threads", "prune", "effort"})
 MEMORY_BYTES = 4 * 2**30
 """Most memory of a process that runs solvers of other packages."""
 Isolate = Literal["auto", "always", "never"]
@@ -54,8 +53,6 @@ class Declaration:
     name : str
     exact, extra_rows, capacities, floor : bool
     requires : tuple of str
-    heeds : frozenset of str
-        All limits, if it does not say.
     needs_licence : bool
     is_loaded : bool
         Whether the above is known.
@@ -69,7 +66,6 @@ class Declaration:
     capacities: bool = True
     floor: bool = True
     requires: tuple[str, ...] = ()
-    heeds: frozenset[str] = ALL_LIMITS
     needs_licence: bool = False
     is_loaded: bool = True
     fault: str = ""
@@ -84,7 +80,6 @@ class Declaration:
             capacities=bool(getattr(solver, "capacities", False)),
             floor=bool(getattr(solver, "floor", False)),
             requires=tuple(map(str, solver.requires)),
-            heeds=frozenset(getattr(solver, "heeds", ALL_LIMITS)),
             needs_licence=hasattr(solver, "licence"),
         )
 
@@ -303,7 +298,7 @@ class Isolated:
     def __init__(self, solver: str | Solver, memory_bytes: int = MEMORY_BYTES) -> None:
         self._solver, self._memory_bytes, self.is_ours = solver, memory_bytes, is_ours(solver)
         says = declaration(solver) if isinstance(solver, str) else Declaration.of(solver)
-        self.name, self.exact, self.requires, self.heeds = says.name, says.exact, says.requires, says.heeds
+        self.name, self.exact, self.requires = says.name, says.exact, says.requires
         self.extra_rows, self.capacities, self.floor = says.extra_rows, says.capacities, says.floor
         self.fault = says.fault
         if says.needs_licence or says.fault:
