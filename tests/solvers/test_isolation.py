@@ -54,6 +54,7 @@ def _installed(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bft_evil\nVersion: 1.0\n")
     names = "\n".join(f"evil-{way} = bft_evil:way_{way.replace('-', '_')}" for way in WAYS)
     names += "\nevil-unmade = bft_evil:Unmade\nevil-slow = bft_evil:Slow\nevil-probed = bft_evil:Probed"
+    names += "\nevil-vast = bft_evil:Vast"
     names += "\nevil-unread = bft_unread:Solver"
     (place / "bft_unread.py").write_text("import os\nos._exit(0)\n")
     (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{names}\n")
@@ -122,6 +123,7 @@ def hasty(monkeypatch):
     [
         ("evil-unmade", "its process ended with status 0, while it was loaded"),
         ("evil-unread", "its process ended with status 0, while it was loaded"),
+        ("evil-vast", "needs more than 4 GiB of memory, while it was loaded"),
         ("evil-slow", "cannot be loaded within 2 s; its process was ended"),
     ],
 )
@@ -162,6 +164,7 @@ def test_the_list_of_solvers_outlives_them(capfd, monkeypatch):
     assert rows["evil-nan"]["installed"]
     for name in ("evil-unmade", "evil-unread", "evil-slow", "evil-probed"):
         assert "its process" in rows[name]["licensed"]
+    assert "memory" in rows["evil-vast"]["licensed"]
 
 
 @pytest.mark.usefixtures("installed")

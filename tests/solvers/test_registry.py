@@ -140,7 +140,7 @@ def test_two_solvers_of_one_name(monkeypatch):
     forget_entries()
     try:
         assert registry.names() == SHIPPED
-        with pytest.raises(UnknownSolverError, match=r"^dp: ") as caught:
+        with pytest.raises(UnknownSolverError, match=r"^solver dp: ") as caught:
             registry.get_solver("dp")
         assert "solvers.dynamic_programme:DynamicProgramme of bftrainer 0." in str(caught.value)
         assert f"{__name__}:Lazy of an unknown package and " in str(caught.value)
