@@ -193,6 +193,21 @@ def test_what_cannot_be_sent_is_an_error():
         solve(isolate_solver(Own(), "always"), PROBLEM, Limits())
 
 
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(("limit_s", "more_s"), [(600.0, 0.4), (0.5, 0.2)])
+def test_others_are_ended_soon_after_their_limit(limit_s, more_s, monkeypatch):
+    """Within half a second, however long the limit is."""
+    waits = []
+
+    def run_in_subprocess(*_, deadline, **__):
+        waits.append(deadline - time.perf_counter())
+
+    apart = Isolated("evil-nan")
+    monkeypatch.setattr(supervised, "run_in_subprocess", run_in_subprocess)
+    apart.solve(PROBLEM, Limits(time_s=limit_s))
+    assert waits[-1] == pytest.approx(limit_s + more_s, abs=0.05)
+
+
 @pytest.mark.long
 def test_starting_takes_none_of_the_time_limit(monkeypatch):
     """Neither a process that takes long to get ready, nor what that has to start, ends a solve before it has begun."""
