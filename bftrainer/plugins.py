@@ -68,29 +68,42 @@ class Plugins:
         entries = entries_of(self.group)
         return next((known for known, points in entries.items() if {point.value for point in points} == {name}), name)
 
-    def get(self, name: str, others: Iterable[str] = ()) -> Callable[..., Any]:
-        """Find the callable `name`: an entry point of the group, or ``module:callable``.
+    def entry(self, name: str, others: Iterable[str] = ()) -> EntryPoint:
+        """Find the entry point `name` of the group, or make one of ``module:callable``; nothing is imported.
 
-        Modules are imported from Python's path and the current directory. `others` are further names for suggestions in
-        messages.
+        `others` are further names for suggestions in messages.
 
         Raises
         ------
         InputError
-            Of the given class, if there is none of that name, packages register different ones under it, or it cannot
-            be called.
+            Of the given class, if there is none of that name, or packages register different ones under it.
         """
         entries = entries_of(self.group)
         if name in entries:
             fault = clash(entries[name])
             if fault:
                 raise self.error(f"{self.noun} {name}: {fault}; name one as module:callable, or uninstall the other.")
-            with self._importing(name):
-                found = entries[name][0].load()
-        elif ":" in name:
-            found = self.imported(name, {*entries, *others})
-        else:
+            return entries[name][0]
+        if ":" not in name:
             raise self.unknown(name, name, {*entries, *others})
+        return EntryPoint(name, name, self.group)
+
+    def get(self, name: str, others: Iterable[str] = ()) -> Callable[..., Any]:
+        """Find the callable `name`: an entry point of the group, or ``module:callable``.
+
+        Modules are imported from Python's path and the current directory. For `others` and what is raised see `entry`.
+
+        Raises
+        ------
+        InputError
+            Of the given class, also if it cannot be imported or called.
+        """
+        point = self.entry(name, others)
+        if name == point.value:
+            found = self.imported(name, {*entries_of(self.group), *others})
+        else:
+            with self._importing(name):
+                found = point.load()
         if not callable(found):
             raise self.error(f"{self.noun} {name}: Expected a callable, got {type(found).__name__}.")
         return found  # type: ignore[no-any-return]

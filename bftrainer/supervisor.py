@@ -40,7 +40,7 @@ class Supervisor:
     Parameters
     ----------
     command : sequence of str
-        Program and arguments; directory, environment, standard output and error are inherited.
+        Program and arguments; directory, environment and standard streams are inherited.
     grace_s : float
         Time between SIGTERM and SIGKILL for descendants.
 
@@ -55,9 +55,7 @@ class Supervisor:
         self.returncode: int | None = None
         adopt_orphans()
         follow = partial(die_with_parent, os.getpid())
-        self._child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, process_group=0, close_fds=True, preexec_fn=follow
-        )
+        self._child = subprocess.Popen(command, process_group=0, close_fds=True, preexec_fn=follow)
 
     @property
     def pid(self) -> int:
@@ -124,8 +122,9 @@ class SupervisedProcess:
     Parameters
     ----------
     command : sequence of str
-        Program and arguments; standard input is empty, and standard error goes to standard output.
-    workdir : path
+        Program and arguments; standard error goes to standard output.
+    workdir : path or None
+        None is the current directory.
     environ : mapping of str to str
         The command's whole environment.
     output : file or int
@@ -134,6 +133,8 @@ class SupervisedProcess:
         Time between SIGTERM and SIGKILL when it is to end.
     held : sequence of int
         File descriptors, such as locks, that stay open until all its processes are gone, even if this one is killed.
+    stdin : int, optional
+        File descriptor of its standard input, which is empty otherwise.
 
     Attributes
     ----------
@@ -151,11 +152,12 @@ class SupervisedProcess:
     def __init__(
         self,
         command: Sequence[str],
-        workdir: Path,
+        workdir: Path | None,
         environ: Mapping[str, str],
         output: IO[bytes] | int,
         grace_s: float,
         held: Sequence[int] = (),
+        stdin: int = subprocess.DEVNULL,
     ) -> None:
         lifeline, self._cord = os.pipe()
         self.status_pipe, status = os.pipe()
@@ -165,7 +167,7 @@ class SupervisedProcess:
                 [sys.executable, "-I", "-S", __file__, str(lifeline), str(status), str(grace_s), *command],
                 cwd=workdir,
                 env=dict(environ),
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=(lifeline, status, *held),
@@ -173,7 +175,7 @@ class SupervisedProcess:
                 start_new_session=True,
             )
         except BaseException:  # for every exception, interrupts included: close the pipes, then re-raise
-            self.stop()
+            os.close(self._cord)
             os.close(self.status_pipe)
             raise
         finally:
@@ -185,6 +187,8 @@ class SupervisedProcess:
         if self._cord >= 0:
             os.close(self._cord)
             self._cord = -1
+            with contextlib.suppress(OSError):  # it may be reaped already
+                os.kill(self.supervisor.pid, signal.SIGCONT)  # a stopped one does not notice the closed pipe
 
     def read_status(self) -> bool:
         """Read what the supervisor says, waiting for it; return whether it is gone, and all else with it."""

@@ -29,7 +29,6 @@ class CbcSolver(MilpSolver):
     name = "cbc"
     requires = ("mip",)
     # About one tiny model in 4,000 waits in CBC's threaded search for a signal that it missed until its time is over.
-    heeds = frozenset({"time", "gap", "prune", "effort"})
 
     def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
         # These models are so small and tight that preprocessing, heuristics and cuts cost more than they save.

@@ -63,7 +63,6 @@ class DynamicProgramme:
     extra_rows = False
     capacities = True
     requires: tuple[str, ...] = ()
-    heeds = frozenset({"time", "gap", "prune", "effort"})
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem`; when `limits.time_s` is over hold what the bound came with, and nothing without pruning."""

@@ -78,7 +78,6 @@ class MilpSolver:
     extra_rows = True
     capacities = True
     floor = True
-    heeds = frozenset({"time", "gap", "threads", "prune", "effort"})
     # Whether alike tasks are counted together.
     alike = True
     memory: Memory | None = None

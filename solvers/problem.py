@@ -399,8 +399,6 @@ class Solver(Protocol):
         Whether several options of one count, and `AllocationProblem.capacities`, are supported; False if missing.
     floor : bool, optional
         Whether `AllocationProblem.floor` is supported; False if missing.
-    heeds : frozenset of str, optional
-        Which of `time`, `gap`, `threads`, `prune` and `effort` of the `Limits` have an effect; all if missing.
     """
 
     name: str

@@ -40,7 +40,6 @@ class NodeLevelSolver(MilpSolver):
     # With a row of watts besides the others, CBC's heuristics and cuts "proved" wrong optima.
     capacities = False
     requires = ("mip",)
-    heeds = frozenset({"time", "gap"})
     alike = False
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
@@ -117,7 +116,6 @@ class EqualShare:
     exact = False
     extra_rows = False
     requires: tuple[str, ...] = ()
-    heeds: frozenset[str] = frozenset()
 
     def __init__(self, *, strict_published: bool = False) -> None:
         self.strict_published = strict_published
@@ -161,7 +159,6 @@ class Exhaustive:
     capacities = True
     floor = True
     requires: tuple[str, ...] = ()
-    heeds: frozenset[str] = frozenset()
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:  # noqa: ARG002 - bounded by size
         """Answer `problem`.

@@ -11,11 +11,10 @@ Solvers of other packages may hang, crash, exit or use up memory, so they are as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, PackageNotFoundError, packages_distributions, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from time import perf_counter
 from typing import Any, Literal
 
@@ -29,7 +28,7 @@ from bftrainer.errors import (
     UnsupportedProblemError,
 )
 from bftrainer.extras import EXTRAS, absent, installing, pip_install
-from bftrainer.plugins import Plugins, clash, entries_of
+from bftrainer.plugins import Plugins, entries_of
 from solvers import supervised
 from solvers.evaluation import add_time, verify_result
 from solvers.option_pruning import upper_bound
@@ -39,28 +38,20 @@ GROUP = "bftrainer.solvers"
 _SOLVERS = Plugins(GROUP, "solver", UnknownSolverError)
 PROGRAMME = "solvers.dynamic_programme"
 CAPABILITIES = ("exact", "extra_rows", "capacities", "floor")
-ALL_LIMITS = frozenset({"time", "gap", "threads", "prune", "effort"})
 MEMORY_BYTES = 4 * 2**30
 """Most memory of a process that runs solvers of other packages."""
+OVERRUN_S = 0.4
+"""Most seconds after its time limit before a solver of another package is ended."""
 Isolate = Literal["auto", "always", "never"]
+_TWO_NODES = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
+_TRIAL = AllocationProblem((_TWO_NODES, _TWO_NODES), 2), Limits(prune=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Attributes of a solver, as `solvers.problem.Solver` has them; capabilities that it does not mention it lacks.
+    """Attributes of a solver, as `solvers.problem.Solver` has them; it lacks capabilities that it does not mention.
 
-    Parameters
-    ----------
-    name : str
-    exact, extra_rows, capacities, floor : bool
-    requires : tuple of str
-    heeds : frozenset of str
-        All limits, if it does not say.
-    needs_licence : bool
-    is_loaded : bool
-        Whether the above is known.
-    fault : str
-        Why it cannot be loaded or made; empty if it can.
+    Unless it `is_loaded`, they are not known. A `fault` is why it cannot be loaded or made.
     """
 
     name: str
@@ -69,7 +60,6 @@ class Declaration:
     capacities: bool = True
     floor: bool = True
     requires: tuple[str, ...] = ()
-    heeds: frozenset[str] = ALL_LIMITS
     needs_licence: bool = False
     is_loaded: bool = True
     fault: str = ""
@@ -79,13 +69,12 @@ class Declaration:
         """What a solver at hand says of itself."""
         return cls(
             str(solver.name),
-            exact=bool(solver.exact),
-            extra_rows=bool(solver.extra_rows),
-            capacities=bool(getattr(solver, "capacities", False)),
-            floor=bool(getattr(solver, "floor", False)),
-            requires=tuple(map(str, solver.requires)),
-            heeds=frozenset(getattr(solver, "heeds", ALL_LIMITS)),
-            needs_licence=hasattr(solver, "licence"),
+            bool(solver.exact),
+            bool(solver.extra_rows),
+            bool(getattr(solver, "capacities", False)),
+            bool(getattr(solver, "floor", False)),
+            tuple(map(str, solver.requires)),
+            hasattr(solver, "licence"),
         )
 
 
@@ -94,33 +83,12 @@ def names() -> tuple[str, ...]:
     return tuple(entries_of(GROUP))
 
 
-def _entry(name: str) -> EntryPoint:
-    if ":" in name:
-        return EntryPoint(name, name, GROUP)
-    entries = entries_of(GROUP)
-    if name not in entries:
-        raise _SOLVERS.unknown(name, name, entries)
-    fault = clash(entries[name])
-    if fault:
-        raise UnknownSolverError(f"{name}: {fault}; uninstall the other.")
-    return entries[name][0]
-
-
-def _is_own(module: str) -> bool:
-    return module.partition(".")[0] in ("solvers", "bftrainer")
-
-
-def is_ours(solver: str | Solver) -> bool:
-    """Whether a solver is this package's own; others may do anything already while they are loaded.
-
-    Raises
-    ------
-    UnknownSolverError
-        If it is not registered, or several packages register different ones.
-    """
-    if isinstance(solver, str):
-        return _is_own(_entry(solver).value.partition(":")[0])
-    return solver.is_ours if isinstance(solver, Isolated) else _is_own(type(solver).__module__)
+def _is_ours(solver: str | Solver) -> bool:
+    """Whether a solver is this package's own; others may do anything already while they are loaded."""
+    if isinstance(solver, Isolated):
+        return solver.is_ours
+    module = _SOLVERS.entry(solver).value if isinstance(solver, str) else type(solver).__module__
+    return module.replace(":", ".").partition(".")[0] in ("solvers", "bftrainer")
 
 
 @cache
@@ -134,12 +102,11 @@ def solver_class(name: str) -> type[Solver]:
     SolverUnavailableError
         If its module cannot be imported.
     """
-    entry = _entry(name)
+    entry = _SOLVERS.entry(name)
     named = name == entry.value  # as module:Class
-    with _blaming(f"{name if named else f'{name}: {entry.value}'} cannot be loaded", SolverUnavailableError):
+    with _Blaming(f"{name if named else f'{name}: {entry.value}'} cannot be loaded", SolverUnavailableError):
         registered: type[Solver] = _SOLVERS.imported(name, names()) if named else entry.load()
-        # Each attribute is read once here, so that a missing or failing one is found.
-        _ = registered.name, registered.exact, registered.extra_rows, tuple(registered.requires)
+        Declaration.of(registered)  # so that an attribute that is missing or fails is found here
     return registered
 
 
@@ -161,7 +128,7 @@ def get_solver(name: str) -> Solver:
             f"try: {pip_install(missing[0])}" if extra is None else f"the extra {extra} brings it, {installing(extra)}"
         )
         raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {brings}")
-    with _blaming(name, SolverUnavailableError):
+    with _Blaming(name, SolverUnavailableError):
         return registered()
 
 
@@ -175,23 +142,21 @@ def declaration(name: str) -> Declaration:
         If there is none of that name, or several packages register different ones.
     """
     try:
-        found: Declaration = _load_and_ask(_declare, name)
-        return found
+        says: Declaration = _load_and_ask(_declare, name)
+        return says
     except UnknownSolverError:
         raise
-    except BftrainerError as error:
-        # Whoever asks it for an answer hears why there is none.
+    except BftrainerError as error:  # whoever asks it for an answer hears why there is none
         return Declaration(name, is_loaded=False, fault=str(error))
 
 
 def _declare(name: str) -> Declaration:
-    fault = ""
+    says = Declaration.of(solver_class(name))
     try:
         get_solver(name)
     except BftrainerError as error:
-        fault = str(error)
-    with _blaming(name, SolverUnavailableError):
-        return replace(Declaration.of(solver_class(name)), fault=fault)
+        return replace(says, fault=str(error))
+    return says
 
 
 def licence(name: str) -> str:
@@ -200,26 +165,8 @@ def licence(name: str) -> str:
 
 
 def _licence(name: str) -> str:
-    with _blaming(name, SolverUnavailableError):
+    with _Blaming(name, SolverUnavailableError):
         return str(getattr(get_solver(name), "licence", str)())
-
-
-def _load_and_ask(ask: Callable[[str], Any], name: str) -> Any:
-    """Ask the code of a solver, that of another package in a process of its own, whatever it does there."""
-    if is_ours(name):
-        return ask(name)
-    within_s = supervised.START_S
-    try:
-        return supervised.run_in_subprocess(
-            name, ask, name, deadline=perf_counter() + within_s, memory_bytes=MEMORY_BYTES
-        )
-    except OutOfTime:
-        fault = f"{name}: cannot be loaded within {within_s:g} s; its process was ended."
-        raise SolverUnavailableError(fault) from None
-    except SolverUnavailableError:
-        raise
-    except SolverError as error:
-        raise SolverUnavailableError(f"{str(error).rstrip('.')}, while it was loaded.") from None
 
 
 def catalogue() -> Iterator[dict[str, Any]]:
@@ -229,9 +176,8 @@ def catalogue() -> Iterator[dict[str, Any]]:
         try:
             says = declaration(name)
             installed = says.is_loaded and not absent(*says.requires)
-            licensed = says.fault if installed or not says.is_loaded else ""
-            if installed and says.needs_licence and not licensed:
-                licensed = licence(name)
+            if installed or not says.is_loaded:
+                licensed = says.fault or (licence(name) if says.needs_licence else "")
         except BftrainerError as error:  # one broken third party must not hide the others
             licensed = str(error)
             if isinstance(error, UnknownSolverError):
@@ -261,9 +207,8 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
     bftrainer.errors.SolverError
         If the solver fails, or its answer is invalid.
     """
-    name = type(solver).__name__
-    try:
-        name = solver.name
+    with _Blaming(type(solver).__name__) as blame:
+        name = blame.where = solver.name
         if problem.rows and not solver.extra_rows:
             raise UnsupportedProblemError(
                 f"{name}: takes no extra rows, and the objective adds {len(problem.rows)}; try --solver cbc."
@@ -277,11 +222,7 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
         solve_s = perf_counter() - began
         if type(solver).__module__ == PROGRAMME and not problem.capacities:
             return add_time(result, solve_s)  # `verify_result` finds the same, a tenth of an event later
-        return verify_result(name, problem, result, solve_s, None if is_ours(solver) else upper_bound)
-    except (BftrainerError, MemoryError):
-        raise
-    except Exception as error:  # a fallback must catch whatever third-party code raises
-        raise SolverError(_describe(name, error)) from error
+        return verify_result(name, problem, result, solve_s, None if _is_ours(solver) else upper_bound)
 
 
 class Isolated:
@@ -301,11 +242,10 @@ class Isolated:
     """
 
     def __init__(self, solver: str | Solver, memory_bytes: int = MEMORY_BYTES) -> None:
-        self._solver, self._memory_bytes, self.is_ours = solver, memory_bytes, is_ours(solver)
+        self._solver, self._memory_bytes, self.is_ours = solver, memory_bytes, _is_ours(solver)
         says = declaration(solver) if isinstance(solver, str) else Declaration.of(solver)
-        self.name, self.exact, self.requires, self.heeds = says.name, says.exact, says.requires, says.heeds
+        self.name, self.exact, self.requires, self.fault = says.name, says.exact, says.requires, says.fault
         self.extra_rows, self.capacities, self.floor = says.extra_rows, says.capacities, says.floor
-        self.fault = says.fault
         if says.needs_licence or says.fault:
             self.licence = lambda: ""  # so that it is tried before the run
 
@@ -319,26 +259,19 @@ class Isolated:
         """
         if self.fault:
             raise SolverUnavailableError(self.fault)
+        late = SolverError(
+            f"{self.name}: no answer within its time limit of {limits.time_s:g} s; its process was ended."
+        )
+        ask = partial(_ask, self.name, late=late, memory_bytes=self._memory_bytes)
         try:
-            # Starting and loading take none of the time limit.
-            self._run(_get_ready, self._solver, within_s=supervised.START_S)
-            asked, allowed_s = (self._solver, problem, limits), limits.time_s + max(0.1 * limits.time_s, 0.2)
-            answer: SolveResult = self._run(_answer, *asked, within_s=allowed_s)
+            ask(_get_ready, self._solver)  # starting and loading take none of the time limit
+            more_s = max(0.1 * limits.time_s, 0.2)
+            # What ours call is ended by them, some time after the limit; others have no more than this.
+            within_s = limits.time_s + (more_s if self.is_ours else min(more_s, OVERRUN_S))
+            answer: SolveResult = ask(_answer, self._solver, problem, limits, within_s=within_s)
             return answer
-        except OutOfTime:
-            fault = f"{self.name}: no answer within its time limit of {limits.time_s:g} s; its process was ended."
-        except MemoryError:
-            fault = f"{self.name}: needs more than {self._memory_bytes / 2**30:g} GiB of memory."
         except SolverError as error:
-            fault = str(error)
-        raise SolverError(f"{fault.rstrip('.')}.")
-
-    def _run(self, run: Callable[..., Any], *args: object, within_s: float) -> Any:
-        deadline = perf_counter() + within_s
-        with _blaming(self.name, SolverError):  # whatever third-party code raises, or sends
-            return supervised.run_in_subprocess(
-                self.name, run, *args, deadline=deadline, memory_bytes=self._memory_bytes
-            )
+            raise SolverError(f"{str(error).rstrip('.')}.") from None
 
 
 def isolate_solver(solver: str | Solver, isolate: Isolate, memory_bytes: int = MEMORY_BYTES) -> str | Solver:
@@ -355,16 +288,50 @@ def isolate_solver(solver: str | Solver, isolate: Isolate, memory_bytes: int = M
     """
     if isolate == "never":
         return solver
-    try:
-        ours = is_ours(solver)
-        if isinstance(solver, str) and not ours:
-            return Isolated(solver, memory_bytes)
-        kind = solver_class(solver) if isinstance(solver, str) else solver
+    if not _is_ours(solver):
         # Objects of the caller's are trusted as the caller is, and may be of a class that no other process has.
-        leaves = isolate == "always" and (bool(kind.requires) or not ours)
-        return Isolated(solver, memory_bytes) if leaves else solver
-    except SolverError:
-        return solver  # whoever asks it hears why it cannot be used
+        leaves = isolate == "always" or isinstance(solver, str)
+    else:
+        leaves = isolate == "always" and bool((solver_class(solver) if isinstance(solver, str) else solver).requires)
+    return Isolated(solver, memory_bytes) if leaves else solver
+
+
+def check_licence(solver: Solver) -> None:
+    """Have a solver that needs a licence solve something now, instead of failing at the first decision."""
+    if hasattr(solver, "licence"):
+        solve(solver, *_TRIAL)
+
+
+def _load_and_ask(ask: Callable[[str], Any], name: str) -> Any:
+    """Ask the code of a solver, that of another package in a process of its own, whatever it does there."""
+    if _is_ours(name):
+        return ask(name)
+    late = SolverUnavailableError(f"{name}: cannot be loaded within {supervised.START_S:g} s; its process was ended.")
+    try:
+        return _ask(name, ask, name, late=late)
+    except SolverUnavailableError:
+        raise
+    except SolverError as error:
+        raise SolverUnavailableError(f"{str(error).rstrip('.')}, while it was loaded.") from None
+
+
+def _ask(
+    name: str,
+    ask: Callable[..., Any],
+    *args: object,
+    late: SolverError,
+    within_s: float | None = None,
+    memory_bytes: int = MEMORY_BYTES,
+) -> Any:
+    """Call a function in another process; whatever is raised there, or sent from there, is a `SolverError`."""
+    deadline = perf_counter() + (supervised.START_S if within_s is None else within_s)
+    with _Blaming(name):
+        try:
+            return supervised.run_in_subprocess(name, ask, *args, deadline=deadline, memory_bytes=memory_bytes)
+        except OutOfTime:
+            raise late from None
+        except MemoryError:
+            raise SolverError(f"{name}: needs more than {memory_bytes / 2**30:g} GiB of memory.") from None
 
 
 _ready: set[str] = set()
@@ -379,11 +346,10 @@ def _get_ready(solver: str | Solver) -> None:
     _ready.add(made.name)
     for name in made.requires:
         import_module(name)
-    if is_ours(made):
-        one = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
-        asked = solver, AllocationProblem((one, one), 2), Limits(prune=False)
-        _answer(*asked)
-        supervised.run_in_subprocess(made.name, _answer, *asked, deadline=perf_counter() + supervised.START_S)
+    if _is_ours(made):
+        _answer(solver, *_TRIAL)
+        deadline = perf_counter() + supervised.START_S
+        supervised.run_in_subprocess(made.name, _answer, solver, *_TRIAL, deadline=deadline)
 
 
 def _answer(solver: str | Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
@@ -391,24 +357,15 @@ def _answer(solver: str | Solver, problem: AllocationProblem, limits: Limits) ->
     return solve(_make_once(solver) if isinstance(solver, str) else solver, problem, limits)
 
 
-@contextmanager
-def _blaming(where: str, kind: type[SolverError]) -> Iterator[None]:
-    """Turn whatever third-party code raises into an error of this kind that names whose it is."""
-    try:
-        yield
-    except (BftrainerError, MemoryError, OutOfTime):
-        raise
-    except Exception as error:
-        raise kind(_describe(where, error)) from error
+class _Blaming:
+    """Turns whatever third-party code raises into an error of this kind that names whose it is."""
 
+    def __init__(self, where: str, kind: type[SolverError] = SolverError) -> None:
+        self.where, self._kind = where, kind
 
-def _describe(where: str, error: Exception) -> str:
-    """Message that names whose error it is."""
-    return " ".join(f"{where}: {type(error).__name__}: {error}".split())
+    def __enter__(self) -> _Blaming:
+        return self
 
-
-def check_licence(solver: Solver) -> None:
-    """Have a solver that needs a licence solve something now, instead of failing at the first decision."""
-    if hasattr(solver, "licence"):
-        two = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
-        solve(solver, AllocationProblem((two, two), 2), Limits(prune=False))
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, BftrainerError | MemoryError):
+            raise self._kind(" ".join(f"{self.where}: {type(error).__name__}: {error}".split())) from error

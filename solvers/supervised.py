@@ -12,7 +12,6 @@ import atexit
 import json
 import os
 import pickle
-import re
 import resource
 import signal
 import socket
@@ -25,8 +24,8 @@ from multiprocessing.connection import Connection
 from time import perf_counter
 from typing import Any
 
-from bftrainer import supervisor
 from bftrainer.errors import SolverError
+from bftrainer.supervisor import SupervisedProcess
 from solvers.problem import OutOfTime
 
 START_S = 60.0
@@ -38,10 +37,9 @@ _BOOT = (
 )
 # Nothing in the process gains from threads for linear algebra, which take time to start.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-_READY = b"\0ready\n"
 # Nothing waits longer than some 24 days at a time.
 _LONGEST_WAIT_S = 1e6
-_TO_END_S = 5.0
+_TO_END_S, _LAST_BYTES = 5.0, 4096
 
 
 def run_in_subprocess(
@@ -78,7 +76,7 @@ def run_in_subprocess(
         _idle.append(child)
         raise OutOfTime from None
     except (EOFError, OSError):
-        raise SolverError(f"{name}: {child.describe_end()}.") from None
+        raise SolverError(f"{name}: its process {child.end()}.") from None
     except BaseException:  # after an interrupt the answer is never read, and the next request must not get it
         child.end()
         raise
@@ -88,85 +86,61 @@ def run_in_subprocess(
     return answer
 
 
-class _Child:
+class _Child(SupervisedProcess):
     """A process that handles requests one after the other."""
 
     def __init__(self, memory_bytes: int | None) -> None:
-        self.memory_bytes, self._greeting = memory_bytes, b""
+        self.memory_bytes, self.is_started, self._directory = memory_bytes, False, ""
+        boot = [sys.executable, "-P", "-c", _BOOT, json.dumps([[str(place) for place in sys.path], memory_bytes])]
         # What it writes matters only if it dies; a pipe that nobody reads would fill.
         self._output = os.fdopen(os.memfd_create("output"), "w+b", buffering=0)
         ours, theirs = socket.socketpair()
         self._connection = Connection(ours.detach())
-        output = self._output.fileno()
-        # The supervisor ends all when its standard input is closed, and writes how it ended into the output.
-        guard = [sys.executable, "-I", "-S", supervisor.__file__, "0", str(output), "0"]
-        boot = [sys.executable, "-P", "-c", _BOOT, json.dumps([[str(place) for place in sys.path], memory_bytes])]
-        with theirs:
-            try:
-                self.process = subprocess.Popen(
-                    [*guard, *boot],
-                    stdin=subprocess.PIPE,
-                    stdout=theirs.fileno(),
-                    stderr=output,
-                    pass_fds=(output,),
-                    start_new_session=True,  # keyboard interrupts are for this process to handle
-                    env={**os.environ, **_ONE_THREAD},
-                )
-            except BaseException:
-                self.close()
-                raise
-
-    @property
-    def is_started(self) -> bool:
-        """Whether it has said that it takes requests."""
-        return self._greeting.endswith(_READY)
+        try:
+            super().__init__(boot, None, {**os.environ, **_ONE_THREAD}, self._output, 0.0, stdin=theirs.fileno())
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            theirs.close()
 
     def ask(self, run: Callable[..., Any], args: tuple[Any, ...], deadline: float) -> Any:
         """Have ``run(*args)`` called; return whether it returned, and what it returned or raised."""
-        while not self.is_started:  # what is printed while Python starts comes before
-            self._wait(deadline)
-            part = os.read(self._connection.fileno(), 4096)
-            if not part:
-                raise EOFError
-            self._greeting += part
-        self._connection.send((_directory(), run, args))
-        self._wait(deadline)
-        answer = self._connection.recv()
+        self.is_started = self.is_started or self._receive(deadline)
+        with suppress(FileNotFoundError):  # it was removed
+            self._directory = os.getcwd()  # where modules are found
+        self._connection.send((self._directory, run, args))
+        answer = self._receive(deadline)
         # What it said on the way is of no use, and counts as a file of its own. Both processes share the position.
         self._output.seek(0)
         self._output.truncate()
         return answer
 
-    def _wait(self, deadline: float) -> None:
+    def _receive(self, deadline: float) -> Any:
         left_s = deadline - perf_counter()
         if left_s <= 0.0 or not self._connection.poll(min(left_s, _LONGEST_WAIT_S)):
             raise TimeoutError
+        return self._connection.recv()
 
-    def describe_end(self) -> str:
-        """Why the process died, with the last line of its output."""
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(_TO_END_S)
-        self._output.seek(0)
-        output = self._output.read().decode(errors="replace")
-        self.end()
-        # Without a line of the supervisor's it was itself killed.
-        ends = re.findall(r"exited (-?\d+)\n", output)
-        status = int(ends[-1]) if ends else self.process.returncode
-        lines = re.sub(r"started \d+\n|alone \n|exited -?\d+\n", "", output).split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
-        return f"its process ended {how}" + (f": {last.rstrip('.')}" if last else "")
-
-    def end(self) -> None:
-        """End the process, and those that it has started."""
-        self.process.stdin.close()  # type: ignore[union-attr]
-        self.process.send_signal(signal.SIGCONT)  # a stopped supervisor does not notice
+    def end(self) -> str:
+        """End the process, and those that it has started; say how it ended, with the last line of its output."""
+        self.stop()
         try:
-            self.process.wait(_TO_END_S)
+            self.supervisor.wait(_TO_END_S)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.supervisor.kill()
+            self.supervisor.wait()
+        while not self.read_status():
+            pass
+        self._output.seek(max(0, self._output.seek(0, os.SEEK_END) - _LAST_BYTES))
+        lines = [line.strip() for line in self._output.read().decode(errors="replace").split("\n") if line.strip()]
         self.close()
+        if "refused" in self.status:
+            return f"cannot be started: {self.status['refused']}"
+        # A supervisor that says nothing was itself killed, and its process with it.
+        status = int(self.status.get("exited", -signal.SIGKILL))
+        how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+        return ": ".join([f"ended {how}", *lines[-1:]]).rstrip(".")
 
     def close(self) -> None:
         """Close the connection to the process."""
@@ -183,7 +157,7 @@ def _take_idle(memory_bytes: int | None) -> _Child:
         if child.memory_bytes == memory_bytes:
             with suppress(ValueError):  # another thread has taken it
                 _idle.remove(child)
-                if child.process.poll() is None:
+                if child.supervisor.poll() is None:
                     return child
                 child.end()
     return _Child(memory_bytes)
@@ -199,8 +173,9 @@ def _drop_idle() -> None:
     """After a fork: drop the parent's processes, which must not outlive the parent because of this one."""
     while _idle:
         child = _idle.pop()
-        child.process.returncode = 0  # otherwise Python would wait for it
-        child.process.stdin.close()  # type: ignore[union-attr]
+        child.supervisor.returncode = 0  # otherwise Python would wait for it
+        child.stop()
+        os.close(child.status_pipe)
         child.close()
 
 
@@ -208,29 +183,22 @@ atexit.register(end_idle)
 os.register_at_fork(after_in_child=_drop_idle)
 
 
-def _directory() -> str | None:
-    """The current directory, where modules are found; None if it was removed."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return None
-
-
 def serve(memory_bytes: int | None) -> None:
-    """Handle the requests that come through standard output until its other end is closed."""
-    peer = Connection(os.dup(1))
-    with open(os.devnull, "wb") as nowhere:  # what is printed is no answer
+    """Handle the requests that come through standard input until its other end is closed."""
+    peer = Connection(os.dup(0))
+    with open(os.devnull, "r+b", buffering=0) as nowhere:  # what is printed is of no use
+        os.dup2(nowhere.fileno(), 0)
         os.dup2(nowhere.fileno(), 1)
     if memory_bytes is not None:
         for kind, most in ("AS", memory_bytes), ("FSIZE", FILE_BYTES), ("CORE", 0):
             resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (most, most))
-    os.write(peer.fileno(), _READY)
+    peer.send(True)
     with suppress(EOFError, ConnectionError):
         while True:
             request = peer.recv_bytes()
             try:
                 directory, run, args = pickle.loads(request)
-                if directory is not None:
+                with suppress(OSError):
                     os.chdir(directory)
                 answer = True, run(*args)
             except Exception as error:  # whatever it is, it is raised in the process that sent the request

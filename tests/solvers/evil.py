@@ -112,6 +112,15 @@ class Unmade(Evil):
         os._exit(0)
 
 
+class Vast(Evil):
+    """Asks for more memory than there may be when it is made."""
+
+    name = "evil-vast"
+
+    def __init__(self) -> None:
+        ten_gigabytes()
+
+
 class Slow(Evil):
     """Is never made."""
 

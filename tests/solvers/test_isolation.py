@@ -54,6 +54,7 @@ def _installed(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bft_evil\nVersion: 1.0\n")
     names = "\n".join(f"evil-{way} = bft_evil:way_{way.replace('-', '_')}" for way in WAYS)
     names += "\nevil-unmade = bft_evil:Unmade\nevil-slow = bft_evil:Slow\nevil-probed = bft_evil:Probed"
+    names += "\nevil-vast = bft_evil:Vast"
     names += "\nevil-unread = bft_unread:Solver"
     (place / "bft_unread.py").write_text("import os\nos._exit(0)\n")
     (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{names}\n")
@@ -122,6 +123,7 @@ def hasty(monkeypatch):
     [
         ("evil-unmade", "its process ended with status 0, while it was loaded"),
         ("evil-unread", "its process ended with status 0, while it was loaded"),
+        ("evil-vast", "needs more than 4 GiB of memory, while it was loaded"),
         ("evil-slow", "cannot be loaded within 2 s; its process was ended"),
     ],
 )
@@ -162,6 +164,7 @@ def test_the_list_of_solvers_outlives_them(capfd, monkeypatch):
     assert rows["evil-nan"]["installed"]
     for name in ("evil-unmade", "evil-unread", "evil-slow", "evil-probed"):
         assert "its process" in rows[name]["licensed"]
+    assert "memory" in rows["evil-vast"]["licensed"]
 
 
 @pytest.mark.usefixtures("installed")
@@ -188,6 +191,21 @@ def test_what_cannot_be_sent_is_an_error():
 
     with pytest.raises(SolverError, match=r"^own: .*Own"):
         solve(isolate_solver(Own(), "always"), PROBLEM, Limits())
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(("limit_s", "more_s"), [(600.0, 0.4), (0.5, 0.2)])
+def test_others_are_ended_soon_after_their_limit(limit_s, more_s, monkeypatch):
+    """Within half a second, however long the limit is."""
+    waits = []
+
+    def run_in_subprocess(*_, deadline, **__):
+        waits.append(deadline - time.perf_counter())
+
+    apart = Isolated("evil-nan")
+    monkeypatch.setattr(supervised, "run_in_subprocess", run_in_subprocess)
+    apart.solve(PROBLEM, Limits(time_s=limit_s))
+    assert waits[-1] == pytest.approx(limit_s + more_s, abs=0.05)
 
 
 @pytest.mark.long

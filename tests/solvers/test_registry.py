@@ -140,7 +140,7 @@ def test_two_solvers_of_one_name(monkeypatch):
     forget_entries()
     try:
         assert registry.names() == SHIPPED
-        with pytest.raises(UnknownSolverError, match=r"^dp: ") as caught:
+        with pytest.raises(UnknownSolverError, match=r"^solver dp: ") as caught:
             registry.get_solver("dp")
         assert "solvers.dynamic_programme:DynamicProgramme of bftrainer 0." in str(caught.value)
         assert f"{__name__}:Lazy of an unknown package and " in str(caught.value)
@@ -376,9 +376,3 @@ def test_claims_are_recomputed(counts, bound, held, value, kept_bound):
     told = Answering(counts, 99.0, bound, StopReason.OPTIMAL, OPTIMAL)
     result = registry.solve(told, problem(linear(2.0, 3), nodes=2), Limits())
     assert (result.counts, result.held, result.objective, result.bound) == (counts, held, value, kept_bound)
-
-
-@pytest.mark.usefixtures("third_party")
-def test_who_does_not_say_heeds_all():
-    """Of a third party's solver without `heeds` nothing is known, so that no limit is in vain."""
-    assert registry.declaration("lazy").heeds == {"time", "gap", "threads", "prune", "effort"}

@@ -61,7 +61,7 @@ def test_a_process_that_only_just_starts_is_left_to() -> None:
     with pytest.raises(OutOfTime):
         run_in_subprocess("x", os.getpid, deadline=perf_counter())
     (starting,) = supervised._idle
-    assert run_in_subprocess("x", os.getppid, deadline=later()) == starting.process.pid
+    assert run_in_subprocess("x", os.getppid, deadline=later()) == starting.supervisor.pid
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_threads_have_a_process_each() -> None:
 
     def ask() -> None:
         number = run_in_subprocess("x", os.getppid, deadline=later())
-        child = next(each for each in supervised._idle if each.process.pid == number)
+        child = next(each for each in supervised._idle if each.supervisor.pid == number)
         supervised._idle.remove(child)
         meeting.wait()
         supervised._idle.append(child)
@@ -181,7 +181,7 @@ def test_one_that_cannot_be_started_leaves_nothing_open(monkeypatch: pytest.Monk
     def refused(*_: object, **__: object) -> None:
         raise BlockingIOError("no more processes")
 
-    monkeypatch.setattr(supervised.subprocess, "Popen", refused)
+    monkeypatch.setattr(subprocess, "Popen", refused)
     before = os.listdir("/proc/self/fd")
     for _ in range(3):
         with pytest.raises(BlockingIOError, match="no more processes"):

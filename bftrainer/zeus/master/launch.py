@@ -148,8 +148,6 @@ def _follow(process: SupervisedProcess, take: Callable[[bytes], None], deadline_
 def _end(process: SupervisedProcess, take: Callable[[bytes], None]) -> None:
     """End all that the script has started, passing on its last output."""
     process.stop()
-    # A stopped supervisor does not notice the closed pipe. It is not reaped yet, so its process number is valid.
-    os.kill(process.supervisor.pid, signal.SIGCONT)
     # Without a reader, SIGPIPE would end the command at its last output.
     with process.supervisor:
         _follow(process, take, math.inf)
