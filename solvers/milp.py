@@ -17,7 +17,7 @@ from solvers.count_model import CountModel, Part, formulate
 from solvers.evaluation import PROVEN_GAP, assess, check, find_excess, objective, proves
 from solvers.option_pruning import CLASS_EFFORT, EFFORT, Pruned, fitting_options, prune, search_further
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
-from solvers.supervised import run_in_subprocess
+from solvers.supervised import overrun_s, run_in_subprocess
 
 # Nearly all models are solved within this many nodes of the tree, in some 50 ms by CBC; the others may take forever.
 FIRST_BRANCHES = 100
@@ -276,7 +276,7 @@ class _Backend:
             # The process does not need to know how solutions are read.
             bare = replace(model, classes=[])
             # Backends mostly end near their own limit with a result; half of the allowed overrun is for other work.
-            latest = self.deadline + max(0.1 * left_s, 0.2) / 2
+            latest = self.deadline + overrun_s(left_s) / 2
             outcome: ModelOutcome = run_in_subprocess(
                 solver.name, _run_until, solver, bare, limits, self.deadline, deadline=latest
             )

@@ -307,7 +307,7 @@ class Limits:
     Parameters
     ----------
     time_s : float
-        Wall-clock seconds of one solve, which ends by then or at most a tenth (at least 0.2 s) later.
+        Wall-clock seconds of one solve, which ends by then or at most half a second later.
     gap : float
         Relative gap between bound and incumbent at which an exact solver may stop.
     threads : int

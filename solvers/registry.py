@@ -40,8 +40,6 @@ PROGRAMME = "solvers.dynamic_programme"
 CAPABILITIES = ("exact", "extra_rows", "capacities", "floor")
 MEMORY_BYTES = 4 * 2**30
 """Most memory of a process that runs solvers of other packages."""
-OVERRUN_S = 0.4
-"""Most seconds after its time limit before a solver of another package is ended."""
 Isolate = Literal["auto", "always", "never"]
 _TWO_NODES = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
 _TRIAL = AllocationProblem((_TWO_NODES, _TWO_NODES), 2), Limits(prune=False)
@@ -265,9 +263,7 @@ class Isolated:
         ask = partial(_ask, self.name, late=late, memory_bytes=self._memory_bytes)
         try:
             ask(_get_ready, self._solver)  # starting and loading take none of the time limit
-            more_s = max(0.1 * limits.time_s, 0.2)
-            # What ours call is ended by them, some time after the limit; others have no more than this.
-            within_s = limits.time_s + (more_s if self.is_ours else min(more_s, OVERRUN_S))
+            within_s = limits.time_s + supervised.overrun_s(limits.time_s)
             answer: SolveResult = ask(_answer, self._solver, problem, limits, within_s=within_s)
             return answer
         except SolverError as error:

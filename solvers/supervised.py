@@ -30,6 +30,8 @@ from solvers.problem import OutOfTime
 
 START_S = 60.0
 """Seconds that a process may take to start and to get ready, which do not count as those of its first call."""
+OVERRUN_S = 0.4
+"""Most seconds beyond its limit before a process is ended."""
 FILE_BYTES = 64 * 2**20
 """Size of each file that a process with bounded memory may write, its output among them."""
 _BOOT = (
@@ -40,6 +42,11 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 # Nothing waits longer than some 24 days at a time.
 _LONGEST_WAIT_S = 1e6
 _TO_END_S, _LAST_BYTES = 5.0, 4096
+
+
+def overrun_s(limit_s: float) -> float:
+    """Seconds that a process may take beyond a limit: a tenth, but 0.2 at least and `OVERRUN_S` at most."""
+    return min(max(0.1 * limit_s, 0.2), OVERRUN_S)
 
 
 def run_in_subprocess(
