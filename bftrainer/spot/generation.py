@@ -142,7 +142,7 @@ def _measured(log: NodeLog) -> dict[str, float | None]:
     holes, counts, (length_ns, number) = Holes.ungrouped(log), CountTrace.of(log), completed_lengths(log)
     cycle, total, upto = holes.cycle(), int(number.sum()), np.cumsum(number)
     middle = np.searchsorted(upto, [(total - 1) // 2, total // 2], side="right")
-    mean_nodes = float(counts.count[:-1] @ np.diff(counts.time_ns)) / NS_PER_S / log.window_s
+    mean_nodes = float(counts.count[:-1] @ (np.diff(counts.time_ns) / NS_PER_S)) / log.window_s
     return {
         "idle_share": mean_nodes / len(log.nodes),
         "fragment_mean_s": float(length_ns @ (number / total)) / NS_PER_S if total else None,

@@ -93,6 +93,14 @@ def test_options_of_the_supercomputer():
     assert found["hole_peak_hour"] == pytest.approx(8.0, abs=0.3)
 
 
+def test_figures_of_ten_years():
+    """The idle share that came out is told of any length: node-nanoseconds of a century of nodes exceed 64 bits."""
+    holes = HoleOptions(nodes=200, idle_share=0.5, fragment_mean_s=30 * 86_400.0, fragment_median_s=20 * 86_400.0)
+    made = generate_trace(GenerationConfig(3_650.0, 1, holes=holes))
+    (share,) = [figure for figure in made.figures if figure.name == "idle_share"]
+    assert share.realised == pytest.approx(0.5, rel=0.05)
+
+
 def test_drains():
     """With drains there are figures of fragments alone."""
     made = generate_trace(GenerationConfig(2.0, 1, holes=HoleOptions(nodes=100, drains_per_day=5.0)))
