@@ -28,7 +28,7 @@ _UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
 }
 _PARQUET = b"PAR1"
 _OLD_PICKLE = re.compile(rb"c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|\(?[dl]p0\n|\(dp0|\(lp0")
-_CHUNK = 1 << 20
+_CHUNK = 1 << 17
 
 
 class Form(Enum):
@@ -210,9 +210,9 @@ def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = L
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo | None, path: Path, error: type[InputError]) -> BinaryIO:
     stream = archive.extractfile(member) if member is not None else None
-    if stream is None:
+    if member is None or stream is None:
         raise error(f"{path}: Expected a .pkl in the archive, got none.")
-    return cast(BinaryIO, stream)
+    return count_bytes(path, cast(BinaryIO, stream), member.size)
 
 
 def _is_pickle(member: tarfile.TarInfo) -> bool:
