@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 
 from bftrainer.errors import SettingsError, TuningInputError, TuningProtocolError
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware
-from bftrainer.zeus.master.meters import Meter, open_meter
+from bftrainer.zeus.master.meters import Meter, measure_since, open_meter
 from bftrainer.zeus.master.script import RunSettings, check_table
 from bftrainer.zeus.master.training import TrialDriver, synchronized
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
@@ -72,7 +72,7 @@ class ServerRun(TrialDriver):
         self._reported = self.epochs_done + self._under_way
         if math.isnan(metric):
             self._warn(self._reported, "its metric is not a number, which reaches no target")
-        self.time_s, self.energy_j = self.clock() - self._since[0], self.meter.energy_j() - self._since[1]
+        self.time_s, self.energy_j = measure_since(self._since, self.clock, self.meter)
         answer = self.trial.report(self.time_s, self.energy_j, metric, self._reported)
         self.reached, self.verdict = answer.converged, answer.message
         return answer.stop_train

@@ -105,11 +105,25 @@ class ModelMeter(Meter):
         self, max_power_w: float, cores: int, times: Callable[[], tuple[float, float]] = read_process_times
     ) -> None:
         self.max_power_w, self.cores, self._times = max_power_w, cores, times
+        self._clock_s, self._busy_s = times()
 
     def energy_j(self) -> float:
-        """Energy since the clock's start."""
-        clock_s, busy_s = self._times()
-        return self.max_power_w * (IDLE_SHARE * clock_s + (1.0 - IDLE_SHARE) * busy_s / self.cores)
+        """Energy since some instant, of at most `max_power_w`."""
+        last_s = self._clock_s
+        self._clock_s, busy_s = self._times()
+        # Processor time comes in ticks, and a child's all at once: what the cores could not use yet counts later.
+        self._busy_s = min(busy_s, self._busy_s + (self._clock_s - last_s) * self.cores)
+        return self.max_power_w * (IDLE_SHARE * self._clock_s + (1.0 - IDLE_SHARE) * self._busy_s / self.cores)
+
+
+def measure_since(start: tuple[float, float], clock: Callable[[], float], meter: Meter) -> tuple[float, float]:
+    """Return seconds and joules since `start`, when first the clock was read and then the meter.
+
+    The time holds all of the energy's, however long the process waits between two readings.
+    """
+    clock()  # which waits for GPUs
+    energy_j = meter.energy_j() - start[1]
+    return clock() - start[0], energy_j
 
 
 def open_meter(measure: str, total_power_w: float, gpus: Gpus | None) -> Meter:
@@ -209,9 +223,9 @@ class PowerProfiler:
         self._steps += 1
 
     def _measure(self) -> None:
-        # A clock may be too coarse to see a few short steps.
-        time_s = max(self._clock() - self._start[0], 1e-9)
-        power_w, steps_per_s = (self._meter.energy_j() - self._start[1]) / time_s, self._measured / time_s
+        time_s, energy_j = measure_since(self._start, self._clock, self._meter)
+        time_s = max(time_s, 1e-9)  # a clock may be too coarse to see a few short steps
+        power_w, steps_per_s = energy_j / time_s, self._measured / time_s
         self.limits.append(ProfiledLimit(limit_w=self._remaining_w.pop(0), power_w=power_w, steps_per_s=steps_per_s))
         self._steps = 0
         if self._remaining_w:

@@ -28,6 +28,7 @@ from bftrainer.zeus.master.meters import (
     PowerProfiler,
     ProfiledLimit,
     best_limit,
+    measure_since,
     open_meter,
     read_profile,
 )
@@ -174,7 +175,7 @@ class TrainingRun(TrialDriver):
         """Book the current epoch, if there is one."""
         if self._since is None:
             return
-        time_s, energy_j = self.clock() - self._since[0], self.meter.energy_j() - self._since[1]
+        time_s, energy_j = measure_since(self._since, self.clock, self.meter)
         self._since = None
         if self._profiling and not self._steps:
             logger.warning("Power limits are measured only if batches go through steps(); none did.")

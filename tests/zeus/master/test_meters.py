@@ -12,7 +12,7 @@ import pytest
 from bftrainer.errors import MeasurementError
 from bftrainer.zeus.master import meters
 from bftrainer.zeus.master.hardware import LIMITS, find_gpus, find_hardware, restore_limits
-from bftrainer.zeus.master.meters import ModelMeter, ZeusMeter, open_meter
+from bftrainer.zeus.master.meters import ModelMeter, ZeusMeter, measure_since, open_meter
 from tests.zeus.master.fakes import Device, Nvml, gpus
 
 
@@ -82,6 +82,33 @@ def test_the_model_is_linear_in_use():
         now[1] += busy_s
         found.append(meter.energy_j() - before)
     assert found == pytest.approx([500.0, 750.0, 1000.0])
+
+
+def test_the_model_draws_no_more_than_all_of_the_power():
+    """Processor time that arrives at once, a tick's or an ended child's, counts as the cores could have used it."""
+    now = [0.0, 0.0]
+    meter = ModelMeter(100.0, 2, lambda: (now[0], now[1]))
+    found = []
+    for elapsed_s, busy_s in ((1.0, 6.0), (1.0, 0.0), (2.0, 0.0)):
+        before = meter.energy_j()
+        now[0] += elapsed_s
+        now[1] += busy_s
+        found.append(meter.energy_j() - before)
+    assert found == pytest.approx([100.0, 100.0, 150.0])
+
+
+def test_a_wait_between_two_readings_is_no_energy():
+    """A process that waits 9 s while it reads clock and meter reports no more than all of the power."""
+    now = [0.0]
+
+    def clock():
+        now[0] += 9.0
+        return now[0]
+
+    meter = ModelMeter(100.0, 1, lambda: (now[0], now[0]))
+    start = (clock(), meter.energy_j())
+    time_s, energy_j = measure_since(start, clock, meter)
+    assert 0 < energy_j <= 100.0 * time_s
 
 
 def test_the_model_sees_this_process_work():
