@@ -2,7 +2,7 @@
 
 With ``f_j(s)`` the most that the tasks from j on can gain from `s` nodes,
 ``f_j(s) = max_n f_{j+1}(s - n) + v_j(n)``: a max-plus convolution a task, here for where the compiled core is missing.
-A Lagrangian bound first narrows each task to a window of counts; the answer proves that it was wide enough.
+A Lagrangian bound and a known allocation first narrow each task to a window of counts.
 
 With capacities, the programme first ignores them and takes each count's best option. If the result keeps them, it is
 the answer; if not, states would need nodes and watts together, and `solvers.label_setting` takes over. What labels do
@@ -33,15 +33,13 @@ from solvers.problem import (
     StopReason,
     TaskOptions,
 )
-from solvers.relaxation import OptionTable, Relaxation, count_table, option_table, relax, value_table, with_counts
+from solvers.relaxation import OptionTable, Relaxation, option_table, relax
 
 # A task that keeps its count is favoured by this share of the optimum's scale, divided among the tasks: far above
 # rounding, far below the 1e-9 that counts as optimal.
 TIE_SHARE = 2.0**-36
 CERTIFIED_GAP = 1e-9
 ROUNDING = 2.0**-40
-# Windows first include counts that lose up to this share of a node's price against the bound: mostly enough.
-FIRST_BUDGET, GROWTH = 0.15, 4.0
 # Candidates of the search by labels that count as one unit of effort.
 CANDIDATES = 1_000
 
@@ -77,8 +75,8 @@ class DynamicProgramme:
         except OutOfTime:
             if not limits.prune:
                 return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
-            relaxed = relax(count_table(problem.tasks, problem.nodes))
-            counts = tuple(relaxed.choices.tolist())
+            relaxed = relax(option_table(problem))
+            counts = counts_of(problem, relaxed.choices.tolist())
             value, ended = objective(problem, counts), (StopReason.TIME_LIMIT, Held.INCUMBENT, self.name)
             return SolveResult(counts, value, max(value, relaxed.bound), *ended, decided_by=DecidedBy.SEARCH)
         held = Held.OPTIMAL if proves(problem, bound, value) else Held.INCUMBENT
@@ -143,7 +141,7 @@ def _solve_lexicographically(name: str, problem: AllocationProblem, limits: Limi
 
         solver = HighsSolver()
         solver.name = name
-        left = prune_by_search(problem, best.relaxed, best.found)
+        left = prune_by_search(problem, table, best.relaxed, best.found)
         return solver.solve_pruned(problem, replace(limits, time_s=left_s), deadline, left)
     elif left_s <= 0.0:
         reason = StopReason.TIME_LIMIT
@@ -197,7 +195,11 @@ class _Programme:
         # Gaps up to this one count as proven anyway.
         self.gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
         self.decided_by = DecidedBy.BACKEND
-        self.table = value_table(problem.tasks, problem.nodes)
+        # Values at 0, 1, 2, ... nodes; -inf where a count is no option.
+        rows = [np.frombuffer(task.row or task.dense_row(problem.nodes))[: problem.nodes + 1] for task in problem.tasks]
+        self.table = np.full((len(rows), max(row.size for row in rows)), -np.inf)
+        for place, row in enumerate(rows):
+            self.table[place, : row.size] = row
         # The best value of any option times the tasks; the values at 0 nodes count where all are negative.
         most = self.table.item(int(self.table.argmax()))
         self.scale: float = len(self.table) * max(most, -min(self.table[:, 0].tolist())) or 1.0
@@ -230,92 +232,47 @@ class _Programme:
         favoured = self.table.copy()
         kept = [j * width + task.current for j, task in enumerate(self.problem.tasks) if task.current < width]
         favoured.ravel()[kept] += bonus
+        inside = np.isfinite(favoured)
         if self.prune:
-            return self._in_windows(favoured, bonus)
-        low, most = [0] * len(favoured), width - 1 - np.isfinite(favoured[:, ::-1]).argmax(axis=1)
-        return _best_in(favoured, low, most.tolist(), self.problem.nodes, bonus / 2, self.deadline)
-
-    def _in_windows(self, favoured: NDArray[np.float64], bonus: float) -> tuple[tuple[int, ...], float]:
-        """Find `best` among counts of small loss against the Lagrangian bound, widened until that is proven enough."""
-        relaxed = relax(with_counts(favoured, self.problem.nodes))
-        if self.gap:
+            counts = np.broadcast_to(np.arange(float(width)), favoured.shape)
+            options = OptionTable(favoured, (counts,), (float(self.problem.nodes),))
+            relaxed = relax(options)
             known = tuple(relaxed.choices.tolist())
-            if self._is_enough(known, relaxed.bound):
+            if self.gap and relaxed.bound - self.worth(known) <= self.gap * abs(self.worth(known)):
                 self.decided_by = DecidedBy.SEARCH
                 return known, relaxed.bound
-        # Counts that tie within the slack, or differ by rounding alone, must be inside as well.
-        margin = bonus + ROUNDING * self.scale
-        # A window as wide as the gap to a known allocation always proves enough; without a gap it is narrow.
-        budget = min(FIRST_BUDGET * relaxed.multipliers[0], max(0.0, relaxed.bound - relaxed.value)) + 2.0 * margin
-        while True:
-            inside = relaxed.losses <= budget
-            low = inside.argmax(1).tolist()
-            high = ((favoured.shape[1] - 1) - inside[:, ::-1].argmax(1)).tolist()
-            missing = math.inf
-            # Windows left without a feasible allocation by rounding are widened like those that miss the best.
-            if sum(low) <= self.problem.nodes:
-                found = _best_in(favoured, low, high, self.problem.nodes, bonus / 2, self.deadline)
-                missing = relaxed.bound - found[1] + margin
-                if missing <= budget:
-                    return found
-                if self.gap and self._is_enough(found[0], relaxed.bound):
-                    return found[0], relaxed.bound
-            if perf_counter() > self.deadline:
-                raise OutOfTime
-            budget = min(missing * (1.0 + ROUNDING), GROWTH * budget)
-
-    def _is_enough(self, counts: tuple[int, ...], bound: float) -> bool:
-        """Whether counts are within the requested gap of a bound."""
-        value = self.worth(counts)
-        return bound - value <= self.gap * abs(value)
+            start = add_greedy_start(options, relaxed, self.deadline)
+            # What beats a known allocation loses no more than that. Counts that tie within the slack, or differ by
+            # rounding alone, must be inside as well.
+            inside &= relaxed.losses <= max(0.0, start.bound - start.value) + 2.0 * (bonus + ROUNDING * self.scale)
+        low, high = inside.argmax(axis=1), width - 1 - inside[:, ::-1].argmax(axis=1)
+        best = _best_in(favoured, low.tolist(), high.tolist(), self.problem.nodes, bonus / 2, self.deadline)
+        return best, math.fsum(map(favoured.item, range(len(best)), best)) + bonus / 2
 
 
 def _best_in(
     table: NDArray[np.float64], low: list[int], high: list[int], nodes: int, slack: float, deadline: float
-) -> tuple[tuple[int, ...], float]:
-    """Best counts within ``low <= n <= high`` and their value; counts are the largest that cost at most `slack`."""
-    free, worth = [], []
-    for j, least in enumerate(low):
-        if least < high[j]:
-            free.append(j)
-        else:
-            worth.append(table.item(j, least))
-    fixed = math.fsum(worth)
-    if not free:
-        return tuple(low), fixed
-    values = [table[j, low[j] : high[j] + 1] for j in free]
+) -> tuple[int, ...]:
+    """Best counts within ``low <= n <= high``: the largest, from the first task on, that cost at most `slack`."""
+    values = [table[j, least : most + 1] for j, (least, most) in enumerate(zip(low, high, strict=True))]
     # More nodes than all tasks together can use change nothing.
     left = min(nodes - sum(low), sum([row.size - 1 for row in values]))
-    most = [np.zeros(left + 1)]
+    gains = [np.zeros(left + 1)]
     for row in values[:0:-1]:
         if perf_counter() > deadline:
             raise OutOfTime
-        best = most[-1] + row[0]
+        best = gains[-1] + row[0]
         for count in range(1, min(row.size, left + 1)):
-            np.maximum(best[count:], most[-1][:-count] + row[count], out=best[count:])
-        most.append(best)
-    more, total = _walk_back(values, most, left, slack)
-    counts = list(low)
-    for j, count in zip(free, more, strict=True):
-        counts[j] += count
-    return tuple(counts), fixed + total
-
-
-def _walk_back(
-    values: list[NDArray[np.float64]], most: list[NDArray[np.float64]], nodes: int, slack: float
-) -> tuple[list[int], float]:
-    """Read off counts from the first task on, each the largest that costs at most the rest of `slack`."""
-    counts: list[int] = []
-    total = math.nan
-    for row, below in zip(values, reversed(most), strict=True):
-        size = min(row.size, nodes + 1)
+            np.maximum(best[count:], gains[-1][:-count] + row[count], out=best[count:])
+        gains.append(best)
+    counts = []
+    for least, row, below in zip(low, values, reversed(gains), strict=True):
+        size = min(row.size, left + 1)
         # From the largest count down: `argmax` finds the first that is good enough.
-        candidates = below[nodes + 1 - size : nodes + 1] + row[:size][::-1]
-        best = float(candidates.max())
-        if not counts:
-            total = best
-        index = int((candidates >= best - slack).argmax())
-        slack -= best - candidates.item(index)
-        counts.append(size - 1 - index)
-        nodes -= counts[-1]
-    return counts, total
+        candidates = below[left + 1 - size : left + 1] + row[:size][::-1]
+        lost = candidates.max() - candidates
+        place = int((lost <= slack).argmax())
+        slack -= lost.item(place)
+        counts.append(least + size - 1 - place)
+        left -= size - 1 - place
+    return tuple(counts)

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer._core import core
-from solvers.evaluation import CAPACITY_TOLERANCE, choices_of, objective
+from solvers.evaluation import CAPACITY_TOLERANCE, objective
 from solvers.label_setting import Found, search
 from solvers.problem import STEPS, AllocationProblem, DecidedBy
-from solvers.relaxation import OptionTable, Relaxation, count_table, option_table, relax
+from solvers.relaxation import OptionTable, Relaxation, option_table, relax
 
 # Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
 KEPT_SHARE = 1e-9
@@ -81,9 +81,14 @@ def prune(problem: AllocationProblem, deadline: float = math.inf, *, effort: flo
     """
     if problem.rows or problem.floor is not None or not problem.tasks:
         return _drop_dominated(problem, fitting_options(problem)) if problem.capacities else fitting_options(problem)
+    if core is not None and not problem.capacities:
+        return _prune_by_core(core, problem, deadline)
+    table = option_table(problem)
+    relaxed = add_greedy_start(table, relax(table), deadline)
     if problem.capacities:
-        return _prune_under_capacities(problem, deadline, effort)
-    return _prune_by_bound(problem, deadline) if core is None else _prune_by_core(core, problem, deadline)
+        return prune_by_search(problem, table, relaxed, search(table, relaxed, deadline, in_all=effort))
+    by = DecidedBy.PRUNING if any(relaxed.multipliers) else DecidedBy.TRIVIAL
+    return _keep_near(problem, table, relaxed, Found(relaxed.choices, relaxed.bound - relaxed.value, 0.0), by)
 
 
 def upper_bound(problem: AllocationProblem) -> float:
@@ -101,7 +106,7 @@ def upper_bound(problem: AllocationProblem) -> float:
 
 
 def _prune_by_core(core: ModuleType, problem: AllocationProblem, deadline: float) -> Pruned:
-    """Do the same as `_prune_by_bound`, compiled."""
+    """Do the same for tasks that share nothing but nodes, compiled."""
     rows = [task.row or task.dense_row(problem.nodes) for task in problem.tasks]
     flat, sizes, known, bound, by = core.pruned(rows, problem.nodes, deadline - perf_counter())
     left = np.frombuffer(flat, dtype=np.int64)
@@ -110,64 +115,38 @@ def _prune_by_core(core: ModuleType, problem: AllocationProblem, deadline: float
     return Pruned(choices, known, bound, STEPS[by], searchable=True)
 
 
-def _prune_by_bound(problem: AllocationProblem, deadline: float) -> Pruned:
-    table = count_table(problem.tasks, problem.nodes)
-    relaxed = relax(table)
-    choices = _improve(table, relaxed, deadline)
-    value = float(table.values[np.arange(choices.size), choices].sum())
-    by = DecidedBy.PRUNING if any(relaxed.multipliers) else DecidedBy.TRIVIAL
-    return _prune_near(problem, table, relaxed, choices, relaxed.bound - value, relaxed.bound, by)
-
-
-def _prune_near(
-    problem: AllocationProblem,
-    table: OptionTable,
-    relaxed: Relaxation,
-    counts: NDArray[np.int64],
-    shortfall: float,
-    bound: float,
-    by: DecidedBy,
-) -> Pruned:
-    """Keep options that may beat the allocation of these counts, given its shortfall from the relaxation."""
-    kept = _mark_near(relaxed, shortfall, relaxed.bound - shortfall)
-    # What is known stays even where rounding says otherwise, so that the least of all tasks fits.
-    kept[np.arange(counts.size), counts] = True
-    left = [inside.nonzero()[0] for inside in _narrow(table.values, kept, problem.nodes)]
-    choices = [task.counts.searchsorted(each) for task, each in zip(problem.tasks, left, strict=True)]
-    known = choices_of(problem, counts.tolist())
-    return Pruned(tuple(choices), known, bound, by, searchable=by is not DecidedBy.SEARCH)
-
-
 def search_further(problem: AllocationProblem, pruned: Pruned, deadline: float) -> Pruned:
     """Continue with `solvers.label_setting` where pruning left a choice, for some 0.1 s at most."""
     if perf_counter() > deadline:
         return pruned
-    table = count_table(problem.tasks, problem.nodes)
-    relaxed = relax(table)
-    found = search(table, add_greedy_start(table, relaxed, deadline), deadline, effort=EFFORT)
-    bound = relaxed.bound - found.least
-    if not found.proven:
-        return _prune_near(problem, table, relaxed, found.choices, found.shortfall, bound, DecidedBy.SEARCH)
-    best = choices_of(problem, found.choices.tolist())
-    return Pruned(tuple([np.array([choice]) for choice in best]), best, bound, DecidedBy.SEARCH)
-
-
-def _prune_under_capacities(problem: AllocationProblem, deadline: float, effort: float) -> Pruned:
     table = option_table(problem)
-    relaxed = relax(table)
-    found = search(table, add_greedy_start(table, relaxed, deadline), deadline, in_all=effort)
-    if found.proven:
-        by = DecidedBy.SEARCH if any(relaxed.multipliers) else DecidedBy.TRIVIAL
-        bound = relaxed.bound - found.least
-        return Pruned(tuple(found.choices[:, None]), tuple(found.choices.tolist()), bound, by)
-    return prune_by_search(problem, relaxed, found)
+    relaxed = add_greedy_start(table, relax(table), deadline)
+    return prune_by_search(problem, table, relaxed, search(table, relaxed, deadline, effort=EFFORT))
 
 
-def prune_by_search(problem: AllocationProblem, relaxed: Relaxation, found: Found) -> Pruned:
-    """Keep options that may beat what a search under capacities ended with, unless others dominate them."""
-    kept = [row.nonzero()[0] for row in _mark_near(relaxed, found.shortfall, relaxed.bound - found.shortfall)]
-    bound = relaxed.bound - found.least
-    return _drop_dominated(problem, Pruned(tuple(kept), tuple(found.choices.tolist()), bound))
+def prune_by_search(problem: AllocationProblem, table: OptionTable, relaxed: Relaxation, found: Found) -> Pruned:
+    """Keep options that may beat what a search ended with: none but its own if that is proven."""
+    by = DecidedBy.SEARCH if any(relaxed.multipliers) else DecidedBy.TRIVIAL
+    if not found.proven:
+        return _keep_near(problem, table, relaxed, found, by)
+    return Pruned(tuple(found.choices[:, None]), tuple(found.choices.tolist()), relaxed.bound - found.least, by)
+
+
+def _keep_near(
+    problem: AllocationProblem, table: OptionTable, relaxed: Relaxation, found: Found, by: DecidedBy
+) -> Pruned:
+    """Keep options that may beat the allocation found, given its shortfall from the relaxation."""
+    size = max(abs(relaxed.bound), abs(relaxed.bound - found.shortfall))
+    kept = relaxed.losses <= found.shortfall + KEPT_SHARE * size
+    # What is known stays even where rounding says otherwise, so that the least of all tasks fits.
+    kept[np.arange(found.choices.size), found.choices] = True
+    if not problem.capacities:
+        kept = _narrow(table, kept, problem.nodes)
+    left = tuple([row.nonzero()[0] for row in kept])
+    known, bound = tuple(found.choices.tolist()), relaxed.bound - found.least
+    if problem.capacities:
+        return _drop_dominated(problem, Pruned(left, known, bound))
+    return Pruned(left, known, bound, by, searchable=by is not DecidedBy.SEARCH)
 
 
 def add_greedy_start(table: OptionTable, relaxed: Relaxation, deadline: float) -> Relaxation:
@@ -176,23 +155,18 @@ def add_greedy_start(table: OptionTable, relaxed: Relaxation, deadline: float) -
     return replace(relaxed, choices=choices, value=math.fsum(table.values[np.arange(choices.size), choices]))
 
 
-def _mark_near(relaxed: Relaxation, loss: float, value: float) -> NDArray[np.bool_]:
-    """Mark options that lose no more, up to rounding, than an allocation of this value."""
-    return relaxed.losses <= loss + KEPT_SHARE * max(abs(value), abs(relaxed.bound))
-
-
-def _narrow(values: NDArray[np.float64], kept: NDArray[np.bool_], nodes: int) -> NDArray[np.bool_]:
+def _narrow(table: OptionTable, kept: NDArray[np.bool_], nodes: int) -> NDArray[np.bool_]:
     """Drop counts that do not fit beside the least of all others, are worth less than fewer nodes, or cannot be best.
 
     Where the most of all tasks fit together, only the best of each is.
     """
-    counts = np.arange(values.shape[1])
+    counts, rows = table.amounts[0], np.arange(len(kept))
     while True:
-        least = kept.argmax(axis=1)
-        most = counts[-1] - kept[:, ::-1].argmax(axis=1)
+        least = counts[rows, kept.argmax(axis=1)]
+        most = counts[rows, -1 - kept[:, ::-1].argmax(axis=1)]
         left = kept & (counts <= (least + nodes - least.sum())[:, None])
-        best = np.maximum.accumulate(np.where(left, values, -np.inf), axis=1)
-        left &= values >= (best[:, -1:] if most.sum() <= nodes else best)
+        best = np.maximum.accumulate(np.where(left, table.values, -np.inf), axis=1)
+        left &= table.values >= (best[:, -1:] if most.sum() <= nodes else best)
         if (left == kept).all():
             return kept
         kept = left

@@ -16,7 +16,7 @@ Everett, "Generalized Lagrange multiplier method", Operations Research 11 (1963)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import CAPACITY_TOLERANCE
-from solvers.problem import AllocationProblem, TaskOptions
+from solvers.problem import AllocationProblem
 
 CUTTING_PLANES = 60
 # Use of the limit at a price, value without prices, and the choices.
@@ -79,18 +79,8 @@ class OptionTable:
     limits: tuple[float, ...]
 
 
-def value_table(tasks: Sequence[TaskOptions], nodes: int) -> NDArray[np.float64]:
-    """Values at 0, 1, 2, ... nodes, one row per task; -inf where a count is no option or exceeds the pool."""
-    width = min(nodes, max([task.counts.item(-1) for task in tasks], default=0)) + 1
-    table = np.full((len(tasks), width), -np.inf)
-    for row, task in zip(table, tasks, strict=True):
-        fits = int(task.counts.searchsorted(width))
-        row[task.counts[:fits]] = task.values[:fits]
-    return table
-
-
 def option_table(problem: AllocationProblem) -> OptionTable:
-    """Tabulate the options of a problem whose tasks may have several of one count; J >= 1."""
+    """Tabulate the options of a problem; J >= 1."""
     limited = [resource for resource, capacity in enumerate(problem.capacities) if capacity < math.inf]
     shape = len(problem.tasks), max(task.counts.size for task in problem.tasks)
     values = np.full(shape, -np.inf)
@@ -106,19 +96,6 @@ def option_table(problem: AllocationProblem) -> OptionTable:
     for amount, limit in zip(amounts, limits, strict=True):
         values[amount > limit] = -np.inf
     return OptionTable(values, tuple(amounts), limits)
-
-
-def count_table(tasks: Sequence[TaskOptions], nodes: int) -> OptionTable:
-    """Tabulate tasks that share nothing but nodes by their counts; J >= 1."""
-    values = value_table(tasks, nodes)
-    return with_counts(values, nodes)
-
-
-def with_counts(values: NDArray[np.float64], nodes: int) -> OptionTable:
-    """Add the nodes that options take, and the pool, to a `value_table`."""
-    counts = np.empty_like(values)
-    counts[:] = np.arange(values.shape[1])
-    return OptionTable(values, (counts,), (float(nodes),))
 
 
 def _sum(values: NDArray[np.float64], *, alone: bool) -> float:

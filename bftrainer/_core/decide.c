@@ -310,9 +310,9 @@ typedef struct {
 } Programme;
 
 /* Value of counts, as `solvers.evaluation.objective`. */
-static int worth_of(Programme *p, const int64_t *counts, double *value) {
+static int worth_of(Programme *p, const double *values, const int64_t *counts, double *value) {
     for (Py_ssize_t j = 0; j < p->problem->tasks; j++)
-        p->worth[j] = p->problem->values[j * p->problem->width + counts[j]];
+        p->worth[j] = values[j * p->problem->width + counts[j]];
     return exact_sum(p->worth, p->problem->tasks, value);
 }
 
@@ -451,7 +451,7 @@ static Outcome best_in(Programme *p, double slack, int64_t *counts, double *valu
 /* Whether counts are within the requested gap of a bound: 1, 0, or -1 if that fails. */
 static int is_enough(Programme *p, const int64_t *counts, double bound) {
     double value;
-    if (worth_of(p, counts, &value) < 0)
+    if (worth_of(p, p->problem->values, counts, &value) < 0)
         return -1;
     return bound - value <= p->gap * fabs(value);
 }
@@ -504,11 +504,6 @@ static Outcome best_in_windows(Programme *p, double bonus, int64_t *counts, doub
             *bound = value;
             if (missing <= budget)
                 return DONE;
-            int enough = p->gap > 0.0 ? is_enough(p, counts, relaxed.bound) : 0;
-            if (enough) {
-                *bound = relaxed.bound;
-                return enough < 0 ? FAILED : DONE;
-            }
         }
         Outcome outcome = checkpoint(p->effort.deadline_s);
         if (outcome != DONE)
@@ -527,15 +522,21 @@ static Outcome best_for(Programme *p, double scale, int64_t *counts, double *bou
     for (Py_ssize_t j = 0; j < tasks; j++)
         if (problem->held[j] < width)
             p->favoured[j * width + problem->held[j]] += bonus;
-    if (p->effort.prune)
-        return best_in_windows(p, bonus, counts, bound);
-    for (Py_ssize_t j = 0; j < tasks; j++) {
+    for (Py_ssize_t j = 0; !p->effort.prune && j < tasks; j++) {
         p->low[j] = 0;
         p->high[j] = width - 1;
         while (p->high[j] > 0 && !isfinite(p->favoured[j * width + p->high[j]]))
             p->high[j]--;
     }
-    return best_in(p, bonus / 2.0, counts, bound);
+    Outcome outcome =
+        p->effort.prune ? best_in_windows(p, bonus, counts, bound) : best_in(p, bonus / 2.0, counts, bound);
+    if (outcome != DONE || p->by == BY_SEARCH)
+        return outcome;
+    /* Added up by tasks, not by windows: the same to the last bit whatever the windows were. */
+    if (worth_of(p, p->favoured, counts, bound) < 0)
+        return FAILED;
+    *bound += bonus / 2.0;
+    return DONE;
 }
 
 /* Try again where the optimum is much smaller than the scale was taken to be: the bonus may have outweighed values. */
@@ -546,13 +547,13 @@ static Outcome second_pass(Programme *p, Answer *answer) {
     if (exact == NULL)
         return FAILED;
     Outcome outcome = best_for(p, 0.0, exact, &bound);
-    if (outcome == DONE && worth_of(p, exact, &optimum) < 0)
+    if (outcome == DONE && worth_of(p, p->problem->values, exact, &optimum) < 0)
         outcome = FAILED;
     if (outcome == DONE) {
         double worst = optimum - CERTIFIED_GAP * fabs(optimum);
         if (value < worst) {
             outcome = best_for(p, fabs(optimum), answer->counts, &ignored);
-            if (outcome == DONE && worth_of(p, answer->counts, &value) < 0)
+            if (outcome == DONE && worth_of(p, p->problem->values, answer->counts, &value) < 0)
                 outcome = FAILED;
         }
         if (outcome == DONE && value < worst) {
@@ -572,7 +573,7 @@ static Outcome run_passes(Programme *p, Answer *answer) {
     Outcome outcome = best_for(p, p->scale, answer->counts, &bound);
     if (outcome != DONE)
         return outcome;
-    if (worth_of(p, answer->counts, &answer->value) < 0)
+    if (worth_of(p, p->problem->values, answer->counts, &answer->value) < 0)
         return FAILED;
     answer->bound = FIRST_MAX(bound, answer->value);
     double gap = FIRST_MAX(CERTIFIED_GAP, p->gap);

@@ -47,7 +47,7 @@ def unsearched(asked: AllocationProblem) -> Pruned:
     """What pruning leaves without a search: so much that a model has to decide."""
     table = option_table(asked)
     start = add_greedy_start(table, relax(table), math.inf)
-    return prune_by_search(asked, start, Found(start.choices, max(0.0, start.bound - start.value), 0.0))
+    return prune_by_search(asked, table, start, Found(start.choices, max(0.0, start.bound - start.value), 0.0))
 
 
 def by_classes(asked: AllocationProblem, limits: Limits | None = None) -> SolveResult:

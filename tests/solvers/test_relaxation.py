@@ -10,22 +10,9 @@ import pytest
 from benchmarks.instances import power_instance, problems
 from solvers import Limits
 from solvers.dynamic_programme import DynamicProgramme
-from solvers.relaxation import count_table, option_table, relax, value_table
-from tests.solvers.known_optima import TWO_LIMITS, linear, problem, task
+from solvers.relaxation import option_table, relax
+from tests.solvers.known_optima import TWO_LIMITS, linear, problem
 from tests.solvers.support import optimum, small
-
-
-def test_value_table_by_hand() -> None:
-    """Counts on offer that fit hold their values, all others -inf."""
-    tasks = (linear(1.0, 2), task({0: 1.0, 2: 5.0, 3: 6.0}), task({0: 0.0, 1: 2.0, 3: 4.0}), task({0: 3.0, 9: 4.0}))
-    expected = [
-        [0.0, 1.0, 2.0, -np.inf],
-        [1.0, -np.inf, 5.0, 6.0],
-        [0.0, 2.0, -np.inf, 4.0],
-        [3.0, -np.inf, -np.inf, -np.inf],
-    ]
-    np.testing.assert_array_equal(value_table(tasks, 3), expected)
-    np.testing.assert_array_equal(value_table(tasks, 2), [row[:3] for row in expected])
 
 
 def test_the_bound_holds_and_is_mostly_tight() -> None:
@@ -33,7 +20,7 @@ def test_the_bound_holds_and_is_mostly_tight() -> None:
     distances = []
     for asked in problems(2, 10, 130, 40):
         best = DynamicProgramme().solve(asked, Limits(prune=False)).objective
-        bound = relax(count_table(asked.tasks, asked.nodes)).bound
+        bound = relax(option_table(asked)).bound
         assert bound >= best * (1 - 1e-12)
         distances.append(bound / best - 1)
     assert np.median(distances) < 0.005
@@ -42,7 +29,7 @@ def test_the_bound_holds_and_is_mostly_tight() -> None:
 def test_the_multiplier_is_the_worth_of_a_node() -> None:
     """Relaxing by hand: the third-best node sets the price, and losses follow from it."""
     asked = problem(linear(5.0, 2), linear(3.0, 4), nodes=4)
-    relaxed = relax(count_table(asked.tasks, asked.nodes))
+    relaxed = relax(option_table(asked))
     assert relaxed.bound == pytest.approx(16.0)
     assert 3.0 <= relaxed.multipliers[0] <= 5.0
     assert relaxed.choices.sum() <= 4
@@ -85,7 +72,7 @@ def test_several_prices_bound_every_allocation() -> None:
 def test_a_capacity_that_never_binds_changes_no_bound() -> None:
     """The prices of a plain problem, found by the one-price way, give the bound that the way of several gives."""
     for asked in problems(6, 10, 130, 20):
-        plain = relax(count_table(asked.tasks, asked.nodes))
+        plain = relax(option_table(asked))
         several = relax(option_table(asked))
         assert several.bound == pytest.approx(plain.bound, rel=1e-9)
 
