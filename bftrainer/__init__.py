@@ -11,16 +11,28 @@ from typing import TYPE_CHECKING, Any
 from bftrainer._version import __version__
 
 if TYPE_CHECKING:
+    from bftrainer.campaigns.paired import paired_changes
     from bftrainer.replay import Allocator, Settings
-    from bftrainer.runs import ReplayConfig, RunResult, run_replay
+    from bftrainer.runs import ReplayConfig, RunResult, read_results, run_replay
 
-__all__ = ["Allocator", "ReplayConfig", "RunResult", "Settings", "__version__", "run_replay"]
+__all__ = [
+    "Allocator",
+    "ReplayConfig",
+    "RunResult",
+    "Settings",
+    "__version__",
+    "paired_changes",
+    "read_results",
+    "run_replay",
+]
 
 _HOMES = {
     "Allocator": "bftrainer.replay",
     "ReplayConfig": "bftrainer.runs",
     "RunResult": "bftrainer.runs",
     "Settings": "bftrainer.replay",
+    "paired_changes": "bftrainer.campaigns.paired",
+    "read_results": "bftrainer.runs",
     "run_replay": "bftrainer.runs",
 }
 

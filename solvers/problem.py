@@ -115,33 +115,20 @@ class TaskOptions:
     row: bytes | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        for name, kind in (("counts", np.int64), ("values", np.float64)):
-            given = getattr(self, name)
-            if given.dtype != kind or not given.flags.c_contiguous:
-                setattr(self, name, np.ascontiguousarray(given, dtype=kind))
-        counts, values = self.counts, self.values
+        self.counts = counts = np.ascontiguousarray(self.counts, dtype=np.int64)
+        self.values = values = np.ascontiguousarray(self.values, dtype=np.float64)
         if counts.ndim != 1 or counts.shape != values.shape or not counts.size:
             raise ValueError(f"Expected counts and values of one shape (K,), got {counts.shape} and {values.shape}.")
+        steps = counts[1:] - counts[:-1]
+        if counts[0] != 0 or (steps < (self.uses is None)).any():
+            order = "to increase strictly" if self.uses is None else "not to decrease,"
+            raise ValueError(f"Expected counts {order} from 0, got {counts.tolist()}.")
+        if not math.isfinite(sum(map(abs, values.tolist()))):  # sums of finite values that overflow are of no use
+            raise ValueError("Expected finite values, got one that is NaN or infinite.")
         if self.uses is not None:
             _check_uses(counts, self.uses)
-        elif counts.size > 1:
-            span = self.maximum - self.minimum + 2
-            # Shared counts are nearly always asked for, and known to be in order.
-            is_shared = counts.size == span and counts is counts_on_offer(self.minimum, self.maximum)
-            if not is_shared and (counts[0] != 0 or (counts[1:] <= counts[:-1]).any()):
-                raise ValueError(f"Expected counts to increase strictly from 0, got {counts.tolist()}.")
-            self.is_range = counts.item(-1) - counts.item(1) == counts.size - 2
-        elif counts[0] != 0:
-            raise ValueError(f"Expected counts to increase strictly from 0, got {counts.tolist()}.")
         else:
-            self.is_range = True
-        # A sum is finite only if every addend is; overflow of finite values is refused as well.
-        try:
-            is_finite = math.isfinite(math.fsum(values.tolist()))
-        except (OverflowError, ValueError):
-            is_finite = False
-        if not is_finite:
-            raise ValueError("Expected finite values, got one that is NaN or infinite.")
+            self.is_range = bool((steps[1:] == 1).all())
 
     def dense_row(self, nodes: int) -> bytes:
         """Values at 0, 1, 2, ... nodes (up to a pool of `nodes`, where counts have gaps), as the compiled core reads.
@@ -163,8 +150,6 @@ class TaskOptions:
 
 
 def _check_uses(counts: NDArray[np.int64], uses: NDArray[np.float64]) -> None:
-    if counts[0] != 0 or (counts[1:] < counts[:-1]).any():
-        raise ValueError(f"Expected counts not to decrease, from 0, got {counts.tolist()}.")
     if uses.ndim != 2 or not len(uses) or uses.shape[1] != counts.size:
         raise ValueError(f"Expected uses of shape (R, {counts.size}) with R >= 1, got {uses.shape}.")
     wrong = uses[~((uses >= 0.0) & (uses < math.inf))]

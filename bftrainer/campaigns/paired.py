@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+import math
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,35 +25,63 @@ _ON_SCALING = frozenset(key.rpartition(".")[2] for key in ON_SCALING)
 _MOST_RATIO = 1e12
 
 
+# Figures of some tasks only, and the figure that says of how many.
+_OVER = {
+    "makespan_s": "tasks_completed",
+    "turnaround_mean_s": "tasks_completed",
+    "turnaround_p90_s": "tasks_completed",
+    "wait_mean_s": "tasks_started",
+}
+
+
 @dataclass(frozen=True, slots=True)
-class PairedGain:
-    """What one value of an option gains on another.
+class PairedChange:
+    """How a figure changes from one value of an option to another.
 
     Parameters
     ----------
     value, against : object
         The value, and the option's first one in the sweep.
     metric : str
-    gain : Estimate or None
+    change : Estimate or None
         Mean over pairs of the figure's ratio, less 1, with its 95 % interval; None without a pair.
     points : int
         Points with the value.
+    unequal : int
+        Pairs whose figures are of different numbers of tasks, as completed ones, and so not comparable.
     """
 
     value: Any
     against: Any
     metric: str
-    gain: Estimate | None
+    change: Estimate | None
     points: int
+    unequal: int = 0
 
     @property
     def unpaired(self) -> int:
         """Points without a partner, or whose ratio is undefined."""
-        return self.points - (0 if self.gain is None else self.gain.number)
+        return self.points - (0 if self.change is None else self.change.number)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the change is for the better or the worse; "unclear" where its interval holds 0, or there is none."""
+        change = self.change
+        if change is None or change.half_width is None or abs(change.mean) <= change.half_width:
+            return "unclear"
+        return "better" if change.mean * term_of(self.metric).better > 0 else "worse"
+
+    @property
+    def note(self) -> str:
+        """Why the figures are not comparable, if they are not."""
+        if not self.unequal:
+            return ""
+        label, of, pairs = term_of(self.metric).label, term_of(_OVER[self.metric]).label, self.points - self.unpaired
+        return f"{label}: not comparable, as {self.unequal} of {pairs} pairs differ in {of}"
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return asdict(self) | {"unpaired": self.unpaired}
+        return asdict(self) | {"unpaired": self.unpaired, "verdict": self.verdict}
 
 
 def check_pairing(varied: Sequence[str], option: str, metrics: Sequence[str]) -> None:
@@ -68,16 +97,18 @@ def check_pairing(varied: Sequence[str], option: str, metrics: Sequence[str]) ->
         raise SettingsError(f"Expected an option that the sweep varies, got {option!r}.{suggestion(option, varied)}")
 
 
-def paired_gains(results: Sequence[PointResult], option: str, metrics: Sequence[str]) -> list[PairedGain]:
+def paired_changes(
+    results: Sequence[PointResult] | str | Path, option: str, metrics: Sequence[str] = ("work_done",)
+) -> list[PairedChange]:
     """Compare each value of an option with its first one, point by point.
 
     Two points are a pair if all else that varies is the same: window, seed and other options. How windows and seeds
-    differ is no part of a pair's ratio, so that intervals are those of the gain alone.
+    differ is no part of a pair's ratio, so that intervals are those of the change alone.
 
     Parameters
     ----------
-    results : sequence of PointResult
-        Of a sweep, in its order.
+    results : sequence of PointResult, or path
+        Of a sweep, in its order; or its directory.
     option : str
         A varied option, as the sweep's file calls it.
     metrics : sequence of str
@@ -87,7 +118,11 @@ def paired_gains(results: Sequence[PointResult], option: str, metrics: Sequence[
     ------
     SettingsError
         As `check_pairing`.
+    SweepError
+        As `read_points`.
     """
+    if isinstance(results, str | Path):
+        results = read_points(Path(results))
     check_pairing([name for name, _ in results[0].point.varied] if results else [], option, metrics)
     sides: dict[Any, dict[Hashable, PointResult]] = {}
     for result in results:
@@ -95,19 +130,26 @@ def paired_gains(results: Sequence[PointResult], option: str, metrics: Sequence[
         value = settings.pop(option)
         sides.setdefault(value, {})[tuple(settings.items())] = result
     (against, base), *others = sides.items()
-    return [
-        PairedGain(value, against, metric, estimate(ratios) if ratios else None, len(side))
-        for metric in metrics
-        for value, side in others
-        for ratios in [ratios_less_one([(each, base[key]) for key, each in side.items() if key in base], metric)]
-    ]
+    changes = []
+    for metric in metrics:
+        for value, side in others:
+            pairs = [(each, base[key]) for key, each in side.items() if key in base]
+            ratios = [ratio for pair in pairs if (ratio := ratio_less_one(*pair, metric)) is not None]
+            unequal = sum(
+                one.figures.get(_OVER[metric]) != two.figures.get(_OVER[metric])
+                for one, two in pairs
+                if metric in _OVER and ratio_less_one(one, two, metric) is not None
+            )
+            change = estimate(ratios) if ratios else None
+            changes.append(PairedChange(value, against, metric, change, len(side), unequal))
+    return changes
 
 
-def ratios_less_one(pairs: Iterable[tuple[PointResult, PointResult]], metric: str) -> list[float]:
-    """Ratio less 1 of each pair in which both have the figure, and the second one's is not 0."""
-    figures = [(one.figures.get(metric), two.figures.get(metric)) for one, two in pairs]
-    ratios = [one / two - 1.0 for one, two in figures if one is not None and two]
-    return [ratio for ratio in ratios if abs(ratio) < _MOST_RATIO]  # nor is it NaN
+def ratio_less_one(one: PointResult, two: PointResult, metric: str) -> float | None:
+    """Ratio less 1 of a figure that both have, and that is not 0 in the second one."""
+    figure, base = one.figures.get(metric), two.figures.get(metric)
+    ratio = math.nan if figure is None or not base else figure / base - 1.0
+    return ratio if abs(ratio) < _MOST_RATIO else None
 
 
 def read_points(directory: Path) -> list[PointResult]:
@@ -144,19 +186,20 @@ def read_points(directory: Path) -> list[PointResult]:
     return found
 
 
-def plot_gains(results: Sequence[PointResult], option: str, metric: str, sheet: Sheet) -> PrintFigure:
-    """Draw what each value of an option gains on its first one, with whiskers for 95 % intervals.
+def plot_changes(results: Sequence[PointResult], option: str, metric: str, sheet: Sheet) -> PrintFigure:
+    """Draw how each value of an option changes a figure against its first one, with whiskers for 95 % intervals.
 
     Raises
     ------
     SettingsError
         As `check_pairing`, or if nothing can be paired.
     """
-    found = paired_gains(results, option, [metric])
-    drawn = [(each, each.gain) for each in found if each.gain is not None]
+    found = paired_changes(results, option, [metric])
+    drawn = [(each, each.change) for each in found if each.change is not None]
     if not drawn:
         raise SettingsError(f"Expected two points that differ in {option} alone and have {metric}, found none.")
     ink, label, against = palette(), term_of(metric).label, str(drawn[0][0].against)
+    way = "more" if term_of(metric).better > 0 else "less"
     figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
     ax = figure.add_subplot()
     ax.axhline(0.0, color=ink["gray"], linewidth=0.8)
@@ -165,13 +208,16 @@ def plot_gains(results: Sequence[PointResult], option: str, metric: str, sheet: 
     halves = [100 * (of.half_width or 0.0) for _, of in drawn]
     ax.errorbar(range(1, len(drawn) + 1), means, halves, fmt="o", color=ink["blue"], capsize=3, linewidth=1.0)
     ax.set_xticks(range(len(drawn) + 1), [wrapped(name, 20) for name in (against, *values)])
-    ax.set(xlabel=setting_label(option), ylabel=f"gain in {label} (%)", xlim=(-0.5, len(drawn) + 0.5))
+    ax.set(
+        xlabel=setting_label(option), ylabel=f"change of {label} (%), {way} is better", xlim=(-0.5, len(drawn) + 0.5)
+    )
     few, most = min(of.number for _, of in drawn), max(of.number for _, of in drawn)
     caption = (
-        f"What values of {setting_label(option)} gain in {label} on {against}: the mean of the ratios of points that "
-        f"are otherwise the same, less 1. Whiskers are 95 % confidence intervals (Student's t) over "
-        f"{few if few == most else f'{few} to {most}'} pairs."
+        f"How values of {setting_label(option)} change {label}, of which {way} is better, against {against}: the mean "
+        f"of the ratios of points that are otherwise the same, less 1. Whiskers are 95 % confidence intervals "
+        f"(Student's t) over {few if few == most else f'{few} to {most}'} pairs."
     )
+    caption += "".join(f" {each.value}: {each.note}." for each, _ in drawn if each.note)
     notes = dict.fromkeys(
         each.assumed.note for each in results if each.assumed is not None and each.assumed.bears(metric)
     )
@@ -182,4 +228,4 @@ def plot_gains(results: Sequence[PointResult], option: str, metric: str, sheet: 
         (str(each.value), against, 100 * of.mean, of.half_width and 100 * of.half_width, of.number, each.unpaired)
         for each, of in drawn
     ]
-    return PrintFigure(figure, (option, "against", "gain_percent", "half_width", "pairs", "unpaired"), rows, caption)
+    return PrintFigure(figure, (option, "against", "change_percent", "half_width", "pairs", "unpaired"), rows, caption)

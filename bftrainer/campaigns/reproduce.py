@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bftrainer.campaigns.engines import LocalEngine
-from bftrainer.campaigns.paired import ratios_less_one
+from bftrainer.campaigns.paired import ratio_less_one
 from bftrainer.campaigns.reproduce_simulations import reproduce_bamboo, reproduce_zeus
 from bftrainer.campaigns.reproduction_page import COLUMNS, Comparison, Reported, Reproduction, mean_of
 from bftrainer.campaigns.sweep import PointResult, run_sweep
@@ -236,4 +236,5 @@ def _mean(cell: Sequence[PointResult]) -> Estimate:
 
 def _paired(cell: Sequence[PointResult], other: Sequence[PointResult], metric: str) -> Estimate:
     """Mean of the relative differences of runs in the same windows."""
-    return mean_of(ratios_less_one(zip(cell, other, strict=True), metric))
+    ratios = [ratio_less_one(one, two, metric) for one, two in zip(cell, other, strict=True)]
+    return mean_of([ratio for ratio in ratios if ratio is not None])

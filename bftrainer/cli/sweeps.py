@@ -29,7 +29,7 @@ from bftrainer.runs.config import OPTIONS
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.engines import Engine
-    from bftrainer.campaigns.paired import PairedGain
+    from bftrainer.campaigns.paired import PairedChange
     from bftrainer.campaigns.sweep import PointResult
     from bftrainer.campaigns.sweep_file import SweepSpec
 
@@ -80,7 +80,7 @@ def sweep(
     not end the others; the exit status is 1 then. The page of --report shows how far it is while it runs; of a finished
     sweep, --resume makes it without running anything again.
     """
-    from bftrainer.campaigns.paired import check_pairing, paired_gains
+    from bftrainer.campaigns.paired import check_pairing, paired_changes
     from bftrainer.campaigns.sweep import run_sweep
     from bftrainer.campaigns.sweep_file import read_sweep
     from bftrainer.cli._shared.progress import counting
@@ -109,15 +109,15 @@ def sweep(
     given = [{*spec.base, *point} for point in spec.points]
     if any("node_log" in each and not {"tasks", "sample"} & each for each in given):
         tell(f"Note: {SAMPLE_TASKS_USED}")
-    gains = None if paired is None else paired_gains(result.points, paired, judged)
+    changes = None if paired is None else paired_changes(result.points, paired, judged)
     if as_json:
         found: object = [_as_json(point) for point in result.points]
-        if gains is not None:
-            found = {"points": found, "paired": [gain.to_dict() for gain in gains]}
+        if changes is not None:
+            found = {"points": found, "paired": [change.to_dict() for change in changes]}
         click.echo(json.dumps(found, indent=2, allow_nan=False))
     else:
-        _print_points(result.points)
-        _print_gains(paired, gains or [])
+        _print_points(result.points, metrics)
+        _print_changes(paired, changes or [])
         click.echo(f"Table: {place / 'sweep.parquet'}")
     show_page(report, quiet=as_json)
     for point in result.failed:
@@ -153,13 +153,17 @@ def _as_json(result: PointResult) -> dict[str, object]:
     return entry if result.assumed is None else entry | {"assumed_scaling": result.assumed.note}
 
 
-def _print_points(results: Sequence[PointResult]) -> None:
+def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> None:
     from bftrainer.campaigns.sweep_file import plain_value
 
     if not results:
         return
     varied = [name for name, _ in results[0].point.varied]
-    keys = [key for key in SHOWN if any(result.figures.get(key) is not None for result in results)]
+    keys = [
+        key
+        for key in dict.fromkeys((*SHOWN, *metrics))
+        if any(result.figures.get(key) is not None for result in results)
+    ]
     rows = []
     for result in results[:MOST_ROWS]:
         cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]
@@ -172,16 +176,20 @@ def _print_points(results: Sequence[PointResult]) -> None:
         click.echo(f"{MARK} {ASSUMED}: {note}")
 
 
-def _print_gains(option: str | None, gains: Sequence[PairedGain]) -> None:
+def _print_changes(option: str | None, changes: Sequence[PairedChange]) -> None:
     rows = []
-    for each in gains:
-        gain = each.gain
-        half = "" if gain is None or gain.half_width is None else f"+- {100 * gain.half_width:.2f} %"
-        mean = "-" if gain is None else f"{100 * gain.mean:+.2f} %"
+    for each in changes:
+        change = each.change
+        half = "" if change is None or change.half_width is None else f"+- {100 * change.half_width:.2f} %"
+        mean = "-" if change is None else f"{100 * change.mean:+.2f} %"
         pairs = f"{each.points - each.unpaired}" + (f" ({each.unpaired} without)" if each.unpaired else "")
-        rows.append([str(each.value), str(each.against), GLOSSARY[each.metric].label, mean, half, pairs])
+        label = GLOSSARY[each.metric].label
+        rows.append([str(each.value), str(each.against), label, mean, half, each.verdict, pairs])
     if rows:
-        print_table([str(option), "against", "figure", "gain", "95 %", "pairs"], rows)
+        print_table([str(option), "against", "figure", "change", "95 %", "", "pairs"], rows)
+    for each in changes:
+        if each.note:
+            click.echo(f"{each.value}: {each.note}.")
 
 
 def _marked(result: PointResult, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Paired comparisons: what is a pair, what a gain is, and that windows and seeds are no part of it."""
+"""Paired comparisons: what is a pair, what a change is, and that windows and seeds are no part of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import random
 import numpy as np
 import pytest
 
+import bftrainer
 from bftrainer.campaigns.engines import LocalEngine
-from bftrainer.campaigns.paired import paired_gains, plot_gains, read_points
+from bftrainer.campaigns.paired import paired_changes, plot_changes, read_points
 from bftrainer.campaigns.sweep import PointResult, run_sweep
 from bftrainer.campaigns.sweep_file import SweepPoint, read_sweep
 from bftrainer.errors import SettingsError, SweepError
@@ -31,15 +32,15 @@ def results(work: dict[tuple[int, str], float | None]) -> list[PointResult]:
     return found
 
 
-def test_a_gain_is_the_mean_ratio_of_pairs():
+def test_a_change_is_the_mean_ratio_of_pairs():
     """The mean of the pairs' ratios, and Student's interval; that seeds differ a hundredfold does not widen it."""
-    (gain,) = paired_gains(results(WORK), "objective", ["work_done"])
+    (change,) = paired_changes(results(WORK), "objective", ["work_done"])
     ratios = [WORK[seed, "b"] / WORK[seed, "a"] - 1 for seed in range(3)]
     student = 4.302652729911275  # of two degrees of freedom, 95 %
-    assert (gain.value, gain.against, gain.gain.number, gain.unpaired) == ("b", "a", 3, 0)
-    assert gain.gain.mean == pytest.approx(np.mean(ratios))
-    assert gain.gain.half_width == pytest.approx(student * np.std(ratios, ddof=1) / math.sqrt(3))
-    assert gain.gain.half_width < 0.03
+    assert (change.value, change.against, change.change.number, change.unpaired) == ("b", "a", 3, 0)
+    assert change.change.mean == pytest.approx(np.mean(ratios))
+    assert change.change.half_width == pytest.approx(student * np.std(ratios, ddof=1) / math.sqrt(3))
+    assert change.change.half_width < 0.03
 
 
 def test_pairs_are_found_by_their_settings():
@@ -47,35 +48,57 @@ def test_pairs_are_found_by_their_settings():
     given = results(WORK)
     first, *rest = given
     shuffled = [first, *random.Random(1).sample(rest, len(rest))]
-    (gain,), (again,) = (paired_gains(each, "objective", ["work_done"]) for each in (given, shuffled))
-    assert again.gain.mean == pytest.approx(gain.gain.mean)
-    assert again.gain.half_width == pytest.approx(gain.gain.half_width)
+    (change,), (again,) = (paired_changes(each, "objective", ["work_done"]) for each in (given, shuffled))
+    assert again.change.mean == pytest.approx(change.change.mean)
+    assert again.change.half_width == pytest.approx(change.change.half_width)
 
 
 def test_pairing_by_seed_fails_if_seeds_are_mixed_up():
-    """Were the partners of other seeds taken, the gain would be another one by far: the comparison is paired."""
+    """Were the partners of other seeds taken, the change would be another one by far: the comparison is paired."""
     mixed = {(2 - seed if name == "b" else seed, name): done for (seed, name), done in WORK.items()}
-    (gain,) = paired_gains(results(mixed), "objective", ["work_done"])
-    assert gain.gain.mean > 10
+    (change,) = paired_changes(results(mixed), "objective", ["work_done"])
+    assert change.change.mean > 10
 
 
 def test_points_without_partner_are_counted():
-    """Points that failed, or whose partner did or is none, are left out and counted; no pair, no gain."""
+    """Points that failed, or whose partner did or is none, are left out and counted; no pair, no change."""
     broken = {**WORK, (0, "a"): None, (1, "b"): None}
-    (gain,) = paired_gains(results(broken), "objective", ["work_done"])
-    assert (gain.gain.number, gain.unpaired) == (1, 2)
-    assert gain.gain.half_width is None
-    (none,) = paired_gains(results(WORK | {(seed, "a"): 0.0 for seed in range(3)}), "objective", ["work_done"])
-    assert none.gain is None
+    (change,) = paired_changes(results(broken), "objective", ["work_done"])
+    assert (change.change.number, change.unpaired) == (1, 2)
+    assert change.change.half_width is None
+    (none,) = paired_changes(results(WORK | {(seed, "a"): 0.0 for seed in range(3)}), "objective", ["work_done"])
+    assert none.change is None
     assert none.to_dict()["unpaired"] == 3
+
+
+def test_a_change_for_the_worse_is_called_that():
+    """By the figure's own direction: less work and more time are worse; an interval that holds 0 leaves it unclear."""
+    given = results(WORK)
+    for each in given:
+        each.figures["turnaround_mean_s"] = each.figures["work_done"]
+        each.figures["preemptions"] = 5.0 + (each.point.number % 3 == 0)
+    changes = paired_changes(given, "objective", ["work_done", "turnaround_mean_s"])
+    assert [change.verdict for change in changes] == ["better", "worse"]
+    assert changes[0].change.mean > 0 < changes[1].change.mean
+    assert paired_changes(given, "objective", ["preemptions"])[0].verdict == "unclear"
+
+
+def test_means_of_different_tasks_are_not_comparable():
+    """Where the sides of a pair completed different numbers of tasks, their mean turnarounds say so; work does not."""
+    given = results(WORK)
+    for each in given:
+        each.figures.update(turnaround_mean_s=7.0, tasks_completed=3 + (each.point.number == 1))
+    work, turnaround = paired_changes(given, "objective", ["work_done", "turnaround_mean_s"])
+    assert (work.unequal, work.note) == (0, "")
+    assert turnaround.note == "mean turnaround: not comparable, as 1 of 3 pairs differ in tasks completed"
 
 
 def test_what_cannot_be_paired_is_refused():
     """An option that does not vary is refused, the one like it named, and a figure that is neither good nor bad."""
     with pytest.raises(SettingsError, match=r"Expected an option that the sweep varies, got 'objectve'\..*objective"):
-        paired_gains(results(WORK), "objectve", ["work_done"])
+        paired_changes(results(WORK), "objectve", ["work_done"])
     with pytest.raises(SettingsError, match="Expected a metric to improve, got 'wall_s'"):
-        paired_gains(results(WORK), "objective", ["wall_s"])
+        paired_changes(results(WORK), "objective", ["wall_s"])
 
 
 @pytest.fixture
@@ -86,21 +109,22 @@ def sweep(tmp_path):
     return tmp_path, run_sweep(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out", LocalEngine(1)).points
 
 
-def test_the_directory_of_a_sweep_gives_the_gains_of_the_sweep(sweep):
-    """Its table is enough: gains and counts are those that the sweep told."""
+def test_the_directory_of_a_sweep_gives_the_changes_of_the_sweep(sweep):
+    """Its table is enough: changes and counts are those that the sweep told."""
     folder, points = sweep
-    again = paired_gains(read_points(folder / "out"), "max_tasks", ["work_done", "preemptions"])
-    assert again == paired_gains(points, "max_tasks", ["work_done", "preemptions"])
+    again = paired_changes(read_points(folder / "out"), "max_tasks", ["work_done", "preemptions"])
+    assert again == paired_changes(points, "max_tasks", ["work_done", "preemptions"])
+    assert again == bftrainer.paired_changes(str(folder / "out"), "max_tasks", ["work_done", "preemptions"])
 
 
-def test_gains_are_drawn_with_their_intervals(sweep):
-    """The figure's data are the gains in percent; the first value stands at 0."""
+def test_changes_are_drawn_with_their_intervals(sweep):
+    """The figure's data are the changes in percent; the first value stands at 0."""
     folder, points = sweep
     sheet = Sheet()
     with sheet.ready():
-        figure = plot_gains(read_points(folder / "out"), "max_tasks", "work_done", sheet)
-    gains = paired_gains(points, "max_tasks", ["work_done"])
-    expected = [(str(each.value), "2", 100 * each.gain.mean, 100 * each.gain.half_width, 2, 0) for each in gains]
+        figure = plot_changes(read_points(folder / "out"), "max_tasks", "work_done", sheet)
+    changes = paired_changes(points, "max_tasks", ["work_done"])
+    expected = [(str(each.value), "2", 100 * each.change.mean, 100 * each.change.half_width, 2, 0) for each in changes]
     assert figure.rows == expected
     (ax,) = figure.figure.axes
     assert [label.get_text() for label in ax.get_xticklabels()] == ["2", "5", "10"]
@@ -111,6 +135,6 @@ def test_without_a_pair_nothing_is_drawn(tmp_path):
     """The message says what was looked for."""
     alone = results({(0, "a"): 1.0, (1, "b"): 2.0})
     with pytest.raises(SettingsError, match="two points that differ in objective alone and have work_done"):
-        plot_gains(alone, "objective", "work_done", Sheet())
+        plot_changes(alone, "objective", "work_done", Sheet())
     with pytest.raises(SweepError, match=r"Expected a sweep's directory with a sweep\.parquet"):
         read_points(tmp_path)

@@ -244,10 +244,10 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | Non
     from bftrainer.runs.run_files import read_runs
 
     if kind == "paired":
-        from bftrainer.campaigns.paired import plot_gains, read_points
+        from bftrainer.campaigns.paired import plot_changes, read_points
 
         results = read_points(paths[0])
-        return lambda sheet: plot_gains(results, against, metric or "work_done", sheet)
+        return lambda sheet: plot_changes(results, against, metric or "work_done", sheet)
     runs = read_runs(paths)
     if kind == "energy":
         groups = [tuning_groups(path) for path in paths]
