@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_CARDS = 6
+_LIMITS = {"pool": "idle nodes"} | {part: GLOSSARY[f"ledger.{part}"].label for part in PARTS[1:]}
 _STYLES = (("green", "-", "o"), ("blue", "--", "s"), ("purple", ":", "^"))
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TONES = {"worth it": "good", "only for some": "fair", "not worth it": "poor", "none": "none"}
@@ -188,7 +189,7 @@ def _kind_row(kind: Mapping[str, Any]) -> list[str]:
         f"{settings['forward_time_s']:g} s, {settings['max_tasks']}",
         f"{kind['node_starts_per_day']:,.0f}",
         f"{kind['preemptions_per_day']:,.0f}",
-        {"pool": "idle nodes", "demand": "tasks", "admission": "-maxJ"}.get(kind["limited_by"], "-"),
+        _LIMITS.get(kind["limited_by"], "-"),
     ]
 
 

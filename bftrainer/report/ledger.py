@@ -20,11 +20,21 @@ FREE = ("not_offered", "capped", "declined", "admission", "demand")
 """Parts of the node-time that nobody held, in the order in which they are attributed."""
 PARTS = HELD + FREE
 LIMITING = 0.01
-"""Share of the idle node-time from which on what left it unused is said to have limited the run."""
+"""Share of the idle node-time from which on what cost it is said to have limited the run."""
 _LIMITS = {
-    "demand": "there were too few tasks: {} of the idle node-time was wanted by none",
-    "admission": "too few tasks were admitted at once (-maxJ): {} of the idle node-time would have suited waiting ones",
+    "rescaling": "growing and shrinking cost {} of the idle node-time; a larger -Tfwd changes less often",
+    "preemption": "work lost as nodes were taken back cost {} of the idle node-time; --offer-after leaves out nodes "
+    "that are idle only briefly",
+    "saving": "checkpoints took {} of the idle node-time; tasks may save less often",
+    "below_best": "{} of the idle node-time was held at counts at which a node does less than it could; a larger -maxJ "
+    "spreads nodes over more tasks",
+    "not_offered": "{} of the idle node-time was withheld; a smaller --offer-after offers more",
     "capped": "the power cap forbade {} of the idle node-time",
+    "declined": "decisions left {} of the idle node-time free, for costs or minima; a larger -Tfwd, or tasks with a "
+    "smaller minimum, use more",
+    "admission": "too few tasks were admitted at once: {} of the idle node-time would have suited waiting ones; a "
+    "larger -maxJ admits more",
+    "demand": "there were too few tasks: {} of the idle node-time was wanted by none",
     "pool": "the idle nodes themselves",
 }
 
@@ -120,12 +130,17 @@ def _is_capped(recording: Recording, time_s: Floats, used: Floats) -> NDArray[np
 
 
 def limited_by(ledger: Mapping[str, float | None]) -> str | None:
-    """What limited a run: ``demand``, ``admission``, ``capped``, or else the ``pool``; None without idle nodes."""
-    shares = {name: ledger.get(name) or 0.0 for name in ("demand", "admission", "capped")}
-    largest = max(shares, key=lambda name: shares[name])
+    """What limited a run most: the largest of `PARTS` but the useful one, or the ``pool``; None without idle nodes."""
     if not ledger.get("idle_node_s"):
         return None
+    shares = {name: ledger.get(name) or 0.0 for name in PARTS[1:]}
+    largest = max(shares, key=lambda name: shares[name])
     return largest if shares[largest] >= LIMITING else "pool"
+
+
+def is_short_of_tasks(summary: Mapping[str, Any]) -> bool:
+    """Whether idle nodes were wanted by no task at times, as then by as many dedicated ones: U says little."""
+    return ((summary.get("ledger") or {}).get("demand") or 0.0) >= LIMITING
 
 
 def limit_in_words(summary: Mapping[str, Any]) -> str | None:

@@ -20,7 +20,7 @@ from bftrainer.report.comparison import figures_of, input_files
 from bftrainer.report.explorer import explorer_data, explorer_script
 from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
-from bftrainer.report.ledger import learned_in_words, limit_in_words
+from bftrainer.report.ledger import is_short_of_tasks, learned_in_words, limit_in_words
 from bftrainer.report.metrics import fallen_back, settled_before
 from bftrainer.report.pictures import OUTCOMES, local_time, machine_in_words, page_drawings, zone_of
 from bftrainer.report.side_by_side import names_of, side_by_side
@@ -172,7 +172,7 @@ def _answer(summary: Mapping[str, Any]) -> str:
             f"dedicated nodes would have done (decisions on {summary['settings'].get('decide_on', 'unknown')} events)"
             f"{marked(summary, 'efficiency')}."
         )
-        if summary.get("limited_by") == "demand":
+        if is_short_of_tasks(summary):
             text += " Those would have been as short of tasks, so this says little."
         else:
             text += " Those would run the same tasks, so what they too would leave unused is no loss in U."
@@ -195,7 +195,7 @@ def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
         *("energy_j", "idle_energy_j", "average_power_w", "emissions_gco2", "tasks_reached", "attempts"),
         *("decisions_optimal", "solve_s_median", "wall_s"),
     )
-    if summary.get("limited_by") == "demand":
+    if is_short_of_tasks(summary):
         keys = (*keys[1:], keys[0])  # dedicated nodes would have been starved as much
     found, figures = [], figures_of(summary)
     for key in keys:

@@ -38,6 +38,7 @@ def test_the_headline_names_node_hours_and_what_limited_the_run(runs):
     text = brief_of(runs[0]).headline
     assert text.startswith(f"{useful * idle_h:,.0f} of {idle_h:,.0f} idle node-hours ({format_value(useful, 'share')})")
     limits = {"demand": "too few tasks:", "admission": "-maxJ", "capped": "power cap", "pool": "idle nodes themselves"}
+    limits |= {"below_best": "does less than it could", "declined": "-Tfwd", "preemption": "taken back"}
     for limit, words in limits.items():
         assert words in brief_of(changed(runs[0], limited_by=limit)).headline
 
