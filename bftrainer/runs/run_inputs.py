@@ -27,6 +27,7 @@ from bftrainer.replay import Settings
 from bftrainer.replay.power_draw import Steps, steps_between, value_at
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.tasksets import AssumedScaling, TaskSet, read_task_set
+from bftrainer.tasksets.task_set import in_words, least_time_s
 from bftrainer.zeus.tuned_task import GroupTuner, read_tuner
 from solvers.reference_solvers import EqualShare
 from solvers.registry import check_licence, get_solver, isolate_solver
@@ -237,12 +238,26 @@ def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> 
     first_s = min((task.submitted_after_s(log.start_ns) for task in tasks), default=0.0)
     if first_s >= log.window_s:
         warnings.append("no task is submitted before the node log ends.")
+    shortest_s = min(map(least_time_s, tasks), default=0.0)
+    if shortest_s > log.window_s:
+        warnings.append(
+            f"no task can complete: none takes less than {in_words(shortest_s)} on as many nodes as it may have, and "
+            f"the node log ends after {in_words(log.window_s)}.{_like_scaling(config)}"
+        )
     if config.baseline and not work_adds_up(tasks):
         warnings.append("no efficiency: tuned tasks count work in epochs over different datasets, which do not add up.")
     longest_s = config.forward_time_s
     if config.startup_cost == "full" and all(np.min(task.start_s(slice(1, None))) >= longest_s for task in tasks):
         warnings.append(f"no start pays within the forward time of {longest_s:g} s: no task will ever run.")
     return warnings
+
+
+def _like_scaling(config: ReplayConfig) -> str:
+    """Name files beside the task set that look like the measured scaling that was not given."""
+    if not isinstance(config.tasks, Path) or config.scalability is not None:
+        return ""
+    found = sorted(path.name for path in config.tasks.parent.iterdir() if "jnps" in path.name.lower())
+    return f" Measured scaling may be in {', '.join(found)}: give it by -scfn." if found else ""
 
 
 def _settings(config: ReplayConfig) -> Settings:

@@ -80,17 +80,21 @@ class AssumedScaling:
         Number of tasks without a curve, and number of all tasks.
     is_default : bool
         Whether the model is the default, not chosen by the user.
+    shortest_s : float
+        Least time that any of these tasks then takes, at the best of its counts.
     """
 
     model: ScalingModel
     tasks: int
     total: int
     is_default: bool
+    shortest_s: float
 
     @property
     def note(self) -> str:
         """Description of the scaling, and the options that replace it by a better one."""
         law = f"{self.model} from {self.model.rate_1:g} work/s on one node for {self.tasks:,} of {self.total:,} tasks"
+        law += f", none of which takes less than {in_words(self.shortest_s)}"
         return f"{law}; -scfn names measured scaling" + (", --scaling another law" if self.is_default else "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,6 +102,24 @@ class AssumedScaling:
         rate_1, model = self.model.rate_1, str(self.model)
         numbers = {"work_per_s_on_one_node": rate_1, "tasks": self.tasks, "is_default": self.is_default}
         return {"model": model, **numbers, "note": self.note}
+
+
+def in_words(time_s: float) -> str:
+    """Format a time in the largest unit of which it has two.
+
+    Examples
+    --------
+    >>> in_words(1e9), in_words(90_000.0), in_words(50.0)
+    ('32 years', '25 hours', '50 seconds')
+    """
+    units = (365.25 * 86400.0, "years"), (86400.0, "days"), (3600.0, "hours"), (1.0, "seconds")
+    size, unit = next(((size, unit) for size, unit in units if time_s >= 2.0 * size), units[-1])
+    return f"{time_s / size:,.0f} {unit}"
+
+
+def least_time_s(task: TaskSpec) -> float:
+    """Least time that a task's work takes, at the best of its counts; 0 for a tuned task, whose work is unknown."""
+    return task.work / float(task.rates.max()) if task.tuning is None else 0.0
 
 
 def parse_scaling_model(text: str) -> ScalingModel:
@@ -169,7 +191,7 @@ def finished(
         raise InvalidTaskError(f"{path}: Expected at least one task, got none.")
     law = model or ScalingModel()
     tasks: dict[str, TaskSpec] = {}
-    without = 0
+    without, shortest_s = 0, math.inf
     for draft in drafts:
         name = draft.fields["name"]
         curve = measured[name] if measured is not None else draft.curve
@@ -179,13 +201,15 @@ def finished(
                 raise InvalidTaskError(f"Expected unique task names, got {name!r} twice.")
             if draft.is_learned and curve is None and model is None:
                 raise InvalidTaskError("Expected a truth to replay for a learned curve: -scfn or --scaling LAW.")
-            tasks[name] = _task(draft.fields, curve or law)
+            tasks[name] = made = _task(draft.fields, curve or law)
+        if curve is None:
+            shortest_s = min(shortest_s, least_time_s(made))
     if not without and model is not None:
         raise UnusedOptionsError({"--scaling": f"all tasks of {path} have a scaling"})
     learned = tuple(draft.fields["name"] for draft in drafts if draft.is_learned)
     if not without:
         return TaskSet(tuple(tasks.values()), sources=(path,), learned=learned)
-    assumed = AssumedScaling(law, without, len(drafts), is_default=model is None)
+    assumed = AssumedScaling(law, without, len(drafts), is_default=model is None, shortest_s=shortest_s)
     note = f"{path}: Tasks without scaling; assumed {assumed.note}."
     return TaskSet(tuple(tasks.values()), (note,), (path,), assumed, learned)
 

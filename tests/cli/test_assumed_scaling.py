@@ -51,6 +51,16 @@ def test_every_figure_is_one_or_the_other():
     assert not UNTOUCHED & set(ON_SCALING)
 
 
+def test_tasks_that_none_can_end_are_told_before_the_run(call, here):
+    """At an assumed rate no task ends within the log: one line says so, and names a file that looks like the curves."""
+    (here / "mine_jnps.pkl").write_bytes(b"")
+    (here / "long.toml").write_text('schema = 1\n[[task]]\nname = "a"\nmin_nodes = 1\nmax_nodes = 4\nwork = 1e12\n')
+    done = call("replay", "-ndmap", "evt.pkl", "-bdfn", "long.toml", "--solver", "dp", "--no-baseline")
+    assert "Note: no task can complete: none takes less than 7,922 years on as many nodes" in done.err
+    assert "Measured scaling may be in mine_jnps.pkl: give it by -scfn." in done.err
+    assert "none of which takes less than 7,922 years" in done.out
+
+
 def test_result_table(call, world):
     """Each figure that rests on it is marked, the others are not, and one row names the options."""
     lines = call("replay", *world, "--large-idle", 4).out.splitlines()

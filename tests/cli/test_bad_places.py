@@ -12,10 +12,10 @@ from tests.tiny import RESULTS, contents, spawn
 
 
 def test_existing_directory(refused, here):
-    """An existing result directory is refused, before the inputs are read."""
-    (here / "debug-itrOut").mkdir()
-    (here / "debug-itrOut" / "file").touch()
-    assert_matches(r"debug-itrOut: .*--output-dir .*--force", refused("-ndmap", "absent.pkl"))
+    """An existing result directory that was asked for is refused, before the inputs are read."""
+    (here / "mine-itrOut").mkdir()
+    (here / "mine-itrOut" / "file").touch()
+    assert_matches(r"mine-itrOut: .*--output-dir .*--force", refused("-ndmap", "absent.pkl", "-name", "mine"))
 
 
 def test_force_deletes_nothing_but_results(refused, here):

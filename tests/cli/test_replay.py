@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -45,6 +46,24 @@ def test_sample_runs_take_the_next_free_directory(call, here):
         assert done.out.endswith(f"Results: sample-{number}-itrOut\n")
         assert names(here / f"sample-{number}-itrOut") == RESULTS
     assert names(here) == before | {"sample-1-itrOut", "sample-2-itrOut"}
+
+
+def test_the_same_command_twice_takes_the_next_free_directory(replay, here):
+    """Unless a name is given, earlier results stand, and --force replaces them."""
+    for place in ("debug-itrOut", "debug-2-itrOut"):
+        done = replay("--no-baseline")
+        assert done.out.endswith(f"Results: {place}\n")
+        assert names(here / place) == RESULTS
+    assert replay("--no-baseline", "--force").out.endswith("Results: debug-itrOut\n")
+    named = "--no-baseline", "-name", "mine"
+    assert [replay(*named).status for _ in range(2)] == [0, 2]
+
+
+def test_a_terminal_is_told_how_to_make_a_page(replay, monkeypatch):
+    """The command that makes a page of the run is the last line; pipes, and runs with a page, do without it."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert replay("--no-baseline").out.endswith("Page: bftrainer report debug-itrOut makes one.\n")
+    assert "makes one" not in replay("--no-baseline", "--report", "page.html").out
 
 
 @pytest.mark.long

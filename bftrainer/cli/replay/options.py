@@ -146,7 +146,7 @@ _OUTPUT: tuple[_Decorator, ...] = (
         "-o",
         "--output-dir",
         type=FILE,
-        help="The result directory.  [default: NAME-itrOut; sample runs: the next free one]",
+        help="The result directory.  [default: NAME-itrOut; without -name the next free one]",
     ),
     click.option("--report", type=FILE, help="Also make one page of the run: a file that any browser shows."),
     open_option,

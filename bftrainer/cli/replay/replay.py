@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -54,13 +55,14 @@ def replay(
     Without arguments an embedded sample is replayed. Results go to NAME-itrOut: step-logs.csv, decisions.parquet,
     tasks.parquet, allocation.parquet, summary.json; power.parquet and attempts.parquet where tasks are tuned.
     """
-    from bftrainer.files.directories import check_free, numbered, result_directory
+    from bftrainer.files.directories import check_free, result_directory
     from bftrainer.runs import load_inputs
 
     if resume is not None:
         ctx.exit(_resumed(resume))
     config = config_of(ctx, options)
-    target = output_dir or _named_directory(ctx, name)
+    places = [output_dir] if output_dir else _named_directories(ctx, name, force=force)
+    target = places[0] if isinstance(places, list) else None
     on_sample = target is report is None and "runs of the sample go to the next free directory"
     refuse_unused({"force": on_sample, "open": report is None and "there is no --report"})
     if target is not None and not dry_run:
@@ -76,7 +78,6 @@ def replay(
     if dry_run:
         _print_inputs(inputs, as_json)
         return
-    places = numbered("sample") if target is None else [target]
     with interruptible() as received, result_directory(places, force=force and target is not None) as directory:
         result = _replayed(
             inputs, directory, received, _arguments(), checkpoint_every, printing=print_, as_json=as_json
@@ -96,11 +97,18 @@ def check_page(path: Path, *, force: bool) -> None:
     refuse_existing(path, force=force)
 
 
-def _named_directory(ctx: click.Context, name: str) -> Path | None:
-    """``<name>-itrOut`` as published; None for a run of the sample only, which gets the next free number."""
-    given = ("node_log", "tasks", "name", "from_harvest")
-    is_sample = all(ctx.get_parameter_source(option) is ParameterSource.DEFAULT for option in given)
-    return None if is_sample else Path(f"{name}-itrOut")
+def _named_directories(ctx: click.Context, name: str, *, force: bool) -> list[Path] | Iterator[Path]:
+    """``<name>-itrOut`` as published if a name is given; else the first free one of the default's or the sample's."""
+    from bftrainer.files.directories import numbered
+
+    is_default = {
+        option: ctx.get_parameter_source(option) is ParameterSource.DEFAULT
+        for option in ("node_log", "tasks", "name", "from_harvest")
+    }
+    if all(is_default.values()):
+        return numbered("sample")
+    first = Path(f"{name}-itrOut")
+    return chain([first], islice(numbered(name), 1, None)) if is_default["name"] and not force else [first]
 
 
 def _print_inputs(inputs: Inputs, as_json: bool) -> None:
@@ -223,6 +231,8 @@ def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: 
         _print_result(result, place, options["as_json"], sys.stdout)
         if harvest is not None and not options["as_json"]:
             print_fidelity(harvest, place)
+    if options["report"] is None and options["print_"] and not options["as_json"] and sys.stdout.isatty():
+        click.echo(f"Page: bftrainer report {shlex.quote(str(place))} makes one.")
     if options["report"] is not None:
         from bftrainer.report.page import write_page
         from bftrainer.runs.run_files import read_runs
