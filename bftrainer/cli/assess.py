@@ -96,6 +96,8 @@ def _assess(
     from bftrainer.report.brief import brief_pdf
 
     refuse_inputs(output_dir)
+    if output_dir.suffix in (".html", ".json", ".pdf"):
+        raise click.UsageError(f"Expected --output-dir to name a directory, which gets a page.html, got {output_dir}.")
     if not resume:
         check_free(output_dir, force=force)
     thresholds = Thresholds(**{each.name: options.pop(each.name) for each in fields(Thresholds)})
@@ -112,7 +114,11 @@ def _assess(
         counting("Assessing", plan.steps) as count,
     ):
         steps = _Steps(directory, plan, count)
-        found = assessment_of(plan, quality, steps) | {"command": shlex.join(["bftrainer", *sys.argv[1:]])}
+        try:
+            found = assessment_of(plan, quality, steps) | {"command": shlex.join(["bftrainer", *sys.argv[1:]])}
+        except KeyboardInterrupt:
+            tell(f"Finished steps are kept; the same command with --resume continues in {output_dir}.")
+            raise
         steps.forget()
         text = json.dumps(found, indent=1, allow_nan=False) + "\n"
         (directory.working / "summary.json").write_text(text, encoding="utf-8")

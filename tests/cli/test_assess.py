@@ -152,7 +152,9 @@ def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypa
 
     monkeypatch.setattr(assessing, "_replayed", dies)
     monkeypatch.setattr(parallel, "usable_processors", lambda: 1)  # in this process
-    assert call("assess", log, "-o", "parted").status == 130
+    stopped = call("assess", log, "-o", "parted")
+    assert stopped.status == 130
+    assert "Finished steps are kept; the same command with --resume continues in parted." in stopped.err
     assert not (here / "parted").exists()
     journal = here / ".parted.new" / JOURNAL
     for content in (b"{}\n", b"no\n", journal.read_bytes() + b"3\n"):
@@ -169,6 +171,22 @@ def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypa
     assert call("assess", log, "-o", "parted", "--resume").status == 0
     assert len(done) == 4  # the second of three again, the third, and not the first
     assert summary(here / "parted") == summary(found)
+
+
+def test_the_name_of_a_page_is_no_directory(call, log, here):
+    """`-o x.html` asks for a page; it says what is expected, and makes no directory of that name."""
+    done = call("assess", log, "-o", "x.html")
+    check_refusal(done)
+    assert "Expected --output-dir to name a directory" in done.err
+    assert not (here / "x.html").exists()
+
+
+@pytest.mark.long
+def test_a_report_on_an_assessment_names_its_page(call, found):
+    """It has a page already, which is where to look."""
+    done = call("report", found)
+    check_refusal(done)
+    assert f"the page of what is here is {found / 'page.html'}" in done.err
 
 
 @pytest.mark.long

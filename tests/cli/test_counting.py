@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import pytest
 
+from bftrainer.cli._shared import progress
 from bftrainer.cli._shared.progress import counting
 
 
@@ -20,6 +22,23 @@ def test_silent_elsewhere_than_on_a_terminal(capsys):
     """What goes to a file or a pipe stays free of bars."""
     count(4)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_line_a_minute_elsewhere(monkeypatch):
+    """What takes minutes says how far it is, where no bar can move."""
+    said, told = [], threading.Event()
+
+    def tell(line):
+        said.append(line)
+        told.set()
+
+    monkeypatch.setattr(progress, "tell", tell)
+    monkeypatch.setattr(progress, "LINE_S", 0.001)
+    with counting("Simulating", 4) as done:
+        done(1)
+        assert told.wait(60.0)
+    assert said[0].startswith("Simulating: ")
+    assert said[0].endswith(" of 4 after 1 min")
 
 
 @pytest.mark.parametrize("number", [0, 3, 4])

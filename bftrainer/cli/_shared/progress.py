@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +12,13 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from bftrainer.cli._shared.stdio import tell
 from bftrainer.replay import Adoption, Cluster, ClusterChange, Observer
 
 
 @contextmanager
 def counting(label: str, total: int) -> Iterator[Callable[[object], None]]:
-    """Yield a callable that counts up by one; shown as a bar on stderr if that is a terminal.
+    """Yield a callable that counts up by one; shown as a bar on stderr if that is a terminal, else by a line a minute.
 
     Parameters
     ----------
@@ -26,7 +28,21 @@ def counting(label: str, total: int) -> Iterator[Callable[[object], None]]:
         Final count.
     """
     if not sys.stderr.isatty():
-        yield lambda done: None  # noqa: ARG005
+        done: list[object] = []
+        ended = threading.Event()
+
+        def tell_minutes() -> None:
+            """Say each minute how far it is."""
+            minutes = 0
+            while not ended.wait(LINE_S):
+                minutes += 1
+                tell(f"{label}: {len(done):,} of {total:,} after {minutes:,} min")
+
+        threading.Thread(target=tell_minutes, daemon=True).start()
+        try:
+            yield done.append
+        finally:
+            ended.set()
         return
     columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -34,7 +50,7 @@ def counting(label: str, total: int) -> Iterator[Callable[[object], None]]:
         yield lambda done: bar.advance(task)  # noqa: ARG005
 
 
-REFRESH_S = 0.1
+REFRESH_S, LINE_S = 0.1, 60.0
 
 
 class ProgressBar(Observer):

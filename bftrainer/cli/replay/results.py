@@ -291,6 +291,8 @@ def report(
     from bftrainer.runs.run_files import read_runs, read_summary
 
     for run in runs:
+        if (page := run / "page.html").is_file() and not (run / "decisions.parquet").exists():
+            raise click.UsageError(f"{run}: Expected a replay's directory; the page of what is here is {page}.")
         read_summary(run)  # report an invalid run before a problem with the page's path
     refuse_inputs(output)
     write_page(read_runs(runs), output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
