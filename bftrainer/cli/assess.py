@@ -92,9 +92,6 @@ def _assess(
         }
     )
     require_extra("Its page needs", "report", "jinja2", "matplotlib")
-    from bftrainer.report.assessment_page import assessment_brief, assessment_page
-    from bftrainer.report.brief import brief_pdf
-
     refuse_inputs(output_dir)
     if output_dir.suffix in (".html", ".json", ".pdf"):
         raise click.UsageError(f"Expected --output-dir to name a directory, which gets a page.html, got {output_dir}.")
@@ -120,20 +117,28 @@ def _assess(
             tell(f"Finished steps are kept; the same command with --resume continues in {output_dir}.")
             raise
         steps.forget()
-        text = json.dumps(found, indent=1, allow_nan=False) + "\n"
-        (directory.working / "summary.json").write_text(text, encoding="utf-8")
-        if quality is not None:
-            from bftrainer.nodelogs import write_node_log
-
-            write_node_log(directory.working / "idle.parquet", log)
-        (directory.working / "page.html").write_text(assessment_page(json.loads(text)), encoding="utf-8")
-        (directory.working / "brief.pdf").write_bytes(brief_pdf([assessment_brief(json.loads(text))]))
+        text = _write(directory.working, found, None if quality is None else log)
     if as_json:
         click.echo(text, nl=False)
     else:
         _print(found)
         click.echo(f"Results: {output_dir}")
     show_page(output_dir / "page.html", quiet=True)
+
+
+def _write(folder: Path, found: dict[str, Any], log: NodeLog | None) -> str:
+    """Write the answer, its page and its print, and the node log that was made for it; return the answer's JSON."""
+    from bftrainer.nodelogs import write_node_log
+    from bftrainer.report.assessment_page import assessment_brief, assessment_page
+    from bftrainer.report.brief import brief_pdf
+
+    text = json.dumps(found, indent=1, allow_nan=False) + "\n"
+    (folder / "summary.json").write_text(text, encoding="utf-8")
+    if log is not None:
+        write_node_log(folder / "idle.parquet", log)
+    (folder / "page.html").write_text(assessment_page(json.loads(text)), encoding="utf-8")
+    (folder / "brief.pdf").write_bytes(brief_pdf([assessment_brief(json.loads(text))]))
+    return text
 
 
 class _Steps:
