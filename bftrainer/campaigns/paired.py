@@ -16,22 +16,13 @@ from bftrainer.files.arrow import parquet_file
 from bftrainer.files.opening import translated
 from bftrainer.report.comparison import setting_label
 from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrapped
-from bftrainer.report.glossary import ASSUMED, ON_SCALING, Assumption, term_of
+from bftrainer.report.glossary import ASSUMED, ON_SCALING, OVER_TASKS, Assumption, term_of
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.report.sweep_page import check_metrics
 
 _ON_SCALING = frozenset(key.rpartition(".")[2] for key in ON_SCALING)
 # Beyond it a ratio says no more than that the other figure is 0 but for rounding.
 _MOST_RATIO = 1e12
-
-
-# Figures of some tasks only, and the figure that says of how many.
-_OVER = {
-    "makespan_s": "tasks_completed",
-    "turnaround_mean_s": "tasks_completed",
-    "turnaround_p90_s": "tasks_completed",
-    "wait_mean_s": "tasks_started",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +67,11 @@ class PairedChange:
         """Why the figures are not comparable, if they are not."""
         if not self.unequal:
             return ""
-        label, of, pairs = term_of(self.metric).label, term_of(_OVER[self.metric]).label, self.points - self.unpaired
+        label, of, pairs = (
+            term_of(self.metric).label,
+            term_of(OVER_TASKS[self.metric]).label,
+            self.points - self.unpaired,
+        )
         return f"{label}: not comparable, as {self.unequal} of {pairs} pairs differ in {of}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,9 +131,9 @@ def paired_changes(
             pairs = [(each, base[key]) for key, each in side.items() if key in base]
             ratios = [ratio for pair in pairs if (ratio := ratio_less_one(*pair, metric)) is not None]
             unequal = sum(
-                one.figures.get(_OVER[metric]) != two.figures.get(_OVER[metric])
+                one.figures.get(OVER_TASKS[metric]) != two.figures.get(OVER_TASKS[metric])
                 for one, two in pairs
-                if metric in _OVER and ratio_less_one(one, two, metric) is not None
+                if metric in OVER_TASKS and ratio_less_one(one, two, metric) is not None
             )
             change = estimate(ratios) if ratios else None
             changes.append(PairedChange(value, against, metric, change, len(side), unequal))

@@ -18,6 +18,7 @@ from bftrainer.cli._shared.report_option import (
 )
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import (
+    FIGURE,
     LARGE_PROCESSES,
     WIDE,
     Parsed,
@@ -192,7 +193,14 @@ def _print_forecast(found: Forecast) -> None:
     **_helped("metric", "train_share", "trials", "objectives", "report", "open", "force", "as_json"),
     epilog="Example: bftrainer advise -ndmap idle.csv -bdfn tasks.toml --solver dp --trials 5",
 )
-@click.option("--metric", default="efficiency", show_default=True, help="Figure to improve: see `plot --list`.")
+@click.option(
+    "--metric",
+    metavar="NAME",
+    type=FIGURE,
+    default="efficiency",
+    show_default=True,
+    help="Figure to improve: see `plot --list`.",
+)
 @click.option("--train-share", type=float, default=0.6, show_default=True, help="Share of the log to search on.")
 @size_option("--trials", default=40, show_default=True, help="Number of settings to try.")
 @page_options

@@ -13,6 +13,7 @@ import click
 from bftrainer.cli._shared.report_option import check_report, live_page, report_option
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import (
+    FIGURE,
     LARGE_PROCESSES,
     WIDE,
     check_size,
@@ -59,6 +60,7 @@ MOST_ROWS = 50
     "metrics",
     multiple=True,
     metavar="NAME",
+    type=FIGURE,
     help="Figure by which the page judges settings (see `plot --list`); a second one is what they are weighed against."
     " Also those of --paired.",
 )

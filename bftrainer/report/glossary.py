@@ -131,6 +131,19 @@ HEADLINES = (
     *("ledger.useful", "energy_j", "solve_s_median"),
 )
 """Those that fit into one line a run."""
+COMPARED = (
+    *("efficiency", "ledger.useful", "eq_nodes", "occupancy", "work_done", "tasks_completed", "makespan_s"),
+    *("turnaround_mean_s", "wait_mean_s", "preemptions", "rescales", "energy_j", "emissions_gco2"),
+    *("decisions_optimal", "solve_s_median"),
+)
+"""Those that a comparison of a few runs shows, unless all are asked for."""
+OVER_TASKS = {
+    "makespan_s": "tasks_completed",
+    "turnaround_mean_s": "tasks_completed",
+    "turnaround_p90_s": "tasks_completed",
+    "wait_mean_s": "tasks_started",
+}
+"""Figures of some tasks only, and the figure that says of how many."""
 
 _LOSSES = "rescale_loss preemption_loss saving_loss loss_variability loss_horizon"
 WORK_SHARES = tuple(f"{loss}_share" for loss in _LOSSES.split())
@@ -144,6 +157,18 @@ _SCALES: dict[Unit, tuple[tuple[float, float, str], ...]] = {
     "W": ((1e6, 1e6, "MW"), (1e3, 1e3, "kW"), (0.0, 1.0, "W")),
     "g": ((1e6, 1e6, "t"), (1e3, 1e3, "kg"), (0.0, 1.0, "g")),
 }
+
+
+def key_of(name: str) -> str:
+    """The key of a figure that is named by it, or by the words that pages have for it; other names stay as they are.
+
+    Examples
+    --------
+    >>> key_of("work done"), key_of("Mean wait"), key_of("work_done"), key_of("wrok")
+    ('work_done', 'wait_mean_s', 'work_done', 'wrok')
+    """
+    labels = {term.label.casefold(): key for key, term in GLOSSARY.items()}
+    return name if name in GLOSSARY else labels.get(name.casefold(), name)
 
 
 def check_metric(name: str) -> None:

@@ -111,6 +111,8 @@ def load_inputs(config: ReplayConfig) -> Inputs:
     if check is not None:
         check(tasks)
     notes += _warnings(config, log, tasks)
+    if task_set.assumed_scaling is not None and isinstance(config.tasks, Path):
+        notes += _doubts_of_scaling(config.tasks, tasks, log.window_s)
     make_tuner = read_tuner(tasks, config.seed, config.power_options, (config.policy, config.power_policy))
     if make_tuner is not None:
         notes += make_tuner().warnings()  # made here, so that sections that do not fit their traces are found now
@@ -238,12 +240,6 @@ def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> 
     first_s = min((task.submitted_after_s(log.start_ns) for task in tasks), default=0.0)
     if first_s >= log.window_s:
         warnings.append("no task is submitted before the node log ends.")
-    shortest_s = min(map(least_time_s, tasks), default=0.0)
-    if shortest_s > log.window_s:
-        warnings.append(
-            f"no task can complete: none takes less than {in_words(shortest_s)} on as many nodes as it may have, and "
-            f"the node log ends after {in_words(log.window_s)}.{_like_scaling(config)}"
-        )
     if config.baseline and not work_adds_up(tasks):
         warnings.append("no efficiency: tuned tasks count work in epochs over different datasets, which do not add up.")
     longest_s = config.forward_time_s
@@ -252,12 +248,19 @@ def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> 
     return warnings
 
 
-def _like_scaling(config: ReplayConfig) -> str:
-    """Name files beside the task set that look like the measured scaling that was not given."""
-    if not isinstance(config.tasks, Path) or config.scalability is not None:
-        return ""
-    found = sorted(path.name for path in config.tasks.parent.iterdir() if "jnps" in path.name.lower())
-    return f" Measured scaling may be in {', '.join(found)}: give it by -scfn." if found else ""
+def _doubts_of_scaling(path: Path, tasks: Sequence[TaskSpec], window_s: float) -> list[str]:
+    """Notes on assumed scaling: that no task can complete, and files beside the tasks that look like measured ones."""
+    shortest_s = min(map(least_time_s, tasks))
+    found = sorted(each.name for each in path.parent.iterdir() if "jnps" in each.name.lower())
+    notes = []
+    if shortest_s > window_s:
+        notes.append(
+            f"no task can complete: none takes less than {in_words(shortest_s)} on as many nodes as it may have, and "
+            f"the node log ends after {in_words(window_s)}."
+        )
+    if found:
+        notes.append(f"measured scaling may be in {', '.join(found)}: give it by -scfn.")
+    return notes
 
 
 def _settings(config: ReplayConfig) -> Settings:

@@ -57,7 +57,7 @@ def test_tasks_that_none_can_end_are_told_before_the_run(call, here):
     (here / "long.toml").write_text('schema = 1\n[[task]]\nname = "a"\nmin_nodes = 1\nmax_nodes = 4\nwork = 1e12\n')
     done = call("replay", "-ndmap", "evt.pkl", "-bdfn", "long.toml", "--solver", "dp", "--no-baseline")
     assert "Note: no task can complete: none takes less than 7,922 years on as many nodes" in done.err
-    assert "Measured scaling may be in mine_jnps.pkl: give it by -scfn." in done.err
+    assert "Note: measured scaling may be in mine_jnps.pkl: give it by -scfn." in done.err
     assert "none of which takes less than 7,922 years" in done.out
 
 

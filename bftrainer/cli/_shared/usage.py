@@ -226,6 +226,17 @@ class Parsed(_ParamType):
             self.fail(f"Expected {self._expected}, got {value!r}.", param, ctx)
 
 
+def _figure_key(name: str) -> str:
+    """The key of a figure; whether there is such a figure is found where it is used."""
+    from bftrainer.report.glossary import key_of
+
+    return key_of(name)
+
+
+FIGURE = Parsed("NAME", _figure_key, "a figure")
+"""A figure by its key in summaries, or by the words that pages have for it."""
+
+
 class _Size(_ParamType):
     """A number that is refused if it is larger than `usual`, unless the environment allows it."""
 

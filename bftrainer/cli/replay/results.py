@@ -14,7 +14,7 @@ import click
 
 from bftrainer.cli._shared.removed import refuse_removed_value
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import WIDE, Parsed, open_option, refuse_inputs, refuse_unused, show_page
+from bftrainer.cli._shared.usage import FIGURE, WIDE, Parsed, open_option, refuse_inputs, refuse_unused, show_page
 from bftrainer.cli.zeus.zeus_options import FILE
 
 if TYPE_CHECKING:
@@ -34,19 +34,25 @@ FEW = 4
     "chosen",
     metavar="NAME",
     multiple=True,
-    help="A figure to show, as `plot --list` names it; repeatable. All of up to 4 runs, the headlines of more.",
+    type=FIGURE,
+    help="A figure to show, as `plot --list` or a page names it; repeatable.",
 )
+@click.option("--all", "show_all", is_flag=True, help="Show all figures, not only those that say most.")
 @click.option("--json", "as_json", is_flag=True, help="All figures as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="All figures as CSV, a row for each run and figure.")
-def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_csv: bool) -> None:
-    """Compare finished runs: settings that differ, and all figures with their differences to the first run."""
+def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_json: bool, as_csv: bool) -> None:
+    """Compare finished runs: settings that differ, and figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
     from bftrainer.report.comparison import compare_runs, run_names, with_short_names
+    from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES
     from bftrainer.runs.run_files import read_summary
 
     if as_json and as_csv:
         raise click.UsageError("Give one of --json and --csv.")
-    refuse_unused({"chosen": as_json and "--json has all figures"})
+    has_all = as_json and "--json has all figures"
+    refuse_unused(
+        {"chosen": has_all, "show_all": has_all or (bool(as_csv or chosen) and "of a table without --metric alone")}
+    )
     summaries = [read_summary(path) for path in runs]
     shown = summaries if as_json or as_csv else with_short_names(summaries)
     found = compare_runs(run_names(runs), shown)
@@ -60,7 +66,9 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], as_json: bool, as_c
     elif as_csv:
         _write_csv(found, chosen or tuple(found.figures))
     else:
-        _print_comparison(found, chosen)
+        usual = COMPARED if len(found.names) <= FEW else HEADLINES
+        known = tuple(key for key in found.figures if key.rpartition(".")[2] not in WORK_SHARES)
+        _print_comparison(found, chosen or (known if show_all else tuple(key for key in usual if key in found.figures)))
 
 
 def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
@@ -72,16 +80,15 @@ def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
             writer.writerow((name, key, *("" if value is None else value for value in values)))
 
 
-def _print_comparison(found: RunComparison, chosen: Sequence[str]) -> None:
+def _print_comparison(found: RunComparison, keys: Sequence[str]) -> None:
     from bftrainer.cli._shared.stdio import Section, line_width, print_side_by_side
-    from bftrainer.report.glossary import ASSUMED, HEADLINES, MARK, WORK_SHARES, term_of
+    from bftrainer.report.comparison import setting_label
+    from bftrainer.report.glossary import ASSUMED, MARK, term_of
 
     names = [f"{name} (partial)" if cut else name for name, cut in zip(found.names, found.partial, strict=True)]
-    few = len(names) <= FEW
-    known = found.figures if few else (key for key in HEADLINES if key in found.figures)
-    keys = chosen or tuple(key for key in known if key.rpartition(".")[2] not in WORK_SHARES)
     settings = [
-        [key, *("-" if value is None else str(value) for value in values)] for key, values in found.settings.items()
+        [setting_label(key), *("-" if value is None else str(value) for value in values)]
+        for key, values in found.settings.items()
     ]
     figures = Section("figure", [[term_of(key).label, *_cells(found, key)] for key in keys])
     print_side_by_side(names, [Section("setting", settings, is_text=True), figures] if settings else [figures])
@@ -101,15 +108,21 @@ def _assumptions(found: RunComparison) -> dict[str, list[str]]:
 
 
 def _cells(found: RunComparison, key: str) -> list[str]:
-    from bftrainer.report.glossary import MARK, format_value, term_of
+    from bftrainer.report.glossary import MARK, OVER_TASKS, format_value, term_of
 
     unit = term_of(key).unit
     cells = []
     for place, (value, change) in enumerate(zip(found.figures[key], found.differences[key], strict=True)):
         text = format_value(value, unit)
+        if value is not None and key in OVER_TASKS:
+            text += f" of {found.figures[OVER_TASKS[key]][place]:,} tasks"
         if value is not None and found.is_assumed(key, place):
             text = f"{MARK} {text}"
-        cells.append(f"{text}\n({100 * change:+.2f} %)" if place and change else text)
+        if place and change and value is not None:
+            is_share = unit == "share"  # whose relative change would read like one of the whole
+            points = 100 * (value - (found.figures[key][0] or 0.0))
+            text += f"\n({points:+.2f} points)" if is_share else f"\n({100 * change:+.2f} %)"
+        cells.append(text)
     return cells
 
 
@@ -163,6 +176,7 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     "--metric",
     "figure",
     metavar="NAME",
+    type=FIGURE,
     help="For kinds setting and paired, as --list names it.  [default: efficiency; of paired work_done]",
 )
 @click.option(
