@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import logging.config
 import os
 import resource
 import socket
 import ssl
 import stat
-import sys
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 from bftrainer.errors import SettingsError
 from bftrainer.files.permissions import readable_by_others
 from bftrainer.zeus.server.access import AccessFile, own_path
+from bftrainer.zeus.server.guard import audit_logger
 from bftrainer.zeus.server.settings import ServerSettings, is_loopback
 from bftrainer.zeus.server.store import database_url, open_store, sqlite_path
 
@@ -42,15 +43,17 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Make this process's server log to standard error, from a lowest level on."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
-    for name in ("bftrainer", "uvicorn", "uvicorn.error"):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler] if name != "uvicorn.error" else []
-        logger.propagate = name == "uvicorn.error"
-        logger.setLevel(level.upper())
-    logging.getLogger("bftrainer.zeus.server.guard.audit").setLevel(logging.INFO)
+    """Make this process's server log to standard error, from a lowest level on; who changed what, always."""
+    to_stderr = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "formatters": {"json": {"()": JsonFormatter}},
+            "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+            "loggers": {"bftrainer": to_stderr, "uvicorn": to_stderr, audit_logger.name: {"level": "INFO"}},
+        }
+    )
 
 
 def check_exposure(host: str, token_file: str | None) -> None:

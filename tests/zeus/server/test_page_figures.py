@@ -8,10 +8,9 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from bftrainer.zeus.server.messages import JobSpec
-from bftrainer.zeus.server.pages.next_choice import next_choice
-from bftrainer.zeus.server.pages.savings import figures_by_size, saved_texts, savings, si
-from bftrainer.zeus.server.state_messages import StoredTrial, TrialRow
+from bftrainer.zeus.server.messages import JobSpec, StoredTrial, TrialRow
+from bftrainer.zeus.server.pages import next_choice
+from bftrainer.zeus.server.savings import figures_by_size, saved_texts, savings, si
 from bftrainer.zeus.server.tuned_job import TrialType, TunedJob
 from tests.zeus.server.support import SPEC
 
@@ -74,7 +73,7 @@ def test_too_few_runs_with_the_default_give_no_figure(rows):
 
 def job(**fields):
     """A job's state."""
-    return TunedJob.new(JobSpec(**SPEC | {"beta_knob": None} | fields), seed=1)
+    return TunedJob(JobSpec(**SPEC | {"beta_knob": None} | fields), seed=1)
 
 
 def yes(_):
@@ -92,7 +91,7 @@ def ended(tuned, number, *, converged=True):
     size, kind = tuned.choose(number, yes)
     cost = size / 2 + number / 4
     row = StoredTrial("t-1", size, number, kind.value, "Succeeded", 0.0, cost=cost, converged=converged)
-    tuned.learn(row, published=False)
+    tuned.learn(row)
     return kind
 
 
