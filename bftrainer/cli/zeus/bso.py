@@ -197,7 +197,7 @@ def _print_job(job: JobSummary, trials: list[TrialRow]) -> None:
         rows = [
             (
                 f"{arm.batch_size}",
-                "unknown" if arm.mean is None or arm.precision == 0 else f"{-arm.mean:,.6g}",
+                "unknown" if arm.mean_j is None else f"{arm.mean_j:,.6g}",
                 "0" if arm.precision is None else "-" if arm.precision == 0 else f"{arm.precision**-0.5:,.4g}",
                 f"{arm.observations:,}",
             )

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -59,7 +60,7 @@ _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 _PASSING = frozenset({429, 502, 503, 504})
 
 
-class BatchSizeClient:
+class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
     """Client of a batch-size server; requests without an answer are repeated, and still count once.
 
     Parameters
@@ -163,11 +164,11 @@ class BatchSizeClient:
 
     def heartbeat(self, trial: TrialId) -> None:
         """Say that a trial is running, which renews its lease; status 400 if it was ended without a result."""
-        self._send(_NOTHING, "POST", "/trials/heartbeat", _name_trial(trial))
+        self._send(_NOTHING, "POST", "/trials/heartbeat", trial.model_dump())
 
     def end_trial(self, trial: TrialId | TrialRow) -> None:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
-        self._send(_NOTHING, "PATCH", "/trials", _name_trial(trial))
+        self._send(_NOTHING, "PATCH", "/trials", {name: getattr(trial, name) for name in TrialId.model_fields})
 
     def void_trial(self, job_id: str, number: int, reason: str) -> JobVoided:
         """Have a trial count for nothing; return the job as it is without it, and which trials its cost has stopped."""
@@ -215,9 +216,6 @@ class BatchSizeClient:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
-
-    def __enter__(self) -> BatchSizeClient:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -297,7 +295,7 @@ class Trial:
     def __init__(self, client: BatchSizeClient, trial: TrialId, lease_s: float | None = None) -> None:
         self.client, self.id = client, trial
         self.finished = self.converged = False
-        self._lease = None if lease_s is None else Lease(lambda: client.heartbeat(trial), lease_s)
+        self._lease = Lease(lambda: client.heartbeat(trial), lease_s)
 
     @property
     def batch_size(self) -> int:
@@ -329,28 +327,21 @@ class Trial:
     @property
     def lost(self) -> bool:
         """Whether the server has ended the trial meanwhile, so that its result will not count."""
-        return self._lease is not None and self._lease.lost
+        return self._lease.lost
 
     def __enter__(self) -> Trial:
-        if self._lease is not None:
-            self._lease.__enter__()
+        self._lease.__enter__()
         return self
 
     def __exit__(self, kind: object, error: object, where: object) -> None:
-        if self._lease is not None:
-            self._lease.stop()
-        if self.finished:
-            return
+        self._lease.stop()
         try:
-            self.client.end_trial(self.id)
+            if not self.finished:
+                self.client.end_trial(self.id)
         except ServerRequestError as refused:
             # An error in the block matters more, and of a deleted job nothing is left to end.
             if error is None and refused.status != 404:
                 raise
-
-
-def _name_trial(trial: TrialId | TrialRow) -> dict[str, Any]:
-    return {name: getattr(trial, name) for name in TrialId.model_fields}
 
 
 def _fault(detail: object) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -122,7 +123,7 @@ class LenientTuningParams(WireModel):
 
     job_id: str | None = None
     job_id_prefix: str
-    batch_sizes: list[Whole] = Field(min_length=1)
+    batch_sizes: Annotated[list[Whole], AfterValidator(sorted)] = Field(min_length=1)
     default_batch_size: Whole = Field(gt=0)
     eta_knob: float = Field(0.5, ge=0, le=1)
     beta_knob: float | None = Field(2.0, gt=0)
@@ -135,11 +136,6 @@ class LenientTuningParams(WireModel):
     mab_prior_precision: float = 0.0
     mab_num_explorations: Whole = Field(2, ge=0)
     mab_seed: Whole | None = None
-
-    @field_validator("batch_sizes")
-    @classmethod
-    def _sort_sizes(cls, sizes: list[int]) -> list[int]:
-        return sorted(sizes)
 
     @model_validator(mode="after")
     def _check_choices(self) -> Self:
@@ -162,7 +158,7 @@ class TuningParams(LenientTuningParams, _Strict):
     job_id: Annotated[str, Field(max_length=NAME_LENGTH)] | None = None
     # A generated name is nine characters longer than its prefix.
     job_id_prefix: str = Field(max_length=NAME_LENGTH - 9)
-    batch_sizes: list[Counted] = Field(min_length=1, max_length=10_000)
+    batch_sizes: Annotated[list[Counted], AfterValidator(sorted)] = Field(min_length=1, max_length=10_000)
     default_batch_size: Counted
     max_epochs: Counted = 100
     num_pruning_rounds: Natural = 2
@@ -320,6 +316,16 @@ class Arm(WireModel):
     precision: float | None
     reward_precision: float | None
     observations: int
+
+    @property
+    def mean_j(self) -> float | None:
+        """Expected mean cost in joules; None where nothing is known."""
+        return None if self.mean is None or self.precision == 0 else -self.mean
+
+    @property
+    def half_width_j(self) -> float:
+        """Half of the 95 % interval of the mean cost."""
+        return 0.0 if self.precision is None else 1.959964 * math.sqrt(1.0 / self.precision)
 
 
 @dataclass(slots=True)

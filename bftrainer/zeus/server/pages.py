@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib import resources
@@ -23,7 +22,7 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
 
 from bftrainer.errors import NothingConvergedError, UnknownJobError
 from bftrainer.report.intervals import Estimate
-from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, JobSummary, StoredTrial, few
+from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, Arm, JobSummary, StoredTrial, few
 from bftrainer.zeus.server.savings import estimate_mean, figures_by_size, saved_texts, savings, si
 from bftrainer.zeus.server.service import BatchSizeService, ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
@@ -156,35 +155,25 @@ def _describe(job: JobSummary, trials: Sequence[StoredTrial]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnBelief:
-    """What is believed of the mean cost of a batch size.
+class NextChoice:
+    """The batch size that a trial would get now, and why.
 
     Parameters
     ----------
-    batch_size : int
-        The batch size.
-    mean_j, half_width_j : float or None
-        Expected mean cost and half of its 95 % interval, in joules; None where nothing is known.
-    drawn_j : float or None
-        Mean cost that the next choice draws from this belief; None if it draws none.
-    observations : int
-        Results that the belief rests on.
+    batch_size : int or None
+        None if there is none left.
+    reasons : tuple of str
+        Sentences.
+    arms : list of Arm
+        The bandit's; empty while batch sizes are pruned.
+    drawn_j : dict of int to float
+        Mean cost of each that the choice draws, in joules.
     """
-
-    batch_size: int
-    mean_j: float | None
-    half_width_j: float | None
-    drawn_j: float | None
-    observations: int
-
-
-@dataclass(frozen=True, slots=True)
-class NextChoice:
-    """The batch size that a trial would get now (None: none is left), why, and the bandit's beliefs."""
 
     batch_size: int | None
     reasons: tuple[str, ...]
-    beliefs: tuple[DrawnBelief, ...] = ()
+    arms: list[Arm] = field(default_factory=list)
+    drawn_j: dict[int, float] = field(default_factory=dict)
 
 
 def next_choice(tuned: TunedJob, number: int, runs: Callable[[int], bool]) -> NextChoice:
@@ -232,23 +221,15 @@ def _explain_play(tuned: TunedJob, size: int, begins: str) -> NextChoice:
     """Explain a choice of the bandit."""
     bandit = tuned.pruned.bandit
     assert bandit is not None
-    beliefs = []
-    for arm in bandit.arms:
-        belief, drawn = bandit.beliefs[arm], bandit.drawn.get(arm)
-        mean_j = half_width_j = drawn_j = None
-        if belief.precision > 0 and not math.isnan(belief.mean):
-            mean_j, half_width_j = -belief.mean, 1.959964 * math.sqrt(1.0 / belief.precision)
-            drawn_j = None if drawn is None else -drawn
-        beliefs.append(DrawnBelief(arm, mean_j, half_width_j, drawn_j, belief.observations))
     if not bandit.drawn:
         why = (
             f"{begins}Each batch size has to have {bandit.num_exploration} results before draws decide; {size} has "
             f"{bandit.beliefs[size].observations}. Of those that lack results, the order is random."
         )
-        return NextChoice(size, (why,), tuple(beliefs))
+        return NextChoice(size, (why,), tuned.arms())
     why = (
         f"{begins}Of what is believed about the mean cost of each batch size, one value is drawn, and the lowest "
         f"wins: that of {size}. A batch size is so played as often as it is likely to be the cheapest."
     )
     until = "The draws are those of the next trial, unless a result comes before it."
-    return NextChoice(size, (why, until), tuple(beliefs))
+    return NextChoice(size, (why, until), tuned.arms(), {arm: -drawn for arm, drawn in bandit.drawn.items()})

@@ -125,7 +125,7 @@ def api(*, published: bool) -> APIRouter:
     async def register_job(request: Request, job: Spec) -> Response:  # type: ignore[valid-type]
         """Register a job (201), or make sure that it is registered with the same settings (200)."""
         registered = await _optimizer(request).register_job(job, actor_of(request, job))
-        return _json(registered.spec, 201 if registered else 200)
+        return _json(registered.spec, 201 if registered.created else 200)
 
     @router.delete("/jobs", response_model=None, responses={200: {"model": None}, **_responses(404, *breaks)})
     async def delete_job(request: Request, job_id: Name) -> None:  # type: ignore[valid-type]

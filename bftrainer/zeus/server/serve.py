@@ -89,11 +89,17 @@ def serve(host: str, port: int, settings: ServerSettings, *, migrate: bool) -> N
     """
     access = None if settings.token_file is None else AccessFile(settings.token_file)
     check_certificate(settings)
+    url = database_url(settings.database_url)
+    if url.get_backend_name() == "sqlite" and sqlite_path(url) is None:
+        raise SettingsError("Expected a database that is kept, got one in memory; try sqlite:///FILE.")
     with ExitStack() as stack:
         stack.callback(os.umask, os.umask(0o077))  # nobody else reads what is made from here on
         listener = stack.enter_context(_listen(host, port))
-        _check_database(settings, migrate=migrate)
-        _allow_many_connections()
+        with open_store(settings.database_url, migrate=migrate):  # before requests come, so that an error is one line
+            pass
+        # Half-sent requests keep their descriptors.
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         configure(settings.log_level)
         # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
         stack.enter_context(suppress(KeyboardInterrupt))
@@ -130,15 +136,6 @@ def _run(
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
     Server(config).run([listener])
-
-
-def _check_database(settings: ServerSettings, *, migrate: bool) -> None:
-    """Open the database before the server accepts requests, so that an error is one line."""
-    url = database_url(settings.database_url)
-    if url.get_backend_name() == "sqlite" and sqlite_path(url) is None:
-        raise SettingsError("Expected a database that is kept, got one in memory; try sqlite:///FILE.")
-    with open_store(settings.database_url, migrate=migrate):
-        pass
 
 
 def check_certificate(settings: ServerSettings) -> None:
@@ -182,12 +179,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise SettingsError(f"{host}:{port}: cannot listen there ({error.strerror}).") from None
     return listener
-
-
-def _allow_many_connections() -> None:
-    """Raise the limit of descriptors to what the system allows: half-sent requests keep theirs."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _announce(where: str, settings: ServerSettings, access: AccessFile | None) -> None:

@@ -80,6 +80,11 @@ class Registration(int):
         made.spec = spec
         return made
 
+    @property
+    def created(self) -> bool:
+        """Whether the job is new, as a bool."""
+        return bool(self)
+
 
 @dataclass(slots=True)
 class LoadedJob:
