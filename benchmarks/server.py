@@ -146,11 +146,11 @@ def _energy(batch_size: int, rng: np.random.Generator) -> float:
 
 def _fill(url: str, jobs: dict[str, int], seed: int) -> None:
     """Register jobs and give them so many trials: some real cycles, and copies of the last one for the rest."""
-    from dataclasses import replace
+    from dataclasses import asdict
 
     from bftrainer.zeus.server.messages import JobSpec, TrainingResult
     from bftrainer.zeus.server.service import BatchSizeService
-    from bftrainer.zeus.server.store import open_store
+    from bftrainer.zeus.server.store import TRIAL, open_store
 
     with open_store(url) as store:
         service = BatchSizeService(store)
@@ -164,7 +164,10 @@ def _fill(url: str, jobs: dict[str, int], seed: int) -> None:
                 used = {"time": 25.0, "energy": _energy(trial.batch_size, rng), "metric": 0.6, "current_epoch": 3}
                 service.report(TrainingResult(**trial.model_dump(), **used))
             last = store.read_trials(job_id)[-1]
-            store.add_trials(
-                replace(last, trial_number=n, observation=n, results_before=n - 1, cost=(last.cost or 0.0) + n % 7)
+            rows = [
+                asdict(last)
+                | {"trial_number": n, "observation": n, "results_before": n - 1, "cost": (last.cost or 0.0) + n % 7}
                 for n in range(_REAL + 1, trials + 1)
-            )
+            ]
+            with store.begin() as connection:
+                connection.execute(TRIAL.insert(), rows)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 from bftrainer.errors import ServerRequestError
 
@@ -26,8 +26,8 @@ class Lease:
     ----------
     renew : callable
         Sends a heartbeat.
-    lease_s : float
-        Length of the lease in seconds; it is renewed three times in that time.
+    lease_s : float or None
+        Length of the lease in seconds; it is renewed three times in that time. None: never, and it is not lost.
 
     Attributes
     ----------
@@ -35,9 +35,9 @@ class Lease:
         Whether the server has ended the trial meanwhile, so that its result will not count.
     """
 
-    def __init__(self, renew: Callable[[], None], lease_s: float = LEASE_S) -> None:
+    def __init__(self, renew: Callable[[], None], lease_s: float | None = LEASE_S) -> None:
         self.lost = False
-        self._renew, self._pause_s = renew, lease_s / RENEWALS
+        self._renew, self._pause_s = renew, math.inf if lease_s is None else lease_s / RENEWALS
         self._over = threading.Event()
         # A process that ends does not wait for it.
         self._thread = threading.Thread(target=self._keep, name="bso-lease", daemon=True)
@@ -51,12 +51,11 @@ class Lease:
                 logger.warning("The trial's lease was not renewed: %s", error)
 
     def __enter__(self) -> Lease:
-        self._thread.start()
+        if math.isfinite(self._pause_s):
+            self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:

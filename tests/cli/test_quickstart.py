@@ -9,8 +9,8 @@ import pytest
 from bftrainer.cli.zeus.quickstart import explain_choice, find_chosen
 from bftrainer.zeus.integrations.sample_digits import JOB_ID
 from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.pages.savings import figures_by_size
-from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
+from bftrainer.zeus.server.messages import JobSummary, TrialRow
+from bftrainer.zeus.server.savings import figures_by_size
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import in_folder, listening
 

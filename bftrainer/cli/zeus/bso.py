@@ -168,7 +168,7 @@ def show(job_id: str, server: str | None, token_file: str | None, as_json: bool)
 def _print_job(job: JobSummary, trials: list[TrialRow]) -> None:
     from bftrainer.files.opening import one_line
     from bftrainer.zeus.server.messages import few
-    from bftrainer.zeus.server.pages.savings import figures_by_size, saved_texts, savings
+    from bftrainer.zeus.server.savings import figures_by_size, saved_texts, savings
 
     spec = job.spec
     excluded = Counter(trial.excluded.lower() for trial in trials if trial.excluded is not None)
@@ -197,7 +197,7 @@ def _print_job(job: JobSummary, trials: list[TrialRow]) -> None:
         rows = [
             (
                 f"{arm.batch_size}",
-                "unknown" if arm.mean is None or arm.precision == 0 else f"{-arm.mean:,.6g}",
+                "unknown" if arm.mean_j is None else f"{arm.mean_j:,.6g}",
                 "0" if arm.precision is None else "-" if arm.precision == 0 else f"{arm.precision**-0.5:,.4g}",
                 f"{arm.observations:,}",
             )

@@ -16,8 +16,8 @@ from bftrainer.cli.zeus.zeus_options import SETTINGS
 from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.server.pages.savings import SizeFigures
-    from bftrainer.zeus.server.state_messages import JobSummary
+    from bftrainer.zeus.server.messages import JobSummary
+    from bftrainer.zeus.server.savings import SizeFigures
 
 _HEADINGS = ("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J)")
 
@@ -54,7 +54,7 @@ def quickstart(
     require_extra("The sample training needs", "sample")
     require_extra("The server needs", "server")
     from bftrainer.zeus.integrations.sample_digits import JOB_ID, make_served_runs, open_private_client
-    from bftrainer.zeus.server.pages.savings import figures_by_size
+    from bftrainer.zeus.server.savings import figures_by_size
 
     with open_private_client() if server is None else asking(server, token_file) as client:
         for number, run in enumerate(make_served_runs(client, runs, max_power_w=max_power_w, seed=seed), start=1):

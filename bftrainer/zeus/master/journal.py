@@ -23,7 +23,7 @@ from bftrainer.errors import JournalError, OutputError
 from bftrainer.files.line_journal import WorkJournal
 from bftrainer.files.opening import open_file
 from bftrainer.zeus.master.plan import Plan, restore_policy
-from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, RecordedDecisions, Recurrences
+from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Recurrences
 from bftrainer.zeus.master.script import RunSettings, check_table
 from bftrainer.zeus.master.server_decisions import ServerDecisions
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
@@ -57,7 +57,7 @@ class JobJournal:
         plan, settings = Plan(**values), check_table(RunSettings, first["settings"], JournalError, "settings")
         decisions: Decisions
         if only_look:
-            decisions = RecordedDecisions(alone="server" not in first)
+            decisions = Decisions(alone="server" not in first)
         elif "server" in first:
             decisions = ServerDecisions.restore(first["server"], token)
         else:

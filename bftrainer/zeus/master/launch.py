@@ -69,17 +69,30 @@ def run_script(
     For the other parameters see `bftrainer.supervisor.SupervisedProcess`. `TuningInputError` if the command cannot be
     run, `OutputError` if its output cannot be logged.
     """
-    with _Log(log, show) as output:
+    with _translate_log_errors(log):
+        file = log.open("wb", buffering=0)
+
+    def take(piece: bytes) -> None:
+        """Log a piece of output, and show it."""
+        with _translate_log_errors(log):
+            file.write(piece)
+        show(piece)
+
+    def take_last(piece: bytes) -> None:
+        """Log what a script prints while it is ended; errors of the log matter less by then."""
+        with suppress(OSError):
+            file.write(piece)
+
+    with file:
         started_s = time.monotonic()
         try:
             process = SupervisedProcess(command, workdir, environ, subprocess.PIPE, grace_s, held)
         except (OSError, ValueError) as error:
             raise TuningInputError(f"The command cannot be run: {error}.") from None
         try:
-            deadline_s = math.inf if timeout_s is None else started_s + timeout_s
-            timed_out = not _follow(process, output.take, deadline_s)
+            timed_out = not _follow(process, take, math.inf if timeout_s is None else started_s + timeout_s)
         finally:
-            _end(process, output.take_last)
+            _end(process, take_last)
     status = process.status
     if "refused" in status:
         raise TuningInputError(f"The command cannot be run: {status['refused']}.")
@@ -91,37 +104,12 @@ def run_script(
     )
 
 
-class _Log:
-    """The log of a script's output, all of which but the last is also shown."""
-
-    def __init__(self, path: Path, show: Callable[[bytes], None]) -> None:
-        self._path, self._show = path, show
-        with self._translated():
-            self._file = path.open("wb", buffering=0)
-
-    def take(self, piece: bytes) -> None:
-        """Log a piece of output, and show it."""
-        with self._translated():
-            self._file.write(piece)
-        self._show(piece)
-
-    def take_last(self, piece: bytes) -> None:
-        """Log what a script prints while it is ended; errors of the log matter less by then."""
-        with suppress(OSError):
-            self._file.write(piece)
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as cause:
-            raise OutputError(f"{self._path}: cannot be written ({cause.strerror or cause}).") from None
-
-    def __enter__(self) -> _Log:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+@contextmanager
+def _translate_log_errors(log: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as cause:
+        raise OutputError(f"{log}: cannot be written ({cause.strerror or cause}).") from None
 
 
 def _follow(process: SupervisedProcess, take: Callable[[bytes], None], deadline_s: float) -> bool:

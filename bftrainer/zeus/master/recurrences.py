@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -61,8 +60,8 @@ class Booked:
         return HistoryEntry(self.launch.batch_size, None, self.energy_j, self.reached, self.time_s)
 
 
-class Decisions(ABC):
-    """Chooses batch sizes, and learns from what the runs did.
+class Decisions:
+    """Chooses batch sizes, and learns from what the runs did; these are of a job that is only looked at.
 
     Attributes
     ----------
@@ -71,43 +70,40 @@ class Decisions(ABC):
         its report says so.
     """
 
-    alone: bool
+    def __init__(self, *, alone: bool) -> None:
+        self.alone = alone
 
     def begin(self) -> None:
-        """Get ready to choose; by default do nothing."""
-        return
+        """Get ready to choose."""
 
     def describe(self) -> dict[str, Any]:
         """Say as plain values for JSON how to make these decisions again."""
         raise NotImplementedError
 
-    @abstractmethod
     def choose(self) -> Choice:
         """Choose what the next run is made with."""
+        raise NotImplementedError
 
-    @abstractmethod
     def repeat(self, launch: Launch) -> None:
         """Bring the decisions to where they were after they chose `launch`."""
 
-    @abstractmethod
-    def learn(self, launch: Launch, report: TrainingReport, cost_j: float) -> bool:
+    def learn(self, launch: Launch, report: TrainingReport, cost_j: float) -> bool:  # noqa: ARG002
         """Learn from a run; return whether it counts as having reached its target."""
+        return report.reached
 
     def holding(self, launch: Launch) -> AbstractContextManager[object]:  # noqa: ARG002
         """Say for as long as the `with` block lasts that a run is going on; by default nobody is told."""
         return nullcontext()
 
     def close(self) -> None:
-        """Release resources, such as connections; by default do nothing."""
-        return
+        """Release resources, such as connections."""
 
 
 class LocalDecisions(Decisions):
     """Lets a policy in this process decide, which knows the job."""
 
-    alone = True
-
     def __init__(self, policy: BatchSizeOptimizer, job: Job) -> None:
+        super().__init__(alone=True)
         self.policy, self.job = policy, job
 
     def describe(self) -> dict[str, Any]:
@@ -130,24 +126,6 @@ class LocalDecisions(Decisions):
     def learn(self, launch: Launch, report: TrainingReport, cost_j: float) -> bool:
         """See `Decisions`."""
         self.policy.observe(self.job, launch.batch_size, cost_j, report.reached)
-        return report.reached
-
-
-class RecordedDecisions(Decisions):
-    """Decisions of a job that is only looked at."""
-
-    def __init__(self, *, alone: bool) -> None:
-        self.alone = alone
-
-    def choose(self) -> Choice:
-        """Never called."""
-        raise NotImplementedError
-
-    def repeat(self, launch: Launch) -> None:
-        """Do nothing."""
-
-    def learn(self, launch: Launch, report: TrainingReport, cost_j: float) -> bool:  # noqa: ARG002
-        """See `Decisions`."""
         return report.reached
 
 

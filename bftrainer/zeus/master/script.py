@@ -26,22 +26,18 @@ M = TypeVar("M", bound=BaseModel)
 
 def check_table(model: type[M], values: Mapping[str, Any], error: type[BftrainerError], place: object = "") -> M:
     """Make a table from values, or raise `error` with one line that names `place`, key and value."""
-    try:
-        return model.model_validate(values)
-    except ValidationError as fault:
-        raise error(f"{place}{': ' if place else ''}{_fault_line(model, fault)}") from None
-
-
-def _fault_line(model: type[BaseModel], fault: ValidationError) -> str:
-    """Describe the fault that says most, with the keys of the table, or of the one within it, that has it."""
 
     def keys(path: tuple[int | str, ...]) -> list[str]:
+        """Keys of the table at a path."""
         table: Any = model
         for part in path:
             table = table.model_fields[part].annotation
         return [field.alias or name for name, field in table.model_fields.items()]
 
-    return fault_text(telling_fault(fault), keys)
+    try:
+        return model.model_validate(values)
+    except ValidationError as fault:
+        raise error(f"{place}{': ' if place else ''}{fault_text(telling_fault(fault), keys)}") from None
 
 
 class RunSettings(BaseModel):

@@ -65,9 +65,8 @@ class ServerDecisions(Decisions):
     trial is ended without a result, so that its batch size is handed out again.
     """
 
-    alone = False
-
     def __init__(self, client: BatchSizeClient, spec: JobSpec, *, owned: bool = False) -> None:
+        super().__init__(alone=False)
         self.client, self.spec, self._owned = client, spec, owned
         self._job_id = spec.job_id or ""
 
@@ -102,9 +101,6 @@ class ServerDecisions(Decisions):
         trial = self.client.predict(self._job_id, LEASE_S)
         lowest = self.client.job(self._job_id).min_cost
         return Choice(trial.batch_size, trial.trial_number, math.inf if lowest is None else lowest)
-
-    def repeat(self, launch: Launch) -> None:
-        """Do nothing: the server knows."""
 
     def holding(self, launch: Launch) -> Lease:
         """Renew the lease of a run's trial: if this master dies, its exploration is handed out again in minutes."""

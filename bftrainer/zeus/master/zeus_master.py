@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from bftrainer.errors import JournalError, NotConvergedError, OutputError, Train
 from bftrainer.files.permissions import refuse_foreign
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
 from bftrainer.zeus.master.journal import JOURNAL, JobJournal, lock_directory, read_journal, write_plan
-from bftrainer.zeus.master.launch import Ended, check_command, run_script
+from bftrainer.zeus.master.launch import check_command, run_script
 from bftrainer.zeus.master.plan import Plan
 from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Recurrences
 from bftrainer.zeus.master.script import (
@@ -349,6 +350,7 @@ class Driver:
         """
         progress = self.progress
         plan, settings, decisions = progress.plan, progress.settings, progress.decisions
+        show = partial(self._notify, "printed")
         with ExitStack() as stack:
             # Processes of an earlier master may need their grace time to end.
             lock = stack.enter_context(lock_directory(self.logdir, settings.grace_s + 1.0))
@@ -368,7 +370,7 @@ class Driver:
                         self._launched = launch
                     self._notify("launching", launch, progress)
                     with decisions.holding(launch):
-                        report = make_run(self.logdir, plan, settings, launch, self._show, (lock,))
+                        report = make_run(self.logdir, plan, settings, launch, show, (lock,))
                     # On disk before a server hears of it: if that is not reached, the run need not be repeated.
                     self._append(journal, "result", asdict(report))
                     progress.report = report
@@ -403,9 +405,6 @@ class Driver:
         settings = self.progress.settings
         gpus = self.find() if settings.set_power_limits else None
         return None if gpus is None else gpus.first(settings.gpus or len(gpus))
-
-    def _show(self, piece: bytes) -> None:
-        self._notify("printed", piece)
 
     def _notify(self, event: str, *values: object) -> None:
         for observer in self.observers:
@@ -459,7 +458,9 @@ def make_run(
     if not ended.timed_out and (ended.status is None or ended.status in _SIGNALS):
         # A system that kills a job's processes may kill this one next; then the run is repeated, rather than booked.
         time.sleep(LULL_S)
-    return _report_failure(ended, path, environment)
+    with suppress(TrainingReportError):  # what it said that it used, else its time at the highest power
+        return replace(_read_believable(path, environment), reached=False, failure=ended.failure)
+    return TrainingReport(environment.total_power_w * ended.time_s, ended.time_s, False, failure=ended.failure)
 
 
 def _read_believable(path: Path, environment: RunEnvironment) -> TrainingReport:
@@ -469,10 +470,3 @@ def _read_believable(path: Path, environment: RunEnvironment) -> TrainingReport:
     if fault is not None:
         raise TrainingReportError(f"{path}: {': '.join(fault)}")
     return report
-
-
-def _report_failure(ended: Ended, path: Path, environment: RunEnvironment) -> TrainingReport:
-    """Report a failed run: what it said that it used, else its time at the highest power."""
-    with suppress(TrainingReportError):
-        return replace(_read_believable(path, environment), reached=False, failure=ended.failure)
-    return TrainingReport(environment.total_power_w * ended.time_s, ended.time_s, False, failure=ended.failure)

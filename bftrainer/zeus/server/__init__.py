@@ -17,8 +17,16 @@ from bftrainer.errors import (
     UnusableValueError,
 )
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
-from bftrainer.zeus.server.messages import GpuConfig, JobSpec, ReportResponse, TrainingResult, TrialId, TuningParams
-from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
+from bftrainer.zeus.server.messages import (
+    GpuConfig,
+    JobSpec,
+    JobSummary,
+    ReportResponse,
+    TrainingResult,
+    TrialId,
+    TrialRow,
+    TuningParams,
+)
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 from hashlib import sha256
@@ -94,14 +94,6 @@ class Grant:
         """Whether it still lets somebody in."""
         return self.expires is None or now < self.expires
 
-    def line(self) -> str:
-        """The line, without its end."""
-        if self.token is not None:
-            return self.token
-        moment = None if self.expires is None else datetime.fromtimestamp(self.expires, UTC)
-        until = "never" if moment is None else moment.isoformat(timespec="seconds").replace("+00:00", "Z")
-        return f"{self.actor.name} {self.actor.role.name.lower()} {self.key} {until}"
-
 
 def token_key(token: bytes) -> str:
     """The key of a token."""
@@ -125,10 +117,10 @@ def read_grants(path: str | Path) -> list[Grant]:
         If it cannot be read, or a line means nothing.
     """
     grants = []
-    for number, line in enumerate(_read_lines(path), start=1):
-        if line.strip() and not line.lstrip().startswith("#"):
+    for number, line in enumerate(map(str.strip, _read_lines(path)), start=1):
+        if line and not line.startswith("#"):
             try:
-                grants.append(_parse_line(line.strip()))
+                grants.append(_parse_line(line))
             except SettingsError as fault:
                 raise SettingsError(f"{path}:{number}: {fault}") from None
     return grants
@@ -136,10 +128,10 @@ def read_grants(path: str | Path) -> list[Grant]:
 
 def first_token(path: str | Path) -> str:
     """Read the first token of a file, which a client gives; raise `SettingsError` if there is none."""
-    for grant in read_grants(path):
-        if grant.token is not None:
-            return grant.token
-    raise SettingsError(f"{path}: No token found.")
+    token = next((grant.token for grant in read_grants(path) if grant.token is not None), None)
+    if token is None:
+        raise SettingsError(f"{path}: No token found.")
+    return token
 
 
 def _read_lines(path: str | Path) -> list[str]:
@@ -160,23 +152,20 @@ def _parse_line(line: str) -> Grant:
     if len(words) != 4:
         raise SettingsError(f"Expected USER ROLE KEY EXPIRES, or a token without spaces, got {len(words)} words.")
     name, role_name, key, until = words
-    role = role_named(role_name)
+    role, moment = role_named(role_name), None
     _check_name(name, role)
     if key.startswith("uid:"):
         raise SettingsError(f"Users of this machine have tokens now; `bftrainer bso token add {name}` makes one.")
     if not _KEY.fullmatch(key):
         raise SettingsError("Expected a key such as sha256:DIGEST.")
-    return Grant(Actor(name, role), key, None if until == "never" else _parse_time(until))
-
-
-def _parse_time(text: str) -> float:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise SettingsError(f"Expected a time such as 2027-01-31T00:00:00Z, or never, got {text!r}.") from None
-    if moment.tzinfo is None:
-        raise SettingsError(f"Expected a time with a zone, such as 2027-01-31T00:00:00Z, got {text!r}.")
-    return moment.timestamp()
+    if until != "never":
+        try:
+            moment = datetime.fromisoformat(until)
+        except ValueError:
+            raise SettingsError(f"Expected a time such as 2027-01-31T00:00:00Z, or never, got {until!r}.") from None
+        if moment.tzinfo is None:
+            raise SettingsError(f"Expected a time with a zone, such as 2027-01-31T00:00:00Z, got {until!r}.")
+    return Grant(Actor(name, role), key, None if moment is None else moment.timestamp())
 
 
 def _check_name(name: str, role: Role) -> None:
@@ -204,19 +193,19 @@ class AccessFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._stamp: tuple[int, ...] = ()
+        self._stamp: tuple[int, ...] | None = None
         self._grants: Mapping[str, Grant] = {}
         if not self.grants():
             raise SettingsError(f"{path}: No token found.")
 
     def grants(self) -> Mapping[str, Grant]:
         """All lines by their keys."""
-        last, self._stamp = self._stamp, ()
+        last, self._stamp = self._stamp, None
         try:
             about = os.stat(self.path)
         except OSError as error:
             raise SettingsError(f"{self.path}: cannot be read ({error.strerror}).") from None
-        stamp = (about.st_mtime_ns, about.st_ino, about.st_dev, about.st_size)
+        stamp = about.st_mtime_ns, about.st_ino, about.st_dev, about.st_size
         if stamp != last:
             self._grants = {grant.key: grant for grant in read_grants(self.path)}
         self._stamp = stamp
@@ -249,13 +238,15 @@ def add_grant(path: Path, name: str, role: Role, days: float | None = None) -> G
     """
     _check_name(name, role)
     token = secrets.token_urlsafe(32)
-    expires = None if days is None else float(round(time.time() + days * 86_400))
-    grant = Grant(Actor(name, role), token_key(token.encode()), expires)
+    key, until, expires = token_key(token.encode()), "never", None
+    if days is not None:
+        expires = float(round(time.time() + days * 86_400))
+        until = f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%dT%H:%M:%SZ}"
     with _editing(path) as lines:
         if lines:
             read_grants(path)  # a server refuses the whole file for one line, so nobody would be let in
-        lines.append(grant.line())
-    return replace(grant, token=token)
+        lines.append(f"{name} {role.name.lower()} {key} {until}")
+    return Grant(Actor(name, role), key, expires, token)
 
 
 def revoke(path: Path, which: str) -> list[Grant]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import math
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
-from typing import Any
 
 from bftrainer.extras import requiring
 
@@ -56,10 +56,6 @@ _STATUS: Mapping[type[BftrainerError], tuple[int, int]] = {
     StoreUnavailableError: (503, 503),
 }
 _PASSING = frozenset({"/jobs", "/jobs/batch_size", "/report"})
-# Error for requests on which the published server fails.
-_BREAKS = UnusableValueError
-# How often to look for abandoned trials: number of times per time-out, and limits of the interval between two times.
-_SWEEPS, _SHORTEST_SWEEP_S, _LONGEST_SWEEP_S = 10, 1.0, 300.0
 
 
 def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) -> FastAPI:
@@ -78,7 +74,6 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
         At the start, if the tokens cannot be read, or the database cannot be used.
     """
     settings = settings or ServerSettings()
-    metrics = Metrics()
     app = FastAPI(
         title="bftrainer batch-size server",
         version=__version__,
@@ -87,28 +82,31 @@ def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) 
         redoc_url=None,
         # The published client sends no content type; browsers are kept out by other means.
         strict_content_type=False,
-        lifespan=partial(_running, settings=settings, migrate=migrate),
+        lifespan=partial(_run, settings=settings, migrate=migrate),
+        exception_handlers={
+            BftrainerError: partial(_answer_error, published=settings.published),
+            RequestValidationError: _answer_invalid,
+            HTTPException: _answer_refused,
+            Exception: _answer_failure,
+        },
     )
-    app.state.metrics = metrics
-    app.include_router(api(published=settings.published))
-    app.include_router(edits())
-    app.include_router(state())
-    app.include_router(operations())
+    app.state.metrics = Metrics()
+    app.state.tried_s, app.state.fault = -math.inf, None
+    for router in (api(published=settings.published), edits, state, operations):
+        app.include_router(router)
     app.include_router(pages(front=not settings.published))
-    for kind, handler in _handlers(published=settings.published).items():
-        app.add_exception_handler(kind, handler)
     if settings.token_file is not None:  # the OpenAPI document, which is cached, says that a token is required
         document = app.openapi()
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]
         for path in OPEN:
             document["paths"][path]["get"]["security"] = []
-    app.add_middleware(Guard, settings=settings, metrics=metrics)
+    app.add_middleware(Guard, settings=settings, metrics=app.state.metrics)
     return app
 
 
 @contextlib.asynccontextmanager
-async def _running(app: FastAPI, settings: ServerSettings, *, migrate: bool) -> AsyncIterator[None]:
+async def _run(app: FastAPI, settings: ServerSettings, *, migrate: bool) -> AsyncIterator[None]:
     """Keep the store open, and look for abandoned trials, while the application runs."""
     with open_store(settings.database_url, migrate=migrate) as store:
         timeout_s = settings.trial_timeout_s or None
@@ -125,69 +123,54 @@ async def _running(app: FastAPI, settings: ServerSettings, *, migrate: bool) -> 
 
 
 async def _sweep(optimizer: ZeusBatchSizeOptimizer) -> None:
-    """End abandoned trials at regular intervals."""
+    """End abandoned trials, ten times per time-out, at least every five minutes and at most every second."""
     timeout_s = optimizer.service.trial_timeout_s
-    if timeout_s is None:
-        return
-    pause_s = min(max(timeout_s / _SWEEPS, _SHORTEST_SWEEP_S), _LONGEST_SWEEP_S)
-    while True:
+    while timeout_s is not None:
         try:
-            ended = await optimizer.call(optimizer.service.end_abandoned)
+            if ended := await optimizer.call(optimizer.service.end_abandoned):
+                logger.info("ended %d abandoned trials", ended)
         except StoreUnavailableError as error:
             logger.warning("abandoned trials stay for now: %s", error)
-        else:
-            if ended:
-                logger.info("ended %d abandoned trials", ended)
-        await asyncio.sleep(pause_s)
+        await asyncio.sleep(min(max(timeout_s / 10, 1.0), 300.0))
 
 
-def _unknown_field(fault: Mapping[str, Any]) -> list[str]:
-    """Name of a field that a message does not have; empty if the fault is another one."""
-    return [fault["ctx"]["field"]] if fault["type"] == "extra_forbidden" and "field" in fault.get("ctx", {}) else []
+async def _answer_error(request: Request, error: BftrainerError, *, published: bool) -> JSONResponse:
+    """Answer an error of ours."""
+    statuses = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), (500, 500))
+    status = statuses[request.method in ("DELETE", "PATCH") or request.url.path not in _PASSING]
+    if published and isinstance(error, UnusableValueError):  # on which the published server fails
+        status = 500
+    if isinstance(error, StoreUnavailableError):
+        # Clients must not see the database's message.
+        logger.error("database: %s", error)
+        message = "The database cannot be used at the moment; try again."
+        return JSONResponse({"message": message}, status, headers={"Retry-After": "1"})
+    if isinstance(error, UnusableRequestError) and error.field is not None:
+        fault = {"loc": ["body", *error.field.split(".")], "msg": str(error), "type": "value_error"}
+        return JSONResponse({"detail": [fault]}, status)
+    return JSONResponse({"message": str(error)}, status)
 
 
-Handler = Callable[[Request, Any], Awaitable[JSONResponse]]
+async def _answer_invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    """Answer a request that is not valid, without the input, which may not even be text."""
+    detail = []
+    for fault in error.errors():
+        unknown = [fault["ctx"]["field"]] if "field" in fault.get("ctx", {}) else []
+        detail.append({"loc": [*fault["loc"], *unknown], "msg": fault["msg"], "type": fault["type"]})
+    return JSONResponse({"detail": detail}, 422)
 
 
-def _handlers(*, published: bool) -> dict[type[Exception], Handler]:
-    async def _failed(request: Request, error: BftrainerError) -> JSONResponse:
-        statuses = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), (500, 500))
-        direct = request.method in ("DELETE", "PATCH") or request.url.path not in _PASSING
-        status = 500 if published and isinstance(error, _BREAKS) else statuses[direct]
-        if isinstance(error, StoreUnavailableError):
-            # Clients must not see the database's message.
-            logger.error("database: %s", error)
-            message = "The database cannot be used at the moment; try again."
-            return JSONResponse({"message": message}, status, headers={"Retry-After": "1"})
-        if isinstance(error, UnusableRequestError) and error.field is not None:
-            fault = {"loc": ["body", *error.field.split(".")], "msg": str(error), "type": "value_error"}
-            return JSONResponse({"detail": [fault]}, status)
-        return JSONResponse({"message": str(error)}, status)
+async def _answer_refused(request: Request, error: HTTPException) -> JSONResponse:
+    """Answer a request for which there is no route."""
+    headers = error.headers
+    if error.status_code == 405:
+        # The framework only names the methods of the first route.
+        known = request.app.openapi()["paths"].get(request.url.path, {})
+        headers = {"Allow": ", ".join(sorted(map(str.upper, known)))} if known else headers
+    return JSONResponse({"message": str(error.detail)}, error.status_code, headers=headers)
 
-    async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        # Leaves out the input, which may not even be text.
-        detail = [
-            {"loc": [*each["loc"], *_unknown_field(each)], "msg": each["msg"], "type": each["type"]}
-            for each in error.errors()
-        ]
-        return JSONResponse({"detail": detail}, 422)
 
-    async def _refused(request: Request, error: HTTPException) -> JSONResponse:
-        headers = error.headers
-        if error.status_code == 405:
-            # The framework only names the methods of the first route.
-            known = request.app.openapi()["paths"].get(request.url.path, {})
-            headers = {"Allow": ", ".join(sorted(map(str.upper, known)))} if known else headers
-        return JSONResponse({"message": str(error.detail)}, error.status_code, headers=headers)
-
-    async def _broken(_: Request, error: Exception) -> JSONResponse:
-        logger.error("unexpected failure", exc_info=error)
-        return JSONResponse({"message": "Internal server error."}, 500)
-
-    handlers: dict[type[Exception], Handler] = {
-        BftrainerError: _failed,
-        RequestValidationError: _invalid,
-        HTTPException: _refused,
-        Exception: _broken,
-    }
-    return handlers
+async def _answer_failure(_: Request, error: Exception) -> JSONResponse:
+    """Answer a request on which the server fails."""
+    logger.error("unexpected failure", exc_info=error)
+    return JSONResponse({"message": "Internal server error."}, 500)

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -17,9 +18,17 @@ from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedE
 from bftrainer.extras import require_extra
 from bftrainer.zeus.lease import LEASE_S, Lease
 from bftrainer.zeus.server.access import first_token, own_path
-from bftrainer.zeus.server.messages import JobSpec, LenientJobSpec, ReportResponse, TrainingResult, TrialId
+from bftrainer.zeus.server.messages import (
+    JobSpec,
+    JobSummary,
+    JobVoided,
+    LenientJobSpec,
+    ReportResponse,
+    TrainingResult,
+    TrialId,
+    TrialRow,
+)
 from bftrainer.zeus.server.settings import is_loopback
-from bftrainer.zeus.server.state_messages import JobSummary, JobVoided, TrialRow
 
 if TYPE_CHECKING:
     import httpx
@@ -37,22 +46,21 @@ def _answer(kind: type[T]) -> TypeAdapter[T]:
     """Read answers as `kind`, without fields that a later server has added."""
     names = getattr(kind, "model_fields", {})
 
-    def known(value: object) -> object:
+    def select(value: object) -> object:
         """Leave out the others."""
         return {name: value[name] for name in names if name in value} if isinstance(value, Mapping) else value
 
-    return TypeAdapter(Annotated[kind, BeforeValidator(known)])  # type: ignore[arg-type]
+    return TypeAdapter(Annotated[kind, BeforeValidator(select)])  # type: ignore[arg-type]
 
 
-_SPEC, _TRIAL = _answer(JobSpec), _answer(TrialId)
-_VERDICT, _JOB = TypeAdapter(ReportResponse), TypeAdapter(JobSummary)
-_VOIDED = TypeAdapter(JobVoided)
+_SPEC, _TRIAL, _VERDICT, _NOTHING = _answer(JobSpec), _answer(TrialId), TypeAdapter(ReportResponse), TypeAdapter(Any)
+_JOB, _VOIDED = TypeAdapter(JobSummary), TypeAdapter(JobVoided)
 _JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
 _PASSING = frozenset({429, 502, 503, 504})
 
 
-class BatchSizeClient:
+class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
     """Client of a batch-size server; requests without an answer are repeated, and still count once.
 
     Parameters
@@ -135,7 +143,7 @@ class BatchSizeClient:
         if spec.job_id is None:
             # If the server chose the name, a repeated request would make two jobs.
             spec = spec.model_copy(update={"job_id": f"{spec.job_id_prefix}-{uuid4().hex[:8]}"})
-        return self._read(_SPEC, self._send("POST", "/jobs", json=spec.model_dump()))
+        return self._send(_SPEC, "POST", "/jobs", spec.model_dump())
 
     def predict(self, job_id: str, lease_s: float | None = None) -> TrialId:
         """Start a trial: the batch size to run with, and the number to report under.
@@ -148,48 +156,47 @@ class BatchSizeClient:
             Seconds without a report or `heartbeat` after which an exploration is handed out again; by default a day.
         """
         params = {"job_id": job_id, "request_id": uuid4().hex} | ({} if lease_s is None else {"lease_s": lease_s})
-        return self._read(_TRIAL, self._send("GET", "/jobs/batch_size", params=params))
+        return self._send(_TRIAL, "GET", "/jobs/batch_size", params=params)
 
     def report(self, result: TrainingResult) -> ReportResponse:
         """Report what a trial used and reached by the end of an epoch; the answer's `stop_train` tells it to stop."""
-        # JSON has no NaN, the metric of a run that diverged; it is sent as text, which the server reads.
-        return self._read(_VERDICT, self._send("POST", "/report", json=result.model_dump()))
+        return self._send(_VERDICT, "POST", "/report", result.model_dump())
 
     def heartbeat(self, trial: TrialId) -> None:
         """Say that a trial is running, which renews its lease; status 400 if it was ended without a result."""
-        self._send("POST", "/trials/heartbeat", json=_name_trial(trial))
+        self._send(_NOTHING, "POST", "/trials/heartbeat", trial.model_dump())
 
     def end_trial(self, trial: TrialId | TrialRow) -> None:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
-        self._send("PATCH", "/trials", json=_name_trial(trial))
+        self._send(_NOTHING, "PATCH", "/trials", {name: getattr(trial, name) for name in TrialId.model_fields})
 
     def void_trial(self, job_id: str, number: int, reason: str) -> JobVoided:
         """Have a trial count for nothing; return the job as it is without it, and which trials its cost has stopped."""
         void = {"job_id": job_id, "trial_number": number, "reason": reason}
-        return self._read(_VOIDED, self._send("POST", "/trials/void", json=void))
+        return self._send(_VOIDED, "POST", "/trials/void", void)
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""
-        self._send("DELETE", "/jobs", params={"job_id": job_id}, gone_is_done=True)
+        self._send(_NOTHING, "DELETE", "/jobs", params={"job_id": job_id}, gone_is_done=True)
 
     def jobs(self) -> list[JobSummary]:
         """List all jobs by name, with the progress of their tuning."""
         found: list[JobSummary] = []
         while True:
             params = {"after": found[-1].spec.job_id or ""} if found else {}
-            page = self._read(_JOBS, self._send("GET", "/state/jobs", params=params))
+            page = self._send(_JOBS, "GET", "/state/jobs", params=params)
             found += page
             if not page:
                 return found
 
     def job(self, job_id: str) -> JobSummary:
         """Return a job, with the progress of its tuning."""
-        return self._read(_JOB, self._send("GET", "/state/job", params={"job_id": job_id}))
+        return self._send(_JOB, "GET", "/state/job", params={"job_id": job_id})
 
     def trials(self, job_id: str) -> Iterator[TrialRow]:
         """Yield all trials of a job by number."""
         after = 0
-        while page := self._read(_ROWS, self._send("GET", "/state/trials", params={"job_id": job_id, "after": after})):
+        while page := self._send(_ROWS, "GET", "/state/trials", params={"job_id": job_id, "after": after}):
             yield from page
             after = page[-1].trial_number
 
@@ -210,18 +217,24 @@ class BatchSizeClient:
         """Close the connections."""
         self._http.close()
 
-    def __enter__(self) -> BatchSizeClient:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, method: str, path: str, *, gone_is_done: bool = False, **options: Any) -> Any:
+    def _send(
+        self,
+        kind: TypeAdapter[T],
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        gone_is_done: bool = False,
+        **options: Any,
+    ) -> T:
         """Send a request, repeat it while there is no answer, and return the answer."""
         import httpx
 
-        if "json" in options:
-            options |= {"content": json.dumps(options.pop("json")), "headers": {"Content-Type": "application/json"}}
+        if body is not None:  # with NaN, which JSON lacks and httpx refuses, for the metric of a run that diverged
+            options |= {"content": json.dumps(body), "headers": {"Content-Type": "application/json"}}
         for attempt in range(self.retries + 1):
             later_s = 0.0
             try:
@@ -233,12 +246,13 @@ class BatchSizeClient:
                     raise ServerRequestError(f"{self.server_url}: No answer from a batch-size server: {why}.") from None
             else:
                 self._anonymous = False  # whoever this is, a token is not looked for again
-                if answer.is_success:
-                    return self._parsed(answer)
-                if gone_is_done and attempt and answer.status_code == 404:
-                    return None
+                if answer.is_success or (gone_is_done and attempt and answer.status_code == 404):
+                    try:
+                        return kind.validate_json(answer.content)
+                    except ValidationError:
+                        raise ServerRequestError(f"{self.server_url}: This is not a batch-size server.") from None
                 if answer.status_code not in _PASSING or attempt == self.retries:
-                    raise self._refused(method, path, answer)
+                    raise self._refusal(method, path, answer)
                 if (later := answer.headers.get("Retry-After", "")).isdigit():
                     later_s = min(float(later), _LONGEST_WAIT_S)
             self._sleep(max(self.backoff_s * 2**attempt, later_s))
@@ -249,30 +263,19 @@ class BatchSizeClient:
         if self._anonymous and (token := find_token(self.server_url)) is not None:
             self._http.headers["Authorization"] = f"Bearer {token}"
 
-    def _parsed(self, answer: httpx.Response) -> Any:
-        try:
-            return answer.json()
-        except (ValueError, RecursionError):
-            raise self._other() from None
-
-    def _read(self, kind: TypeAdapter[T], value: object) -> T:
-        try:
-            return kind.validate_python(value)
-        except ValidationError:
-            raise self._other() from None
-
-    def _other(self) -> ServerRequestError:
-        return ServerRequestError(f"{self.server_url}: This is not a batch-size server.")
-
-    def _refused(self, method: str, path: str, answer: httpx.Response) -> ServerRequestError:
+    def _refusal(self, method: str, path: str, answer: httpx.Response) -> ServerRequestError:
+        """Say what the server has refused, and why, as far as its answer can be read."""
         try:
             body = answer.json()
         except (ValueError, RecursionError):
             body = None
-        where = f"{self.server_url}{path}: {method} was answered {answer.status_code}"
-        why = (reason := _reason(body)) or answer.reason_phrase
+        body = body if isinstance(body, Mapping) else {}
+        detail = body.get("detail")
+        reason = "; ".join(map(_fault, detail)) if isinstance(detail, list) else str(body.get("message") or "")
+        why = reason or answer.reason_phrase
         if answer.status_code == 401 and "Authorization" in self._http.headers:  # the server tells strangers no more
             why += " The one that was given is unknown, revoked or over."
+        where = f"{self.server_url}{path}: {method} was answered {answer.status_code}"
         return ServerRequestError(f"{where}: {why}", answer.status_code, reason)
 
 
@@ -292,7 +295,7 @@ class Trial:
     def __init__(self, client: BatchSizeClient, trial: TrialId, lease_s: float | None = None) -> None:
         self.client, self.id = client, trial
         self.finished = self.converged = False
-        self._lease = None if lease_s is None else Lease(lambda: client.heartbeat(trial), lease_s)
+        self._lease = Lease(lambda: client.heartbeat(trial), lease_s)
 
     @property
     def batch_size(self) -> int:
@@ -324,36 +327,21 @@ class Trial:
     @property
     def lost(self) -> bool:
         """Whether the server has ended the trial meanwhile, so that its result will not count."""
-        return self._lease is not None and self._lease.lost
+        return self._lease.lost
 
     def __enter__(self) -> Trial:
-        if self._lease is not None:
-            self._lease.__enter__()
+        self._lease.__enter__()
         return self
 
     def __exit__(self, kind: object, error: object, where: object) -> None:
-        if self._lease is not None:
-            self._lease.stop()
-        if self.finished:
-            return
+        self._lease.stop()
         try:
-            self.client.end_trial(self.id)
+            if not self.finished:
+                self.client.end_trial(self.id)
         except ServerRequestError as refused:
             # An error in the block matters more, and of a deleted job nothing is left to end.
             if error is None and refused.status != 404:
                 raise
-
-
-def _name_trial(trial: TrialId | TrialRow) -> dict[str, Any]:
-    return {name: getattr(trial, name) for name in TrialId.model_fields}
-
-
-def _reason(body: object) -> str:
-    """Read the message of an error from its body."""
-    if not isinstance(body, Mapping):
-        return ""
-    detail = body.get("detail")
-    return "; ".join(map(_fault, detail)) if isinstance(detail, list) else str(body.get("message") or "")
 
 
 def _fault(detail: object) -> str:
@@ -380,15 +368,9 @@ def find_token(address: str) -> str | None:
     """
     if path := os.environ.get(TOKEN_FILE):
         return first_token(path)
-    parts = urlsplit(address)
-    own = own_path()
-    if (
-        not is_loopback(parts.hostname or "")
-        or not own.exists()
-        or not _is_own(parts.port or _PORTS.get(parts.scheme, 0))
-    ):
-        return None
-    return first_token(own)
+    parts, own = urlsplit(address), own_path()
+    port = parts.port or _PORTS.get(parts.scheme, 0)
+    return first_token(own) if is_loopback(parts.hostname or "") and own.exists() and _is_own(port) else None
 
 
 def _is_own(port: int) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 from bftrainer.errors import OutputError
 from bftrainer.files.documents import disarmed
 from bftrainer.files.writing import replacing
-from bftrainer.zeus.server.state_messages import JobSummary, TrialRow
+from bftrainer.zeus.server.messages import JobSummary, TrialRow
 
 _FORMS = (".json", ".csv", ".parquet")
 

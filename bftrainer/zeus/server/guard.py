@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any
 
 from bftrainer.errors import ForbiddenError, SettingsError
@@ -16,7 +16,9 @@ from bftrainer.zeus.server.access import ANYBODY, AccessFile, Actor, Role, token
 from bftrainer.zeus.server.settings import ServerSettings
 
 with requiring("The server needs", "server", "fastapi"):
+    from starlette.datastructures import Headers
     from starlette.exceptions import HTTPException
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 with requiring("The server needs", "server", "prometheus_client"):
@@ -32,25 +34,21 @@ audit_logger = logging.getLogger(f"{__name__}.audit")
 
 # Longest body of a request in bytes.
 BODY_BYTES = 1 << 20
+_TOO_LONG = f"Expected at most {BODY_BYTES} bytes."
 # Routes for monitoring, which ask nobody who they are, and tell nothing about jobs.
 OPEN = frozenset({"/healthz", "/readyz"})
 # Pages that other sites may link to, because they change nothing.
 _PAGES = frozenset({"/", "/status"})
-
-_LOOK, _TRAIN, _OWN = Role.READER, Role.TRAINER, Role.OWNER
+# The least role that a route takes. Browsers ask for an icon, of which there is none; trainers make sure that a job is
+# registered, and to register one takes an owner; void and delete are of own jobs.
 _NEEDED: Mapping[tuple[str, str], Role] = {
-    **{("GET", path): _LOOK for path in ("/", "/status", "/metrics", "/openapi.json")},
-    ("GET", "/favicon.ico"): _LOOK,  # of which there is none, but browsers ask
-    **{("GET", f"/state/{what}"): _LOOK for what in ("jobs", "job", "trials")},
-    ("GET", "/jobs/batch_size"): _TRAIN,
-    ("POST", "/report"): _TRAIN,
-    ("POST", "/trials/heartbeat"): _TRAIN,
-    ("PATCH", "/trials"): _TRAIN,
-    # Trainers make sure that a job is registered; to register one takes an owner.
-    ("POST", "/jobs"): _TRAIN,
-    # Of own jobs.
-    ("POST", "/trials/void"): _OWN,
-    ("DELETE", "/jobs"): _OWN,
+    **{("GET", path): Role.READER for path in ("/", "/status", "/metrics", "/openapi.json", "/favicon.ico")},
+    **{("GET", f"/state/{what}"): Role.READER for what in ("jobs", "job", "trials")},
+    ("GET", "/jobs/batch_size"): Role.TRAINER,
+    **{("POST", path): Role.TRAINER for path in ("/jobs", "/report", "/trials/heartbeat")},
+    ("PATCH", "/trials"): Role.TRAINER,
+    ("POST", "/trials/void"): Role.OWNER,
+    ("DELETE", "/jobs"): Role.OWNER,
 }
 
 
@@ -92,24 +90,6 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    """An answer to a request that is not passed on."""
-
-    status: int
-    message: str
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-
-_ELSEWHERE = _Refusal(403, "Expected a request that no other site makes.")
-_TOO_LONG = f"Expected at most {BODY_BYTES} bytes."
-_STRANGER = _Refusal(
-    401,
-    "Expected a bearer token.",
-    ((b"www-authenticate", b"Bearer"), (b"www-authenticate", b'Basic realm="bftrainer"')),
-)
-
-
 class Guard:
     """Refuses requests that are not allowed, and logs and counts the answers to the others.
 
@@ -139,7 +119,16 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 500
+        began, status, received = time.perf_counter(), 500, 0
+
+        async def receive_limited() -> Message:
+            """Receive the next part of a request, whose length is limited even if it does not state it."""
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > BODY_BYTES:
+                raise HTTPException(413, _TOO_LONG)
+            return message
 
         async def send_and_note(message: Message) -> None:
             """Send an answer, and remember its status."""
@@ -149,52 +138,64 @@ class Guard:
             await send(message)
 
         try:
-            refusal = self._refusal(scope)
+            refusal = self._refuse_elsewhere(scope) or self._refuse_stranger(scope) or _refuse_long(scope)
             if refusal is None:
-                await self.app(scope, _limit(receive), send_and_note)
-            else:
-                await _refuse(_limit(receive), send_and_note, refusal)
+                await self.app(scope, receive_limited, send_and_note)
+                return
+            with suppress(HTTPException):  # one that is short is read, as who still sends may miss an answer
+                while refusal.status_code != 413 and (await receive_limited()).get("more_body"):
+                    pass
+            await refusal(scope, receive, send_and_note)
         finally:
             self._note(scope, status, time.perf_counter() - began)
 
-    def _refusal(self, scope: Scope) -> _Refusal | None:
-        """Return status and reason if a request is refused before it is read."""
-        headers = dict(scope["headers"])
+    def _refuse_elsewhere(self, scope: Scope) -> Response | None:
+        """Refuse what pages of other sites have a browser ask."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").lower()
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         # Names of this machine alone: another one's may resolve to it, so that its pages could ask the server.
-        if self._hosts and _host(headers.get(b"host", b"")) not in self._hosts:
-            return _Refusal(400, "Expected a request to this machine by its own name.")
+        if self._hosts and name not in self._hosts:
+            return _refusal(400, "Expected a request to this machine by its own name.")
         # Another site's page could make a browser send requests, which would hand out trials. A "site" includes all
         # ports, and all names in its domain.
-        is_link = headers.get(b"sec-fetch-mode") == b"navigate" and scope["path"] in _PAGES
-        if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and not is_link:
-            return _ELSEWHERE
+        is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] in _PAGES
+        is_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link
         # Browsers leave those marks out of what they send to other machines without TLS, but not this one.
-        origin = headers.get(b"origin")
-        if origin is not None and origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower():
-            return _ELSEWHERE
-        if scope["path"] not in OPEN and (refusal := self._identify(scope, headers)) is not None:
-            return refusal
-        length = headers.get(b"content-length", b"0")
-        return _Refusal(413, _TOO_LONG) if length.isdigit() and int(length[:20]) > BODY_BYTES else None
+        origin = headers.get("origin")
+        if is_elsewhere or (origin is not None and origin.partition("://")[2].lower() != host):
+            return _refusal(403, "Expected a request that no other site makes.")
+        return None
 
-    def _identify(self, scope: Scope, headers: Mapping[bytes, bytes]) -> _Refusal | None:
-        """Find out who sends a request, or return why they are not let in, or not to this route."""
-        authorization = headers.get(b"authorization", b"")
+    def _refuse_stranger(self, scope: Scope) -> Response | None:
+        """Find out who sends a request; refuse it if they are not let in, or not to this route."""
+        if scope["path"] in OPEN:
+            return None
+        scheme, _, value = Headers(scope=scope).get("authorization", "").partition(" ")
+        scheme, token = scheme.lower(), value.strip().encode("latin-1")
+        if scheme == "basic":  # a browser's password
+            try:
+                token = base64.b64decode(token, validate=True).partition(b":")[2]
+            except ValueError:
+                token = b""
+        elif scheme != "bearer":
+            token = b""
         try:
-            actor = ANYBODY if self._access is None else self._access.find(token_key(_token(authorization)))
+            actor = ANYBODY if self._access is None else self._access.find(token_key(token))
         except SettingsError as error:
             logger.error("nobody is let in: %s", error)
-            return _Refusal(503, "Tokens cannot be read at the moment; try again.", ((b"retry-after", b"1"),))
+            return _refusal(503, "Tokens cannot be read at the moment; try again.", ("retry-after", "1"))
         if actor is None:
-            return _STRANGER
+            challenges = ("www-authenticate", "Bearer"), ("www-authenticate", 'Basic realm="bftrainer"')
+            return _refusal(401, "Expected a bearer token.", *challenges)
         scope.setdefault("state", {})["actor"] = actor
         least = needed(scope["method"], scope["path"])
-        if least > Role.READER and authorization.lower().startswith(b"basic"):
-            return _Refusal(403, "Expected a bearer token: with a browser's password one may only look.")
+        if least > Role.READER and scheme == "basic":
+            return _refusal(403, "Expected a bearer token: with a browser's password one may only look.")
         try:
             actor.check_role(least)
         except ForbiddenError as error:
-            return _Refusal(403, str(error))
+            return _refusal(403, str(error))
         return None
 
     def _note(self, scope: Scope, status: int, duration_s: float) -> None:
@@ -219,51 +220,16 @@ class Guard:
             log.info("answered", extra={"fields": fields})
 
 
-def _limit(receive: Receive) -> Receive:
-    """Limit the length of a request, even if it does not state its length."""
-    received = 0
-
-    async def receive_limited() -> Message:
-        """Receive the next part."""
-        nonlocal received
-        message = await receive()
-        received += len(message.get("body", b""))
-        if received > BODY_BYTES:
-            raise HTTPException(413, _TOO_LONG)
-        return message
-
-    return receive_limited
+def _refuse_long(scope: Scope) -> Response | None:
+    """Refuse a request that says that it is too long; the rest of it is not read."""
+    length = Headers(scope=scope).get("content-length", "0")
+    is_long = length.isascii() and length.isdigit() and int(length[:20]) > BODY_BYTES
+    return _refusal(413, _TOO_LONG, ("connection", "close")) if is_long else None
 
 
-async def _refuse(receive: Receive, send: Send, refusal: _Refusal) -> None:
-    """Answer a request that is refused; one that is short enough is read, as who still sends may miss an answer."""
-    part: Message = {"more_body": refusal.status != 413}
-    try:
-        while part.get("more_body"):
-            part = await receive()
-    except HTTPException:
-        pass
-    body = json.dumps({"message": refusal.message}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *refusal.headers]
-    if refusal.status == 413:  # the rest of the request is not read
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _token(authorization: bytes) -> bytes:
-    """Token in a header: a bearer's, or a browser's password; empty if there is none."""
-    scheme, _, value = authorization.partition(b" ")
-    token = value.strip()
-    if scheme.lower() == b"basic":
-        try:
-            return base64.b64decode(token, validate=True).partition(b":")[2]
-        except ValueError:
-            return b""
-    return token if scheme.lower() == b"bearer" else b""
-
-
-def _host(header: bytes) -> str:
-    """Return the name in a Host header, without the port."""
-    text = header.decode("latin-1").lower()
-    return text.partition("]")[0].lstrip("[") if text.startswith("[") else text.partition(":")[0]
+def _refusal(status: int, message: str, *headers: tuple[str, str]) -> Response:
+    """Make an answer to a request that is not passed on."""
+    answer = Response(json.dumps({"message": message}), status, media_type="application/json")
+    for name, value in headers:
+        answer.headers.append(name, value)
+    return answer

@@ -1,13 +1,15 @@
-"""Messages between client and server: jobs, trials, results and verdicts, validated when read."""
+"""Messages between client and server, validated when read: jobs, trials, results, verdicts, and the state of tuning."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -121,7 +123,7 @@ class LenientTuningParams(WireModel):
 
     job_id: str | None = None
     job_id_prefix: str
-    batch_sizes: list[Whole] = Field(min_length=1)
+    batch_sizes: Annotated[list[Whole], AfterValidator(sorted)] = Field(min_length=1)
     default_batch_size: Whole = Field(gt=0)
     eta_knob: float = Field(0.5, ge=0, le=1)
     beta_knob: float | None = Field(2.0, gt=0)
@@ -134,11 +136,6 @@ class LenientTuningParams(WireModel):
     mab_prior_precision: float = 0.0
     mab_num_explorations: Whole = Field(2, ge=0)
     mab_seed: Whole | None = None
-
-    @field_validator("batch_sizes")
-    @classmethod
-    def _sort_sizes(cls, sizes: list[int]) -> list[int]:
-        return sorted(sizes)
 
     @model_validator(mode="after")
     def _check_choices(self) -> Self:
@@ -161,7 +158,7 @@ class TuningParams(LenientTuningParams, _Strict):
     job_id: Annotated[str, Field(max_length=NAME_LENGTH)] | None = None
     # A generated name is nine characters longer than its prefix.
     job_id_prefix: str = Field(max_length=NAME_LENGTH - 9)
-    batch_sizes: list[Counted] = Field(min_length=1, max_length=10_000)
+    batch_sizes: Annotated[list[Counted], AfterValidator(sorted)] = Field(min_length=1, max_length=10_000)
     default_batch_size: Counted
     max_epochs: Counted = 100
     num_pruning_rounds: Natural = 2
@@ -298,6 +295,177 @@ class Message(WireModel):
     """What went wrong."""
 
     message: str
+
+
+# --- what is kept, and shown of it --------------------------------------------------------------------------------
+
+
+class Arm(WireModel):
+    """A batch size that the bandit plays, and its belief about the mean reward, the negative cost in joules.
+
+    Parameters
+    ----------
+    mean, precision, reward_precision : float or None
+        None where nothing is known (mean) or all is certain (precisions).
+    observations : int
+        Results that the belief rests on.
+    """
+
+    batch_size: int
+    mean: float | None
+    precision: float | None
+    reward_precision: float | None
+    observations: int
+
+    @property
+    def mean_j(self) -> float | None:
+        """Expected mean cost in joules; None where nothing is known."""
+        return None if self.mean is None or self.precision == 0 else -self.mean
+
+    @property
+    def half_width_j(self) -> float:
+        """Half of the 95 % interval of the mean cost."""
+        return 0.0 if self.precision is None else 1.959964 * math.sqrt(1.0 / self.precision)
+
+
+@dataclass(slots=True)
+class TrialRow:
+    """A trial as the server answers it.
+
+    Parameters
+    ----------
+    type : str
+        Exploration, Concurrent or MAB.
+    status : str
+        Dispatched, Succeeded (it has a result) or Failed (it was ended without one).
+    started, ended : float or None
+        Seconds since 1970.
+    time, energy, cost : float or None
+        Seconds, joules and cost in joules of its result.
+    converged : bool or None
+        Whether it reached its target within its bound.
+    observation : int or None
+        Which result of the job this was, from 1.
+    heard : float or None
+        When it last showed that it was running, in seconds since 1970.
+    lease_s : float or None
+        Seconds of silence after which an exploration may be handed out again; None: the server's time-out.
+    excluded : str or None
+        Why it counts for nothing, however it ended: Voided, or Archived by an earlier version.
+    inherited : bool
+        Whether an earlier version took it over from another job, with its costs translated.
+    """
+
+    job_id: str
+    batch_size: int
+    trial_number: int
+    type: str
+    status: str
+    started: float
+    ended: float | None = None
+    time: float | None = None
+    energy: float | None = None
+    cost: float | None = None
+    converged: bool | None = None
+    observation: int | None = None
+    heard: float | None = None
+    lease_s: float | None = None
+    excluded: str | None = None
+    inherited: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has a result of the job's own that counts."""
+        return self.cost is not None and self.excluded is None and not self.inherited
+
+
+@dataclass(slots=True)
+class StoredTrial(TrialRow):
+    """A trial as a row of the server's table and in its memory; time and energy are those of the latest report.
+
+    Parameters
+    ----------
+    epoch, metric : float or None
+        By its latest report; a metric that is not a number is None.
+    results_before : int
+        Results that the job had when the trial was handed out: the order of all that happened to it.
+    request_id, asked_by : str or None
+        The request that it was handed out on, and the name of the user who sent that.
+    refused : bool
+        Whether its latest report could not be true.
+    """
+
+    epoch: int | None = None
+    metric: float | None = None
+    results_before: int = 0
+    request_id: str | None = None
+    asked_by: str | None = None
+    refused: bool = False
+
+
+class JobSummary(WireModel):
+    """A job, and the state of its tuning.
+
+    Parameters
+    ----------
+    owner : str or None
+        Name of the user whose job it is; None: nobody's.
+    stage : str
+        Pruning, or MAB once the bandit plays.
+    trials, observations : int
+        Trials handed out, and those with a result: all that ever were, also those that count for nothing.
+    min_cost, min_cost_batch_size : float or None, and int
+        The cheapest run so far.
+    exploring : int or None
+        Batch size that the pruning waits for.
+    remaining : list of int
+        Batch sizes that are not pruned.
+    arms : list of Arm
+        The bandit's; empty while batch sizes are pruned.
+    """
+
+    spec: LenientJobSpec
+    owner: str | None = None
+    stage: str
+    registered: float
+    trials: int
+    observations: int
+    min_cost: float | None
+    min_cost_batch_size: int
+    exploring: int | None
+    remaining: list[int]
+    arms: list[Arm]
+
+
+class JobVoided(JobSummary):
+    """A job after a trial of it was voided.
+
+    Parameters
+    ----------
+    changed : bool
+        False: the trial was voided before, and nothing was done.
+    stopped : list of int
+        Trials that the voided trial's cost stopped, and that what is left would not have: they still count as missing
+        the target, unless they are voided too.
+    """
+
+    changed: bool
+    stopped: list[int]
+
+
+class Fault(WireModel):
+    """One invalid field of a request."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
+class Invalid(WireModel):
+    """Why a request is invalid: field by field, or in one sentence."""
+
+    detail: list[Fault] | None = None
+    message: str | None = None
 
 
 # Longer lists of numbers are abbreviated.

@@ -2,9 +2,8 @@
 
 # FastAPI evaluates annotations to read requests, and some depend on local variables: they cannot be strings.
 
-import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -22,7 +21,10 @@ from bftrainer.zeus.server.messages import (
     LARGEST,
     LONGEST_LEASE_S,
     NAME_LENGTH,
+    Invalid,
     JobSpec,
+    JobSummary,
+    JobVoided,
     LenientJobSpec,
     LenientTrainingResult,
     LenientTrialId,
@@ -30,10 +32,10 @@ from bftrainer.zeus.server.messages import (
     ReportResponse,
     TrainingResult,
     TrialId,
+    TrialRow,
     TrialVoid,
 )
 from bftrainer.zeus.server.service import ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.state_messages import Invalid, JobSummary, JobVoided, TrialRow
 
 __all__ = ["actor_of", "api", "edits", "operations", "state"]
 
@@ -108,9 +110,6 @@ def _json(model: BaseModel, status: int = 200) -> Response:
     return Response(model.model_dump_json(), status, media_type="application/json")
 
 
-_NULL: Mapping[str, Any] = {"content": b"null", "media_type": "application/json"}
-
-
 def api(*, published: bool) -> APIRouter:
     """Make the published routes; `published`: read requests as leniently as the published server."""
     router = APIRouter(tags=["tuning"], dependencies=[] if published else [Depends(_refuse_unknown)])
@@ -129,10 +128,9 @@ def api(*, published: bool) -> APIRouter:
         return _json(registered.spec, 201 if registered.created else 200)
 
     @router.delete("/jobs", response_model=None, responses={200: {"model": None}, **_responses(404, *breaks)})
-    async def delete_job(request: Request, job_id: Name) -> Response:  # type: ignore[valid-type]
+    async def delete_job(request: Request, job_id: Name) -> None:  # type: ignore[valid-type]
         """Forget a job with all its trials."""
         await _optimizer(request).delete_job(job_id, actor_of(request, job_id))
-        return Response(**_NULL)
 
     @router.get("/jobs/batch_size", response_model=TrialId, responses=_responses(409, *breaks))
     async def predict(
@@ -154,121 +152,98 @@ def api(*, published: bool) -> APIRouter:
         return _json(await _optimizer(request).report(result))
 
     @router.patch("/trials", response_model=None, responses={200: {"model": None}, **_responses(404, *breaks)})
-    async def end_trial(request: Request, trial: Trial) -> Response:  # type: ignore[valid-type]
+    async def end_trial(request: Request, trial: Trial) -> None:  # type: ignore[valid-type]
         """End a trial that has no result; one that has stays as it is."""
         actor_of(request, trial)
         await _optimizer(request).end_trial(trial)
-        return Response(**_NULL)
 
     return router
 
 
-def edits() -> APIRouter:
-    """Make the routes that say that a trial lives, and that it counts for nothing."""
-    router = APIRouter(tags=["editing"], dependencies=[Depends(_refuse_unknown)])
-
-    @router.post("/trials/heartbeat", response_model=None, responses={200: {"model": None}, **_responses(404)})
-    async def heartbeat(request: Request, trial: TrialId) -> Response:
-        """Say that a trial is running, which renews its lease; of one that has a result nothing changes."""
-        actor_of(request, trial)
-        optimizer = _optimizer(request)
-        await optimizer.call(optimizer.service.hear, trial)
-        return Response(**_NULL)
-
-    @router.post("/trials/void", response_model=JobVoided, responses=_responses(404))
-    async def void(request: Request, void: TrialVoid) -> Response:
-        """Have a trial count for nothing: what is known is learned anew from the others."""
-        optimizer, actor = _optimizer(request), actor_of(request, void)
-        request.state.about["reason"] = void.reason
-        return _json(await optimizer.call(optimizer.service.void_trial, void, actor))
-
-    return router
+edits = APIRouter(tags=["editing"], dependencies=[Depends(_refuse_unknown)])
 
 
-def state() -> APIRouter:
-    """Make the routes that show what the server keeps."""
-    router = APIRouter(tags=["state"], dependencies=[Depends(_refuse_unknown)])
-
-    @router.get("/state/jobs", response_model=list[JobSummary], responses=_responses())
-    async def jobs(
-        request: Request,
-        after: Annotated[str | None, Query(description="Jobs beyond this name.", max_length=NAME_LENGTH)] = None,
-        limit: Annotated[int, Query(ge=1, le=_JOBS_A_PAGE)] = _JOBS_A_PAGE,
-    ) -> Response:
-        """Jobs by name, and how far their tuning is."""
-        optimizer = _optimizer(request)
-        summaries = await optimizer.call(optimizer.service.jobs, after, limit)
-        return Response(_SUMMARIES.dump_json(summaries), media_type="application/json")
-
-    @router.get("/state/job", response_model=JobSummary, responses=_responses(404))
-    async def job(request: Request, job_id: JobId) -> Response:
-        """One job, and how far its tuning is."""
-        optimizer = _optimizer(request)
-        return _json(await optimizer.call(optimizer.service.job, job_id))
-
-    @router.get("/state/trials", response_model=list[TrialRow], responses=_responses(404))
-    async def trials(
-        request: Request,
-        job_id: JobId,
-        after: Annotated[int, Query(description="Trials beyond this number.", ge=0, le=LARGEST)] = 0,
-        limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
-    ) -> Response:
-        """Trials of a job by number."""
-        optimizer = _optimizer(request)
-        rows = await optimizer.call(optimizer.service.trials, job_id, after, limit)
-        return Response(_ROWS.dump_json(rows), media_type="application/json")
-
-    return router
+@edits.post("/trials/heartbeat", response_model=None, responses={200: {"model": None}, **_responses(404)})
+async def heartbeat(request: Request, trial: TrialId) -> None:
+    """Say that a trial is running, which renews its lease; of one that has a result nothing changes."""
+    actor_of(request, trial)
+    optimizer = _optimizer(request)
+    await optimizer.call(optimizer.service.hear, trial)
 
 
-class _Readiness:
-    """Whether the database can be written to; it is tried once a second at most, as everybody may ask."""
-
-    def __init__(self) -> None:
-        self._tried_s = -math.inf
-        self._fault: StoreUnavailableError | None = None
-
-    async def check(self, optimizer: ZeusBatchSizeOptimizer) -> None:
-        """Try, or remember.
-
-        Raises
-        ------
-        StoreUnavailableError
-            If it cannot.
-        """
-        if time.monotonic() - self._tried_s > _TRIED_EVERY_S:
-            self._tried_s = time.monotonic()
-            try:
-                self._fault = await optimizer.call(optimizer.service.store.probe)
-            except StoreUnavailableError as error:
-                self._fault = error
-        if self._fault is not None:
-            raise self._fault
+@edits.post("/trials/void", response_model=JobVoided, responses=_responses(404))
+async def void(request: Request, void: TrialVoid) -> Response:
+    """Have a trial count for nothing: what is known is learned anew from the others."""
+    optimizer, actor = _optimizer(request), actor_of(request, void)
+    request.state.about["reason"] = void.reason
+    return _json(await optimizer.call(optimizer.service.void_trial, void, actor))
 
 
-def operations() -> APIRouter:
-    """Make the routes for operators of the server: its health and its figures."""
-    router, readiness = APIRouter(tags=["health"]), _Readiness()
+state = APIRouter(tags=["state"], dependencies=[Depends(_refuse_unknown)])
 
-    @router.get("/healthz", response_model=Message)
-    async def healthz() -> Response:
-        """Whether the server runs."""
-        return _json(Message(message="ok"))
 
-    @router.get("/readyz", response_model=Message, responses=_responses())
-    async def readyz(request: Request) -> Response:
-        """Whether the server can work: its database takes what is written."""
-        await readiness.check(_optimizer(request))
-        return _json(Message(message="ready"))
+@state.get("/state/jobs", response_model=list[JobSummary], responses=_responses())
+async def jobs(
+    request: Request,
+    after: Annotated[str | None, Query(description="Jobs beyond this name.", max_length=NAME_LENGTH)] = None,
+    limit: Annotated[int, Query(ge=1, le=_JOBS_A_PAGE)] = _JOBS_A_PAGE,
+) -> Response:
+    """Jobs by name, and how far their tuning is."""
+    optimizer = _optimizer(request)
+    summaries = await optimizer.call(optimizer.service.jobs, after, limit)
+    return Response(_SUMMARIES.dump_json(summaries), media_type="application/json")
 
-    @router.get("/metrics", response_class=Response, responses=_responses())
-    async def metrics(request: Request) -> Response:
-        """Figures for Prometheus."""
-        optimizer = _optimizer(request)
+
+@state.get("/state/job", response_model=JobSummary, responses=_responses(404))
+async def job(request: Request, job_id: JobId) -> Response:
+    """One job, and how far its tuning is."""
+    optimizer = _optimizer(request)
+    return _json(await optimizer.call(optimizer.service.job, job_id))
+
+
+@state.get("/state/trials", response_model=list[TrialRow], responses=_responses(404))
+async def trials(
+    request: Request,
+    job_id: JobId,
+    after: Annotated[int, Query(description="Trials beyond this number.", ge=0, le=LARGEST)] = 0,
+    limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
+) -> Response:
+    """Trials of a job by number."""
+    optimizer = _optimizer(request)
+    rows = await optimizer.call(optimizer.service.trials, job_id, after, limit)
+    return Response(_ROWS.dump_json(rows), media_type="application/json")
+
+
+operations = APIRouter(tags=["health"])
+
+
+@operations.get("/healthz", response_model=Message)
+async def healthz() -> Response:
+    """Whether the server runs."""
+    return _json(Message(message="ok"))
+
+
+@operations.get("/readyz", response_model=Message, responses=_responses())
+async def readyz(request: Request) -> Response:
+    """Whether the server can work: its database takes what is written, tried once a second at most."""
+    app, optimizer = request.app.state, _optimizer(request)
+    if time.monotonic() - app.tried_s > _TRIED_EVERY_S:
+        app.tried_s = time.monotonic()
         try:
-            stages = await optimizer.call(optimizer.service.store.count_by_stage)
-        except StoreUnavailableError:
-            stages = {}
-        return Response(request.app.state.metrics.page(stages), media_type=CONTENT_TYPE)
+            app.fault = await optimizer.call(optimizer.service.store.probe)
+        except StoreUnavailableError as error:
+            app.fault = error
+    if app.fault is not None:
+        raise app.fault
+    return _json(Message(message="ready"))
 
-    return router
+
+@operations.get("/metrics", response_class=Response, responses=_responses())
+async def metrics(request: Request) -> Response:
+    """Figures for Prometheus."""
+    optimizer = _optimizer(request)
+    try:
+        stages = await optimizer.call(optimizer.service.store.count_by_stage)
+    except StoreUnavailableError:
+        stages = {}
+    return Response(request.app.state.metrics.page(stages), media_type=CONTENT_TYPE)

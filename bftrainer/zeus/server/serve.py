@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import logging.config
 import os
 import resource
 import socket
 import ssl
 import stat
-import sys
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 from bftrainer.errors import SettingsError
 from bftrainer.files.permissions import readable_by_others
 from bftrainer.zeus.server.access import AccessFile, own_path
+from bftrainer.zeus.server.guard import audit_logger
 from bftrainer.zeus.server.settings import ServerSettings, is_loopback
 from bftrainer.zeus.server.store import database_url, open_store, sqlite_path
 
@@ -42,15 +43,17 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Make this process's server log to standard error, from a lowest level on."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
-    for name in ("bftrainer", "uvicorn", "uvicorn.error"):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler] if name != "uvicorn.error" else []
-        logger.propagate = name == "uvicorn.error"
-        logger.setLevel(level.upper())
-    logging.getLogger("bftrainer.zeus.server.guard.audit").setLevel(logging.INFO)
+    """Make this process's server log to standard error, from a lowest level on; who changed what, always."""
+    to_stderr = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "formatters": {"json": {"()": JsonFormatter}},
+            "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+            "loggers": {"bftrainer": to_stderr, "uvicorn": to_stderr, audit_logger.name: {"level": "INFO"}},
+        }
+    )
 
 
 def check_exposure(host: str, token_file: str | None) -> None:
@@ -86,11 +89,17 @@ def serve(host: str, port: int, settings: ServerSettings, *, migrate: bool) -> N
     """
     access = None if settings.token_file is None else AccessFile(settings.token_file)
     check_certificate(settings)
+    url = database_url(settings.database_url)
+    if url.get_backend_name() == "sqlite" and sqlite_path(url) is None:
+        raise SettingsError("Expected a database that is kept, got one in memory; try sqlite:///FILE.")
     with ExitStack() as stack:
         stack.callback(os.umask, os.umask(0o077))  # nobody else reads what is made from here on
         listener = stack.enter_context(_listen(host, port))
-        _check_database(settings, migrate=migrate)
-        _allow_many_connections()
+        with open_store(settings.database_url, migrate=migrate):  # before requests come, so that an error is one line
+            pass
+        # Half-sent requests keep their descriptors.
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         configure(settings.log_level)
         # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
         stack.enter_context(suppress(KeyboardInterrupt))
@@ -127,15 +136,6 @@ def _run(
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
     Server(config).run([listener])
-
-
-def _check_database(settings: ServerSettings, *, migrate: bool) -> None:
-    """Open the database before the server accepts requests, so that an error is one line."""
-    url = database_url(settings.database_url)
-    if url.get_backend_name() == "sqlite" and sqlite_path(url) is None:
-        raise SettingsError("Expected a database that is kept, got one in memory; try sqlite:///FILE.")
-    with open_store(settings.database_url, migrate=migrate):
-        pass
 
 
 def check_certificate(settings: ServerSettings) -> None:
@@ -179,12 +179,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise SettingsError(f"{host}:{port}: cannot listen there ({error.strerror}).") from None
     return listener
-
-
-def _allow_many_connections() -> None:
-    """Raise the limit of descriptors to what the system allows: half-sent requests keep theirs."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _announce(where: str, settings: ServerSettings, access: AccessFile | None) -> None:

@@ -12,13 +12,13 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
 from bftrainer.errors import (
@@ -37,19 +37,23 @@ from bftrainer.zeus.server.messages import (
     LARGEST,
     LARGEST_COST_J,
     LARGEST_MEASURE,
+    LARGEST_SEED,
+    JobSummary,
+    JobVoided,
     LenientJobSpec,
     LenientTrainingResult,
     LenientTrialId,
     ReportResponse,
+    StoredTrial,
     TrialId,
     TrialVoid,
 )
-from bftrainer.zeus.server.state_messages import JobSummary, JobVoided, StoredTrial
 from bftrainer.zeus.server.store import JobStore, StoredJob
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+P = ParamSpec("P")
 
 # Trials that are kept in memory, of the jobs that were asked for last; about half a kilobyte each.
 MOST_TRIALS = 200_000
@@ -57,34 +61,29 @@ MOST_TRIALS = 200_000
 VOIDED = "Voided"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Registration:
-    """Result of a registration: the job, and whether it is new.
-
-    It also works as the bool that the published method returns: true, and equal to True, if the job is new; false, and
-    equal to False, if it was registered with the same settings before.
+class Registration(int):
+    """Result of a registration: the bool that the published method returns, and the job.
 
     Parameters
     ----------
     spec : LenientJobSpec
         The job, with its name.
     created : bool
-        Whether the job is new.
+        Whether the job is new; if not, it was registered with the same settings before.
     """
 
     spec: LenientJobSpec
-    created: bool
 
-    def __bool__(self) -> bool:
-        return self.created
+    def __new__(cls, spec: LenientJobSpec, created: bool) -> Registration:
+        """Make it."""
+        made = super().__new__(cls, created)
+        made.spec = spec
+        return made
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Registration):
-            return (self.spec, self.created) == (other.spec, other.created)
-        return self.created == other if isinstance(other, bool) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.created)
+    @property
+    def created(self) -> bool:
+        """Whether the job is new, as a bool."""
+        return bool(self)
 
 
 @dataclass(slots=True)
@@ -93,9 +92,14 @@ class LoadedJob:
 
     stored: StoredJob
     tuned: TunedJob
-    trials: dict[int, StoredTrial] = field(default_factory=dict)
-    numbers: dict[str, int] = field(default_factory=dict)
-    observations: int = 0
+    trials: dict[int, StoredTrial]
+    numbers: dict[str, int]
+    observations: int
+
+    @property
+    def last_number(self) -> int:
+        """Number of the trial that was handed out last; 0 before the first."""
+        return next(reversed(self.trials), 0)
 
 
 class BatchSizeService:
@@ -146,21 +150,19 @@ class BatchSizeService:
         job_id = job.job_id if job.job_id is not None else f"{job.job_id_prefix}-{uuid4().hex[:8]}"
         spec = job.model_copy(update={"job_id": job_id})
         _check_spec(spec)
-        stored = self._find_stored(job_id)
-        if stored is None:
+        loaded = self._find(job_id)
+        if loaded is None:
             actor.check_role(Role.OWNER)
             seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
             stored = StoredJob(spec, seed, actor.name, self.clock())
-            self.store.add_job(stored)
-            self._jobs[job_id] = LoadedJob(stored, TunedJob.new(spec, seed))
+            self.store.add_jobs([(stored, [])])
+            self._jobs[job_id] = LoadedJob(stored, TunedJob(spec, seed, published=self.published), {}, {}, 0)
             return Registration(spec, True)
-        if stored.spec.model_dump() != spec.model_dump():
+        known = loaded.stored.spec
+        if differ := [name for name, value in spec if getattr(known, name) != value]:
             message = "JobSpec doesn't match with existing jobSpec. Use a new job_id for different configuration"
-            if not self.published:
-                differ = [name for name, value in spec.model_dump().items() if getattr(stored.spec, name) != value]
-                message += f"; these differ: {', '.join(differ)}"
-            raise JobMismatchError(message)
-        return Registration(stored.spec, False)
+            raise JobMismatchError(message + ("" if self.published else f"; these differ: {', '.join(differ)}"))
+        return Registration(known, False)
 
     def predict(
         self, job_id: str, request_id: str | None = None, lease_s: float | None = None, actor: Actor = ANYBODY
@@ -183,26 +185,26 @@ class BatchSizeService:
         NothingConvergedError
             If no batch size of the job reached the target in a round of pruning.
         """
-        try:
-            job = self._load(job_id)
-        except UnknownJobError:
-            raise UnknownJobError(f"Unknown job({job_id}). Please register the job first") from None
-        if request_id is not None and request_id in job.numbers:
-            return _id_of(job.trials[job.numbers[request_id]])
-        spec, now = job.tuned.spec, self.clock()
-        if self.published and not spec.num_pruning_rounds:
-            raise UnusableRequestError(str(spec.batch_sizes[0]))
-        number = next(reversed(job.trials), 0) + 1
-        with self._storing(job_id):
-            size, kind = job.tuned.choose(number, partial(self._is_running, job, actor))
-            trial = StoredTrial(job_id, size, number, kind.value, TrialStatus.DISPATCHED.value, now, heard=now)
-            trial.lease_s, trial.results_before = lease_s, job.observations
-            trial.request_id, trial.asked_by = request_id, actor.name
-            self.store.add_trial(trial)
-        job.trials[number] = trial
-        if request_id is not None:
-            job.numbers[request_id] = number
-        return _id_of(trial)
+        job = self._find(job_id)
+        if job is None:
+            raise UnknownJobError(f"Unknown job({job_id}). Please register the job first")
+        if request_id is None or request_id not in job.numbers:
+            spec, now, number = job.tuned.spec, self.clock(), job.last_number + 1
+            if self.published and not spec.num_pruning_rounds:
+                raise UnusableRequestError(str(spec.batch_sizes[0]))
+            with self._storing(job_id):
+                size, kind = job.tuned.choose(number, partial(self._is_running, job, actor))
+                trial = StoredTrial(job_id, size, number, kind.value, TrialStatus.DISPATCHED.value, now, heard=now)
+                trial.lease_s, trial.results_before = lease_s, job.observations
+                trial.request_id, trial.asked_by = request_id, actor.name
+                self.store.add_trial(trial)
+            job.trials[number] = trial
+            if request_id is not None:
+                job.numbers[request_id] = number
+        else:
+            trial = job.trials[job.numbers[request_id]]
+        # As it is: the published server also hands out batch sizes that cannot be.
+        return TrialId.model_construct(job_id=job_id, batch_size=trial.batch_size, trial_number=trial.trial_number)
 
     def _is_running(self, job: LoadedJob, actor: Actor, number: int) -> bool:
         """Whether an exploration is running; one that nobody need wait for is ended first."""
@@ -211,9 +213,13 @@ class BatchSizeService:
             return False
         if self.is_alive(trial) and not (trial.refused and trial.asked_by == actor.name):
             return True
+        self._end(trial)
+        return False
+
+    def _end(self, trial: StoredTrial) -> None:
+        """End a trial that has no result; a trial with a result stays as it is."""
         if trial.status == TrialStatus.DISPATCHED:
             self.store.update_trial(trial, status=TrialStatus.FAILED.value, ended=self.clock())
-        return False
 
     def is_alive(self, trial: StoredTrial | None) -> bool:
         """Whether a trial is running, and was not silent for longer than its lease."""
@@ -250,21 +256,20 @@ class BatchSizeService:
             why = "was voided, and counts for nothing" if is_void else "is already reported but converged is not set"
             raise TrialEndedError(f"Trial({trial.trial_number}) {why}.")
         verdict, cost_j = job.tuned.judge(result)
-        self._check_report(job, trial, result, cost_j, ended=verdict.stop_train)
-        if not verdict.stop_train:
-            self.store.update_trial(trial, refused=False, heard=self.clock(), **_usage(result, trial))
-            return verdict
-        if self.published and trial.type == TrialType.CONCURRENT and job.tuned.stage is Stage.MAB:
-            raise LateTrialError("Cannot update an arm since this trial is not issued from MAB stage.")
-        now, observation = self.clock(), job.observations + 1
-        ended = {"status": TrialStatus.SUCCEEDED.value, "ended": now, "heard": now, "refused": False}
-        ended |= {"converged": verdict.converged, "cost": cost_j, "observation": observation}
-        ended |= {"time": result.time, "energy": result.energy}
-        with self._storing(job.stored.spec.job_id):
-            self.store.update_trial(trial, **_usage(result, trial) | ended)
-            job.observations = observation
-            if trial.excluded is None:
-                job.tuned.learn(trial, published=self.published)
+        ended = verdict.stop_train
+        self._check_report(job, trial, result, cost_j, ended=ended)
+        values = _usage(result, trial) | {"heard": self.clock(), "refused": False}
+        if ended:
+            if self.published and trial.type == TrialType.CONCURRENT and job.tuned.stage is Stage.MAB:
+                raise LateTrialError("Cannot update an arm since this trial is not issued from MAB stage.")
+            values |= {"status": TrialStatus.SUCCEEDED.value, "ended": values["heard"], "cost": cost_j}
+            values |= {"time": result.time, "energy": result.energy, "converged": verdict.converged}
+            values |= {"observation": job.observations + 1}
+        with self._storing(result.job_id):
+            self.store.update_trial(trial, **values)
+            job.observations += ended
+            if ended and trial.excluded is None:
+                job.tuned.learn(trial)
         return verdict
 
     def _check_report(
@@ -273,8 +278,12 @@ class BatchSizeService:
         """Refuse a report that cannot be true, which leaves its exploration for others; the published believes it."""
         if ended and (result.time < 0 or result.energy < 0 or not cost_j <= LARGEST_COST_J):
             raise UnusableRequestError("Expected a time and energy of 0 or more, and none that is beyond measure.")
-        # Trials that an earlier version archived are not judged by what the job is now.
-        fault = None if trial.excluded is not None else _report_fault(job.tuned.spec, trial, result, ended=ended)
+        if trial.excluded is not None:  # trials that an earlier version archived are not judged by what the job is now
+            return
+        spec = job.tuned.spec
+        fault = _progress_fault(trial, result) or usage_fault(
+            result.energy, result.time, spec.max_power, spec.eta_knob, ended=ended
+        )
         if fault is None:
             return
         if not self.published:
@@ -291,17 +300,15 @@ class BatchSizeService:
         TrialEndedError
             If it has no result, and was ended: another trial may have its place.
         """
-        trial = self._trial_of(trial_id)
+        trial = self._find_named(trial_id)
         if trial.status == TrialStatus.FAILED:
             raise TrialEndedError(f"Trial({trial.trial_number}) was ended without a result.")
         if trial.status == TrialStatus.DISPATCHED:
             self.store.update_trial(trial, heard=self.clock())
 
-    def end_trial(self, trial_id: LenientTrialId) -> None:
+    def end_trial(self, trial: LenientTrialId) -> None:
         """End a trial that has no result; a trial with a result stays as it is."""
-        trial = self._trial_of(trial_id)
-        if trial.status == TrialStatus.DISPATCHED:
-            self.store.update_trial(trial, status=TrialStatus.FAILED.value, ended=self.clock())
+        self._end(self._find_named(trial))
 
     def void_trial(self, void: TrialVoid, actor: Actor = ANYBODY) -> JobVoided:
         """Have a trial count for nothing: the job is as if only its other trials had happened.
@@ -332,10 +339,10 @@ class BatchSizeService:
 
     def delete_job(self, job_id: str, actor: Actor = ANYBODY) -> None:
         """Delete a job with all its trials."""
-        stored = self._find_stored(job_id)
-        if stored is None:
+        job = self._find(job_id)
+        if job is None:
             raise UnknownJobError("No job was deleted.")
-        actor.check_owner(job_id, stored.owner)
+        actor.check_owner(job_id, job.stored.owner)
         self.store.delete_job(job_id)
         self._jobs.pop(job_id, None)
 
@@ -347,7 +354,7 @@ class BatchSizeService:
         for job_id, number in self.store.silent_trials(now - self.trial_timeout_s):
             trial = self._load(job_id).trials[number]
             if trial.lease_s is None or (trial.heard or 0.0) + trial.lease_s < now:
-                self.store.update_trial(trial, status=TrialStatus.FAILED.value, ended=now)
+                self._end(trial)
                 ended += 1
         return ended
 
@@ -364,7 +371,7 @@ class BatchSizeService:
             owner=job.stored.owner,
             stage=tuned.stage.value,
             registered=job.stored.registered,
-            trials=next(reversed(job.trials), 0),
+            trials=job.last_number,
             observations=job.observations,
             min_cost=tuned.min_cost,
             min_cost_batch_size=tuned.min_cost_batch_size,
@@ -375,9 +382,8 @@ class BatchSizeService:
 
     def trials(self, job_id: str, after: int = 0, limit: int | None = None) -> list[StoredTrial]:
         """Copies of trials of a job by number, those beyond the number `after`; without a result none has a cost."""
-        try:
-            job = self._load(job_id)
-        except UnknownJobError:  # what there is not has no trials
+        job = self._find(job_id)
+        if job is None:  # what there is not has no trials
             return []
         rows = (row for row in job.trials.values() if row.trial_number > after)
         return [
@@ -390,28 +396,19 @@ class BatchSizeService:
         job = self._load(job_id)
         return self._replay(job.stored, job.trials)
 
-    def _find_stored(self, job_id: str) -> StoredJob | None:
-        self._forget_stale()
-        return self._jobs[job_id].stored if job_id in self._jobs else self.store.find_job(job_id)
-
-    def _forget_stale(self) -> None:
-        """Forget all jobs if the database may have changed without this server."""
+    def _find(self, job_id: str) -> LoadedJob | None:
+        """Find a job in memory, or rebuild it from its trials; None if there is no such job."""
         self.store.check_place()
-        if self._generation != self.store.generation:
+        if self._generation != self.store.generation:  # the database may have changed without this server
             self._jobs.clear()
             self._generation = self.store.generation
-
-    def _load(self, job_id: str) -> LoadedJob:
-        """Find a job in memory, or rebuild it from its trials."""
-        self._forget_stale()
         if job_id in self._jobs:
             self._jobs.move_to_end(job_id)
             return self._jobs[job_id]
         stored = self.store.find_job(job_id)
         if stored is None:
-            raise UnknownJobError(f"Unknown job {job_id}")
+            return None
         trials = {trial.trial_number: trial for trial in self.store.read_trials(job_id)}
-        self._generation = self.store.generation
         numbers = {trial.request_id: number for number, trial in trials.items() if trial.request_id is not None}
         results = sum(trial.observation is not None for trial in trials.values())
         job = self._jobs[job_id] = LoadedJob(stored, self._replay(stored, trials), trials, numbers, results)
@@ -420,30 +417,44 @@ class BatchSizeService:
             total -= len(self._jobs.popitem(last=False)[1].trials)
         return job
 
+    def _load(self, job_id: str) -> LoadedJob:
+        job = self._find(job_id)
+        if job is None:
+            raise UnknownJobError(f"Unknown job {job_id}")
+        return job
+
     def _replay(self, stored: StoredJob, trials: dict[int, StoredTrial]) -> TunedJob:
         return TunedJob.replayed(stored.spec, stored.seed, trials.values(), published=self.published)
 
-    def _trial_of(self, trial_id: LenientTrialId) -> StoredTrial:
+    def _find_named(self, trial_id: LenientTrialId) -> StoredTrial:
         """Find a trial that is to be ended, or that is heard of."""
-        _check_numbers(trial_id)
-        try:
-            trial = _find_trial(self._load(trial_id.job_id), trial_id)
-        except UnknownJobError:
-            trial = None
+        trial = _find_trial(self._find(trial_id.job_id), trial_id)
         if trial is None:
             raise UnknownTrialError(f"Could not find the trial: {trial_id}")
         return trial
 
     @contextmanager
-    def _storing(self, job_id: str | None) -> Iterator[None]:
+    def _storing(self, job_id: str) -> Iterator[None]:
         """Forget a job if the block fails: what was not stored has not happened."""
         try:
             yield
         except NothingConvergedError:  # before anything has changed
             raise
         except BaseException:
-            self._jobs.pop(job_id or "", None)
+            self._jobs.pop(job_id, None)
             raise
+
+
+def _in_thread(
+    method: Callable[Concatenate[BatchSizeService, P], T],
+) -> Callable[Concatenate[ZeusBatchSizeOptimizer, P], Coroutine[Any, Any, T]]:
+    """Make an asynchronous method of the optimizer from a method of the service."""
+
+    @wraps(method)
+    async def called(self: ZeusBatchSizeOptimizer, /, *words: P.args, **named: P.kwargs) -> T:
+        return await self.call(partial(method, self.service, *words, **named))
+
+    return called
 
 
 class ZeusBatchSizeOptimizer:
@@ -467,73 +478,46 @@ class ZeusBatchSizeOptimizer:
         """End the thread, once it has done what it was asked to."""
         self._thread.shutdown()
 
-    async def register_job(self, job: LenientJobSpec, actor: Actor = ANYBODY) -> Registration:
-        """See `BatchSizeService`."""
-        return await self.call(self.service.register_job, job, actor)
-
-    async def predict(
-        self, job_id: str, request_id: str | None = None, lease_s: float | None = None, actor: Actor = ANYBODY
-    ) -> TrialId:
-        """See `BatchSizeService`."""
-        return await self.call(self.service.predict, job_id, request_id, lease_s, actor)
-
-    async def report(self, result: LenientTrainingResult) -> ReportResponse:
-        """See `BatchSizeService`."""
-        return await self.call(self.service.report, result)
-
-    async def end_trial(self, trial: LenientTrialId) -> None:
-        """See `BatchSizeService`."""
-        await self.call(self.service.end_trial, trial)
-
-    async def delete_job(self, job_id: str, actor: Actor = ANYBODY) -> None:
-        """See `BatchSizeService`."""
-        await self.call(self.service.delete_job, job_id, actor)
+    register_job = _in_thread(BatchSizeService.register_job)
+    predict = _in_thread(BatchSizeService.predict)
+    report = _in_thread(BatchSizeService.report)
+    end_trial = _in_thread(BatchSizeService.end_trial)
+    delete_job = _in_thread(BatchSizeService.delete_job)
 
 
-def _check_numbers(trial_id: LenientTrialId) -> None:
+def _find_trial(job: LoadedJob | None, trial_id: LenientTrialId) -> StoredTrial | None:
+    """Find a trial of a job by its number and batch size; None if no such was handed out."""
     if min(trial_id.trial_number, trial_id.batch_size) <= 0:
         raise UnusableRequestError("Expected a trial number and a batch size above 0.")
-
-
-def _find_trial(job: LoadedJob, trial_id: LenientTrialId) -> StoredTrial | None:
-    _check_numbers(trial_id)
-    trial = job.trials.get(trial_id.trial_number)
+    trial = None if job is None else job.trials.get(trial_id.trial_number)
     return None if trial is None or trial.batch_size != trial_id.batch_size else trial
-
-
-def _id_of(trial: StoredTrial) -> TrialId:
-    return TrialId.model_construct(job_id=trial.job_id, batch_size=trial.batch_size, trial_number=trial.trial_number)
 
 
 def _usage(result: LenientTrainingResult, trial: StoredTrial) -> dict[str, Any]:
     """What a report says, as columns; nothing if they cannot hold it, as of what the published server believes."""
-    numbers = (result.time, result.energy, 0.0 if math.isnan(result.metric) else result.metric)
-    if not all(map(math.isfinite, numbers)) or not -1 <= result.current_epoch <= LARGEST:
-        return {}
-    if trial.epoch is not None and result.current_epoch <= trial.epoch:
-        return {}
     metric = None if math.isnan(result.metric) else result.metric
+    are_finite = all(map(math.isfinite, (result.time, result.energy, metric or 0.0)))
+    last = -2 if trial.epoch is None else trial.epoch
+    if not are_finite or not last < result.current_epoch <= LARGEST:
+        return {}
     return {"epoch": result.current_epoch, "time": result.time, "energy": result.energy, "metric": metric}
 
 
-def _report_fault(
-    spec: LenientJobSpec, trial: StoredTrial, result: LenientTrainingResult, *, ended: bool
-) -> tuple[str, str] | None:
-    """Find what cannot be true about a report: the field at fault, and what was expected of it.
+def _progress_fault(trial: StoredTrial, result: LenientTrainingResult) -> tuple[str, str] | None:
+    """Find what cannot follow a trial's report before: the field at fault, and what was expected of it.
 
     Epochs rise from report to report, and time and energy never fall; but clients repeat requests that got no answer.
-    A trial that ends must have cost something.
     """
     metric = None if math.isnan(result.metric) else result.metric
     reported = (result.current_epoch, result.time, result.energy, metric)
-    is_repeated = reported == (trial.epoch, trial.time, trial.energy, trial.metric)
-    if trial.epoch is not None and not is_repeated:
-        if result.current_epoch <= trial.epoch:
-            return "current_epoch", f"Expected an epoch after {trial.epoch}, got {result.current_epoch}."
-        for name, now, before in (("time", result.time, trial.time), ("energy", result.energy, trial.energy)):
-            if before is not None and now < before:
-                return name, f"Expected at least {before:g}, as reported by epoch {trial.epoch}, got {now:g}."
-    return usage_fault(result.energy, result.time, spec.max_power, spec.eta_knob, ended=ended)
+    if trial.epoch is None or reported == (trial.epoch, trial.time, trial.energy, trial.metric):
+        return None
+    if result.current_epoch <= trial.epoch:
+        return "current_epoch", f"Expected an epoch after {trial.epoch}, got {result.current_epoch}."
+    for name, now, before in (("time", result.time, trial.time), ("energy", result.energy, trial.energy)):
+        if before is not None and now < before:
+            return name, f"Expected at least {before:g}, as reported by epoch {trial.epoch}, got {now:g}."
+    return None
 
 
 def _stopped_by(voided: StoredTrial, job: LoadedJob) -> list[int]:
@@ -559,5 +543,5 @@ def _check_spec(spec: LenientJobSpec) -> None:
         raise UnusableRequestError(f"Expected a power and a prior of {LARGEST_MEASURE:g} or less.")
     if len(set(spec.batch_sizes)) < len(spec.batch_sizes):
         raise UnusableRequestError("Expected each batch size once.")
-    if spec.mab_seed is not None and not 0 <= spec.mab_seed < 2**63:
-        raise UnusableRequestError(f"Expected a mab_seed from 0 to {2**63 - 1}, got {spec.mab_seed}.")
+    if spec.mab_seed is not None and not 0 <= spec.mab_seed <= LARGEST_SEED:
+        raise UnusableRequestError(f"Expected a mab_seed from 0 to {LARGEST_SEED}, got {spec.mab_seed}.")

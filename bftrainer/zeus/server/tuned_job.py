@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bftrainer.errors import AllPrunedError, NothingConvergedError
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.policies.pruning import BanditSettings, PrunedBandit, PruningExploreManager
-from bftrainer.zeus.server.messages import LenientJobSpec, LenientTrainingResult, ReportResponse
-from bftrainer.zeus.server.state_messages import Arm, StoredTrial
+from bftrainer.zeus.server.messages import Arm, LenientJobSpec, LenientTrainingResult, ReportResponse, StoredTrial
 
 
 class Stage(StrEnum):
@@ -47,7 +45,6 @@ class TrialStatus(StrEnum):
     Failed = FAILED
 
 
-@dataclass(slots=True)
 class TunedJob:
     """A job and the state of its tuning.
 
@@ -57,6 +54,11 @@ class TunedJob:
         The job.
     seed : int
         Seed of the job's bandit.
+    published : bool
+        Like the published server, let failed trials lower the bound too.
+
+    Attributes
+    ----------
     pruned : PrunedBandit
         State of the job's batch sizes.
     min_cost : float or None
@@ -72,35 +74,28 @@ class TunedJob:
         Whether the bandit has played before the pruning that is going on; all results then count for its arms.
     """
 
-    spec: LenientJobSpec
-    seed: int
-    pruned: PrunedBandit
-    min_cost: float | None
-    min_cost_batch_size: int
-    exploring: dict[int, int] = field(default_factory=dict)
-    early: dict[int, list[StoredTrial]] = field(default_factory=dict)
-    played: bool = False
-
-    @classmethod
-    def new(cls, spec: LenientJobSpec, seed: int) -> TunedJob:
-        """Make the state of a new job."""
+    def __init__(self, spec: LenientJobSpec, seed: int, *, published: bool = False) -> None:
+        settings = BanditSettings(
+            prior_mean=spec.mab_prior_mean,
+            prior_precision=spec.mab_prior_precision,
+            window_size=max(0, spec.window_size),
+            num_exploration=spec.mab_num_explorations,
+            seed=seed,
+            verbose=False,
+            explorations_alone=True,
+        )
         manager = PruningExploreManager(spec.batch_sizes, spec.default_batch_size, spec.num_pruning_rounds)
-        pruned = PrunedBandit(spec.job_id, manager, _settings(spec, seed))
-        return cls(spec, seed, pruned, None, spec.default_batch_size)
+        self.spec, self.published = spec, published
+        self.pruned = PrunedBandit(spec.job_id, manager, settings)
+        self.min_cost: float | None = None
+        self.min_cost_batch_size = spec.default_batch_size
+        self.exploring: dict[int, int] = {}
+        self.early: dict[int, list[StoredTrial]] = {}
+        self.played = False
 
     @classmethod
     def replayed(cls, spec: LenientJobSpec, seed: int, trials: Iterable[StoredTrial], *, published: bool) -> TunedJob:
-        """Make the state of a job to which just these trials have happened, in the order that they have.
-
-        Parameters
-        ----------
-        spec, seed : LenientJobSpec and int
-            The job.
-        trials : iterable of StoredTrial
-            What was handed out, and what came of it; those that are excluded are left out.
-        published : bool
-            See `learn`.
-        """
+        """Make the state of a job to which just these trials have happened, in their order; excluded ones have not."""
         events: list[tuple[tuple[int, int, int], StoredTrial]] = []
         for trial in trials:
             if trial.excluded is not None:
@@ -112,12 +107,12 @@ class TunedJob:
                 before = min(before, trial.observation - 1)
             if not trial.inherited:
                 events.append(((before, 1, trial.trial_number), trial))
-        job = cls.new(spec, seed)
+        job = cls(spec, seed, published=published)
         for (_, is_start, _), trial in sorted(events, key=lambda event: event[0]):
             if is_start:
                 job.hand_out(trial.type, trial.batch_size, trial.trial_number)
             else:
-                job.learn(trial, published=published)
+                job.learn(trial)
         return job
 
     @property
@@ -159,7 +154,7 @@ class TunedJob:
         manager = self.pruned.manager
         if kind == TrialType.EXPLORATION and self.stage is Stage.PRUNING:
             self.exploring[batch_size] = number
-            self._advance(published=False)
+            self._advance()
         elif kind == TrialType.MAB and manager.done and manager.batch_sizes:
             self._play()
 
@@ -173,7 +168,7 @@ class TunedJob:
 
     def judge(self, result: LenientTrainingResult) -> tuple[ReportResponse, float]:
         """Judge a report: whether the run continues, has converged or failed; also return its cost so far in joules."""
-        spec = self.spec
+        spec, stop, converged = self.spec, True, False
         cost = zeus_cost(result.energy, result.time, spec.eta_knob, spec.max_power)
         met = (
             result.metric >= spec.target_metric if spec.higher_is_better_metric else result.metric <= spec.target_metric
@@ -184,25 +179,18 @@ class TunedJob:
                 f"Batch Size({result.batch_size}) exceeded the cost upper bound: current cost({cost}) >\n"
                 f"{' ' * 20}beta_knob({spec.beta_knob})*min_cost({self.min_cost})"
             )
-            return ReportResponse(stop_train=True, converged=False, message=message), cost
-        if met:
-            return ReportResponse(stop_train=True, converged=True, message="Train succeeded"), cost
-        if result.current_epoch >= spec.max_epochs:
+        elif met:
+            converged, message = True, "Train succeeded"
+        elif result.current_epoch >= spec.max_epochs:
             message = f"Train failed to converge within max_epoch({spec.max_epochs})"
-            return ReportResponse(stop_train=True, converged=False, message=message), cost
-        return ReportResponse(stop_train=False, converged=False, message="Stop condition not met, keep training"), cost
+        else:
+            stop, message = False, "Stop condition not met, keep training"
+        return ReportResponse(stop_train=stop, converged=converged, message=message), cost
 
-    def learn(self, trial: StoredTrial, *, published: bool) -> None:
+    def learn(self, trial: StoredTrial) -> None:
         """Learn from a trial that has ended with a result.
 
         An exploration prunes when its turn comes: ones that were asked for before what is known now wait in `early`.
-
-        Parameters
-        ----------
-        trial : StoredTrial
-            The trial and its result.
-        published : bool
-            Like the published server, let failed trials lower the bound too.
         """
         size, is_pruning = trial.batch_size, self.stage is Stage.PRUNING
         is_exploration = trial.type == TrialType.EXPLORATION
@@ -213,11 +201,11 @@ class TunedJob:
         self.pruned.observe(size, trial.cost, bool(trial.converged), exploration=False)
         if is_exploration and is_pruning:
             self.early.setdefault(size, []).append(trial)
-            self._advance(published=published)
+            self._advance()
         elif not is_exploration:  # an exploration after the pruning was in vain
-            self._compare(trial, published=published)
+            self._compare(trial)
 
-    def _advance(self, *, published: bool) -> None:
+    def _advance(self) -> None:
         """Go on with the pruning as far as there are results for it."""
         manager = self.pruned.manager
         while ahead := manager.ahead:
@@ -231,12 +219,12 @@ class TunedJob:
                 self.early[size] = later
             assert trial.cost is not None
             self.pruned.prune(size, trial.cost, bool(trial.converged))
-            self._compare(trial, published=published)
+            self._compare(trial)
 
-    def _compare(self, trial: StoredTrial, *, published: bool) -> None:
+    def _compare(self, trial: StoredTrial) -> None:
         """Keep the cost of a run if it is the cheapest one; other jobs' runs never bound this one's."""
         assert trial.cost is not None
-        counts = (trial.converged or published) and not trial.inherited
+        counts = (trial.converged or self.published) and not trial.inherited
         if counts and trial.cost < (math.inf if self.min_cost is None else self.min_cost):
             self.min_cost, self.min_cost_batch_size = trial.cost, trial.batch_size
 
@@ -247,15 +235,3 @@ class TunedJob:
             return []
         rows = [(size, *bandit.beliefs[size].to_list()) for size in bandit.arms]
         return [Arm.model_validate(dict(zip(Arm.model_fields, row, strict=True))) for row in rows]
-
-
-def _settings(spec: LenientJobSpec, seed: int) -> BanditSettings:
-    return BanditSettings(
-        prior_mean=spec.mab_prior_mean,
-        prior_precision=spec.mab_prior_precision,
-        window_size=max(0, spec.window_size),
-        num_exploration=spec.mab_num_explorations,
-        seed=seed,
-        verbose=False,
-        explorations_alone=True,
-    )

@@ -11,14 +11,14 @@ from typing import Any
 from bftrainer.extras import requiring
 
 with requiring("The server needs", "server", "sqlalchemy"):
-    from sqlalchemy import Column, DateTime, Float, MetaData, Row, Table, inspect, select
+    from sqlalchemy import MetaData, Row, select
 
 from bftrainer.errors import SettingsError, StoreUnavailableError, TuningError, TuningInputError
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.policies.pruning import PruningExploreManager
-from bftrainer.zeus.server.messages import LenientJobSpec
-from bftrainer.zeus.server.state_messages import StoredTrial
+from bftrainer.zeus.server.messages import LenientJobSpec, StoredTrial
 from bftrainer.zeus.server.store import (
+    PUBLISHED_TABLE,
     JobStore,
     StoredJob,
     check_regular,
@@ -30,19 +30,9 @@ from bftrainer.zeus.server.store import (
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
 
 _SPEC = tuple(name for name in LenientJobSpec.model_fields if name != "batch_sizes")
-_METADATA = MetaData()
-
-
-def _table(name: str, *columns: str, moments: Sequence[str] = ()) -> Table:
-    typed = [Column(column, Float(53)) if column in ("time", "energy") else Column(column) for column in columns]
-    return Table(name, _METADATA, *typed, *(Column(moment, DateTime()) for moment in moments))
-
-
-JOB = _table("Job", *_SPEC, "stage")
-BATCH_SIZE = _table("BatchSize", "job_id", "batch_size")
 _RESULT = ("job_id", "batch_size", "trial_number", "type", "status", "time", "energy")
-TRIAL = _table("Trial", *_RESULT, "converged", moments=("start_timestamp", "end_timestamp"))
-ARM = _table("GaussianTsArmState", "job_id", "batch_size")
+# The tables, and what orders the rows of a job.
+_TABLES = {"Job": "job_id", "BatchSize": "batch_size", "Trial": "trial_number", PUBLISHED_TABLE: "batch_size"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +57,30 @@ def read_published(text: str) -> list[PublishedJob]:
     name, path = without_password(url), sqlite_path(url)
     if path is not None:
         check_regular(path, name)
-    engine = open_engine(url, read_only=True)
+    engine, tables = open_engine(url, read_only=True), MetaData()
     try:
         with JobStore(engine, None).begin() as connection:
-            missing = [table.name for table in _METADATA.sorted_tables if not inspect(connection).has_table(table.name)]
-            if missing:
-                raise SettingsError(f"{name}: Not a database of Zeus's server: table {missing[0]} is missing.")
-            ordered = (BATCH_SIZE, BATCH_SIZE.c.batch_size), (TRIAL, TRIAL.c.trial_number), (ARM, ARM.c.batch_size)
-            sizes, trials, arms = (_group(connection.execute(select(table).order_by(by))) for table, by in ordered)
-            return [
-                PublishedJob(
-                    row,
-                    [size.batch_size for size in sizes.get(row.job_id, [])],
-                    trials.get(row.job_id, []),
-                    {arm.batch_size for arm in arms.get(row.job_id, [])},
-                )
-                for row in connection.execute(select(JOB).order_by(JOB.c.job_id))
-            ]
+            tables.reflect(connection, only=lambda table, _: table in _TABLES, resolve_fks=False)
+            for table in _TABLES:
+                if table not in tables.tables:
+                    raise SettingsError(f"{name}: Not a database of Zeus's server: table {table} is missing.")
+            jobs, sizes, trials, arms = (
+                _group(connection.execute(select(tables.tables[table]).order_by(tables.tables[table].c[by])))
+                for table, by in _TABLES.items()
+            )
     except StoreUnavailableError as error:
         raise SettingsError(f"{name}: {error}") from None
     finally:
         engine.dispose()
+    return [
+        PublishedJob(
+            row,
+            [size.batch_size for size in sizes.get(job_id, [])],
+            trials.get(job_id, []),
+            {arm.batch_size for arm in arms.get(job_id, [])},
+        )
+        for job_id, (row,) in jobs.items()
+    ]
 
 
 def _group(rows: Iterable[Row[Any]]) -> dict[str, list[Row[Any]]]:

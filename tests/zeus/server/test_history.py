@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import NothingConvergedError
-from bftrainer.zeus.server.messages import JobSpec, TrainingResult, TrialId, TrialVoid
+from bftrainer.zeus.server.messages import JobSpec, StoredTrial, TrainingResult, TrialId, TrialVoid
 from bftrainer.zeus.server.service import BatchSizeService
-from bftrainer.zeus.server.state_messages import StoredTrial
 from bftrainer.zeus.server.store import open_store
 from bftrainer.zeus.server.tuned_job import TunedJob
 from tests.examples import examples
@@ -36,7 +35,7 @@ class Life:
     """A job in memory, and what has happened to it."""
 
     def __init__(self, spec):
-        self.job = TunedJob.new(spec, 5)
+        self.job = TunedJob(spec, 5)
         self.rows, self.log, self.results = [], [], 0
 
     @property
@@ -63,7 +62,7 @@ class Life:
             return
         self.results += 1
         row.status, row.cost, row.converged, row.observation = "Succeeded", cost, converged, self.results
-        self.job.learn(row, published=False)
+        self.job.learn(row)
         self.log.append((row, True))
 
     def live(self, steps):
@@ -78,12 +77,12 @@ class Life:
 
 def without(life, spec, gone):
     """A job to which all that is logged has happened, one after the other, but for some trials."""
-    job = TunedJob.new(spec, 5)
+    job = TunedJob(spec, 5)
     for row, ended in life.log:
         if row.trial_number in gone:
             continue
         if ended:
-            job.learn(row, published=False)
+            job.learn(row)
         else:
             job.hand_out(row.type, row.batch_size, row.trial_number)
     return job

@@ -8,10 +8,9 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from bftrainer.zeus.server.messages import JobSpec
-from bftrainer.zeus.server.pages.next_choice import next_choice
-from bftrainer.zeus.server.pages.savings import figures_by_size, saved_texts, savings, si
-from bftrainer.zeus.server.state_messages import StoredTrial, TrialRow
+from bftrainer.zeus.server.messages import JobSpec, StoredTrial, TrialRow
+from bftrainer.zeus.server.pages import next_choice
+from bftrainer.zeus.server.savings import figures_by_size, saved_texts, savings, si
 from bftrainer.zeus.server.tuned_job import TrialType, TunedJob
 from tests.zeus.server.support import SPEC
 
@@ -74,7 +73,7 @@ def test_too_few_runs_with_the_default_give_no_figure(rows):
 
 def job(**fields):
     """A job's state."""
-    return TunedJob.new(JobSpec(**SPEC | {"beta_knob": None} | fields), seed=1)
+    return TunedJob(JobSpec(**SPEC | {"beta_knob": None} | fields), seed=1)
 
 
 def yes(_):
@@ -92,7 +91,7 @@ def ended(tuned, number, *, converged=True):
     size, kind = tuned.choose(number, yes)
     cost = size / 2 + number / 4
     row = StoredTrial("t-1", size, number, kind.value, "Succeeded", 0.0, cost=cost, converged=converged)
-    tuned.learn(row, published=False)
+    tuned.learn(row)
     return kind
 
 
@@ -100,7 +99,7 @@ def test_reasons_while_batch_sizes_are_pruned():
     """What is tried next, in which round, what it has found, and what is left to try; and what runs beside a trial."""
     tuned = job()
     first = next_choice(deepcopy(tuned), 1, yes)
-    assert (first.batch_size, first.beliefs) == (16, ())
+    assert (first.batch_size, first.arms) == (16, [])
     assert first.reasons[0] == "16 is the next to try."
     assert first.reasons[1].startswith("Round 1 of 2 of the pruning: from 16, the default, it tries smaller")
     assert first.reasons[2] == "Reached the target in this round: none yet. Still to try in it: 8, 32."
@@ -127,10 +126,10 @@ def test_reasons_of_the_bandit_are_the_draws_of_the_next_trial():
     shown = next_choice(deepcopy(tuned), 99, yes)
     size, kind = tuned.choose(99, yes)
     assert (shown.batch_size, kind) == (size, TrialType.MAB)
-    assert {arm.batch_size: -arm.drawn_j for arm in shown.beliefs} == tuned.pruned.bandit.drawn
-    assert min(shown.beliefs, key=lambda arm: arm.drawn_j).batch_size == size
+    assert {arm: -drawn_j for arm, drawn_j in shown.drawn_j.items()} == tuned.pruned.bandit.drawn
+    assert min(shown.drawn_j, key=shown.drawn_j.get) == size
     assert f"the lowest wins: that of {size}" in shown.reasons[0]
-    for arm in shown.beliefs:
+    for arm in shown.arms:
         belief = tuned.pruned.bandit.beliefs[arm.batch_size]
         assert arm.mean_j == -belief.mean
         assert arm.half_width_j == pytest.approx(1.959964 / belief.precision**0.5)

@@ -16,7 +16,7 @@ SIZES = [8, 16, 32, 64]
 def new_job(**changes):
     """A job of which nothing is known."""
     spec = JobSpec(**SPEC | {"batch_sizes": SIZES, "default_batch_size": 32} | changes)
-    return TunedJob.new(spec, 5)
+    return TunedJob(spec, 5)
 
 
 def result(metric, epoch=1, energy=0.0, time=0.0):

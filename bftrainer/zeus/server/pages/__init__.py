@@ -1,5 +1,0 @@
-"""Status pages of the server: jobs in a browser, without scripts and without other sites."""
-
-from bftrainer.zeus.server.pages.status_pages import pages
-
-__all__ = ["pages"]
