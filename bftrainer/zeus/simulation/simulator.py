@@ -16,7 +16,7 @@ from bftrainer.errors import TrainingTraceError, TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.published import PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.policies.trace import TrainingTrace, name_cells, number_cells, read_table
+from bftrainer.zeus.policies.trace import TrainingTrace, read_table
 from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker, attach_history
 from bftrainer.zeus.simulation.recurring import Corrections, JobTuning, Run, SimulationObserver, Training
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Most retries of a job in a group: published results need up to 26, and without a limit some groups never end.
 MAX_GROUP_RETRIES = 100
 
-TIMES = ("start_time", "end_time", "runtime_ratio")
+TIMES = {"start_time": "finite", "end_time": "finite", "runtime_ratio": "positive"}
 
 
 class GroupJob(NamedTuple):
@@ -81,22 +81,18 @@ def read_groups(source: Any) -> dict[str, Group]:
     TrainingTraceError
         If the table is malformed, or a group has two datasets.
     """
-    table = read_table(source, ("group", "dataset", *TIMES), "groups")
-    datasets: dict[str, str] = {}
-    members: dict[str, list[GroupJob]] = {}
-    for place, name, dataset, job in zip(
-        table.index, name_cells(table, "group"), name_cells(table, "dataset"), _read_jobs(table), strict=True
-    ):
-        if datasets.setdefault(name, dataset) != dataset:
+    table = read_table(source, {"group": "name", "dataset": "name"} | TIMES, "groups")
+    table["job"] = _group_jobs(table)
+    groups = {}
+    for name, rows in table.groupby("group", sort=False):
+        dataset = rows["dataset"].iloc[0]
+        for place, other in rows["dataset"][rows["dataset"] != dataset].items():
             raise TrainingTraceError(
-                f"{place}, column dataset: Expected one dataset a group, got {dataset!r} after {datasets[name]!r} in "
+                f"{place}, column dataset: Expected one dataset a group, got {other!r} after {dataset!r} in "
                 f"group {name}."
             )
-        members.setdefault(name, []).append(job)
-    return {
-        name: Group(name, datasets[name], tuple(sorted(jobs, key=lambda job: job.start_s)))
-        for name, jobs in members.items()
-    }
+        groups[name] = Group(name, dataset, tuple(rows.sort_values("start_time", kind="stable")["job"]))
+    return groups
 
 
 def group_jobs(group: Any) -> list[GroupJob]:
@@ -121,17 +117,14 @@ def group_jobs(group: Any) -> list[GroupJob]:
         if not jobs:
             return []
         group = pd.DataFrame(jobs, columns=list(TIMES))
-    return _read_jobs(read_table(group, TIMES, "group"))
+    return _group_jobs(read_table(group, TIMES, "group"))
 
 
-def _read_jobs(table: pd.DataFrame) -> list[GroupJob]:
-    kinds = ("finite", "finite", "positive")
-    columns = (number_cells(table, column, kind) for column, kind in zip(TIMES, kinds, strict=True))
-    jobs = [GroupJob(*job) for job in zip(*columns, strict=True)]
-    for place, job in zip(table.index, jobs, strict=True):
-        if job.end_s < job.start_s:
-            raise TrainingTraceError(f"{place}: Expected end_time >= start_time, got {job.end_s} < {job.start_s}.")
-    return jobs
+def _group_jobs(table: pd.DataFrame) -> list[GroupJob]:
+    for place, job in table[table["end_time"] < table["start_time"]].iterrows():
+        start_s, end_s = job["start_time"], job["end_time"]
+        raise TrainingTraceError(f"{place}: Expected end_time >= start_time, got {end_s} < {start_s}.")
+    return [GroupJob(*job) for job in table[[*TIMES]].itertuples(index=False)]
 
 
 def _simulate_group(tuning: JobTuning, jobs: Sequence[GroupJob], *, correct_never_ran: bool) -> None:
