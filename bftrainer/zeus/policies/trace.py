@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,10 +28,11 @@ _NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
 }
 _MISSING = frozenset({"", "nan", "na", "n/a", "<na>", "null", "none"})
 
-_JOB = {"dataset": "name", "network": "name", "optimizer": "name"}
+_JOB = ("dataset", "network", "optimizer")
+_SIZED = {"dataset": "name", "network": "name", "batch_size": "whole", "optimizer": "name"}
 _POINT = {"power_limit": "whole", "time_per_epoch": "positive", "average_power": "positive"}
-TRAIN_COLUMNS = _JOB | {"batch_size": "whole", "target_metric": "finite", "target_epoch": "epoch"}
-POWER_COLUMNS = _JOB | {"batch_size": "whole"} | _POINT
+TRAIN_COLUMNS = _SIZED | {"target_metric": "finite", "target_epoch": "epoch"}
+POWER_COLUMNS = _SIZED | _POINT
 # Column of the joined table that says where a run stands in its file.
 _PLACE = "place of the run"
 
@@ -65,13 +66,10 @@ class BatchSizeTrace:
     Parameters
     ----------
     batch_size : int
-        The batch size.
-    points : tuple of PowerPoint
-        One per power limit, from the highest limit down.
+    points, profiling_order : tuple of PowerPoint
+        One per power limit, from the highest limit down, and in the order of the file.
     target_epochs : tuple of float
         Epochs to the target of each measured run, in the order of the file; NaN where it was never reached.
-    profiling_order : tuple of PowerPoint
-        `points` in the order of the file.
     """
 
     batch_size: int
@@ -85,13 +83,7 @@ class BatchSizeTrace:
         return self.points[0].limit_w
 
     def point(self, limit_w: float) -> PowerPoint:
-        """Time and power at a power limit.
-
-        Raises
-        ------
-        TuningInputError
-            If that limit was not measured.
-        """
+        """Time and power at a power limit; `TuningInputError` if that limit was not measured."""
         for point in self.points:
             if point.limit_w == limit_w:
                 return point
@@ -111,13 +103,7 @@ class BatchSizeTrace:
 
     @cached_property
     def profiling_epoch(self) -> tuple[float, float]:
-        """Energy in joules and time in seconds of the epoch in which all power limits are tried: their means.
-
-        Raises
-        ------
-        TuningInputError
-            If the power that follows is beyond all numbers.
-        """
+        """Energy (J) and time (s) of the epoch that tries all limits: their means, whose power must be finite."""
         # Repeated once per run, as in the joined table: the mean is the same but for its last bit.
         energies = [point.energy_per_epoch_j for point in self.profiling_order] * len(self.target_epochs)
         times = [point.time_per_epoch_s for point in self.profiling_order] * len(self.target_epochs)
@@ -156,7 +142,7 @@ class JobTrace:
         Raises
         ------
         TuningInputError
-            If that batch size was not measured, or its power was not, or no run at it aims at the target metric.
+            If it was not measured, or its power was not, or no run at it aims at the target metric.
         """
         sized = self.batch_sizes.get(batch_size)
         if sized is not None and sized.target_epochs:
@@ -207,19 +193,24 @@ class TrainingTrace:
             names = f"{train.index.name} and {power.index.name}"
             raise TrainingTraceError(f"{names}: No rows have equal {', '.join(shared)}.")
         self.max_power_w = int(self._joined["power_limit"].max())
-        self._points: dict[tuple[str, ...], dict[int, tuple[PowerPoint, ...]]] = {}
+        self._points: dict[tuple[str, ...], dict[int, list[PowerPoint]]] = {}
         self._runs: dict[tuple[str, ...], dict[float, dict[int, list[float]]]] = {}
         self._unmeasured: dict[tuple[str, ...], set[int]] = {}
         self._jobs: dict[tuple[str, str, str, float], JobTrace] = {}
-        for (*job, size), rows in self._joined.groupby([*_JOB, "batch_size"], sort=False):
-            key = tuple(job)
-            self._points.setdefault(key, {})[size] = _power_points(rows, shared)
-            runs = rows.drop_duplicates(_PLACE)
-            for target, epoch in zip(runs["target_metric"].tolist(), runs["target_epoch"].tolist(), strict=True):
-                self._runs.setdefault(key, {}).setdefault(target, {}).setdefault(size, []).append(epoch)
-        unmeasured = train[~train.index.isin(self._joined[_PLACE])]
-        for *job, size in unmeasured[[*_JOB, "batch_size"]].itertuples(index=False):
+        sized = [*_JOB, "batch_size"]
+        for *job, size, target, epoch in _distinct(self._joined, [_PLACE], [*sized, "target_metric", "target_epoch"]):
+            self._runs.setdefault(tuple(job), {}).setdefault(target, {}).setdefault(size, []).append(epoch)
+        for *job, size, limit, time_s, power_w in _distinct(self._joined, [*sized, *_POINT], [*sized, *_POINT]):
+            self._points.setdefault(tuple(job), {}).setdefault(size, []).append(PowerPoint(limit, time_s, power_w))
+        for *job, size in _distinct(train[~train.index.isin(self._joined[_PLACE])], sized, sized):
             self._unmeasured.setdefault(tuple(job), set()).add(size)
+        counts = self._joined.groupby(sized, sort=False)[_PLACE].agg(["size", "nunique"])
+        for (*job, size), (rows, runs) in counts.iterrows():
+            if rows != runs * len(self._points[tuple(job)][size]):
+                raise TrainingTraceError(
+                    f"{power.index.name}: Expected one set of power measurements of {','.join(job)} at batch size "
+                    f"{size}, found several; the tables are joined by {', '.join(shared)}."
+                )
 
     def frame(self) -> pd.DataFrame:
         """The joined tables, a row per run and power limit in the order of the runs, with `energy_per_epoch` (J)."""
@@ -233,13 +224,7 @@ class TrainingTrace:
         return sorted((key[0], key[1], key[2]) for key in self._points)
 
     def targets(self, dataset: str, network: str, optimizer: str) -> list[float]:
-        """Target metrics that a job's runs aim at, increasing.
-
-        Raises
-        ------
-        TuningInputError
-            If the trace has no such job.
-        """
+        """Target metrics that a job's runs aim at, increasing; `TuningInputError` if the trace has no such job."""
         return sorted(self._runs_of((dataset, network, optimizer)))
 
     def of(self, job: Job) -> JobTrace:
@@ -260,7 +245,7 @@ class TrainingTrace:
             raise TuningInputError(f"{job}: No run of the trace aims at the target metric {job.target_metric}.{close}")
         batch_sizes = {
             size: BatchSizeTrace(
-                size, tuple(sorted(points, key=lambda point: -point.limit_w)), tuple(runs.get(size, ())), points
+                size, tuple(sorted(points, key=lambda point: -point.limit_w)), tuple(runs.get(size, ())), tuple(points)
             )
             for size, points in sorted(self._points[key].items())
         }
@@ -275,18 +260,10 @@ class TrainingTrace:
         return self._runs[key]
 
 
-def _power_points(rows: pd.DataFrame, shared: list[str]) -> tuple[PowerPoint, ...]:
-    """Measurements of a job at one batch size, which all its runs share, in the order of the file."""
-    figures = rows[[*_POINT]].to_numpy(np.float64)
-    first = int((rows[_PLACE] == rows[_PLACE].iloc[0]).sum())
-    others = (figures != np.resize(figures[:first], figures.shape)).any(axis=1)
-    if others.any() or len(rows) % first:
-        row = rows.iloc[int(others.argmax()) or -1]
-        raise TrainingTraceError(
-            f"{row[_PLACE]}: Expected one set of power measurements of {','.join(row[[*_JOB]])} at batch size "
-            f"{row['batch_size']}, found several; the tables are joined by {', '.join(shared)}."
-        )
-    return tuple(PowerPoint(int(limit), time_s, power_w) for limit, time_s, power_w in figures[:first].tolist())
+def _distinct(table: pd.DataFrame, unique: list[str], columns: list[str]) -> Iterator[tuple[Any, ...]]:
+    """Cells of some columns, of the first row with each value of `unique`, in the order of the rows."""
+    rows = table.drop_duplicates(unique)
+    return zip(*(rows[column].tolist() for column in columns), strict=True)
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
@@ -318,7 +295,7 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
         rows = list(table_rows(Path(source), tuple(columns), TrainingTraceError))
         # Plain objects: Arrow's strings cannot hold names of files that are no text.
         places = pd.Index([place for place, _ in rows], dtype=object, name=str(source))
-        table = pd.DataFrame([cells for _, cells in rows], index=places)
+        table = pd.DataFrame([cells for _, cells in rows], index=places, dtype=object)
         for column in table.columns.difference([*columns]):
             table[column] = _convert(table[column].tolist())
     elif isinstance(source, pd.DataFrame):
@@ -332,7 +309,9 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
     if table.empty:
         raise TrainingTraceError(f"{table.index.name}: Expected at least one row, found none.")
     for column, kind in columns.items():
-        table[column] = [_read_cell(cell, kind, place, column) for place, cell in table[column].items()]
+        table[column] = [
+            _read_cell(cell, kind, place, column) for place, cell in zip(table.index, table[column], strict=True)
+        ]
     return table
 
 

@@ -30,15 +30,7 @@ TIMES = {"start_time": "finite", "end_time": "finite", "runtime_ratio": "positiv
 
 
 class GroupJob(NamedTuple):
-    """One job of a group, as the cluster ran it.
-
-    Parameters
-    ----------
-    start_s, end_s : float
-        Times when the job started and ended in the cluster.
-    runtime_ratio : float
-        Run time of the job, relative to the traced job.
-    """
+    """One job of a group: when it ran in the cluster, and its run time relative to the traced job."""
 
     start_s: float
     end_s: float
@@ -46,17 +38,7 @@ class GroupJob(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group of jobs in a cluster that are recurrences of one job.
-
-    Parameters
-    ----------
-    name : str
-        The group's name.
-    dataset : str
-        Dataset of the traced job that represents the group.
-    jobs : tuple of GroupJob
-        Jobs by start time.
-    """
+    """Jobs of a cluster, by start time, that are recurrences of one job; a traced job of `dataset` represents them."""
 
     name: str
     dataset: str
@@ -88,21 +70,15 @@ def read_groups(source: Any) -> dict[str, Group]:
         dataset = rows["dataset"].iloc[0]
         for place, other in rows["dataset"][rows["dataset"] != dataset].items():
             raise TrainingTraceError(
-                f"{place}, column dataset: Expected one dataset a group, got {other!r} after {dataset!r} in "
-                f"group {name}."
+                f"{place}, column dataset: Expected one dataset a group, got {other!r} after {dataset!r} in group "
+                f"{name}."
             )
         groups[name] = Group(name, dataset, tuple(rows.sort_values("start_time", kind="stable")["job"]))
     return groups
 
 
 def group_jobs(group: Any) -> list[GroupJob]:
-    """Read the jobs of a group from a `Group`, a data frame or a sequence of jobs, in the order given.
-
-    Raises
-    ------
-    TrainingTraceError
-        If a job is not three numbers, ends before it starts, or a number is out of range.
-    """
+    """Read the jobs of a group, in their order, from a `Group`, a data frame or a sequence of three numbers each."""
     import pandas as pd
 
     if isinstance(group, Group):
@@ -116,7 +92,7 @@ def group_jobs(group: Any) -> list[GroupJob]:
                 raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.") from None
         if not jobs:
             return []
-        group = pd.DataFrame(jobs, columns=list(TIMES))
+        group = pd.DataFrame(jobs, columns=[*TIMES])
     return _group_jobs(read_table(group, TIMES, "group"))
 
 
@@ -134,30 +110,25 @@ def _simulate_group(tuning: JobTuning, jobs: Sequence[GroupJob], *, correct_neve
     ----------
     You et al., "Zeus", NSDI '23, section 4.4, "Handling concurrent job submissions".
     """
-    tracker = tuning.tracker
-    assert tuning.job.default_bs is not None  # checked before tuning starts
-    best_batch_size: int = tuning.job.default_bs
     # Running jobs by end, then by start: their runs are simulated when they start, and observed when they end.
     running: list[tuple[float, int, Run, GroupJob]] = []
     launches = count()
 
     def launch(index: int, job: GroupJob) -> None:
         """Start a job: at the best known batch size while others run."""
-        batch_size = best_batch_size if running else tuning.batch_sizes.predict(tuning.job)
+        best = tuning.tracker.best_batch_size if running else None
+        batch_size = tuning.batch_sizes.predict(tuning.job) if best is None else best
         run = tuning.run(batch_size, index, job.runtime_ratio)
         if not run.started and correct_never_ran:
-            run = run._replace(cost_j=NEVER_RAN_FACTOR * tracker.cost_bound_j())
+            run = run._replace(cost_j=NEVER_RAN_FACTOR * tuning.tracker.cost_bound_j())
         heappush(running, (job.end_s, next(launches), run, job))
 
     for index, job in enumerate([*jobs, None]):
         while running and running[0][0] <= (math.inf if job is None else job.start_s):
             end_s, _, run, ended = heappop(running)
-            lowest_j = tracker.min_cost_j
             tuning.end(run)
             if not run.reached:
                 launch(run.recurrence, GroupJob(end_s, end_s + (end_s - ended.start_s), ended.runtime_ratio))
-            elif tracker.min_cost_j < lowest_j:
-                best_batch_size = run.batch_size
         if job is not None:
             launch(index, job)
 
@@ -252,10 +223,9 @@ class Simulator:
         TuningInputError
             If the job is not in the traces, its default batch size is missing or not in them, a number is out of
             range, or a policy chooses a batch size or power limit that was not measured.
-        NotConvergedError
-            If the default batch size misses the target in the first run, or a recurrence misses it 20 times.
-        AllPrunedError
-            If the policy has no batch size left.
+        NotConvergedError, AllPrunedError
+            If the default batch size misses the target in the first run, a recurrence misses it 20 times, or the policy
+            has no batch size left.
         TuningProtocolError
             If a policy does not accept calls in this order. These errors hold the `history` so far.
         """
@@ -278,26 +248,17 @@ class Simulator:
         """Simulate a group of jobs that may overlap, each a recurrence of `job`.
 
         A job that starts while others run uses the best known batch size; otherwise the policy chooses. A job that
-        misses its target is run again as soon as it ends.
+        misses its target is run again as soon as it ends. Arguments, result and errors are those of `simulate_one_job`,
+        and:
 
         Parameters
         ----------
-        job : Job
-            The job that each job of the group repeats.
         group_df : DataFrame, or sequence of GroupJob
-            The jobs by start time: columns start_time, end_time (s) and runtime_ratio.
-        beta_knob, eta_knob : float
-            See `simulate_one_job`.
-
-        Returns
-        -------
-        list of HistoryEntry
-            One entry per run that started, in order of their ends; energy and time are scaled by the job's ratio.
+            The jobs by start time: columns start_time, end_time (s) and runtime_ratio. Runs are listed in order of
+            their ends, with energy and time scaled by the job's ratio.
 
         Raises
         ------
-        TuningInputError, NotConvergedError, AllPrunedError
-            See `simulate_one_job`.
         TuningProtocolError
             If the policy does not support runs that overlap.
         TrainingTraceError
