@@ -73,13 +73,15 @@ class RewardLog:
 
     def append(self, reward: float) -> None:
         """Add the latest reward."""
+        if len(self._values) == ANEW:
+            self._anchor = math.fsum(self._values) / ANEW
+            self._shifted = math.fsum(value - self._anchor for value in self._values)
+            self._squared = math.fsum((value - self._anchor) ** 2 for value in self._values)
         self._values.append(reward)
         if len(self._values) > ANEW:
-            latest = [reward]
-            if len(self._values) == ANEW + 1:
-                self._anchor, latest = math.fsum(self._values[:ANEW]) / ANEW, self.tolist()
-            self._shifted += math.fsum(value - self._anchor for value in latest)
-            self._squared += math.fsum((value - self._anchor) ** 2 for value in latest)
+            difference = reward - self._anchor
+            self._shifted += difference
+            self._squared += difference * difference
 
     def statistics(self, window_size: int = 0) -> Statistics:
         """Compute statistics of the latest `window_size` rewards, or of all if that is 0.
@@ -283,9 +285,10 @@ class GaussianTS:
             if self.beliefs[arm].observations < self.num_exploration:
                 log_choice(logger, self.verbose, self.name, "Explore arm %s.", arm)
                 return arm
-        self.drawn = self._draws()
-        # The first of equal draws wins, and one that is not a number never.
-        best = max(self.arms, key=lambda arm: -math.inf if math.isnan(self.drawn[arm]) else self.drawn[arm])
+        best, most, self.drawn = self.arms[0], -math.inf, self._draws()
+        for arm, draw in self.drawn.items():
+            if draw > most:
+                best, most = arm, draw
         log_choice(logger, self.verbose, self.name, "The draw is best for arm %s.", best)
         return best
 
