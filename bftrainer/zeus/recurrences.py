@@ -35,8 +35,9 @@ class RecurrenceTracker:
 
     Attributes
     ----------
-    min_cost_j : float
-        Cost of the cheapest recurrence; infinity before the first.
+    min_cost_j, best_batch_size : float, and int or None
+        Cost of the cheapest recurrence, infinity before the first, and the batch size that reached its target; before
+        any the default.
 
     References
     ----------
@@ -54,7 +55,7 @@ class RecurrenceTracker:
     ) -> None:
         self.job, self.beta_knob = job, beta_knob
         self.max_tries, self.sum_tries, self.first_must_reach = max_tries, sum_tries, first_must_reach
-        self.min_cost_j = math.inf
+        self.min_cost_j, self.best_batch_size = math.inf, job.default_bs
         self.tries: Counter[int] = Counter()
         self.spent_j: defaultdict[int, float] = defaultdict(float)
 
@@ -81,7 +82,9 @@ class RecurrenceTracker:
         if started:
             self.spent_j[recurrence] += cost_j
         if reached:
-            self.min_cost_j = min(self.min_cost_j, self.spent_j[recurrence] if self.sum_tries else cost_j)
+            total_j = self.spent_j[recurrence] if self.sum_tries else cost_j
+            if total_j < self.min_cost_j:
+                self.min_cost_j, self.best_batch_size = total_j, batch_size
             return None
         if started and recurrence == 0 and self.first_must_reach:
             which = "default" if batch_size == self.job.default_bs else "first"

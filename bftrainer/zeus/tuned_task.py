@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -88,11 +87,9 @@ def _asking(who: str) -> Iterator[None]:
 class _Group:
     """Recurrences of one job: which tasks are running, and what the policies have learned."""
 
-    def __init__(self, tuning: JobTuning, policies: Policies) -> None:
-        self.tuning, self.policies = tuning, policies
-        assert tuning.job.default_bs is not None  # from a TuningSpec
-        self.best_batch_size: int = tuning.job.default_bs
-        self.best_cost = math.inf
+    def __init__(self, section: TuningSpec, tuning: JobTuning, policies: Policies) -> None:
+        self.section, self.tuning, self.policies = section, tuning, policies
+        self.best_batch_size, self.best_cost = section.default_batch_size, math.inf
         self.recurrences: dict[str, int] = {}
         self.in_flight: dict[str, _Launch] = {}
 
@@ -104,24 +101,21 @@ class _Group:
         TuningError
             If no batch size or no try is left.
         """
-        tuning, tracker = self.tuning, self.tuning.tracker
+        tuning, trace = self.tuning, self.tuning.training.trace
         recurrence = self.recurrences.setdefault(task, len(self.recurrences))
         while True:
-            batch_size = self.best_batch_size if self.in_flight else self._predicted()
+            batch_size = self.best_batch_size
+            if not self.in_flight:
+                with _asking(f"batch-size policy {self.policies[0]}"):
+                    chosen = whole_number("its choice", tuning.batch_sizes.predict(tuning.job), TuningInputError)
+                    batch_size = trace.at(chosen).batch_size
             with _asking(f"power-limit policy {self.policies[1]}"):
                 run = tuning.run(batch_size, recurrence)
             if run.started:
-                sized = tuning.training.trace.at(batch_size)
+                sized = trace.at(batch_size)
                 launch = self.in_flight[task] = _Launch(run, sized, sized.point(run.power_limit_w))
                 return launch
-            self._end(run._replace(cost_j=NEVER_RAN_FACTOR * tracker.cost_bound_j()))
-
-    def _predicted(self) -> int:
-        """What the batch-size policy chooses, if that is a batch size of the trace."""
-        tuning = self.tuning
-        with _asking(f"batch-size policy {self.policies[0]}"):
-            chosen = whole_number("its choice", tuning.batch_sizes.predict(tuning.job), TuningInputError)
-            return tuning.training.trace.at(chosen).batch_size
+            self._end(run._replace(cost_j=NEVER_RAN_FACTOR * tuning.tracker.cost_bound_j()))
 
     def _end(self, run: Run) -> None:
         with _asking(f"batch-size policy {self.policies[0]}"):
@@ -170,7 +164,7 @@ class GroupTuner:
         If a job or its default batch size is not in its traces, tasks of one group have different sections, a group has
         the name of a task without a group, or there is no policy of a name.
     TuningInputError
-        If a policy cannot be saved; by the methods, if one fails, or chooses what was not measured.
+        If a policy cannot be copied; by the methods, if one fails, or chooses what was not measured.
 
     References
     ----------
@@ -189,7 +183,7 @@ class GroupTuner:
         self.attempts: list[Attempt] = []
         self.failures: dict[str, str] = {}
         self._traces, self._seed, self._policies = traces, seed, policies
-        self._groups: dict[str, tuple[TuningSpec, _Group]] = {}
+        self._groups: dict[str, _Group] = {}
         sections = [(task, task.tuning) for task in tasks if task.tuning is not None]
         alone = {task.name for task, _ in sections if task.group is None}
         for task, section in sections:
@@ -199,15 +193,11 @@ class GroupTuner:
                 )
             self._group(task, section)
 
-    @property
-    def given(self) -> dict[str, object]:
-        """By name, what the tuner was made from and does not change."""
-        return {"traces": self._traces} | {f"traces {'|'.join(files)}": trace for files, trace in self._traces.items()}
-
     def warnings(self) -> list[str]:
         """List groups that will be given up: no measured run at their default batch size reaches the target in time."""
         found = []
-        for key, (section, group) in self._groups.items():
+        for key, group in self._groups.items():
+            section = group.section
             epochs = group.tuning.training.trace.at(section.default_batch_size).target_epochs
             # The target's epoch is NaN if it is never reached, which compares false.
             if not any(each <= section.max_epochs for each in epochs):
@@ -223,9 +213,10 @@ class GroupTuner:
         key = task.tuning_group
         if key not in self._groups:
             policies = section.policy or self._policies[0], section.power_policy or self._policies[1]
-            self._groups[key] = section, _Group(_start(task, section, self._traces, self._seed, policies), policies)
-        known, group = self._groups[key]
-        if known != section:
+            tuning = _start(task, section, self._traces, self._seed, policies)
+            self._groups[key] = _Group(section, tuning, policies)
+        group = self._groups[key]
+        if group.section != section:
             raise InvalidTaskError(f"Expected one zeus section for all of group {key}, got another (task {task.name}).")
         return group
 
@@ -249,7 +240,7 @@ class GroupTuner:
     def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:
         """See `bftrainer.model.Tuner`."""
         key = running.tuning_group
-        _, group = self._groups[key]
+        group = self._groups[key]
         launch = group.in_flight[running.name]
         run = _booked(launch, work_at)
         # The first four fields of a run: recurrence, attempt, batch size and power limit.
@@ -279,14 +270,8 @@ class GroupTuner:
 
 def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int, policies: Policies) -> JobTuning:
     """Make a group's policies in their first state."""
-    job = Job(
-        section.dataset,
-        section.network,
-        section.optimizer,
-        section.target_metric,
-        section.max_epochs,
-        section.default_batch_size,
-    )
+    names = (section.dataset, section.network, section.optimizer)
+    job = Job(*names, section.target_metric, section.max_epochs, section.default_batch_size)
     own = seed if section.seed is None else section.seed
     measured = traces.get((section.train_trace, section.power_trace))
     if measured is None:
@@ -308,8 +293,8 @@ def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int, poli
     with _asking(f"batch-size policy {policies[0]}"):
         sizes.register_job(job, list(trace.batch_sizes))
     for name, policy in zip(policies, (sizes, limits), strict=True):
-        with _asking(f"policy {name}, which checkpoints pickle"):
-            pickle.dumps(policy)
+        with _asking(f"policy {name}, which replays copy"):
+            copy.deepcopy(policy)
     training = Training(job, trace, section.eta, np.random.default_rng(own))
     return JobTuning(training, sizes, limits, RecurrenceTracker(job, section.beta))
 

@@ -257,7 +257,7 @@ GROUP_TABLES = {
     ),
     "ratio 0": (
         GROUPS.replace("pages,1.0", "pages,0", 1),
-        "groups.csv:2, column runtime_ratio: Expected a number above 0, 1e30 at most, got '0.0'.",
+        "groups.csv:2, column runtime_ratio: Expected a number above 0, 1e30 at most, got '0'.",
     ),
     "text": (
         GROUPS.replace("a,200", "a,late"),

@@ -213,7 +213,7 @@ def test_without_tuned_tasks_policies_have_no_effect(here):
             {"policy": "own_policies:deaf"},
             "batch-size policy own_policies:deaf: raised KeyError: 32 (own_",
         ),
-        ({"policy": "own_policies:locked"}, "own_policies:locked, which checkpoints pickle: raised TypeError"),
+        ({"policy": "own_policies:locked"}, "own_policies:locked, which replays copy: raised TypeError"),
         (
             {"power_policy": "own_policies:odd"},
             "own_policies:odd: Batch size 32: Expected a measured power limit, got 175",

@@ -12,13 +12,13 @@ JOB = Job("d", "n", "sgd", 0.9, 12, 8)
 
 def test_the_bound_is_a_multiple_of_the_cheapest_recurrence():
     """The tries of a recurrence add up, unless only the last one counts; others' costs bound too."""
-    for sum_tries, lowest in ((True, 200.0), (False, 50.0)):
+    for sum_tries, lowest, best in ((True, 200.0, 8), (False, 50.0, 16)):
         tracker = RecurrenceTracker(JOB, 2.0, sum_tries=sum_tries)
-        assert tracker.cost_bound_j() == math.inf
+        assert (tracker.cost_bound_j(), tracker.best_batch_size) == (math.inf, JOB.default_bs)
         assert tracker.record_try(0, 8, 200.0, reached=True) is None
         assert tracker.record_try(1, 16, 150.0, reached=False) is None
         tracker.record_try(1, 16, 50.0, reached=True)
-        assert (tracker.cost_bound_j(), tracker.tries[1]) == (2 * lowest, 2)
+        assert (tracker.cost_bound_j(), tracker.tries[1], tracker.best_batch_size) == (2 * lowest, 2, best)
         assert tracker.cost_bound_j(20.0) == 40.0
 
 

@@ -17,8 +17,6 @@ from bftrainer.zeus.policies.trace import (
     POWER_COLUMNS,
     TRAIN_COLUMNS,
     BatchSizeTrace,
-    name_cells,
-    number_cells,
     read_table,
 )
 from tests.zeus.golden import DATA, frame
@@ -228,9 +226,9 @@ def test_packed_files_read_alike(tmp_path, pack):
     path = tmp_path / "table.csv"
     path.write_bytes(pack(b"\xef\xbb\xbf" + TEXT.encode()))
     for source in (path, str(path)):
-        table = read_table(source, ["dataset"], "table")
-        assert name_cells(table, "dataset") == ["a", "b"]
-        assert number_cells(table, "value", "positive") == [1.0, 2.5]
+        table = read_table(source, {"dataset": "name", "value": "positive"}, "table")
+        assert table["dataset"].tolist() == ["a", "b"]
+        assert table["value"].tolist() == [1.0, 2.5]
         assert list(table.index) == [f"{path}:2", f"{path}:4"]
 
 
@@ -239,16 +237,17 @@ def test_floats_are_correctly_rounded(tmp_path):
     digits = ["0.1", "86.86460850784009", "11.276666666666666", "1.1500000000000001", "5e-324"]
     path = tmp_path / "table.csv"
     path.write_text("value\n" + "\n".join(digits) + "\n")
-    assert number_cells(read_table(path, [], "table"), "value", "positive") == [float(each) for each in digits]
+    for columns in ({"value": "positive"}, {}):
+        assert read_table(path, columns, "table")["value"].tolist() == [float(each) for each in digits]
 
 
 @pytest.mark.parametrize("missing", [None, math.nan, pd.NA])
 def test_missing_cells_of_frames(missing):
     """All marks for a missing cell are understood in a column of epochs, and refused in one of names."""
-    table = read_table(pd.DataFrame({"cell": pd.Series(["1", missing], dtype=object)}), ["cell"], "train")
-    assert math.isnan(number_cells(table, "cell", "epoch")[1])
+    table = pd.DataFrame({"cell": pd.Series(["1", missing], dtype=object)})
+    assert math.isnan(read_table(table, {"cell": "epoch"}, "train")["cell"].iloc[1])
     with pytest.raises(TrainingTraceError, match="train, row 1, column cell: Expected a name, got nothing"):
-        name_cells(table, "cell")
+        read_table(table, {"cell": "name"}, "train")
 
 
 @pytest.mark.parametrize("cell", ["", "x", "nan", "-1", "0", "1_000", "True", "1,5", "1 2"])
@@ -257,7 +256,7 @@ def test_cells_that_are_no_number(tmp_path, cell):
     path = tmp_path / "table.csv"
     path.write_text(f'name,value\na,1\n"b\nc","{cell}"\n')
     with pytest.raises(TrainingTraceError) as refused:
-        number_cells(read_table(path, [], "table"), "value", "positive")
+        read_table(path, {"value": "positive"}, "table")
     assert str(refused.value).startswith(f"{path}:4, column value: Expected a number above 0, 1e30 at most, got ")
 
 
@@ -281,7 +280,7 @@ def test_malformed_files(tmp_path, content, message):
     path = tmp_path / "table.csv"
     path.write_bytes(content)
     with pytest.raises(TrainingTraceError) as refused:
-        read_table(path, ["value"], "table")
+        read_table(path, {"value": "positive"}, "table")
     assert str(refused.value).startswith(str(path))
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -290,8 +289,8 @@ def test_malformed_files(tmp_path, content, message):
 def test_what_is_no_table(tmp_path):
     """A file that is not there, a directory, another object."""
     with pytest.raises(TrainingTraceError, match="No such file"):
-        read_table(tmp_path / "none.csv", [], "table")
+        read_table(tmp_path / "none.csv", {}, "table")
     with pytest.raises(TrainingTraceError, match="got a directory"):
-        read_table(tmp_path, [], "table")
+        read_table(tmp_path, {}, "table")
     with pytest.raises(TrainingTraceError, match="train: Expected a path or a data frame, got dict"):
-        read_table({"value": [1]}, [], "train")
+        read_table({"value": [1]}, {}, "train")

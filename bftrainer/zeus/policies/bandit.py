@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import math
+from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -22,8 +24,8 @@ from bftrainer.zeus.policies.interfaces import check_seed, log_choice
 logger = logging.getLogger(__name__)
 
 
-# Up to this many rewards, sums are computed anew each time, in NumPy's order; beyond it they are updated, and computed
-# anew at each power of two, so that time stays linear. They are sums of differences to a mean, for accuracy.
+# Up to this many rewards, statistics are computed anew each time, in NumPy's order; beyond it they are updated, so that
+# time stays linear.
 ANEW = 4096
 
 
@@ -54,46 +56,32 @@ def statistics(rewards: Sequence[float] | NDArray[np.float64]) -> Statistics:
 
 
 class RewardLog:
-    """Rewards of one arm; appending one and asking for statistics takes constant time, however many there are.
+    """Rewards of one arm, oldest first; asking for statistics takes bounded time, however many there are."""
 
-    Parameters
-    ----------
-    rewards : iterable of float
-        Rewards to start with.
-    """
-
-    __slots__ = ("_all_equal", "_anchor", "_shifted", "_size", "_squared", "_values")
+    __slots__ = ("_anchor", "_shifted", "_squared", "_values")
 
     def __init__(self, rewards: Iterable[float] = ()) -> None:
-        self._values, self._size = np.empty(16), 0
-        # Beyond `ANEW`: sums of the differences to an anchor, the mean when the size last was a power of two.
-        self._anchor, self._shifted, self._squared, self._all_equal = 0.0, 0.0, 0.0, True
+        self._values = array("d")
+        # Beyond `ANEW`: the mean of the first ones, and the sums of all differences from it and of their squares.
+        self._anchor = self._shifted = self._squared = 0.0
         for reward in rewards:
             self.append(reward)
 
     def tolist(self) -> list[float]:
-        """All rewards, oldest first."""
-        return self._values[: self._size].tolist()  # type: ignore[no-any-return]
+        """All rewards."""
+        return self._values.tolist()
 
     def append(self, reward: float) -> None:
         """Add the latest reward."""
-        if self._size == self._values.size:
-            self._values = np.concatenate((self._values, np.empty(self._size)))
-        self._values[self._size] = reward
-        self._size = size = self._size + 1
-        if size <= ANEW:
-            return
-        if size == ANEW + 1 or size & (size - 1) == 0:
-            values = self._values[:size]
-            self._anchor = float(values.mean())
-            differences = values - self._anchor
-            self._shifted, self._squared = float(differences.sum()), float((differences * differences).sum())
-            self._all_equal = bool((values == values[0]).all())
-        else:
+        if len(self._values) == ANEW:
+            self._anchor = math.fsum(self._values) / ANEW
+            self._shifted = math.fsum(value - self._anchor for value in self._values)
+            self._squared = math.fsum((value - self._anchor) ** 2 for value in self._values)
+        self._values.append(reward)
+        if len(self._values) > ANEW:
             difference = reward - self._anchor
             self._shifted += difference
             self._squared += difference * difference
-            self._all_equal = self._all_equal and reward == self._values.item(0)
 
     def statistics(self, window_size: int = 0) -> Statistics:
         """Compute statistics of the latest `window_size` rewards, or of all if that is 0.
@@ -103,13 +91,12 @@ class RewardLog:
         Up to 4,096 rewards the result has the bits of `statistics`; beyond, it agrees to about 1e-12, and the variance
         of rewards that are all equal is 0, without the rounding noise that two passes may leave.
         """
-        size = self._size
+        size = len(self._values)
         if window_size or size <= ANEW:
-            return statistics(self._values[max(0, size - window_size) if window_size else 0 : size])
-        mean_shift = self._shifted / size
-        mean = self._anchor + mean_shift
-        variance = 0.0 if self._all_equal else max(0.0, self._squared / size - mean_shift * mean_shift)
-        return Statistics(size, mean * size, mean, variance)
+            return statistics(np.frombuffer(self._values)[-window_size:])
+        shift = self._shifted / size
+        mean = self._anchor + shift
+        return Statistics(size, mean * size, mean, max(0.0, self._squared / size - shift * shift))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,16 +232,7 @@ class GaussianTS:
     arm_num_observations = _by_arm("observations", "Rewards that each arm's belief rests on.")
 
     def fit(self, decisions: Iterable[int], rewards: Iterable[float], reset: bool) -> None:
-        """Learn from rewards.
-
-        Parameters
-        ----------
-        decisions : iterable of int
-            Arms that were played.
-        rewards : iterable of float
-            Reward of each play.
-        reset : bool
-            Forget all arms' earlier rewards first.
+        """Learn from the reward of each arm that was played; with `reset`, forget all arms' earlier rewards first.
 
         Raises
         ------
@@ -264,14 +242,13 @@ class GaussianTS:
         arms, amounts = [int(arm) for arm in decisions], [float(reward) for reward in rewards]
         if len(arms) != len(amounts):
             raise TuningInputError(f"Expected a reward for each of {len(arms)} decisions, got {len(amounts)}.")
-        by_arm: dict[int, list[float]] = {}
+        by_arm: defaultdict[int, list[float]] = defaultdict(list)
         for arm, reward in zip(arms, amounts, strict=True):
-            by_arm.setdefault(arm, []).append(reward)
+            by_arm[arm].append(reward)
         for arm, own in by_arm.items():
             self._check_rewards(arm, own)
-        if reset:
-            for arm, belief in self.beliefs.items():
-                self.beliefs[arm] = Belief(self.prior_mean, self.prior_prec, belief.reward_precision, 0)
+        for arm, belief in self.beliefs.items() if reset else ():
+            self.beliefs[arm] = Belief(self.prior_mean, self.prior_prec, belief.reward_precision, 0)
         for arm, own in by_arm.items():
             self.fit_arm(arm, own, reset=False)
 

@@ -6,6 +6,7 @@ None draws at random.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -23,7 +24,7 @@ from bftrainer.zeus.policies.interfaces import (
     state_of,
 )
 from bftrainer.zeus.policies.job import Job, zeus_cost
-from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.policies.trace import PowerPoint, TrainingTrace
 
 _NONE: Mapping[Job, Any] = MappingProxyType({})
 
@@ -123,18 +124,14 @@ class Oracle(PerJobPolicy[int], PowerLimitOptimizer):
             settings = configurations(traced, job, eta_knob)
             if not settings:
                 raise TuningInputError(f"{job}: No batch size reaches the target.")
-            best = optimum(settings)
+
+            def epoch_cost_j(point: PowerPoint, most_w: int = traced.max_power_w) -> float:
+                return zeus_cost(point.energy_per_epoch_j, point.time_per_epoch_s, eta_knob, most_w)
+
             # The limit at which an epoch costs least; of equal ones the highest.
-            limits_w = {
-                size: min(
-                    sized.points,
-                    key=lambda point, most_w=traced.max_power_w: zeus_cost(  # type: ignore[misc]
-                        point.energy_per_epoch_j, point.time_per_epoch_s, eta_knob, most_w
-                    ),
-                ).limit_w
-                for size, sized in traced.batch_sizes.items()
-            }
+            limits_w = {size: min(at.points, key=epoch_cost_j).limit_w for size, at in traced.batch_sizes.items()}
             # Because of rounding, two limits could tie in one of the two sums.
+            best = optimum(settings)
             oracle._limits_w[job] = limits_w | {best.batch_size: int(best.power_limit_w)}
             oracle._jobs[job] = best.batch_size
         return oracle
@@ -208,19 +205,12 @@ def _limit_of(limits_w: Mapping[Job, Mapping[int, int]], job: Job, batch_size: i
 
 
 @dataclass(slots=True)
-class _Arm:
-    """Runs with one batch size: their number, how many reached the target, and their total cost."""
-
-    plays: int = 0
-    reached: int = 0
-    spent_j: float = 0.0
-
-
-@dataclass(slots=True)
 class _Played:
-    """A job's arms, and the lowest and highest cost of its runs that reached the target."""
+    """Runs by batch size: their number, how many reached the target, their total cost; the costs of those that did."""
 
-    arms: dict[int, _Arm]
+    plays: dict[int, int]
+    reached: Counter[int] = field(default_factory=Counter)
+    spent_j: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     lowest_j: float = math.inf
     highest_j: float = -math.inf
 
@@ -243,33 +233,32 @@ class UCB(PerJobPolicy[_Played]):
     name = "UCB1 BSO"
 
     def _initial_state(self, job: Job, batch_sizes: Sequence[int]) -> _Played:
-        return _Played({size: _Arm() for size in default_first(job, batch_sizes)})
+        return _Played(dict.fromkeys(default_first(job, batch_sizes), 0))
 
     def predict(self, job: Job) -> int:
         """Return an arm that was never played, then the one with the lowest bound; the first one wins a tie."""
         played = state_of(self._jobs, job)
-        for size, arm in played.arms.items():
-            if not arm.plays:
+        for size, plays in played.plays.items():
+            if not plays:
                 return size
-        playable = {size: arm for size, arm in played.arms.items() if arm.reached}
-        if not playable:
+        if not played.reached:
             raise AllPrunedError(f"{job}: All batch sizes were tried, and none converged.")
         spread = played.highest_j - played.lowest_j
-        twice_log = 2.0 * math.log(sum(arm.plays for arm in played.arms.values()))
+        twice_log = 2.0 * math.log(sum(played.plays.values()))
         bounds = {
-            size: arm.spent_j / arm.reached - spread * math.sqrt(twice_log / arm.plays)
-            for size, arm in playable.items()
+            size: played.spent_j[size] / played.reached[size] - spread * math.sqrt(twice_log / plays)
+            for size, plays in played.plays.items()
+            if played.reached[size]
         }
         return min(bounds, key=lambda size: bounds[size])
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
         """Learn from a run."""
         played = state_of(self._jobs, job)
-        check_observation(job, batch_size, cost, played.arms)
-        converged = check_verdict(job, batch_size, converged)
-        arm = played.arms[batch_size]
-        arm.plays += 1
-        arm.spent_j += cost
+        check_observation(job, batch_size, cost, played.plays)
+        size, converged = int(batch_size), check_verdict(job, batch_size, converged)
+        played.plays[size] += 1
+        played.spent_j[size] += cost
         if converged:
-            arm.reached += 1
+            played.reached[size] += 1
             played.lowest_j, played.highest_j = min(played.lowest_j, cost), max(played.highest_j, cost)

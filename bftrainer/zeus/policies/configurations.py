@@ -42,19 +42,7 @@ def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configura
     A try takes a measured path at random; one that does not reach the target within the job's epochs trains all of
     them, and the recurrence tries again. Nothing is stopped early, and no epoch profiles power limits.
 
-    Parameters
-    ----------
-    trace : JobTrace
-        Measurements of the job.
-    job : Job
-        The job; its `max_epochs` counts.
-    eta_knob : float
-        Weight of energy in costs, 0 to 1.
-
-    Returns
-    -------
-    list of Configuration
-        Sorted by batch size, then from the highest power limit down; empty if nothing reaches the target.
+    They are sorted by batch size, then from the highest power limit down; there are none if nothing reaches the target.
 
     Raises
     ------
@@ -103,10 +91,7 @@ def optimum(configurations: Sequence[Configuration]) -> Configuration:
 def pareto_front(configurations: Sequence[Configuration]) -> list[Configuration]:
     """Find the configurations that no other one beats in time or energy without being worse in the other.
 
-    Returns
-    -------
-    list of Configuration
-        Time increases and energy falls, both strictly; of configurations equal in both the first stays.
+    Time increases and energy falls, both strictly; of configurations equal in both the first stays.
 
     References
     ----------

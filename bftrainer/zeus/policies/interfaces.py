@@ -94,13 +94,7 @@ class PerJobPolicy(BatchSizeOptimizer, Generic[T]):
         self._jobs: dict[Job, T] = {}
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Prepare for a job; for a job that is known already, do nothing.
-
-        Raises
-        ------
-        TuningInputError
-            If there are no batch sizes, or the policy needs the job's default and it is missing or not one of them.
-        """
+        """Prepare for a job, unless it is known; its default, where that counts, must be one of the batch sizes."""
         if job not in self._jobs:
             check_batch_sizes(job, batch_sizes)
             self._jobs[job] = self._initial_state(job, batch_sizes)

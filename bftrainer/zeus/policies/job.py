@@ -68,26 +68,17 @@ class Job:
             raise TuningInputError(f"{self}: Expected a finite target metric, got {self.target_metric}.")
         for name in ("max_epochs", "default_bs", "default_lr"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
+            if value is None:
+                continue
+            if not 0 < value < math.inf:
                 raise TuningInputError(f"{self}: Expected {name} above 0, got {value}.")
-            if value is not None and value >= 2**63:
+            if value >= 2**63:
                 raise TuningInputError(f"{self}: Expected {name} below 2^63, got {value}.")
-            if value is not None and name != "default_lr":
+            if name != "default_lr":
                 if value != int(value):
                     raise TuningInputError(f"{self}: Expected a whole {name}, got {value}.")
                 # Histories and files hold plain numbers, even if a job was made from a data frame's.
                 object.__setattr__(self, name, int(value))
-        # Policies look up their state by job at every run, so the hash is cached.
-        key = (self.dataset, self.network, self.optimizer, self.target_metric, self.max_epochs)
-        object.__setattr__(self, "_hash", hash((*key, self.default_bs, self.default_lr, self.workdir)))
-
-    def __hash__(self) -> int:
-        kept: int = self._hash  # type: ignore[attr-defined]
-        return kept
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # The hash of a string differs between processes, so a copy computes its own.
-        return type(self), tuple(self.to_dict().values())
 
     def __deepcopy__(self, memo: dict[int, object]) -> Job:
         return self
@@ -102,18 +93,7 @@ class Job:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def filter_df(self, df: Frame) -> Frame:
-        """Select the rows of a table for this job and its target.
-
-        Parameters
-        ----------
-        df : DataFrame
-            Table with columns dataset, network, optimizer and target_metric.
-
-        Raises
-        ------
-        TuningInputError
-            If a column is missing.
-        """
+        """Select the rows of a data frame for this job and its target; `TuningInputError` if it lacks a column."""
         missing = [name for name in _IDENTITY if name not in df.columns]
         if missing:
             raise TuningInputError(f"{self}: Expected columns {', '.join(_IDENTITY)}, found no {', '.join(missing)}.")
@@ -196,21 +176,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One run in a history.
-
-    Parameters
-    ----------
-    bs : int
-        Batch size.
-    pl : int or None
-        GPU power limit in watts; None if unknown.
-    energy : float
-        Energy in joules.
-    reached : bool
-        Whether the target was reached.
-    time : float
-        Time in seconds.
-    """
+    """One run in a history: batch size, GPU power limit (W, if known), energy (J), verdict, and time (s)."""
 
     bs: int
     pl: int | None
@@ -220,23 +186,16 @@ class HistoryEntry:
 
 
 def zeus_cost(energy: float, time: float, eta_knob: float, max_power: float) -> float:
-    """Compute a run's cost: the weighted sum of its energy and of the energy of its time at full power.
+    """Compute a run's cost in joules: the weighted sum of its energy and of the energy of its time at full power.
 
     Parameters
     ----------
-    energy : float
-        Energy of a run in joules.
-    time : float
-        Duration of the run in seconds.
+    energy, time : float
+        Energy of a run in joules, and its duration in seconds.
     eta_knob : float
         Weight of energy, 0 (only time counts) to 1 (only energy counts).
     max_power : float
         Power limit in watts that time is converted with.
-
-    Returns
-    -------
-    float
-        ``eta E + (1 - eta) P_max T``, in joules.
 
     References
     ----------
@@ -252,12 +211,10 @@ POWER_TOLERANCE = 1.1
 def usage_fault(
     energy_j: float, time_s: float, max_power_w: float, eta_knob: float, *, ended: bool
 ) -> tuple[str, str] | None:
-    """Find what is impossible about the energy and time that a run reports.
+    """Find what is impossible about the energy and time that a run reports, in joules and seconds since it began.
 
     Parameters
     ----------
-    energy_j, time_s : float
-        Joules and seconds since the run began.
     max_power_w : float
         Power limit in watts of all GPUs together.
     eta_knob : float

@@ -170,16 +170,7 @@ class BanditSettings:
 
 
 class PrunedBandit:
-    """State of one job's batch sizes: pruning, bandit and rewards.
-
-    Parameters
-    ----------
-    job : object
-        Job that messages name; only its text is used.
-    manager : PruningExploreManager
-        Explores batch sizes.
-    settings : BanditSettings
-        Settings of the bandit.
+    """State of the batch sizes of one job, which messages name: pruning by `manager`, bandit and rewards.
 
     References
     ----------
@@ -195,14 +186,12 @@ class PrunedBandit:
         self.bandit: GaussianTS | None = None
 
     def predict(self) -> int:
-        """Choose the batch size of the next run: the next to explore, then the bandit's choice.
+        """Choose the batch size of the next run: the next to explore, once the last one was observed; then to play.
 
         Raises
         ------
-        AllPrunedError
-            If no batch size survived a round of pruning.
-        TuningProtocolError
-            If the last exploration was not observed yet.
+        AllPrunedError, TuningProtocolError
+            If no batch size survived a round of pruning, or the last exploration was not observed yet.
         """
         if self.bandit is None:
             if not self.manager.done:
@@ -211,26 +200,19 @@ class PrunedBandit:
         return self.bandit.predict()
 
     def observe(self, batch_size: int, cost: float, converged: bool | None, *, exploration: bool) -> None:
-        """Learn from a run.
+        """Learn from a run; while batch sizes are pruned, one that pruning did not ask for only enters the history.
 
         Parameters
         ----------
-        batch_size : int
-            Batch size of the run.
-        cost : float
-            Cost of the run, finite.
-        converged : bool or None
-            Whether the run reached its target.
+        batch_size, cost, converged : int, float and bool or None
+            The run, its cost, finite, and whether it reached its target; None is refused while pruning.
         exploration : bool
-            Whether the pruning asked for the run; if not, it only enters the history while batch sizes are being
-            pruned.
+            Whether the pruning asked for the run.
 
         Raises
         ------
-        TuningInputError
-            If `converged` is None while batch sizes are being pruned.
-        TuningProtocolError
-            If an exploration is not the one that was asked for.
+        TuningInputError, TuningProtocolError
+            If the verdict is missing, or an exploration is not the one that was asked for.
         """
         if self.bandit is None:
             # Checked first, so that a refused run changes nothing.
@@ -246,30 +228,17 @@ class PrunedBandit:
             self.bandit.learn(batch_size, rewards.statistics(self.settings.window_size))
 
     def prune(self, batch_size: int, cost: float, reached: bool) -> None:
-        """Go on with the pruning by the result of the exploration that it asked for; `observe` calls this.
-
-        Raises
-        ------
-        TuningProtocolError
-            If it asked for another one, or none.
-        """
+        """Go on with the pruning by the result of the exploration that it asked for, and no other; see `observe`."""
         self.manager.report_batch_size_result(batch_size, cost, reached)
         self.explored.setdefault(int(batch_size), []).append(-cost)
         verdict = "reached the target" if reached else "is pruned"
         log_choice(logger, self.settings.verbose, NAME, "%s: batch size %s %s.", self.job, batch_size, verdict)
 
     def start_bandit(self, *, every_run: bool = False) -> GaussianTS:
-        """Make the bandit from the survivors of the finished pruning.
+        """Make the bandit from the survivors of the finished pruning; `AllPrunedError` if there are none.
 
-        Parameters
-        ----------
-        every_run : bool
-            Make its arms from all runs in the window, even if the settings say that explorations alone count.
-
-        Raises
-        ------
-        AllPrunedError
-            If no batch size survived.
+        With `every_run`, its arms are made from all runs in the window, even if the settings say that explorations
+        alone count.
         """
         survivors, settings = self.manager.batch_sizes, self.settings
         if not survivors:

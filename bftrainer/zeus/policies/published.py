@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from bftrainer.errors import TuningInputError, nearest
 from bftrainer.zeus.policies.bandit import GaussianTS, RewardLog
@@ -21,8 +22,6 @@ from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.pruning import NAME, BanditSettings, PrunedBandit, PruningExploreManager
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 # Number of times that each survivor is played before draws decide: the pruning has observed each this often.
 NUM_EXPLORATION = 2
@@ -221,34 +220,20 @@ class JITPowerLimitOptimizer(PowerLimitOptimizer):
 
     def __init__(self, verbose: bool = True) -> None:
         self.verbose = verbose
-        self._best: dict[tuple[Job, int], tuple[int, float]] = {}
-
-    @property
-    def best_pl(self) -> Mapping[Job, Mapping[int, int]]:
-        """The cheapest power limit (W) of each job by batch size; a snapshot."""
-        return self._by_job(lambda best: best[0])
-
-    @property
-    def best_cost(self) -> Mapping[Job, Mapping[int, float]]:
-        """The cost of an epoch at that limit."""
-        return self._by_job(lambda best: best[1])
-
-    def _by_job(self, part: Callable[[tuple[int, float]], T]) -> Mapping[Job, Mapping[int, T]]:
-        jobs: dict[Job, dict[int, T]] = {}
-        for (job, size), best in self._best.items():
-            jobs.setdefault(job, {})[size] = part(best)
-        return MappingProxyType({job: MappingProxyType(sizes) for job, sizes in jobs.items()})
+        # The cheapest power limit (W) of each job by batch size, and the cost of an epoch at it.
+        self.best_pl: dict[Job, dict[int, int]] = {}
+        self.best_cost: dict[Job, dict[int, float]] = {}
 
     def predict(self, job: Job, batch_size: int) -> int | None:
         """Return the cheapest limit observed; None before any."""
-        best = self._best.get((job, batch_size))
-        return best[0] if best else None
+        return self.best_pl.get(job, {}).get(batch_size)
 
     def observe(self, job: Job, batch_size: int, power_limit: int, cost: float) -> None:
         """Keep `power_limit` if its epoch cost less than the best one so far; of equal ones the first stays."""
-        best = self._best.get((job, batch_size))
-        if best is None or cost < best[1]:
+        costs = self.best_cost.setdefault(job, {})
+        if cost < costs.get(batch_size, math.inf):
             # NumPy's numbers don't fit into JSON.
-            self._best[job, int(batch_size)] = (int(power_limit), float(cost))
+            costs[int(batch_size)] = float(cost)
+            self.best_pl.setdefault(job, {})[int(batch_size)] = int(power_limit)
             message = "%s: power limit %s W is best so far for batch size %s."
             log_choice(logger, self.verbose, self.name, message, job, power_limit, batch_size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,20 +18,23 @@ from bftrainer.zeus.policies.job import Job
 if TYPE_CHECKING:
     import pandas as pd
 
-NAME_COLUMNS = ("dataset", "network", "optimizer", "group")
-TRAIN_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "target_metric", "target_epoch")
-POWER_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "power_limit", "time_per_epoch", "average_power")
-
-_MISSING = frozenset({"", "nan", "na", "n/a", "<na>", "null", "none"})
-
-# Kinds of numbers: what messages call them, and whether a number is one. Sums and products of measurements stay finite
-# up to 1e30; whole numbers are exact up to 2^53. A run that never reached its target has no epoch.
-NUMBER_KINDS: dict[str, tuple[str, Callable[[float], bool]]] = {
+# Kinds of cells: what messages call them, and whether a number is one. Sums and products of measurements stay finite up
+# to 1e30; whole numbers are exact up to 2^53. A run that never reached its target has no epoch.
+_NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "whole": ("a whole number above 0", lambda x: 0 < x <= 2**53 and x.is_integer()),
     "positive": ("a number above 0, 1e30 at most", lambda x: 0 < x <= 1e30),
     "finite": ("a finite number", math.isfinite),
     "epoch": ("a count of 1 to 1e30, or nothing if never reached", lambda x: math.isnan(x) or 1 <= x <= 1e30),
 }
+_MISSING = frozenset({"", "nan", "na", "n/a", "<na>", "null", "none"})
+
+_JOB = ("dataset", "network", "optimizer")
+_SIZED = {"dataset": "name", "network": "name", "batch_size": "whole", "optimizer": "name"}
+_POINT = {"power_limit": "whole", "time_per_epoch": "positive", "average_power": "positive"}
+TRAIN_COLUMNS = _SIZED | {"target_metric": "finite", "target_epoch": "epoch"}
+POWER_COLUMNS = _SIZED | _POINT
+# Column of the joined table that says where a run stands in its file.
+_PLACE = "place of the run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +66,10 @@ class BatchSizeTrace:
     Parameters
     ----------
     batch_size : int
-        The batch size.
-    points : tuple of PowerPoint
-        One per power limit, from the highest limit down.
+    points, profiling_order : tuple of PowerPoint
+        One per power limit, from the highest limit down, and in the order of the file.
     target_epochs : tuple of float
         Epochs to the target of each measured run, in the order of the file; NaN where it was never reached.
-    profiling_order : tuple of PowerPoint
-        `points` in the order of the file.
     """
 
     batch_size: int
@@ -83,13 +83,7 @@ class BatchSizeTrace:
         return self.points[0].limit_w
 
     def point(self, limit_w: float) -> PowerPoint:
-        """Time and power at a power limit.
-
-        Raises
-        ------
-        TuningInputError
-            If that limit was not measured.
-        """
+        """Time and power at a power limit; `TuningInputError` if that limit was not measured."""
         for point in self.points:
             if point.limit_w == limit_w:
                 return point
@@ -100,17 +94,16 @@ class BatchSizeTrace:
 
     def pareto_points(self) -> list[PowerPoint]:
         """Power limits that no other beats in both time and energy of an epoch, from the highest down."""
-        return [point for point in self.points if not any(_dominates(other, point) for other in self.points)]
+        figures = [(point.time_per_epoch_s, point.energy_per_epoch_j) for point in self.points]
+        return [
+            point
+            for point, (time_s, energy_j) in zip(self.points, figures, strict=True)
+            if not any(t <= time_s and e <= energy_j and (t, e) != (time_s, energy_j) for t, e in figures)
+        ]
 
     @cached_property
     def profiling_epoch(self) -> tuple[float, float]:
-        """Energy in joules and time in seconds of the epoch in which all power limits are tried: their means.
-
-        Raises
-        ------
-        TuningInputError
-            If the power that follows is beyond all numbers.
-        """
+        """Energy (J) and time (s) of the epoch that tries all limits: their means, whose power must be finite."""
         # Repeated once per run, as in the joined table: the mean is the same but for its last bit.
         energies = [point.energy_per_epoch_j for point in self.profiling_order] * len(self.target_epochs)
         times = [point.time_per_epoch_s for point in self.profiling_order] * len(self.target_epochs)
@@ -149,7 +142,7 @@ class JobTrace:
         Raises
         ------
         TuningInputError
-            If that batch size was not measured, or its power was not, or no run at it aims at the target metric.
+            If it was not measured, or its power was not, or no run at it aims at the target metric.
         """
         sized = self.batch_sizes.get(batch_size)
         if sized is not None and sized.target_epochs:
@@ -185,41 +178,43 @@ class TrainingTrace:
     def __init__(self, summary_train: Any, summary_power: Any) -> None:
         train = read_table(summary_train, TRAIN_COLUMNS, "summary_train")
         power = read_table(summary_power, POWER_COLUMNS, "summary_power")
-        self._tables = train, power
-        self._points: dict[tuple[str, ...], dict[int, tuple[PowerPoint, ...]]] = {}
+        shared = [column for column in train.columns if column in power.columns]
+        for column in shared:
+            if train[column].dtype != power[column].dtype:
+                train[column], power[column] = train[column].astype(object), power[column].astype(object)
+        again = power[power.duplicated([*shared, "power_limit"])]
+        if len(again):
+            place, limit, size = again.index[0], again["power_limit"].iloc[0], again["batch_size"].iloc[0]
+            raise TrainingTraceError(
+                f"{place}: Expected each power limit once, found {limit} W of batch size {size} again."
+            )
+        self._joined = train.rename_axis(_PLACE).reset_index().merge(power, on=shared)
+        if self._joined.empty:
+            names = f"{train.index.name} and {power.index.name}"
+            raise TrainingTraceError(f"{names}: No rows have equal {', '.join(shared)}.")
+        self.max_power_w = int(self._joined["power_limit"].max())
+        self._points: dict[tuple[str, ...], dict[int, list[PowerPoint]]] = {}
         self._runs: dict[tuple[str, ...], dict[float, dict[int, list[float]]]] = {}
         self._unmeasured: dict[tuple[str, ...], set[int]] = {}
         self._jobs: dict[tuple[str, str, str, float], JobTrace] = {}
-        self._join(train, power, [column for column in train.columns if column in power.columns])
-        every = (point for sizes in self._points.values() for points in sizes.values() for point in points)
-        self.max_power_w = max(point.limit_w for point in every)
-
-    def _join(self, train: pd.DataFrame, power: pd.DataFrame, shared: list[str]) -> None:
-        """Keep the rows that both tables have, runs in the order of their file."""
-        measured = _power_points(power, shared)
-        jobs = list(zip(*(name_cells(train, column) for column in ("dataset", "network", "optimizer")), strict=True))
-        sizes, targets = number_cells(train, "batch_size", "whole"), number_cells(train, "target_metric", "finite")
-        epochs = number_cells(train, "target_epoch", "epoch")
-        for place, key, job, size, target, epoch in zip(
-            train.index, _keys(train, shared), jobs, map(int, sizes), targets, epochs, strict=True
-        ):
-            if key not in measured:
-                self._unmeasured.setdefault(job, set()).add(size)
-                continue
-            points = tuple(measured[key].values())
-            if self._points.setdefault(job, {}).setdefault(size, points) != points:
+        sized = [*_JOB, "batch_size"]
+        for *job, size, target, epoch in _distinct(self._joined, [_PLACE], [*sized, "target_metric", "target_epoch"]):
+            self._runs.setdefault(tuple(job), {}).setdefault(target, {}).setdefault(size, []).append(epoch)
+        for *job, size, limit, time_s, power_w in _distinct(self._joined, [*sized, *_POINT], [*sized, *_POINT]):
+            self._points.setdefault(tuple(job), {}).setdefault(size, []).append(PowerPoint(limit, time_s, power_w))
+        for *job, size in _distinct(train[~train.index.isin(self._joined[_PLACE])], sized, sized):
+            self._unmeasured.setdefault(tuple(job), set()).add(size)
+        counts = self._joined.groupby(sized, sort=False)[_PLACE].agg(["size", "nunique"])
+        for (*job, size), (rows, runs) in counts.iterrows():
+            if rows != runs * len(self._points[tuple(job)][size]):
                 raise TrainingTraceError(
-                    f"{place}: Expected one set of power measurements of {','.join(job)} at batch size {size}, found "
-                    f"several; the tables are joined by {', '.join(shared)}."
+                    f"{power.index.name}: Expected one set of power measurements of {','.join(job)} at batch size "
+                    f"{size}, found several; the tables are joined by {', '.join(shared)}."
                 )
-            self._runs.setdefault(job, {}).setdefault(target, {}).setdefault(size, []).append(epoch)
-        if not self._points:
-            names = f"{train.index.name} and {power.index.name}"
-            raise TrainingTraceError(f"{names}: No rows have equal {', '.join(shared)}.")
 
     def frame(self) -> pd.DataFrame:
         """The joined tables, a row per run and power limit in the order of the runs, with `energy_per_epoch` (J)."""
-        joined = self._tables[0].merge(self._tables[1], how="inner")
+        joined = self._joined.drop(columns=_PLACE)
         joined["energy_per_epoch"] = joined["time_per_epoch"] * joined["average_power"]
         return joined
 
@@ -229,13 +224,7 @@ class TrainingTrace:
         return sorted((key[0], key[1], key[2]) for key in self._points)
 
     def targets(self, dataset: str, network: str, optimizer: str) -> list[float]:
-        """Target metrics that a job's runs aim at, increasing.
-
-        Raises
-        ------
-        TuningInputError
-            If the trace has no such job.
-        """
+        """Target metrics that a job's runs aim at, increasing; `TuningInputError` if the trace has no such job."""
         return sorted(self._runs_of((dataset, network, optimizer)))
 
     def of(self, job: Job) -> JobTrace:
@@ -256,7 +245,7 @@ class TrainingTrace:
             raise TuningInputError(f"{job}: No run of the trace aims at the target metric {job.target_metric}.{close}")
         batch_sizes = {
             size: BatchSizeTrace(
-                size, tuple(sorted(points, key=lambda point: -point.limit_w)), tuple(runs.get(size, ())), points
+                size, tuple(sorted(points, key=lambda point: -point.limit_w)), tuple(runs.get(size, ())), tuple(points)
             )
             for size, points in sorted(self._points[key].items())
         }
@@ -271,44 +260,25 @@ class TrainingTrace:
         return self._runs[key]
 
 
-def _dominates(one: PowerPoint, other: PowerPoint) -> bool:
-    """Whether `one` is no worse in time and energy, and better in one of them."""
-    mine = (one.time_per_epoch_s, one.energy_per_epoch_j)
-    theirs = (other.time_per_epoch_s, other.energy_per_epoch_j)
-    return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
-
-
-def _power_points(power: pd.DataFrame, shared: list[str]) -> dict[tuple[Any, ...], dict[int, PowerPoint]]:
-    """Measurements by limit, in the order of the file, by the key that joins them to runs."""
-    for column in ("dataset", "network", "optimizer"):
-        name_cells(power, column)
-    sizes, limits = number_cells(power, "batch_size", "whole"), number_cells(power, "power_limit", "whole")
-    times, watts = number_cells(power, "time_per_epoch", "positive"), number_cells(power, "average_power", "positive")
-    measured: dict[tuple[Any, ...], dict[int, PowerPoint]] = {}
-    for place, key, size, limit, *figures in zip(
-        power.index, _keys(power, shared), sizes, map(int, limits), times, watts, strict=True
-    ):
-        points = measured.setdefault(key, {})
-        if limit in points:
-            raise TrainingTraceError(
-                f"{place}: Expected each power limit once, found {limit} W of batch size {size:g} again."
-            )
-        points[limit] = PowerPoint(limit, *figures)
-    return measured
+def _distinct(table: pd.DataFrame, unique: list[str], columns: list[str]) -> Iterator[tuple[Any, ...]]:
+    """Cells of some columns, of the first row with each value of `unique`, in the order of the rows."""
+    rows = table.drop_duplicates(unique)
+    return zip(*(rows[column].tolist() for column in columns), strict=True)
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def read_table(source: Any, required: Sequence[str], what: str) -> pd.DataFrame:
-    """Read a table that must have some columns; its index says where each row stands, for the start of a message.
+def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFrame:
+    """Read a table; its index says where each row stands, for the start of a message.
 
     Parameters
     ----------
     source : path or DataFrame
         A CSV file, plain or compressed by gzip, bzip2 or xz; or a frame, which is not changed.
-    required : sequence of str
-        Columns that must be there; others are kept.
+    columns : mapping of str to str
+        Columns that must be there and their kinds: name (text), whole (int), positive, finite or epoch (float). Others
+        are kept.
     what : str
         Name of a frame in messages.
 
@@ -316,63 +286,50 @@ def read_table(source: Any, required: Sequence[str], what: str) -> pd.DataFrame:
     ------
     TrainingTraceError
         If `source` is neither, the file cannot be read as CSV, a row has too few or too many cells, a column is missing
-        or occurs twice, or there are no rows.
+        or occurs twice, a cell is not of its column's kind, or there are no rows.
     """
     import pandas as pd
 
     if isinstance(source, str | Path):
         # Not by `pandas.read_csv`: it fills rows that were cut off, where an empty cell is a target never reached.
-        rows = list(table_rows(Path(source), required, TrainingTraceError))
-        columns = {name: _convert(name, [cells[name] for _, cells in rows]) for name in (rows[0][1] if rows else ())}
+        rows = list(table_rows(Path(source), tuple(columns), TrainingTraceError))
         # Plain objects: Arrow's strings cannot hold names of files that are no text.
         places = pd.Index([place for place, _ in rows], dtype=object, name=str(source))
-        table = pd.DataFrame(columns, index=places)
+        table = pd.DataFrame([cells for _, cells in rows], index=places, dtype=object)
+        for column in table.columns.difference([*columns]):
+            table[column] = _convert(table[column].tolist())
     elif isinstance(source, pd.DataFrame):
-        table = source.set_axis(pd.Index([f"{what}, row {row}" for row in range(len(source))], name=what))
-        for column in required:
+        for column in columns:
             if list(source.columns).count(column) != 1:
                 close = suggestion(column, map(str, source.columns))
                 raise TrainingTraceError(f"{what}: Expected a column {column!r} once.{close}")
+        table = source.set_axis(pd.Index([f"{what}, row {row}" for row in range(len(source))], name=what))
     else:
         raise TrainingTraceError(f"{what}: Expected a path or a data frame, got {type(source).__name__}.")
     if table.empty:
         raise TrainingTraceError(f"{table.index.name}: Expected at least one row, found none.")
+    for column, kind in columns.items():
+        table[column] = [
+            read_cell(cell, kind, place, column) for place, cell in zip(table.index, table[column], strict=True)
+        ]
     return table
 
 
-def name_cells(table: pd.DataFrame, column: str) -> list[str]:
-    """Read a column of names.
-
-    Raises
-    ------
-    TrainingTraceError
-        If a cell is empty.
-    """
-    cells = table[column].tolist()
-    for place, cell in zip(table.index, cells, strict=True):
+def read_cell(cell: Any, kind: str, place: Any, column: str) -> str | float:
+    """Read a cell as its column's kind; numbers are correctly rounded, missing ones NaN."""
+    text = str(cell).strip()
+    is_missing = text.lower() in _MISSING
+    if kind == "name":
         # A frame marks missing cells by values that are not text; the text "nan" may be a name.
-        if str(cell).strip() == "" or (not isinstance(cell, str) and str(cell).lower() in _MISSING):
-            raise TrainingTraceError(f"{place}, column {column}: Expected a name, got nothing.")
-    return [str(cell).strip() for cell in cells]
-
-
-def number_cells(table: pd.DataFrame, column: str, kind: str) -> list[float]:
-    """Read a column of numbers of one of `NUMBER_KINDS`, correctly rounded; missing ones are NaN.
-
-    Raises
-    ------
-    TrainingTraceError
-        If a cell is not a number of this kind.
-    """
-    expected, is_fit = NUMBER_KINDS[kind]
-    numbers = []
-    for place, cell in zip(table.index, table[column].tolist(), strict=True):
-        number = _parse_number(cell)
-        if number is None or not is_fit(number):
-            shown = "nothing" if str(cell).strip().lower() in _MISSING else repr(str(cell)[:80])
-            raise TrainingTraceError(f"{place}, column {column}: Expected {expected}, got {shown}.")
-        numbers.append(number)
-    return numbers
+        if text and (isinstance(cell, str) or not is_missing):
+            return text
+        raise TrainingTraceError(f"{place}, column {column}: Expected a name, got nothing.")
+    expected, is_fit = _NUMBERS[kind]
+    number = _parse_number(cell)
+    if number is None or not is_fit(number):
+        shown = "nothing" if is_missing else repr(str(cell)[:80])
+        raise TrainingTraceError(f"{place}, column {column}: Expected {expected}, got {shown}.")
+    return int(number) if kind == "whole" else number
 
 
 def _parse_number(cell: Any) -> float | None:
@@ -388,20 +345,10 @@ def _parse_number(cell: Any) -> float | None:
         return None
 
 
-def _convert(column: str, cells: list[str]) -> list[Any]:
-    """Convert a file's column: to numbers if all cells are, but names; whole ones where pandas would."""
-    numbers = [None] if column in NAME_COLUMNS else [_parse_number(cell) for cell in cells]
+def _convert(cells: list[str]) -> list[Any]:
+    """Convert a file's column to numbers if all cells are, to whole ones where pandas would."""
+    numbers = [_parse_number(cell) for cell in cells]
     if None in numbers or all(math.isnan(number) for number in numbers if number is not None):
         return [cell.strip() for cell in cells]
     is_whole = all(cell.strip().lstrip("+-").isdecimal() for cell in cells)
     return [int(cell) for cell in cells] if is_whole else numbers
-
-
-def _keys(table: pd.DataFrame, shared: list[str]) -> list[tuple[Any, ...]]:
-    """Key of each row in the join: names as text, numbers by value; missing cells match, as where pandas joins them."""
-    return list(zip(*([_join_value(cell) for cell in table[column].tolist()] for column in shared), strict=True))
-
-
-def _join_value(cell: Any) -> str | float:
-    number = _parse_number(cell)
-    return str(cell).strip() if number is None else "nan" if math.isnan(number) else number

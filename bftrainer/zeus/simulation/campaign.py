@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -151,15 +151,16 @@ def simulate(trace: TrainingTrace, simulation: Simulation) -> SimulationResult:
     recorder, failure, job, group = _Recorder(), None, simulation.job, simulation.group
     knobs = (simulation.beta_knob, simulation.eta_knob)
     try:
-        context = PolicyContext(
-            trace, job, simulation.eta_knob, simulation.beta_knob, simulation.seed, concurrency=group is not None
+        context = PolicyContext(trace, job, *knobs[::-1], simulation.seed, concurrency=group is not None)
+        policies = (
+            batch_size_optimizer(simulation.policy, context),
+            power_limit_optimizer(simulation.power_policy, context),
         )
         simulator = Simulator(
             trace,
             None,
-            batch_size_optimizer(simulation.policy, context),
-            power_limit_optimizer(simulation.power_policy, context),
-            seed=simulation.seed,
+            *policies,
+            simulation.seed,
             verbose=False,
             corrections=simulation.corrections,
             observers=[recorder],
@@ -186,7 +187,7 @@ def simulate_all(
     workers: int | None = None,
     progress: Callable[[SimulationResult], None] = lambda result: None,  # noqa: ARG005
 ) -> list[SimulationResult]:
-    """Run all simulations; the results don't depend on the number of workers.
+    """Run all simulations, and return their results in the same order; they don't depend on the number of workers.
 
     Parameters
     ----------
@@ -197,11 +198,6 @@ def simulate_all(
         Number of processes; 1: only this one. By default one per 20,000 recurrences, at most one per processor.
     progress : callable
         Is called with each result, in the order of the simulations.
-
-    Returns
-    -------
-    list of SimulationResult
-        In the order of the simulations.
 
     Raises
     ------
@@ -219,30 +215,23 @@ def simulate_all(
     if workers is None:
         workers = min(math.ceil(recurrences / RECURRENCES_PER_WORKER), usable_processors())
     workers = max(1, min(workers, len(simulations)))
+    share = math.ceil(len(simulations) / (workers * CHUNKS_PER_WORKER))
+    chunk = max(1, min(share, RECURRENCES_PER_CHUNK * len(simulations) // max(recurrences, 1)))
     results = []
-    with ExitStack() as stack:
-        running: Iterable[SimulationResult] = map(partial(simulate, trace), simulations)
-        if workers > 1:
-            share = math.ceil(len(simulations) / (workers * CHUNKS_PER_WORKER))
-            chunk = max(1, min(share, RECURRENCES_PER_CHUNK * len(simulations) // max(recurrences, 1)))
-            columns = stack.enter_context(
-                closing(in_order(partial(_simulate_columns, trace), simulations, workers, chunk))
-            )
-            running = map(_restore_runs, simulations, columns)
-        for result in running:
+    # One worker hands results over as they are; others pickle columns, as a tuple per run takes as long as simulating.
+    work = partial(simulate if workers == 1 else _simulate_columns, trace)
+    with closing(in_order(work, simulations, workers, chunk)) as outcomes:
+        for simulation, outcome in zip(simulations, outcomes, strict=True):
+            result = outcome if workers == 1 else SimulationResult(simulation, tuple(map(Run, *outcome[0])), outcome[1])
             results.append(result)
             progress(result)
     return results
 
 
 def _simulate_columns(trace: TrainingTrace, simulation: Simulation) -> tuple[list[tuple[Any, ...]], str | None]:
-    """Columns of the runs, and the failure: pickling a tuple per run takes as long as simulating it."""
+    """Columns of the runs, and the failure."""
     result = simulate(trace, simulation)
-    return list(zip(*result.runs, strict=True)), result.failure
-
-
-def _restore_runs(simulation: Simulation, columns: tuple[list[tuple[Any, ...]], str | None]) -> SimulationResult:
-    return SimulationResult(simulation, tuple(map(Run, *columns[0])) if columns[0] else (), columns[1])
+    return list(zip(*result.runs, strict=True)) or [()] * len(Run._fields), result.failure
 
 
 def with_seeds(simulation: Simulation, number: int) -> list[Simulation]:

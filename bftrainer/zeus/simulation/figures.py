@@ -9,7 +9,6 @@ import math
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,9 +27,7 @@ from bftrainer.zeus.simulation.optimum import regrets
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
 
-CONFIDENCE = 0.95
 _SIZE_IN = (7.2, 4.4)
 
 # Axes whose largest value is more than this multiple of the smallest are logarithmic: settings that hardly reach the
@@ -38,18 +35,15 @@ _SIZE_IN = (7.2, 4.4)
 _WIDE = 5.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RegretCurve:
-    """Cumulative regret of a policy, over several seeds.
+class RegretCurve(NamedTuple):
+    """Cumulative regret of a policy up to each recurrence: mean over seeds, and half of its 95 % confidence interval.
 
     Parameters
     ----------
     label : str
         Name of the policy.
-    mean_j : ndarray of float64, shape (recurrences,)
-        Cumulative cost beyond the optimum up to each recurrence, as a mean over the seeds.
-    half_width_j : ndarray of float64, shape (recurrences,)
-        Half of the mean's 95 % confidence interval by Student's t; 0 for a single seed.
+    mean_j, half_width_j : ndarray of float64, shape (recurrences,)
+        By Student's t; the half width is 0 for a single seed.
     seeds : int
         Number of seeds.
     """
@@ -68,8 +62,7 @@ def regret_curve(label: str, regrets_j: Sequence[Sequence[float]]) -> RegretCurv
     label : str
         Name of the curve.
     regrets_j : sequence of sequence of float, shape (seeds, recurrences)
-        Regret of each recurrence, for each seed. All are cut to the shortest, because the mean would jump where a seed
-        ends early.
+        All are cut to the shortest, because the mean would jump where a seed ends early.
 
     Raises
     ------
@@ -82,8 +75,7 @@ def regret_curve(label: str, regrets_j: Sequence[Sequence[float]]) -> RegretCurv
     cumulative = np.cumsum([regrets[:length] for regrets in regrets_j], axis=1, dtype=np.float64)
     half_width = np.zeros(length)
     if seeds > 1:
-        error = cumulative.std(axis=0, ddof=1) / math.sqrt(seeds)
-        half_width = student_quantile(seeds - 1, CONFIDENCE) * error
+        half_width = student_quantile(seeds - 1, 0.95) * cumulative.std(axis=0, ddof=1) / math.sqrt(seeds)
     return RegretCurve(label, cumulative.mean(axis=0), half_width, seeds)
 
 
@@ -114,14 +106,7 @@ def tuning_path(settings: Iterable[Configuration], history: Iterable[HistoryEntr
 def regret_figure(curves: Sequence[RegretCurve], *, title: str = "", ax: Axes | None = None) -> Axes:
     """Draw cumulative regret over recurrences: a line for each policy, and a band where there are several seeds.
 
-    Parameters
-    ----------
-    curves : sequence of RegretCurve
-        Curves to draw, at least one.
-    title : str
-        Above the axes.
-    ax : Axes, optional
-        Where to draw; by default on a figure of its own, ``ax.figure``.
+    Without `ax` there is a new figure, ``ax.figure``.
 
     Raises
     ------
@@ -130,7 +115,7 @@ def regret_figure(curves: Sequence[RegretCurve], *, title: str = "", ax: Axes | 
     """
     if not curves:
         raise SettingsError("Expected at least one curve of regret, got none.")
-    ax = _titled_axes(ax, title)
+    ax = axes_or_new(ax, _SIZE_IN)
     for number, curve in enumerate(curves):
         recurrences, mean = np.arange(1, curve.mean_j.size + 1), curve.mean_j
         label = curve.label if curve.seeds == 1 else f"{curve.label} ({curve.seeds} seeds)"
@@ -139,8 +124,7 @@ def regret_figure(curves: Sequence[RegretCurve], *, title: str = "", ax: Axes | 
             low, high = mean - curve.half_width_j, mean + curve.half_width_j
             ax.fill_between(recurrences, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     ax.axhline(0.0, color=palette()["gray"], linewidth=0.8, zorder=0)
-    ax.set_xlabel("recurrence")
-    return _with_joules(ax, "cumulative regret")
+    return _label_axes(ax, title, "recurrence", "cumulative regret")
 
 
 def pareto_figure(
@@ -162,10 +146,8 @@ def pareto_figure(
         The cheapest setting, which is marked.
     path : TuningPath, optional
         Drawn from setting to setting; the number beside a place is that of the first run there.
-    title : str
-        Above the axes.
-    ax : Axes, optional
-        Where to draw; by default on a figure of its own, ``ax.figure``.
+    title, ax
+        See `regret_figure`.
 
     Raises
     ------
@@ -174,70 +156,50 @@ def pareto_figure(
     """
     if not settings:
         raise SettingsError("Expected at least one setting that reaches the target, got none.")
-    ax = _titled_axes(ax, title)
+    ax = axes_or_new(ax, _SIZE_IN)
     longest_s = max(setting.time_s for setting in settings)
     unit_s, unit = (1.0, "s") if longest_s <= 300 else (60.0, "min") if longest_s <= 4 * 3600 else (3600.0, "h")
-    colours = palette()
 
-    ax.plot(*_places(settings, unit_s), ".", color=colours["gray"], label="settings")
-    ax.plot(*_places(front, unit_s), "o-", color=colours["blue"], markersize=4, label="Pareto front")
+    def plot(settings: Iterable[Configuration], look: str, color: str, label: str, **style: float) -> None:
+        places = [(setting.time_s / unit_s, setting.energy_j) for setting in settings]
+        ax.plot(*zip(*places, strict=True), look, color=palette()[color], label=label, **style)
+
+    plot(settings, ".", "gray", "settings")
+    plot(front, "o-", "blue", "Pareto front", markersize=4)
     if path is not None and path.steps:
-        _draw_path(ax, path, unit_s)
+        out = f" ({path.unplaced_runs} runs that cannot reach the target left out)" if path.unplaced_runs else ""
+        plot([setting for _, setting in path.steps], "-", "orange", f"path of the history{out}", alpha=0.7)
+        # The latest comes first, so the number that stays is that of the first stay at a setting.
+        firsts = {id(setting): (number, setting) for number, setting in reversed(path.steps)}
+        for number, setting in sorted(firsts.values(), key=lambda step: step[0]):
+            text = f"{number}: {setting.batch_size}, {setting.power_limit_w:g} W"
+            place = (setting.time_s / unit_s, setting.energy_j)
+            ax.annotate(text, place, xytext=(5, 5), textcoords="offset points", fontsize="small")
     if best is not None:
-        label = f"optimum: {best.batch_size} at {best.power_limit_w:g} W"
-        ax.plot(*_places([best], unit_s), "*", color=colours["red"], markersize=13, label=label)
-    times, energies = _places(settings, unit_s)
-    if max(times) > _WIDE * min(times):
-        ax.set_xscale("log")
-        _tick_decades(ax.xaxis)
-    if max(energies) > _WIDE * min(energies):
-        ax.set_yscale("log")
-        _tick_decades(ax.yaxis)
-    ax.set_xlabel(f"time to target ({unit})")
+        plot([best], "*", "red", f"optimum: {best.batch_size} at {best.power_limit_w:g} W", markersize=13)
+    _suit_scale(ax, "x", [setting.time_s for setting in settings])
+    _suit_scale(ax, "y", [setting.energy_j for setting in settings])
     ax.xaxis.set_major_formatter("{x:g}")
-    return _with_joules(ax, "energy to target")
+    return _label_axes(ax, title, f"time to target ({unit})", "energy to target")
 
 
-def _draw_path(ax: Axes, path: TuningPath, unit_s: float) -> None:
-    """Draw a path, with the number of the first run at each place."""
-    label = "path of the history"
-    if path.unplaced_runs:
-        label += f" ({path.unplaced_runs} runs that cannot reach the target left out)"
-    times, energies = _places([setting for _, setting in path.steps], unit_s)
-    ax.plot(times, energies, "-", color=palette()["orange"], alpha=0.7, label=label)
-    firsts: dict[int, tuple[str, tuple[float, float]]] = {}
-    for (first_run, setting), time, energy_j in zip(path.steps, times, energies, strict=True):
-        text = f"{first_run}: {setting.batch_size}, {setting.power_limit_w:g} W"
-        firsts.setdefault(id(setting), (text, (time, energy_j)))
-    for text, xy in firsts.values():
-        ax.annotate(text, xy, xytext=(5, 5), textcoords="offset points", fontsize="small")
-
-
-def _places(settings: Sequence[Configuration], unit_s: float) -> tuple[list[float], list[float]]:
-    return [setting.time_s / unit_s for setting in settings], [setting.energy_j for setting in settings]
-
-
-def _tick_decades(axis: Axis) -> None:
-    """Mark 1, 2 and 5 of each decade of a logarithmic axis, and nothing between."""
+def _suit_scale(ax: Axes, name: str, values: Sequence[float]) -> None:
+    """Make an axis logarithmic if the values need it, with ticks at 1, 2 and 5 of each decade."""
     from matplotlib.ticker import LogLocator, NullLocator
 
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_minor_locator(NullLocator())
+    if max(values) > _WIDE * min(values):
+        axis = {"x": ax.xaxis, "y": ax.yaxis}[name]
+        ax.set(**{f"{name}scale": "log"})
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_minor_locator(NullLocator())
 
 
-def _titled_axes(ax: Axes | None, title: str) -> Axes:
-    """Return the axes to draw on, by default on a new figure."""
-    ax = axes_or_new(ax, _SIZE_IN)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.set_title(title)
-    return ax
-
-
-def _with_joules(ax: Axes, label: str) -> Axes:
-    """Label the vertical axis, in joules, and put the legend below."""
+def _label_axes(ax: Axes, title: str, x_label: str, y_label: str) -> Axes:
+    """Set title and labels, with joules upwards, and put the legend below."""
     from matplotlib.ticker import EngFormatter
 
-    ax.set_ylabel(label)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set(title=title, xlabel=x_label, ylabel=y_label)
     ax.yaxis.set_major_formatter(EngFormatter(unit="J"))
     below_axes(ax, 0.5)
     return ax
@@ -318,9 +280,8 @@ def _draw_job(trace: TrainingTrace, results: Sequence[SimulationResult], *, fron
     if by_policy:
         curves = [regret_curve(label, regrets_j) for label, regrets_j in by_policy.items()]
         figures["regret"] = regret_figure(curves, title=str(first.job))
-    if not fronts:
-        return figures
-    title = f"{first.job}\n{first.policies}, seed {first.seed}, eta {first.eta_knob:g}"
-    path = tuning_path(settings, results[0].history)
-    figures["pareto"] = pareto_figure(settings, pareto_front(settings), best=best, path=path, title=title)
+    if fronts:
+        title = f"{first.job}\n{first.policies}, seed {first.seed}, eta {first.eta_knob:g}"
+        path = tuning_path(settings, results[0].history)
+        figures["pareto"] = pareto_figure(settings, pareto_front(settings), best=best, path=path, title=title)
     return figures

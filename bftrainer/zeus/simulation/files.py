@@ -28,17 +28,12 @@ _META = b"bftrainer.zeus"
 RUN_COLUMNS = {
     name: get_type_hints(Run).get(name, float) for name in (*Run._fields[:7], "energy_j", "time_s", *Run._fields[7:])
 }
+_RESULT_COLUMNS = {"simulation": int, **RUN_COLUMNS}
 HISTORY_COLUMNS = {"bs": int, "pl": int, "energy": float, "reached": bool, "time": float}
 
 
 def check_suffix(path: Path) -> None:
-    """Check the ending of a file name.
-
-    Raises
-    ------
-    OutputError
-        If the name ends neither in .json nor in .parquet.
-    """
+    """Check that a file name ends in .json or .parquet; otherwise raise `OutputError`."""
     if path.suffix not in SUFFIXES:
         raise OutputError(f"{path}: Expected a name that ends in {' or '.join(SUFFIXES)}, got {path.suffix or 'none'}.")
 
@@ -63,13 +58,12 @@ def write_results(path: Path, results: Sequence[SimulationResult], about: Mappin
     document = results_document(results, about)
     runs = [simulation.pop("runs") for simulation in document["simulations"]]
     if path.suffix == ".json":
-        simulations = document.pop("simulations")
-        parts = [_append_rows(*each, "runs") for each in zip(simulations, runs, strict=True)]
+        parts = [_append_rows(*each, "runs") for each in zip(document.pop("simulations"), runs, strict=True)]
         text = f'{json.dumps(document, allow_nan=False)[:-1]}, "simulations": [\n' + ",\n".join(parts) + "\n]}\n"
-        _write(path, text.encode())
+        _write(path, text)
         return
     rows = [{"simulation": number, **row} for number, rows in enumerate(runs) for row in rows]
-    _write_parquet(path, rows, {"simulation": int, **RUN_COLUMNS}, document)
+    _write_parquet(path, rows, _RESULT_COLUMNS, document)
 
 
 def results_document(results: Sequence[SimulationResult], about: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -96,24 +90,19 @@ def read_simulations(path: Path) -> list[SimulationResult]:
     InputError
         If the file is something else or damaged; the message names file and field.
     """
-    document, rows = _read(path, {"simulation": int, **RUN_COLUMNS})
+    document, rows = _read(path, _RESULT_COLUMNS)
     try:
-        simulations = [dict(simulation) for simulation in document["simulations"]]
-        if rows is not None:
-            for simulation in simulations:
-                simulation["runs"] = []
-            for row in rows:
-                simulations[row.pop("simulation")]["runs"].append(row)
-        results = [
-            {
-                # The energy and time of a run follow from its other fields.
-                "runs": [{name: row[name] for name in Run._fields} for row in simulation.pop("runs")],
-                "failure": simulation.pop("failure"),
-                "simulation": simulation
-                | {"beta_knob": math.inf if simulation["beta_knob"] is None else simulation["beta_knob"]},
-            }
-            for simulation in simulations
-        ]
+        results = []
+        for simulation in map(dict, document["simulations"]):
+            if simulation["beta_knob"] is None:
+                simulation["beta_knob"] = math.inf
+            runs = simulation.pop("runs") if rows is None else []
+            results.append({"runs": runs, "failure": simulation.pop("failure"), "simulation": simulation})
+        for row in rows or ():
+            results[row["simulation"]]["runs"].append(row)
+        for result in results:
+            # The energy and time of a run follow from its other fields.
+            result["runs"] = [{name: row[name] for name in Run._fields} for row in result["runs"]]
     except (LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path}: Expected results of simulations, got something else ({error!r}).") from None
     return _validate(path, list[SimulationResult], results)  # type: ignore[no-any-return]
@@ -129,7 +118,7 @@ def write_history(path: Path, history: Sequence[HistoryEntry]) -> None:
     """
     rows = [asdict(entry) for entry in history]
     if path.suffix == ".json":
-        _write(path, f"{_append_rows({'schema': SCHEMA}, rows, 'history')}\n".encode())
+        _write(path, f"{_append_rows({'schema': SCHEMA}, rows, 'history')}\n")
     else:
         _write_parquet(path, rows, HISTORY_COLUMNS, {"schema": SCHEMA})
 
@@ -156,10 +145,10 @@ def _append_rows(document: dict[str, Any], rows: Sequence[dict[str, Any]], name:
     return f'{json.dumps(document, allow_nan=False)[:-1]}, "{name}": [\n{lines}\n]}}'
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, text: str) -> None:
     check_suffix(path)
     with replacing(path) as stream:
-        stream.write(content)
+        stream.write(text.encode())
 
 
 def _write_parquet(

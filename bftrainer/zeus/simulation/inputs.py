@@ -39,15 +39,7 @@ PUBLISHED_JOBS = (
 
 
 class ZeusSample(NamedTuple):
-    """Paths of the embedded traces.
-
-    Parameters
-    ----------
-    train, power : Path
-        Runs, and time and power by batch size and power limit: the inputs of `bftrainer.zeus.TrainingTrace`.
-    groups : Path
-        Groups of recurring jobs: the input of `bftrainer.zeus.read_groups`.
-    """
+    """Paths of the embedded traces: inputs of `TrainingTrace`, and of `read_groups`."""
 
     train: Path
     power: Path
@@ -67,16 +59,7 @@ def zeus_sample() -> ZeusSample:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZeusInputs:
-    """Traces that were read, and the files that they came from.
-
-    Parameters
-    ----------
-    trace : TrainingTrace
-    is_sample : bool
-        Whether the traces are the embedded ones.
-    sources : dict
-        Path as given and SHA-256 of each file.
-    """
+    """Traces that were read, whether they are the embedded ones, and path and SHA-256 of each file."""
 
     trace: TrainingTrace
     is_sample: bool
@@ -143,10 +126,9 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
     if not choice.names and not known:
         shown = "; ".join(",".join(key) for key in inputs.trace.jobs)
         raise TuningInputError(f"Missing --job or --jobs. Known: {shown}.")
+    jobs = [replace(job, **choice.changes) for job in known]
     if choice.names:
         jobs = [_complete_job(inputs.trace, known, name, choice.changes) for name in choice.names]
-    else:
-        jobs = [replace(job, **choice.changes) for job in known]
     for number, job in enumerate(jobs):
         inputs.trace.of(job)
         if job in jobs[:number]:
@@ -218,10 +200,8 @@ def choose_groups(
 
     Parameters
     ----------
-    groups : dict of str to Group
-        All groups of the trace.
-    jobs : list of Job
-        At most one job per dataset.
+    groups, jobs
+        All groups of the trace, and at most one job per dataset.
     names, datasets : tuple of str
         Names of groups to choose, and datasets that they may have; empty for all.
 
@@ -243,11 +223,12 @@ def choose_groups(
                 raise TuningInputError(f"Expected a {what} of the trace, got {name!r}.{suggestion(name, present)}")
     chosen = []
     for name, group in groups.items():
-        if (not names or name in names) and (not datasets or group.dataset in datasets):
-            if group.dataset not in by_dataset:
-                close = suggestion(group.dataset, by_dataset)
-                raise TuningInputError(f"Group {name}: No job for the dataset {group.dataset!r}.{close}")
-            chosen.append((group, by_dataset[group.dataset]))
+        if (names and name not in names) or (datasets and group.dataset not in datasets):
+            continue
+        if group.dataset not in by_dataset:
+            close = suggestion(group.dataset, by_dataset)
+            raise TuningInputError(f"Group {name}: No job for the dataset {group.dataset!r}.{close}")
+        chosen.append((group, by_dataset[group.dataset]))
     if not chosen:
         raise TuningInputError("No group matches both the names and the datasets.")
     return chosen

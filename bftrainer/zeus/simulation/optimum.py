@@ -19,19 +19,9 @@ LATEST = 5
 
 
 def regrets(runs: Sequence[Run], best: Configuration) -> list[float]:
-    """Compute the regret of each recurrence: its cost minus the mean cost at the optimum.
+    """Compute the regret of each recurrence of a simulation: its cost minus the mean cost at the optimum, in joules.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        A simulation's runs, of one job or of a group.
-    best : Configuration
-        Optimum for the same job and eta.
-
-    Returns
-    -------
-    list of float, shape (recurrences,)
-        Regrets in joules, by recurrence; negative if a recurrence drew a better path than the mean.
+    Regrets are in the order of recurrences, and negative where one drew a better path than the mean.
 
     Notes
     -----
@@ -84,7 +74,6 @@ class Converged:
     Parameters
     ----------
     batch_size, power_limit_w : int
-        The setting.
     share : float
         Share of the latest runs that used it.
     expected : Configuration or None
@@ -134,15 +123,6 @@ def latest_recurrences(number: int) -> int:
 def find_converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converged | None:
     """Find the most frequent setting among the runs of the latest recurrences, see `latest_recurrences`.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        All runs of a simulation, in their order.
-    settings : sequence of Configuration
-        Means of a recurrence with each setting.
-
-    Notes
-    -----
     Of settings used equally often, the one that was used last counts. Runs whose bound allowed for no epoch count too:
     they were chosen.
 
@@ -167,12 +147,10 @@ def summarise(trace: TrainingTrace, result: SimulationResult) -> ZeusSummary:
     simulation, used = result.simulation, usage(result.runs)
     settings = configurations(trace.of(simulation.job), simulation.job, simulation.eta_knob)
     converged = find_converged(result.runs, settings)
-    if not settings:
-        return ZeusSummary(used, converged, None, None, None, None)
-    best = optimum(settings)
+    best = optimum(settings) if settings else None
+    regrets_j = regrets(result.runs, best) if best is not None else []
     expected = None if converged is None else converged.expected
-    excess = expected.cost_j / best.cost_j - 1.0 if expected is not None and best.cost_j else None
-    regrets_j = regrets(result.runs, best)
+    excess = expected.cost_j / best.cost_j - 1.0 if expected is not None and best is not None and best.cost_j else None
     if not regrets_j:
         return ZeusSummary(used, converged, best, excess, None, None)
     latest = regrets_j[-latest_recurrences(len(regrets_j)) :]

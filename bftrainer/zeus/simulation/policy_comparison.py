@@ -58,15 +58,12 @@ class PolicyComparison:
 
     Parameters
     ----------
-    policies : PolicyPair
-    job : Job or None
-        None for all jobs together, where only `relative` is known: the geometric mean over the jobs.
+    policies, job : PolicyPair and Job or None
+        Without a job, for all jobs together, only `relative` is known: the geometric mean over the jobs.
     failed : int
         Number of simulations that ended early; they are left out of the means.
-    cost_j, energy_j, time_s : Estimate or None
-        Values of a recurrence, failed tries included: means over the seeds.
-    regret_j : Estimate or None
-        Cumulative regret.
+    cost_j, energy_j, time_s, regret_j : Estimate or None
+        Values of a recurrence, failed tries included, and the cumulative regret: means over the seeds.
     relative : dict of str to Estimate or None
         Cost, energy and time, divided by the baseline's with the same seed: means over the seeds; 1 means equal.
     """
@@ -99,19 +96,9 @@ def simulations_of(jobs: Iterable[Job], pairs: Iterable[PolicyPair], seeds: int,
 
 
 def compare_policies(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[PolicyComparison]:
-    """Compare pairs of policies on each job.
+    """Compare pairs of policies on each job, in the order in which pairs and jobs occur.
 
-    Parameters
-    ----------
-    trace : TrainingTrace
-        Trace that the simulations used.
-    results : sequence of SimulationResult
-        Results of jobs, not groups, including those of the baseline.
-
-    Returns
-    -------
-    list of PolicyComparison
-        Comparisons in the order in which pairs and jobs occur.
+    The results are those of jobs, not groups, and include the baseline's.
 
     Notes
     -----
@@ -191,18 +178,15 @@ def _estimate(sample: Sequence[float]) -> Estimate | None:
 
 @dataclass(frozen=True, slots=True)
 class GroupTotals:
-    """Totals of the groups of a dataset.
+    """Totals of the groups of a dataset, or of all groups: means over the seeds of sums over the groups.
 
     Parameters
     ----------
     dataset : str or None
-        None for all groups.
-    groups, jobs : int
-        Number of groups and of their jobs.
-    failed : int
-        Number of simulations that ended early; the energy and time that they used still count.
+    groups, jobs, failed : int
+        Number of groups, of their jobs, and of simulations that ended early; what these used still counts.
     retries, energy_j, time_s, cost_j : Estimate
-        Sums over the groups: means over the seeds. Retries are tries after the first.
+        Retries are tries after the first.
     """
 
     dataset: str | None
@@ -218,10 +202,7 @@ class GroupTotals:
 def group_totals(results: Sequence[Sequence[SimulationResult]]) -> list[GroupTotals]:
     """Sum up groups: a row for each dataset, in the order of the groups, and one for all.
 
-    Parameters
-    ----------
-    results : sequence of sequence of SimulationResult, shape (seeds, groups)
-        The same groups in the same order for each seed.
+    The results are of the same groups in the same order for each seed: shape (seeds, groups).
     """
     rows = []
     for dataset in [*dict.fromkeys(result.simulation.job.dataset for result in results[0]), None]:

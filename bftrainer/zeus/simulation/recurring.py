@@ -94,17 +94,13 @@ class Run(NamedTuple):
         return self.epochs > 0
 
     def __str__(self) -> str:
-        about = (
-            f"recurrence {self.recurrence + 1}, try {self.attempt + 1}: batch size {self.batch_size}, "
-            f"{self.power_limit_w} W"
-        )
+        limit = f"batch size {self.batch_size}, {self.power_limit_w} W"
+        about = f"recurrence {self.recurrence + 1}, try {self.attempt + 1}: {limit}"
         if not self.started:
             return f"{about}: cannot run even one epoch within the bound on its cost."
         profiled, verdict = ", profiling" if self.profiled else "", "reached" if self.reached else "missed"
-        return (
-            f"{about}{profiled}: {verdict} the target after {self.epochs:g} epochs, "
-            f"{self.energy_j:.6g} J in {self.time_s:.6g} s, cost {self.cost_j:.6g} J."
-        )
+        used = f"{self.energy_j:.6g} J in {self.time_s:.6g} s, cost {self.cost_j:.6g} J"
+        return f"{about}{profiled}: {verdict} the target after {self.epochs:g} epochs, {used}."
 
     def entry(self) -> HistoryEntry:
         """Entry for a history."""
@@ -113,16 +109,14 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Sums over the runs that started.
+    """Sums over the runs that started; in a group, all amounts are scaled by each job's ratio of run times.
 
     Parameters
     ----------
-    recurrences : int
-        Recurrences that reached their target.
-    runs : int
-        Runs that started, failed tries included.
+    recurrences, runs : int
+        Recurrences that reached their target, and runs, failed tries included.
     energy_j, time_s, cost_j : float
-        Sums over the runs. In a group all three are scaled by each job's ratio of run times.
+        Sums over the runs.
     """
 
     recurrences: int
@@ -145,19 +139,7 @@ def usage(runs: Sequence[Run]) -> Usage:
 
 
 class Training:
-    """Simulates runs of one job from its trace.
-
-    Parameters
-    ----------
-    job : Job
-        The job.
-    trace : JobTrace
-        Measurements of the job.
-    eta_knob : float
-        Weight of energy in costs.
-    rng : Generator
-        Draws the path of each run: one draw per run, none if there is only one path.
-    """
+    """Simulates runs of one job from its trace; `rng` draws the path of each run, unless there is only one."""
 
     def __init__(self, job: Job, trace: JobTrace, eta_knob: float, rng: np.random.Generator) -> None:
         self.job, self.trace, self.eta_knob, self.rng = job, trace, eta_knob, rng
@@ -188,29 +170,10 @@ class Training:
             )
         return limit, True
 
-    def run(
-        self,
-        batch_size: int,
-        power_limit: int,
-        cost_bound: float,
-        profile: bool,
-        *,
-        recurrence: int = 0,
-        attempt: int = 0,
-        runtime_ratio: float = 1.0,
-    ) -> Run:
-        """Simulate one run.
+    def run(self, batch_size: int, power_limit: int, cost_bound: float, profile: bool) -> Run:
+        """Simulate a first run, which stops before an epoch that would raise its cost above `cost_bound`.
 
-        Parameters
-        ----------
-        batch_size, power_limit : int
-            Settings of the run.
-        cost_bound : float
-            The run stops before an epoch that would raise its cost above this.
-        profile : bool
-            Whether the first epoch tries all power limits; it then takes their mean time and energy.
-        recurrence, attempt, runtime_ratio
-            See `Run`.
+        With `profile`, the first epoch tries all power limits: it takes their mean time and energy.
         """
         sized = self.trace.at(batch_size)
         point = sized.point(power_limit)
@@ -231,8 +194,8 @@ class Training:
             energy, time = sized.profiling_epoch
             energy += energy_per_epoch * (epochs - 1)
             time += time_per_epoch * (epochs - 1)
-        settings = (recurrence, attempt, batch_size, int(power_limit), profile)
-        return Run(*settings, reached, epochs, self.cost(energy, time), runtime_ratio, energy, time)
+        settings = (batch_size, int(power_limit), profile)
+        return Run(0, 0, *settings, reached, epochs, self.cost(energy, time), 1.0, energy, time)
 
 
 class SimulationObserver:
@@ -243,22 +206,9 @@ class SimulationObserver:
 
 
 class JobTuning:
-    """A job being tuned: its policies, what its recurrences cost, and the runs so far.
+    """A job being tuned: its policies, which are changed, what its recurrences cost, and the runs so far.
 
-    Parameters
-    ----------
-    training : Training
-        Simulates the runs.
-    batch_sizes, power_limits : BatchSizeOptimizer and PowerLimitOptimizer
-        The policies; they are changed.
-    tracker : RecurrenceTracker
-        Follows the recurrences.
-    observers : sequence of SimulationObserver
-        Are notified of each run.
-    verbose : bool
-        Print single runs.
-    server_costs : bool
-        See `Corrections`.
+    With `server_costs`, see `Corrections`, a run that cost more than its bound has not converged.
     """
 
     def __init__(
@@ -274,23 +224,16 @@ class JobTuning:
     ) -> None:
         self.training, self.job = training, training.job
         self.batch_sizes, self.power_limits = batch_sizes, power_limits
-        self.tracker = tracker
+        self.tracker, self.server_costs = tracker, server_costs
         self.observers, self.verbose = observers, verbose
-        self.server_costs = server_costs
         self.runs: list[Run] = []
 
     def run(self, batch_size: int, recurrence: int, runtime_ratio: float = 1.0) -> Run:
         """Make a recurrence's next run at a batch size, within the bound on its cost."""
         power_limit, profile = self.training.choose_limit(self.power_limits, batch_size)
         cost_bound_j = self.tracker.cost_bound_j()
-        run = self.training.run(
-            batch_size,
-            power_limit,
-            cost_bound_j,
-            profile,
-            recurrence=recurrence,
-            attempt=self.tracker.tries[recurrence],
-            runtime_ratio=runtime_ratio,
+        run = self.training.run(batch_size, power_limit, cost_bound_j, profile)._replace(
+            recurrence=recurrence, attempt=self.tracker.tries[recurrence], runtime_ratio=runtime_ratio
         )
         # A bound in whole epochs ignores the extra cost of the profiling epoch.
         if self.server_costs and run.reached and run.cost_j > cost_bound_j:
@@ -299,13 +242,12 @@ class JobTuning:
 
     def recur(self, recurrence: int) -> None:
         """Run until the target is reached."""
-        tracker, reached = self.tracker, False
-        while not reached:
+        run = None
+        while run is None or not run.reached:
             run = self.run(self.batch_sizes.predict(self.job), recurrence)
             if not run.started:
-                run = run._replace(cost_j=NEVER_RAN_FACTOR * tracker.beta_knob * tracker.min_cost_j)
+                run = run._replace(cost_j=NEVER_RAN_FACTOR * self.tracker.beta_knob * self.tracker.min_cost_j)
             self.end(run)
-            reached = run.reached
 
     def end(self, run: Run) -> None:
         """Teach the policy what a run cost, and record the run.

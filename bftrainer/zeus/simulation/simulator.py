@@ -16,7 +16,7 @@ from bftrainer.errors import TrainingTraceError, TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.published import PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.policies.trace import TrainingTrace, name_cells, number_cells, read_table
+from bftrainer.zeus.policies.trace import TrainingTrace, read_cell, read_table
 from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker, attach_history
 from bftrainer.zeus.simulation.recurring import Corrections, JobTuning, Run, SimulationObserver, Training
 
@@ -26,19 +26,11 @@ if TYPE_CHECKING:
 # Most retries of a job in a group: published results need up to 26, and without a limit some groups never end.
 MAX_GROUP_RETRIES = 100
 
-TIMES = ("start_time", "end_time", "runtime_ratio")
+TIMES = {"start_time": "finite", "end_time": "finite", "runtime_ratio": "positive"}
 
 
 class GroupJob(NamedTuple):
-    """One job of a group, as the cluster ran it.
-
-    Parameters
-    ----------
-    start_s, end_s : float
-        Times when the job started and ended in the cluster.
-    runtime_ratio : float
-        Run time of the job, relative to the traced job.
-    """
+    """One job of a group: when it ran in the cluster, and its run time relative to the traced job."""
 
     start_s: float
     end_s: float
@@ -46,17 +38,7 @@ class GroupJob(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group of jobs in a cluster that are recurrences of one job.
-
-    Parameters
-    ----------
-    name : str
-        The group's name.
-    dataset : str
-        Dataset of the traced job that represents the group.
-    jobs : tuple of GroupJob
-        Jobs by start time.
-    """
+    """Jobs of a cluster, by start time, that are recurrences of one job; a traced job of `dataset` represents them."""
 
     name: str
     dataset: str
@@ -81,57 +63,45 @@ def read_groups(source: Any) -> dict[str, Group]:
     TrainingTraceError
         If the table is malformed, or a group has two datasets.
     """
-    table = read_table(source, ("group", "dataset", *TIMES), "groups")
-    datasets: dict[str, str] = {}
-    members: dict[str, list[GroupJob]] = {}
-    for place, name, dataset, job in zip(
-        table.index, name_cells(table, "group"), name_cells(table, "dataset"), _read_jobs(table), strict=True
-    ):
-        if datasets.setdefault(name, dataset) != dataset:
+    table = read_table(source, {"group": "name", "dataset": "name"} | TIMES, "groups")
+    table["job"] = _group_jobs(table)
+    groups = {}
+    for name, rows in table.groupby("group", sort=False):
+        dataset = rows["dataset"].iloc[0]
+        for place, other in rows["dataset"][rows["dataset"] != dataset].items():
             raise TrainingTraceError(
-                f"{place}, column dataset: Expected one dataset a group, got {dataset!r} after {datasets[name]!r} in "
-                f"group {name}."
+                f"{place}, column dataset: Expected one dataset a group, got {other!r} after {dataset!r} in group "
+                f"{name}."
             )
-        members.setdefault(name, []).append(job)
-    return {
-        name: Group(name, datasets[name], tuple(sorted(jobs, key=lambda job: job.start_s)))
-        for name, jobs in members.items()
-    }
+        groups[name] = Group(name, dataset, tuple(rows.sort_values("start_time", kind="stable")["job"]))
+    return groups
 
 
 def group_jobs(group: Any) -> list[GroupJob]:
-    """Read the jobs of a group from a `Group`, a data frame or a sequence of jobs, in the order given.
-
-    Raises
-    ------
-    TrainingTraceError
-        If a job is not three numbers, ends before it starts, or a number is out of range.
-    """
-    import pandas as pd
-
-    if isinstance(group, Group):
-        group = group.jobs
-    if isinstance(group, Sequence) and not isinstance(group, str):
-        jobs = []
-        for row, job in enumerate(group):
-            try:
-                jobs.append(GroupJob(*job))
-            except TypeError:
-                raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.") from None
-        if not jobs:
-            return []
-        group = pd.DataFrame(jobs, columns=list(TIMES))
-    return _read_jobs(read_table(group, TIMES, "group"))
+    """Read the jobs of a group, in their order, from a `Group`, a data frame or a sequence of three numbers each."""
+    jobs = group.jobs if isinstance(group, Group) else group
+    if isinstance(jobs, str) or not isinstance(jobs, Sequence):
+        return _group_jobs(read_table(jobs, TIMES, "group"))
+    checked = []
+    for row, job in enumerate(jobs):
+        place = f"group, row {row}"
+        try:
+            cells = GroupJob(*job)
+        except TypeError:
+            raise TrainingTraceError(f"{place}: Expected {', '.join(TIMES)}, got {job!r}.") from None
+        numbers = (read_cell(cell, kind, place, name) for cell, (name, kind) in zip(cells, TIMES.items(), strict=True))
+        checked.append(_check_job(place, *numbers))
+    return checked
 
 
-def _read_jobs(table: pd.DataFrame) -> list[GroupJob]:
-    kinds = ("finite", "finite", "positive")
-    columns = (number_cells(table, column, kind) for column, kind in zip(TIMES, kinds, strict=True))
-    jobs = [GroupJob(*job) for job in zip(*columns, strict=True)]
-    for place, job in zip(table.index, jobs, strict=True):
-        if job.end_s < job.start_s:
-            raise TrainingTraceError(f"{place}: Expected end_time >= start_time, got {job.end_s} < {job.start_s}.")
-    return jobs
+def _group_jobs(table: pd.DataFrame) -> list[GroupJob]:
+    return [_check_job(*row) for row in table[[*TIMES]].itertuples()]
+
+
+def _check_job(place: Any, start_s: Any, end_s: Any, runtime_ratio: Any) -> GroupJob:
+    if end_s < start_s:
+        raise TrainingTraceError(f"{place}: Expected end_time >= start_time, got {end_s} < {start_s}.")
+    return GroupJob(start_s, end_s, runtime_ratio)
 
 
 def _simulate_group(tuning: JobTuning, jobs: Sequence[GroupJob], *, correct_never_ran: bool) -> None:
@@ -141,30 +111,25 @@ def _simulate_group(tuning: JobTuning, jobs: Sequence[GroupJob], *, correct_neve
     ----------
     You et al., "Zeus", NSDI '23, section 4.4, "Handling concurrent job submissions".
     """
-    tracker = tuning.tracker
-    assert tuning.job.default_bs is not None  # checked before tuning starts
-    best_batch_size: int = tuning.job.default_bs
     # Running jobs by end, then by start: their runs are simulated when they start, and observed when they end.
     running: list[tuple[float, int, Run, GroupJob]] = []
     launches = count()
 
     def launch(index: int, job: GroupJob) -> None:
         """Start a job: at the best known batch size while others run."""
-        batch_size = best_batch_size if running else tuning.batch_sizes.predict(tuning.job)
+        best = tuning.tracker.best_batch_size if running else None
+        batch_size = tuning.batch_sizes.predict(tuning.job) if best is None else best
         run = tuning.run(batch_size, index, job.runtime_ratio)
         if not run.started and correct_never_ran:
-            run = run._replace(cost_j=NEVER_RAN_FACTOR * tracker.cost_bound_j())
+            run = run._replace(cost_j=NEVER_RAN_FACTOR * tuning.tracker.cost_bound_j())
         heappush(running, (job.end_s, next(launches), run, job))
 
     for index, job in enumerate([*jobs, None]):
         while running and running[0][0] <= (math.inf if job is None else job.start_s):
             end_s, _, run, ended = heappop(running)
-            lowest_j = tracker.min_cost_j
             tuning.end(run)
             if not run.reached:
                 launch(run.recurrence, GroupJob(end_s, end_s + (end_s - ended.start_s), ended.runtime_ratio))
-            elif tracker.min_cost_j < lowest_j:
-                best_batch_size = run.batch_size
         if job is not None:
             launch(index, job)
 
@@ -259,10 +224,9 @@ class Simulator:
         TuningInputError
             If the job is not in the traces, its default batch size is missing or not in them, a number is out of
             range, or a policy chooses a batch size or power limit that was not measured.
-        NotConvergedError
-            If the default batch size misses the target in the first run, or a recurrence misses it 20 times.
-        AllPrunedError
-            If the policy has no batch size left.
+        NotConvergedError, AllPrunedError
+            If the default batch size misses the target in the first run, a recurrence misses it 20 times, or the policy
+            has no batch size left.
         TuningProtocolError
             If a policy does not accept calls in this order. These errors hold the `history` so far.
         """
@@ -285,26 +249,17 @@ class Simulator:
         """Simulate a group of jobs that may overlap, each a recurrence of `job`.
 
         A job that starts while others run uses the best known batch size; otherwise the policy chooses. A job that
-        misses its target is run again as soon as it ends.
+        misses its target is run again as soon as it ends. Arguments, result and errors are those of `simulate_one_job`,
+        and:
 
         Parameters
         ----------
-        job : Job
-            The job that each job of the group repeats.
         group_df : DataFrame, or sequence of GroupJob
-            The jobs by start time: columns start_time, end_time (s) and runtime_ratio.
-        beta_knob, eta_knob : float
-            See `simulate_one_job`.
-
-        Returns
-        -------
-        list of HistoryEntry
-            One entry per run that started, in order of their ends; energy and time are scaled by the job's ratio.
+            The jobs by start time: columns start_time, end_time (s) and runtime_ratio. Runs are listed in order of
+            their ends, with energy and time scaled by the job's ratio.
 
         Raises
         ------
-        TuningInputError, NotConvergedError, AllPrunedError
-            See `simulate_one_job`.
         TuningProtocolError
             If the policy does not support runs that overlap.
         TrainingTraceError
