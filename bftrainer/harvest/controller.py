@@ -6,7 +6,7 @@ which a harvest goes on whose controller was killed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -26,7 +26,6 @@ from bftrainer.harvest.harvest_events import (
     Progressed,
     RankExited,
     Release,
-    Removed,
     Restarted,
     StartRank,
     StopRank,
@@ -165,8 +164,6 @@ class Controller:
                     self._say(note)
             case Submitted():
                 self._submit(event)
-            case Removed():
-                self._remove(event.task)
             case Asked():
                 if event.what == "drain" and not self.pool.closed:
                     self._say("Draining: no more nodes are taken.")
@@ -215,9 +212,7 @@ class Controller:
         life.current = None
         if life.is_over:
             return
-        if life.is_removed:
-            self._take_back(life)
-        elif generation.failed is not None and not generation.lost:
+        if generation.failed is not None and not generation.lost:
             self._failed(life, generation.failed)
         elif life.saved >= life.task.spec.work or not (asked or generation.lost):
             total = life.task.spec.work
@@ -271,22 +266,6 @@ class Controller:
             life.work, life.saved, life.seen, life.changes = parked.work, parked.saved, parked.seen, parked.changes
             self._say(f"{task.name} is tried again.")
         self.tasks[task.name] = life
-
-    def _remove(self, name: str) -> None:
-        life = self.tasks.get(name)
-        if life is None or life.is_over or life.is_removed:
-            self._say(f"Not removed: no task {name!r} is here that could run.")
-            return
-        life.is_removed = True
-        if life.current is None:
-            self._take_back(life)
-        else:
-            self._say(f"{name} saves, and is removed then.")
-
-    def _take_back(self, life: TaskLife) -> None:
-        """Let a task that was removed end, now that none of its ranks does any more work."""
-        self._withdraw(life, TaskStatus.REMOVED)
-        self._say(f"{life.name} is removed.")
 
     # --- what is done about it ---------------------------------------------------------------------------------------
 
@@ -344,42 +323,23 @@ class Controller:
         generation = life.current
         if generation is None:
             if life.nodes and self.time_s >= life.retry_s and not life.nodes & self._busy.keys():
-                self._serial += 1
-                port = self._first_port + self._serial % PORTS
-                self._start_ranks(life.start(tuple(sorted(life.nodes)), port), life, life.nodes)
-        elif life.is_removed:
-            self._stop_ranks(life, generation, generation.live)
+                self._start_ranks(life)
         elif generation.failed is not None or generation.lost or set(generation.nodes) != life.nodes:
-            kept = [node for node in generation.nodes if node in life.nodes & generation.live - generation.asked]
-            # Where the first rank was, all meet: without it they start anew.
-            if life.task.rescale == "elastic" and generation.failed is None and kept[:1] == [generation.nodes[0]]:
-                self._reshape(life, generation, kept)
-            else:
-                self._stop_ranks(life, generation, generation.live)
+            # Ask each rank once; those on a carrier that leaves were asked by it.
+            for node in sorted(generation.live - generation.asked):
+                generation.asked.add(node)
+                if not self.pool.carriers[node].leaving:
+                    self._effects.append(StopRank(node, self.pool.carriers[node].name, life.name, generation.number))
 
-    def _reshape(self, life: TaskLife, generation: Generation, kept: list[str]) -> None:
-        """Start and stop ranks of a task that copes with that by itself, as far as nodes are free."""
-        fresh = sorted(node for node in life.nodes if node not in kept and node not in self._busy)
-        if not fresh and tuple(kept) == generation.nodes:
-            return
-        self._stop_ranks(life, generation, generation.live.difference(kept))
-        self._start_ranks(life.reshape((*kept, *fresh)), life, fresh)
-
-    def _start_ranks(self, generation: Generation, life: TaskLife, nodes: Iterable[str]) -> None:
-        carriers, size = self.pool.carriers, len(generation.nodes)
-        meeting = size, carriers[generation.nodes[0]].address, generation.port
-        for node in sorted(nodes):
+    def _start_ranks(self, life: TaskLife) -> None:
+        """Start a generation on the nodes that a task is to have."""
+        self._serial += 1
+        generation = life.start(tuple(sorted(life.nodes)), self._first_port + self._serial % PORTS)
+        carriers, nodes = self.pool.carriers, generation.nodes
+        meeting = len(nodes), carriers[nodes[0]].address, generation.port
+        for rank, node in enumerate(nodes):
             self._busy[node] = life.name, generation.number
-            rank = generation.nodes.index(node)
-            numbers = generation.number, rank, *meeting
-            self._effects.append(StartRank(node, carriers[node].name, life.task, *numbers))
-
-    def _stop_ranks(self, life: TaskLife, generation: Generation, nodes: Iterable[str]) -> None:
-        """Ask ranks to end, once; those on a carrier that leaves were asked by it."""
-        for node in sorted(set(nodes) - generation.asked):
-            generation.asked.add(node)
-            if not self.pool.carriers[node].leaving:
-                self._effects.append(StopRank(node, self.pool.carriers[node].name, life.name, generation.number))
+            self._effects.append(StartRank(node, carriers[node].name, life.task, generation.number, rank, *meeting))
 
     def _balance(self) -> None:
         """Ask for carriers, or give some back."""

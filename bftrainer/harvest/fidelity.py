@@ -126,7 +126,7 @@ def distance(pair: tuple[float | None, float | None]) -> float | None:
 
 
 def _words(name: str) -> str:
-    """A figure's name as people read it: tasks that are parked or removed end too."""
+    """A figure's name as people read it: tasks that are parked end too."""
     return name.replace("_", " ").replace("completed", "ended")
 
 

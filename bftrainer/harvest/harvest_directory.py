@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import InputError, OutputError, ResumeError, RunDirectoryError, suggestion
+from bftrainer.errors import InputError, OutputError, ResumeError, RunDirectoryError
 from bftrainer.files.claims import writer_of
 from bftrainer.files.documents import json_file
 from bftrainer.files.manifest import list_written
@@ -27,7 +27,6 @@ from bftrainer.harvest.harvest_events import (
     Asked,
     Effect,
     HarvestEvent,
-    Removed,
     Request,
     Submitted,
     event_of,
@@ -167,27 +166,18 @@ def _unpacked(frame: bytes) -> dict[str, Any]:
     return found
 
 
-def ask(directory: Path, event: Submitted | Removed | Asked) -> None:
+def ask(directory: Path, event: Submitted | Asked) -> None:
     """Ask something of a harvest: to end while it runs, all else also before it goes on.
 
     Raises
     ------
     RunDirectoryError
-        If there is none, none that runs, or no task of that name.
+        If there is none, or none that runs.
     """
     if not (directory / JOURNAL).is_file():
         raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
     if isinstance(event, Asked) and not writer_of(directory):
         raise RunDirectoryError(f"{directory}: Expected a harvest that runs, found one that does not.")
-    if isinstance(event, Removed):
-        known = statuses(directory)
-        if event.task not in known:
-            hint = suggestion(event.task, known)
-            raise RunDirectoryError(f"{directory}: Expected a task of this harvest, got {event.task!r}.{hint}")
-        if known[event.task] in ("done", "parked", "removed"):
-            raise RunDirectoryError(
-                f"{directory}: Expected a task that is not over, got {event.task!r}, which is {known[event.task]}."
-            )
     place = directory / REQUESTS
     place.mkdir(mode=0o700, exist_ok=True)
     with replacing(place / f"{time.time_ns():020}-{os.getpid()}.json") as stream:
@@ -215,7 +205,7 @@ def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:
                 if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode) or about.st_mode & 0o022:
                     raise OSError(0, "Expected a file that only this user may write")
                 event = event_of(json.loads(stream.read()))
-            yield path, event if isinstance(event, Submitted | Removed | Asked) else "Expected a request."
+            yield path, event if isinstance(event, Submitted | Asked) else "Expected a request."
         except (OSError, ValueError, TypeError, KeyError, AttributeError, ResumeError) as fault:
             yield path, f"{path}: Refused: {getattr(fault, 'strerror', None) or fault}."
 

@@ -82,13 +82,6 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
-    """A task is taken back."""
-
-    task: str
-
-
-@dataclass(frozen=True, slots=True)
 class Asked:
     """Somebody asks to ``drain``, take no more nodes and end when those held are gone, or to ``stop``: end now."""
 
@@ -107,16 +100,7 @@ class Restarted:
 
 
 HarvestEvent = (
-    PoolChanged
-    | CarrierUp
-    | CarrierLeaving
-    | CarrierLost
-    | RankExited
-    | Progressed
-    | Submitted
-    | Removed
-    | Asked
-    | Restarted
+    PoolChanged | CarrierUp | CarrierLeaving | CarrierLost | RankExited | Progressed | Submitted | Asked | Restarted
 )
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in HarvestEvent.__args__}
 

@@ -24,7 +24,6 @@ from bftrainer.tasksets.task_set import finished
 
 REPORTED = "reported"
 """The script reports its progress by `bftrainer.harvest.training`."""
-RESCALES = ("restart", "elastic")
 _LONGEST_NAME = 200
 OF_RANKS = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}).union(
     f"BFTRAINER_{name}"
@@ -51,8 +50,6 @@ class LiveTask:
         Further variables of its environment.
     progress : str
         Where the work done is read: `REPORTED`, ``file:PATH``, or ``stdout:REGEX`` with one group.
-    rescale : {"restart", "elastic"}
-        Whether all ranks start again when its nodes change, or the script is told of the change by its own means.
     max_failures : int
         So many failures in a row without progress end it.
     grace_s : float
@@ -74,7 +71,6 @@ class LiveTask:
     checkpoint_dir: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     progress: str = REPORTED
-    rescale: str = "restart"
     max_failures: int = 3
     grace_s: float = 10.0
     learned: bool = False
@@ -101,8 +97,6 @@ class LiveTask:
             raise InvalidTaskError(f"Expected env to be a table of texts, got {self.env!r}.")
         if taken := sorted(OF_RANKS & self.env.keys()):
             raise InvalidTaskError(f"Expected env without variables that the harvest sets, got {', '.join(taken)}.")
-        if self.rescale not in RESCALES:
-            raise InvalidTaskError(f"Expected rescale to be {' or '.join(RESCALES)}, got {self.rescale!r}.")
         if type(self.max_failures) is not int or self.max_failures < 1:
             raise InvalidTaskError(f"Expected max_failures to be a whole number >= 1, got {self.max_failures!r}.")
         if type(self.grace_s) not in (int, float) or not 0 < self.grace_s < math.inf:
@@ -242,6 +236,8 @@ def live_task(path: Path, number: int, table: Mapping[str, Any]) -> LiveTask:
     where = f"{path}, task {one_line(name) if isinstance(name, str) and name else number}"
     own = {key: table[key] for key in _OWN if key in table}
     known = [*_OWN, *task_keys()]
+    if "rescale" in table:
+        raise InvalidTaskError(f"{where}: Key 'rescale' was removed: all ranks start again when its nodes change.")
     for key in table:
         if key not in known:
             raise InvalidTaskError(f"{where}: Unknown key {key!r}.{suggestion(key, known)}")

@@ -219,8 +219,7 @@ class HarvestSession:
     def outcome(self) -> str:
         """How many tasks are done, and what became of others."""
         found = self.statuses
-        others = "".join(f", {found[each]} {each}" for each in ("parked", "removed") if found[each])
-        return f"{found['done']} of {found.total()} tasks done{others}"
+        return f"{found['done']} of {found.total()} tasks done" + f", {found['parked']} parked" * bool(found["parked"])
 
     @property
     def now_s(self) -> float:

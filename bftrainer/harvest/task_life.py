@@ -25,7 +25,6 @@ class TaskStatus(StrEnum):
     ACTIVE = "active"
     DONE = "done"
     PARKED = "parked"
-    REMOVED = "removed"
 
 
 Charge = tuple[str, int]
@@ -137,8 +136,6 @@ class TaskLife:
         Names by which the allocator has it: another one each time that it is tried again.
     measured_books : frozenset of str
         Those under which it was seen to train for long enough to tell how fast it is.
-    is_removed : bool
-        Whether it is to end once its ranks have.
     """
 
     task: LiveTask
@@ -156,7 +153,6 @@ class TaskLife:
     began: float | None = None
     books: tuple[str, ...] = ()
     measured_books: frozenset[str] = frozenset()
-    is_removed: bool = False
     seen: dict[int, tuple[float, float]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     _open: _OpenChange | None = None
@@ -179,7 +175,7 @@ class TaskLife:
     @property
     def is_over(self) -> bool:
         """Whether it will not run any more."""
-        return self.status in (TaskStatus.DONE, TaskStatus.PARKED, TaskStatus.REMOVED)
+        return self.status in (TaskStatus.DONE, TaskStatus.PARKED)
 
     def report(self, event: Progressed, epoch_s: float) -> list[str]:
         """Take in a report; what people should know of where a generation begins."""
@@ -226,14 +222,6 @@ class TaskLife:
         """Begin a generation on these nodes."""
         self.generations += 1
         self.current = Generation(self.generations, nodes, port, set(nodes), rate_before=self.rate)
-        return self.current
-
-    def reshape(self, nodes: tuple[str, ...]) -> Generation:
-        """Go on with the generation on other nodes, of which some may have no rank yet."""
-        former = self.current
-        assert former is not None
-        live, asked = former.live.union(nodes), former.asked.difference(nodes)
-        self.current = Generation(former.number, nodes, former.port, live, asked, rate_before=self.rate)
         return self.current
 
     def measure(self) -> tuple[int, float, float]:

@@ -19,7 +19,6 @@ from bftrainer.harvest.harvest_events import (
     PoolChanged,
     RankExited,
     Release,
-    Removed,
     Request,
     Restarted,
     StartRank,
@@ -34,7 +33,7 @@ from bftrainer.runs import ReplayConfig
 from tests.harvest.worlds_of_nodes import START_NS, controller, progress, table
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
-KINDS = ("join", "leave", "die", "exit", "crash", "train", "train", "wait", "restart", "remove")
+KINDS = ("join", "leave", "die", "exit", "crash", "train", "train", "wait", "restart")
 
 
 def steps_of(kinds):
@@ -156,8 +155,6 @@ class World:
         elif what == "wait":
             self.time_s += 10.0 * amount
             self.tell()
-        elif what == "remove":
-            self.tell(Removed("abc"[place % 3]))
         elif what == "restart":
             self.carriers, self.ranks, self.leaving = {}, {}, set()
             self.tell(Restarted())
@@ -168,10 +165,7 @@ def drawn(steps):
     world = World(controller(settle_s=0.0))
     world.made.step(
         0.1,
-        [
-            Submitted("tasks.toml", table(name, max_nodes=3, rescale=how))
-            for name, how in (("b", "restart"), ("c", "elastic"))
-        ],
+        [Submitted("tasks.toml", table(name, max_nodes=3)) for name in "bc"],
     )
     for step in steps:
         if world.over is None:

@@ -173,7 +173,6 @@ def test_what_cannot_be_is_refused_in_a_line(call, here, tasks):
         (("run", "live.toml", "--pool", "none.parquet"), "none.parquet"),
         (("status", "none"), "none: Expected the directory of a harvest, found no status.json"),
         (("stop", "none"), "none: Expected the directory of a harvest, found no journal"),
-        (("remove", "none", "a"), "none: Expected the directory of a harvest, found no journal"),
         (("run", "live.toml", "-o", "."), r"\.: Expected no directory, an empty one or a harvest, found [\w.]+\."),
         (("run", "live.toml", "--dry-run", "--report", "x.html"), "--report .a dry run has no page"),
         (("run", "live.toml", "--report", "x.txt"), "Expected --report to name a page, such as x.html, got x.txt"),
@@ -222,26 +221,21 @@ def test_a_full_disk_ends_it(call, tasks, monkeypatch):
 
 
 def test_a_harvest_goes_on_with_its_own_options_only(call, tasks):
-    """Others are refused by name; added tasks wait for it, and of tasks that it has not none is taken back."""
+    """Others are refused by name; added tasks wait for it."""
     file = tasks(("a", 1e6))
     assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--for", "0.5s").status == 0
     refused = call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--solver", "highs")
     check_refusal(refused)
     assert_matches(r"these differ: solver\.", refused.err)
-    assert_matches(r"Expected a task of this harvest, got 'b'\. Known: a\.", call("harvest", "remove", "h", "b").err)
     assert call("harvest", "add", "h", tasks(("b", 1), name="more.toml")).out.startswith("h: no harvest runs there now")
 
 
 def test_what_cannot_be_asked_is_refused_at_once(call, tasks):
-    """A task that is over is not removed, and one that is there already not added; others of its file are."""
+    """A task that is there already is not added; others of its file are."""
     assert call("harvest", "run", tasks(("a", 1, '"true"')), "--max-nodes", 1, "-o", "h").status == 0
-    for words, why in (
-        (("remove", "h", "a"), "Expected a task that is not over, got 'a', which is done"),
-        (("add", "h", "live.toml"), "Expected a task that is new or parked in live.toml, got none"),
-    ):
-        refused = call("harvest", *words)
-        assert refused.status == 2
-        assert_matches(why, refused.err)
+    refused = call("harvest", "add", "h", "live.toml")
+    check_refusal(refused)
+    assert_matches("Expected a task that is new or parked in live.toml, got none", refused.err)
     both = tasks(("a", 1, '"true"'), ("b", 1, '"true"'), name="both.toml")
     assert call("harvest", "add", "h", both).err == "Note: a is done there, and stays as it was added.\n"
     assert_matches("Note: b is asked for there", call("harvest", "add", "h", both).err)
@@ -287,7 +281,7 @@ def test_requests_of_others_are_not_heard(here):
     (place / "000003.json").write_text('{"is": "CarrierUp", "node": "n1", "carrier": "c"}')
     (place / "000004.json").write_text("nonsense")
     (place / "000005.json").symlink_to(place / "000001.json")
-    (place / "000006.json").write_text('{"is": "Removed", "task": "a"}')
+    (place / "000006.json").write_text('{"is": "Asked", "what": "stop"}')
     (place / "000006.json").chmod(0o666)
     found = [what for _, what in requests(here / "h")]
     assert found[-2:] == [Submitted("live.toml", {"name": "a"}), Submitted("live.toml", {"name": "b"})]

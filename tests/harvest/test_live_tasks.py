@@ -28,10 +28,10 @@ def written(tmp_path):
 
 def test_a_task_has_what_a_replay_needs_and_a_command(written):
     """Keys of both kinds; a text is split as a shell does; without a curve it is to be learnt."""
-    text = TASK + COMMAND + 'grace_s = 3\nmax_failures = 5\nrescale = "elastic"\nprogress = "stdout:step (\\\\d+)"\n'
+    text = TASK + COMMAND + 'grace_s = 3\nmax_failures = 5\nprogress = "stdout:step (\\\\d+)"\n'
     (task,) = read_live_tasks(written(text + '[task.env]\nOMP_NUM_THREADS = "1"\n'))
     assert (task.command, task.grace_s, task.max_failures) == (("true", "--epochs", "3"), 3, 5)
-    assert (task.learned, task.rescale, task.env) == (True, "elastic", {"OMP_NUM_THREADS": "1"})
+    assert (task.learned, task.env) == (True, {"OMP_NUM_THREADS": "1"})
     assert task.spec.work == 1e4
 
 
@@ -45,7 +45,7 @@ def test_a_task_has_what_a_replay_needs_and_a_command(written):
         (TASK + COMMAND + "grace = 3\n", r"task a: Unknown key 'grace'. Did you mean 'grace_s'\?"),
         (TASK + COMMAND + "grace_s = -1\n", r"task a: Expected grace_s > 0, got -1."),
         (TASK + COMMAND + "max_failures = 0\n", r"task a: Expected max_failures to be a whole number >= 1, got 0."),
-        (TASK + COMMAND + 'rescale = "x"\n', r"task a: Expected rescale to be restart or elastic, got 'x'."),
+        (TASK + COMMAND + 'rescale = "elastic"\n', r"task a: Key 'rescale' was removed: all ranks start again"),
         (TASK + COMMAND + 'progress = "stdout:("\n', r"task a: Expected progress to be reported, file:PATH or stdout"),
         (TASK + COMMAND + 'progress = "lines"\n', r"task a: Expected progress to be reported, file:PATH or stdout"),
         (TASK + COMMAND + "env = 3\n", r"task a: Expected env to be a table of texts, got 3."),

@@ -35,7 +35,6 @@ _HERE = "bftrainer.cli.harvest.harvest"
 _COMMANDS = {
     "add": (_HERE, "add", "Add the tasks of a file to a harvest."),
     "drain": (_HERE, "drain", "Have a harvest take no more nodes, and end when it has none."),
-    "remove": (_HERE, "remove", "Take tasks back from a harvest."),
     "run": (_HERE, "run", "Run tasks on idle nodes, or go on with that."),
     "status": (_HERE, "status", "Tell where a harvest stands."),
     "stop": (_HERE, "stop", "Have a harvest save its tasks, give its nodes back, and end."),
@@ -337,19 +336,6 @@ def add(directory: Path, tasks: Path) -> None:
             tell(f"Note: {task.name} is {known[task.name]} there, and stays as it was added.")
     if not asked:
         raise RunDirectoryError(f"{directory}: Expected a task that is new or parked in {tasks}, got none.")
-    _said(directory)
-
-
-@click.command(epilog="Example: bftrainer harvest remove my-harvest bert")
-@_DIRECTORY
-@click.argument("names", metavar="TASK...", nargs=-1, required=True)
-def remove(directory: Path, names: tuple[str, ...]) -> None:
-    """Take tasks back from the harvest in DIR: they save, and end."""
-    from bftrainer.harvest.harvest_directory import ask
-    from bftrainer.harvest.harvest_events import Removed
-
-    for name in names:
-        ask(directory, Removed(name))
     _said(directory)
 
 
