@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bftrainer.harvest.agent import proof
-from bftrainer.harvest.carrier_pool import PORTS
 from bftrainer.harvest.harvest_events import (
     CarrierLeaving,
     CarrierLost,
@@ -221,7 +220,6 @@ class CarrierHub:
             "LOCAL_RANK": 0,
             "MASTER_ADDR": rank.address,
             "MASTER_PORT": rank.port,
-            "BFTRAINER_PORT": rank.port + PORTS,
             "BFTRAINER_SECRET": proof(self.key, "ranks", task.name, str(rank.generation)),
             "BFTRAINER_TASK": task.name,
             "BFTRAINER_CHECKPOINT_DIR": place,

@@ -36,7 +36,7 @@ class HarvestLimits:
         For how long a carrier that came waits at most for others that were asked for, as each change of a task's nodes
         costs it time.
     first_port : int
-        Ranks of a task meet at one of the `PORTS` from this on, and `PORTS` above it.
+        Ranks of a task meet at one of the `PORTS` from this on.
     stays : bool
         Whether it goes on when no task is left, waiting for more.
     """
