@@ -213,7 +213,7 @@ class CarrierHub:
     def start(self, rank: StartRank) -> None:
         """Start a rank, with the variables that torch.distributed expects, and ours."""
         task, spec = rank.task, rank.task.spec
-        place = os.path.join(task.workdir, task.checkpoint_dir or self.directory / "checkpoints" / task.name)
+        place = str(task.place(self.directory))
         env = {
             "RANK": rank.rank,
             "WORLD_SIZE": rank.world_size,

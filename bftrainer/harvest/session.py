@@ -12,14 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, OutputError, ResumeError, RunDirectoryError
-from bftrainer.files.claims import writer_of
+from bftrainer.errors import InvalidTaskError, ResumeError, RunDirectoryError
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.carrier_hub import CarrierEngine
 from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import (
-    JOURNAL,
     STATUS,
     EventJournal,
     harvest_result,
@@ -40,8 +38,8 @@ from bftrainer.harvest.harvest_events import (
     Submitted,
 )
 from bftrainer.harvest.harvest_status import status_of
-from bftrainer.harvest.live_tasks import LiveTask, live_task
-from bftrainer.harvest.task_life import TaskStatus
+from bftrainer.harvest.live_tasks import LiveTask, check_places, live_task
+from bftrainer.harvest.task_life import TaskLife, TaskStatus
 from bftrainer.objectives import get_objective
 from bftrainer.runs import ReplayConfig, RunResult
 
@@ -69,9 +67,6 @@ class HarvestSession:
         Whether the harvest is to stop.
     until_s : float
         Seconds since its start at which it stops.
-    lock : callable, optional
-        Keeps other processes out of a directory until this one is done; it waits for some seconds for one that may be
-        ending. By default nothing is made or locked.
     """
 
     directory: Path
@@ -82,8 +77,6 @@ class HarvestSession:
     interrupted: Callable[[], bool] = lambda: False
     until_s: float = float("inf")
     command: str = ""
-    lock: Callable[[Path, float | None], object] | None = None
-    _places: dict[Path, str] = field(default_factory=dict)
     _origin_s: float = 0.0
     _reports: dict[tuple[str, int], list[Progressed]] = field(default_factory=dict)
     _notes: deque[str] = field(default_factory=lambda: deque(maxlen=_NOTES))
@@ -112,7 +105,7 @@ class HarvestSession:
             for path, request in requests(self.directory):
                 if not isinstance(request, str):
                     asked.append(path)
-                    events += [request] if self._is_heard(request) else []
+                    events += [request] if self._may_add(request) else []
                 elif path not in refused:
                     refused.add(path)
                     self.tell(request)
@@ -130,73 +123,44 @@ class HarvestSession:
             events = [] if reason else engine.poll(0.0 if self.controller.pool.later else _TICK_S)
         return reason
 
-    def _is_heard(self, request: HarvestEvent) -> bool:
-        """Whether what was asked is taken in: no task that cannot be, or would save where another one does."""
+    def _may_add(self, request: HarvestEvent) -> bool:
+        """Whether what was asked is no task that cannot be, or would save where another one does; that is told."""
         if isinstance(request, Submitted):
             try:
-                self.claim(live_task(Path(request.file), 1, request.table), patience_s=0.0)
-            except (InvalidTaskError, OutputError) as fault:
+                self._check_places([live_task(Path(request.file), 1, request.table)])
+            except InvalidTaskError as fault:
                 self.tell(f"Not added: {fault}")
                 return False
         return True
 
-    def claim(self, task: LiveTask, patience_s: float | None = None) -> None:
-        """Let no other task, of this harvest or another one, save where a task does.
-
-        Raises
-        ------
-        InvalidTaskError
-            If another task of this harvest does, which is not over; or its directory cannot be made.
-        OutputError
-            If another process does.
-        """
-        own = self.directory / "checkpoints" / task.name
-        try:
-            place, mine = (task.checkpoint_place or own).resolve(), self.directory.resolve()
-        except (OSError, RuntimeError) as fault:  # such as links in a circle
-            raise InvalidTaskError(f"task {task.name}: Expected a checkpoint_dir for checkpoints ({fault}).") from None
-        if place == mine:
-            raise InvalidTaskError(f"task {task.name}: Expected a checkpoint_dir of its own, got that of the harvest.")
-        holder = self._places.get(place, task.name)
-        life = self.controller.tasks.get(holder)
-        if holder != task.name and (life is None or not life.is_over):
-            named = task.checkpoint_dir or str(own)
-            why = f"Expected a checkpoint_dir of its own, got {named!r}, that of task {holder}"
-            raise InvalidTaskError(f"task {task.name}: {why}.")
-        # What is below the harvest's directory nobody else has, as that is locked.
-        if self.lock is not None and task.checkpoint_place is not None and place not in self._places:
-            for parent in place.parents:
-                if parent != mine and (parent / JOURNAL).is_file() and (writer := writer_of(parent)):
-                    raise OutputError(f"{place}: {writer} is writing there, to the harvest in {parent}.")
-            task.check_checkpoint_dir(make=True)
-            self.lock(place, patience_s)
-        self._places[place] = task.name
+    def _check_places(self, new: Sequence[LiveTask]) -> None:
+        """Refuse new tasks that would save where another one of the harvest does: `InvalidTaskError`."""
+        names = {task.name for task in new}
+        lives = [life for life in self.controller.tasks.values() if not (life.is_over or life.name in names)]
+        check_places([*(life.task for life in lives), *new], self.directory)
 
     def new_tasks(self, tasks: Sequence[LiveTask], file: Path) -> list[Submitted]:
-        """Those of a task file that are to be added, or tried again; places where tasks save are claimed.
+        """Those of a task file that are to be added, or tried again.
 
         Raises
         ------
         RunDirectoryError
             If the harvest has others only.
-        InvalidTaskError, OutputError
+        InvalidTaskError
             If a task would save where another one does.
         """
-        lives, new = self.controller.tasks, []
+        lives, new = self.controller.tasks, list[Submitted]()
         if lives and not any(task.name in lives for task in tasks):
             expected = f"Expected tasks of the harvest there ({', '.join(sorted(lives))}), found none in {file}"
             raise RunDirectoryError(f"{self.directory}: {expected}; see -o, and harvest add.")
-        for life in lives.values():
-            if not life.is_over:
-                self.claim(life.task)
+        self._check_places([task for task in tasks if _is_wanted(lives.get(task.name))])
         for task in tasks:
             known = lives.get(task.name)
-            if known is None or known.status is TaskStatus.PARKED:
-                self.claim(task)
+            if _is_wanted(known):
                 new.append(Submitted(str(file.resolve()), task.table))
                 if known is None and lives:
                     self.tell(f"{task.name} joins.")
-            elif odd := _other_keys(known.task, task, moved=self.lock is not None):
+            elif known is not None and (odd := _other_keys(known.task, task)):
                 here = f"{', '.join(odd)} in {file} {'is' if len(odd) == 1 else 'are'} not heard"
                 self.tell(f"{task.name} stays as it was added: {here}.")
         return new
@@ -319,7 +283,7 @@ def opened_session(
         If the harvest in the directory was begun with other settings.
     RunDirectoryError
         If it has none of these tasks.
-    InvalidTaskError, OutputError
+    InvalidTaskError
         If a task would save where another one does.
     """
     asked = json.loads(json.dumps({name: getattr(config, name) for name in SETTINGS}))
@@ -356,11 +320,16 @@ def _refuse_other(directory: Path, names: Sequence[str]) -> None:
         raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {named}.")
 
 
-def _other_keys(was: LiveTask, now: LiveTask, *, moved: bool) -> list[str]:
-    """What a task file says otherwise than when its task was added; where it is, too, if it may have `moved`."""
+def _is_wanted(life: TaskLife | None) -> bool:
+    """Whether a task of a file is to be added, or tried again."""
+    return life is None or life.status is TaskStatus.PARKED
+
+
+def _other_keys(was: LiveTask, now: LiveTask) -> list[str]:
+    """What a task file says otherwise than when its task was added."""
     keys = sorted({**was.table, **now.table})
     other = [key for key in keys if was.table.get(key) != now.table.get(key)]
-    return [*other, *(["its directory"] if moved and was.workdir != now.workdir else [])]
+    return [*other, *(["its directory"] if was.workdir != now.workdir else [])]
 
 
 SETTINGS: tuple[str, ...] = (

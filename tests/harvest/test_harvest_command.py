@@ -178,7 +178,7 @@ def test_what_cannot_be_is_refused_in_a_line(call, here, tasks):
         (("run", "live.toml", "--max-hold", "0"), "'--max-hold': Expected a length of time above 0"),
         (("run", "live.toml", "--for", "0s"), "'--for': Expected a length of time above 0"),
         (("run", "two.toml", "--max-nodes", 1), "two.toml, task a: Expected min_nodes <= 1, the most nodes at once"),
-        (("run", "nope.toml"), "nope.toml, task a: Expected a checkpoint_dir .*, got /dev/null/x .Not a directory"),
+        (("run", "nope.toml"), "nope.toml, task a: Expected a checkpoint_dir that .*, got /dev/null/x"),
         (("run", "--sample", "-o", "."), r"\.: Expected no directory, an empty one or a harvest, found [\w.]+\."),
     ):
         refused = call("harvest", *words)
@@ -233,7 +233,7 @@ def test_what_cannot_be_asked_is_refused_at_once(call, tasks):
     """A task that is there already is not added; others of its file are."""
     assert call("harvest", "run", tasks(("a", 1, '"true"')), "--max-nodes", 1, "-o", "h").status == 0
     refused = call("harvest", "add", "h", "live.toml")
-    check_refusal(refused)
+    assert refused.status == 2
     assert_matches("Expected a task that is new or parked in live.toml, got none", refused.err)
     both = tasks(("a", 1, '"true"'), ("b", 1, '"true"'), name="both.toml")
     assert call("harvest", "add", "h", both).err == "Note: a is done there, and stays as it was added.\n"

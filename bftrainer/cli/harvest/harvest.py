@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from shutil import copyfile, copytree
@@ -145,8 +144,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         with ExitStack() as claims, interruptible() as received:
             claims.enter_context(claimed(directory))
             journal = claims.enter_context(closing(EventJournal(directory)))
-            lock = None if is_dry else lambda *where: claims.enter_context(claimed(*where))
-            status = _harvested(directory, journal, config, inputs, received, lock, **options)
+            status = _harvested(directory, journal, config, inputs, received, **options)
     if report is not None or (sample and not is_dry):
         _show_prediction(directory, report, force=options["force"] or own is None, quiet=options["as_json"])
     ctx.exit(KILLED_BY + received[0] if received else status)
@@ -178,7 +176,6 @@ def _harvested(
     config: ReplayConfig,
     inputs: tuple[Path, tuple[LiveTask, ...], NodeLog | None],
     received: Received,
-    lock: Callable[..., object] | None,
     *,
     dry_run: bool,
     as_json: bool,
@@ -195,7 +192,6 @@ def _harvested(
     more: dict[str, Any] = {
         "say": tell,
         "interrupted": lambda: bool(received),
-        "lock": lock,
         "speed": None if log is None else options["speed"],
         "command": shlex.join(["bftrainer", *sys.argv[1:]]),
     }
