@@ -51,7 +51,6 @@ def harvested(place: Path, file: Path, log: NodeLog, measured: Path | None) -> P
         journal = EventJournal(place)
         session, first, _ = opened_session(place, journal, tasks, file, config, HarvestLimits(), say=print)
         session.run(LocalCarriers(place, LogPool(log, SPEED), grace_s=5.0), first)
-        journal.close()
     return place
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 from bftrainer.errors import InvalidTaskError
@@ -131,20 +130,15 @@ class Controller:
         """Close the books, after the last step; tasks whose curves were learnt have them from now on."""
         self.time_s += _STEP_S
         self._measure()
-        lives = [life for life in self.tasks.values() if life.task.learned]
-        learned = [name for life in lives for name in life.books if life.done or name in life.measured_books]
         found = self.measured()
+        learned = [life.name for life in self.tasks.values() if life.task.learned and (life.done or life.is_measured)]
         self.allocator.respecify({name: found[name].scaling for name in learned})
         self.allocator.end(self.time_s, reason)
 
     def measured(self) -> dict[str, TaskSpec]:
         """Tasks of the allocator with curves and costs that were measured; where too little was, with average rates."""
-        found = {}
-        for life in self.tasks.values():
-            for name in life.books:
-                spec = replace(life.measured_spec(self._noise), name=name)
-                found[name] = spec if name in life.measured_books else self.allocator.on_average(spec)
-        return found
+        specs = [(life.is_measured, life.measured_spec(self._noise)) for life in self.tasks.values()]
+        return {spec.name: spec if is_measured else self.allocator.on_average(spec) for is_measured, spec in specs}
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -240,16 +234,15 @@ class Controller:
         self.pool.forget_demand()
         if was is TaskStatus.ACTIVE:
             self._measure_task(life)
-            if self.allocator.withdraw(life.books[-1], life.done):
-                self._completed.append(life.books[-1])
+            if self.allocator.withdraw(life.name, life.done):
+                self._completed.append(life.name)
 
     def _submit(self, event: Submitted) -> None:
         """Add a task; a parked one is tried again, from its checkpoint, as it is defined now."""
-        taken = {name for life in self.tasks.values() for name in life.books}
         try:
             task = live_task(Path(event.file), 1, event.table)
             parked = self.tasks.get(task.name)
-            if task.name in taken and (parked is None or parked.status is not TaskStatus.PARKED):
+            if parked is not None and parked.status is not TaskStatus.PARKED:
                 raise InvalidTaskError(f"{event.file}, task {task.name}: Expected a new name, it is here already.")
         except InvalidTaskError as fault:
             self._say(f"Not added: {fault}")
@@ -258,14 +251,13 @@ class Controller:
             most = f"more than the {self.pool.limits.max_nodes} that this harvest takes"
             self._say(f"{task.name} waits: it needs {task.spec.min_nodes} nodes, {most}.")
         due_s = max(self.time_s, task.spec.submitted_after_s(self.start_ns))
-        life = TaskLife(replace(task, spec=replace(task.spec, submit_s=due_s, submit_ns=None)), books=(task.name,))
-        if parked is not None:
-            book = next(name for number in count(2) if (name := f"{task.name} ({number})") not in taken)
-            life.books, life.generations = (*parked.books, book), parked.generations
-            life.measured_books = parked.measured_books
-            life.work, life.saved, life.seen, life.changes = parked.work, parked.saved, parked.seen, parked.changes
+        task = replace(task, spec=replace(task.spec, submit_s=due_s, submit_ns=None))
+        if parked is None:
+            self.tasks[task.name] = TaskLife(task)
+        else:
             self._say(f"{task.name} is tried again.")
-        self.tasks[task.name] = life
+            parked.task, parked.status = task, TaskStatus.WAITING
+            parked.failures, parked.failed_at, parked.retry_s, parked.why = 0, -1.0, 0.0, ""
 
     # --- what is done about it ---------------------------------------------------------------------------------------
 
@@ -276,7 +268,7 @@ class Controller:
                 life.task = replace(life.task, spec=replace(life.task.spec, submit_s=self.time_s))
                 self._submitted.append(life)
                 if life.task.learned:
-                    self.allocator.curves.learn(life.books[-1])
+                    self.allocator.curves.learn(life.name)
 
     def _measure(self) -> None:
         """Let the books have what tasks have done, and those whose curves are learnt what they have shown."""
@@ -286,19 +278,17 @@ class Controller:
     def _measure_task(self, life: TaskLife) -> None:
         if life.status is TaskStatus.WAITING:
             return
-        book, (nodes, work, seconds) = life.books[-1], life.measure()
-        self.allocator.measured[book] = life.done, life.rate
+        nodes, work, seconds = life.measure()
+        self.allocator.measured[life.name] = life.done, life.rate
         if life.began and not life.is_over:
-            self.allocator.amend(book, life.task.spec.work - life.began)
+            self.allocator.amend(life.name, life.task.spec.work - life.began)
         if work > 0:
-            task = self.allocator.task(book)
+            task = self.allocator.task(life.name)
             self.allocator.curves.observe(task.number, task.spec, nodes, work, seconds)
 
     def _decide(self) -> bool:
         """Tell the allocator, and take over what it decided; whether there was anything to tell."""
-        events = [
-            Event.submission(self.time_s, replace(life.task.spec, name=life.books[-1])) for life in self._submitted
-        ]
+        events = [Event.submission(self.time_s, self.allocator.new_spec(life.task.spec)) for life in self._submitted]
         joined = self.pool.joined(self.time_s)
         told = (Event.completion, self._completed), (Event.leave, self.pool.left), (Event.join, joined)
         events += [make(self.time_s, *names) for make, names in told if names]
@@ -308,13 +298,12 @@ class Controller:
         decision = self.allocator.on_event(*events)
         for life in self._submitted:
             life.status = TaskStatus.ACTIVE
-        lives = {life.books[-1]: life for life in self.tasks.values()}
         for name, (nodes_now, charges) in self.allocator.charges.items():
-            lives[name].decided(self.time_s, self.epoch_s, nodes_now, charges)
+            self.tasks[name].decided(self.time_s, self.epoch_s, nodes_now, charges)
         for name, nodes in decision.removed.items():
-            lives[name].nodes.difference_update(nodes)
+            self.tasks[name].nodes.difference_update(nodes)
         for name, nodes in decision.added.items():
-            lives[name].nodes.update(nodes)
+            self.tasks[name].nodes.update(nodes)
         self.pool.forget_demand()
         return True
 

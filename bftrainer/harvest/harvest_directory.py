@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,8 +18,8 @@ import numpy as np
 from bftrainer.errors import InputError, OutputError, ResumeError, RunDirectoryError
 from bftrainer.files.claims import writer_of
 from bftrainer.files.documents import json_file
+from bftrainer.files.line_journal import WorkJournal
 from bftrainer.files.manifest import list_written
-from bftrainer.files.signed_journal import SignedJournal
 from bftrainer.files.writing import file_source, replacing
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_events import (
@@ -42,8 +41,7 @@ from bftrainer.tasksets import write_task_set
 
 JOURNAL, STATUS, REQUESTS = "journal", "status.json", "requests"
 NODE_LOG, TASKS, MEASURED = "idle.parquet", "tasks.toml", "measured.toml"
-_HARVEST = b"harvest"
-_VERSION = 2
+_VERSION = 3
 
 
 def refuse_other_files(directory: Path, sample: str, tasks: Path | None) -> None:
@@ -78,7 +76,7 @@ def refuse_other_files(directory: Path, sample: str, tasks: Path | None) -> None
 
 
 class EventJournal:
-    """All that has happened to a harvest, on the disk before anything is done about it.
+    """All that has happened to a harvest, a line of JSON for each step, on the disk before anything is done about it.
 
     Parameters
     ----------
@@ -89,14 +87,22 @@ class EventJournal:
     ------
     ResumeError
         If its journal is another user's, damaged, or of another version.
+    OutputError
+        If it cannot be read.
     """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._journal = SignedJournal(directory / JOURNAL, _HARVEST)
-        self._frames = map(_unpacked, self._journal)
-        self.header: dict[str, Any] = next(self._frames, {})
-        if self.header and self.header.get("version") != _VERSION:
+        try:
+            self._journal = WorkJournal(directory / JOURNAL)
+        except OSError as fault:
+            raise OutputError(f"{directory / JOURNAL}: Cannot read the journal: {fault.strerror}.") from None
+        try:
+            self.header: dict[str, Any] = json.loads((self._journal.lines or [b"{}"])[0])
+            is_ours = not self.header or self.header["version"] == _VERSION
+        except (ValueError, TypeError, LookupError):
+            is_ours = False
+        if not is_ours:
             raise ResumeError(f"{directory / JOURNAL}: Expected a journal of version {_VERSION}, got another one.")
 
     def begin(self, header: Mapping[str, Any]) -> None:
@@ -140,8 +146,12 @@ class EventJournal:
     def replay(self, controller: Controller) -> str | None:
         """Bring a controller to where the journal ends; why the harvest is over, None if it is not."""
         controller.replaying, reason = True, None
-        for frame in self._frames:
-            reason = frame.get("end")
+        for number, line in enumerate(self._journal.lines[1:], start=2):
+            try:
+                frame = json.loads(line)
+                reason = frame.get("end")
+            except (ValueError, AttributeError):
+                raise ResumeError(f"{self._journal.path}:{number}: Expected a step of a harvest.") from None
             if frame.get("reports"):
                 controller.step(controller.time_s, list(map(event_of, frame["reports"])))
             if "events" in frame:
@@ -151,19 +161,14 @@ class EventJournal:
                 controller.pool.expect(frame["asked"], controller.time_s)
         controller.allocator.result = None
         controller.replaying = False
+        self._journal.lines.clear()  # they may be many
         return reason
 
-    def close(self) -> None:
-        """Close the file."""
-        self._journal.close()
-
     def _append(self, frame: Mapping[str, Any]) -> None:
-        self._journal.append(zlib.compress(json.dumps(frame).encode()))
-
-
-def _unpacked(frame: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(zlib.decompress(frame))
-    return found
+        try:
+            self._journal.append([json.dumps(frame, separators=(",", ":"))])
+        except OSError as fault:
+            raise OutputError(f"{self._journal.path}: Cannot write the journal: {fault.strerror}.") from None
 
 
 def ask(directory: Path, event: Submitted | Asked) -> None:

@@ -33,8 +33,7 @@ def status_of(controller: Controller) -> dict[str, Any]:
                 "generation": life.generations,
                 "failures": life.failures,
                 "why": life.why,
-                "books": life.books,
-                "unmeasured": [name for name in life.books if name not in life.measured_books],
+                "is_measured": life.is_measured,
             }
             for life in lives
         ],

@@ -192,6 +192,15 @@ class LiveAllocator(Allocator):
         if task.spec.work != max(work, LEAST_WORK):
             self.cluster.respecify(task, replace(task.spec, work=max(work, LEAST_WORK)))
 
+    def new_spec(self, spec: TaskSpec) -> TaskSpec | None:
+        """The spec of a task to submit; a task that has ended waits again, with this one, and None is submitted."""
+        if spec.name not in self._task_number:
+            return spec
+        task = self.task(spec.name)
+        self.cluster.reopen(task)
+        self.cluster.respecify(task, replace(spec, submit_s=task.spec.submit_s))
+        return None
+
     def withdraw(self, name: str, done: float) -> bool:
         """Let a task's work end with what it has done; whether it is active, and is now to be reported complete."""
         self.amend(name, done)

@@ -132,10 +132,8 @@ class TaskLife:
         How many there were; failures since there was progress.
     began : float or None
         Work that its first report began with, which is none of this harvest's; None before its first report.
-    books : tuple of str
-        Names by which the allocator has it: another one each time that it is tried again.
-    measured_books : frozenset of str
-        Those under which it was seen to train for long enough to tell how fast it is.
+    is_measured : bool
+        Whether it was seen to train for long enough to tell how fast it is.
     """
 
     task: LiveTask
@@ -151,8 +149,7 @@ class TaskLife:
     retry_s: float = 0.0
     why: str = ""
     began: float | None = None
-    books: tuple[str, ...] = ()
-    measured_books: frozenset[str] = frozenset()
+    is_measured: bool = False
     seen: dict[int, tuple[float, float]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     _open: _OpenChange | None = None
@@ -232,7 +229,7 @@ class TaskLife:
         if seconds:
             before = self.seen.get(count, (0.0, 0.0))
             self.seen[count] = before[0] + work, before[1] + seconds
-            self.measured_books |= {self.books[-1]} if work > 0 else set()
+            self.is_measured |= work > 0
         return count, work, seconds
 
     def measured_spec(self, noise: float) -> TaskSpec:

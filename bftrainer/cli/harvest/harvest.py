@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from shutil import copyfile, copytree
 from tempfile import TemporaryDirectory
@@ -143,7 +143,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as claims, interruptible() as received:
             claims.enter_context(claimed(directory))
-            journal = claims.enter_context(closing(EventJournal(directory)))
+            journal = EventJournal(directory)
             status = _harvested(directory, journal, config, inputs, received, **options)
     if report is not None or (sample and not is_dry):
         _show_prediction(directory, report, force=options["force"] or own is None, quiet=options["as_json"])
