@@ -125,6 +125,11 @@ class CarrierPool:
         self.left += [event.node] if had else []
         return had
 
+    def offered(self, time_s: float) -> list[str]:
+        """Nodes that could be asked for: idle for long enough, and not held yet."""
+        due_s, taken = time_s - self.limits.offer_after_s, self.carriers.keys() | self.requested.keys()
+        return [] if self.closed else [n for n, since in self.idle.items() if since <= due_s and n not in taken]
+
     def balance(self, time_s: float, used: Collection[str], wanted: Callable[[int], int]) -> list[Effect]:
         """Ask for carriers where more nodes are wanted, and give back those that nobody wants.
 
@@ -137,9 +142,7 @@ class CarrierPool:
             Number of nodes that tasks would have if the pool had so many more.
         """
         held = [node for node, carrier in self.carriers.items() if not carrier.leaving]
-        taken = self.carriers.keys() | self.requested.keys()
-        due_s = time_s - self.limits.offer_after_s
-        more = [] if self.closed else [n for n, since in self.idle.items() if since <= due_s and n not in taken]
+        more = self.offered(time_s)
         leaving = len(self.carriers) - len(held)
         situation = (leaving, *held, "", *more, "", *self.requested, "", *sorted(used))
         if situation == self._situation:

@@ -29,9 +29,9 @@ from bftrainer.harvest.harvest_events import (
     Request,
     Submitted,
     event_of,
-    event_table,
+    event_row,
 )
-from bftrainer.harvest.harvest_status import status_rows, status_text
+from bftrainer.harvest.harvest_status import status_rows, status_text, unused_text
 from bftrainer.harvest.live_allocator import result_of, result_table
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
@@ -130,11 +130,11 @@ class EventJournal:
         effects : sequence of Effect
             Of the step: carriers that were asked for are written too, as is what was decided.
         """
-        frame: dict[str, Any] = {"reports": list(map(event_table, reports))}
+        frame: dict[str, Any] = {"reports": list(map(event_row, reports))}
         if events is not None:
             answer = controller.allocator.result
             asked = [node for effect in effects if isinstance(effect, Request) for node in effect.nodes]
-            frame |= {"time_s": controller.time_s, "events": list(map(event_table, events)), "asked": asked}
+            frame |= {"time_s": controller.time_s, "events": list(map(event_row, events)), "asked": asked}
             frame |= {"answer": None if answer is None else result_table(answer)}
             controller.allocator.result = None
         self._append(frame)
@@ -186,7 +186,7 @@ def ask(directory: Path, event: Submitted | Asked) -> None:
     place = directory / REQUESTS
     place.mkdir(mode=0o700, exist_ok=True)
     with replacing(place / f"{time.time_ns():020}-{os.getpid()}.json") as stream:
-        stream.write(json.dumps(event_table(event)).encode())
+        stream.write(json.dumps(event_row(event)).encode())
 
 
 def statuses(directory: Path) -> dict[str, str]:
@@ -297,6 +297,7 @@ def read_status(directory: Path) -> dict[str, Any]:
         found: dict[str, Any] = json_file(directory / STATUS, RunDirectoryError)
         status_text(found, runs=True)  # what can be shown is whole
         status_rows(found)
+        unused_text(found)
         iter(found["notes"])
         return found
     raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS} that can be read.")

@@ -109,11 +109,12 @@ class HarvestSession:
                 elif path not in refused:
                     refused.add(path)
                     self.tell(request)
-            if not stopping and (self.interrupted() or self.now_s >= self.until_s or engine.is_over):
+            causes = {"stop": self.interrupted(), "log": engine.is_over, "time": self.now_s >= self.until_s}
+            if not stopping and any(causes.values()):
                 stopping = True
-                if engine.is_over:
+                if causes["log"]:
                     self.tell(_LOG_IS_OVER)
-                events.append(Asked("stop"))
+                events.append(Asked(next(name for name, is_so in causes.items() if is_so)))
             if events or self._is_due("tick", _TICK_S):
                 reason = self.take_in(engine, self.now_s, events)
             if asked or self._is_due("status", _STATUS_S):
@@ -210,8 +211,12 @@ class HarvestSession:
         effects = controller.step(time_s, events)
         for event in () if controller.changed else events:
             if isinstance(event, Progressed):
-                # Of many reports the first and the last one count.
-                self._reports.setdefault((event.task, event.generation), [event])[1:] = [event]
+                # Of many reports the last one counts, and that which a generation begins with.
+                reports = self._reports.setdefault((event.task, event.generation), [])
+                generation = controller.tasks[event.task].current
+                if reports and generation is not None and reports[-1] is not generation.first:
+                    reports.pop()
+                reports.append(event)
         if controller.changed or (self._reports and self._is_due("reports", _REPORTS_S)):
             earlier = [report for reports in self._reports.values() for report in reports]
             self._reports.clear()

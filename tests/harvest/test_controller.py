@@ -19,6 +19,7 @@ from bftrainer.harvest.harvest_events import (
     StopRank,
     Submitted,
 )
+from bftrainer.harvest.harvest_status import status_of, unused_text
 from tests.harvest.worlds_of_nodes import carried, controller, exits, kinds, progress, run_on, table
 
 
@@ -219,3 +220,27 @@ def test_what_is_measured_teaches_curves():
     found = made.tasks["a"].measured_spec(noise=0.02)
     assert abs(found.scaling.at(1) - 50.0) < 0.5
     assert abs(found.grow_cost_s - 3.0) < 0.1
+
+
+def test_nodes_that_a_flat_curve_leaves_idle():
+    """A task that is seen to do no more on two nodes than on one: status says why others are not used."""
+    given = table(max_nodes=3)
+    del given["scaling"]
+    made = controller(given)
+    carried(made, 1.0, "n1", "n2", "n3")
+    for time_s in (2.0, 700.0):
+        made.step(time_s, [progress("a", 1, 40.0 * time_s, 0.0, time_s)])
+    assert unused_text(status_of(made) | {"over": None}) == ""
+    made.step(701.0, [CarrierLeaving("n3", "c-n3"), CarrierLost("n3", "c-n3")])
+    exits(made, 702.0, "a", 1, "n1", "n2")
+    for time_s in (703.0, 1400.0):
+        made.step(time_s, [progress("a", 2, 35_000.0 + 45.0 * (time_s - 703.0), 0.0, time_s)])
+    made.step(1401.0, [CarrierLeaving("n2", "c-n2"), CarrierLost("n2", "c-n2")])
+    exits(made, 1402.0, "a", 2, "n1")
+    for time_s in (1403.0, 2100.0):
+        made.step(time_s, [progress("a", 3, 70_000.0 + 50.0 * (time_s - 1403.0), 0.0, time_s)])
+    carried(made, 2101.0, "n2", "n3")
+    for node in sorted(made.pool.carriers.keys() - made.tasks["a"].nodes):
+        made.step(2102.0, [CarrierLeaving(node, f"c-{node}"), CarrierLost(node, f"c-{node}")])
+    assert made.step(2103.0, [PoolChanged(("n2", "n3"))]) == []
+    assert unused_text(status_of(made) | {"over": None}) == "2 nodes not used: `a` is believed not to scale beyond 1"

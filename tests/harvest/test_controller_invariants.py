@@ -103,9 +103,9 @@ class World:
         self.exits(rank.node, 0)
 
     def release(self, node, carrier):
-        """A carrier goes as it was asked to."""
-        assert self.carriers[node] == carrier
-        self.leave(node)
+        """A carrier goes as it was asked to, unless it has while an effect before was done."""
+        if self.carriers.get(node) == carrier:
+            self.leave(node)
 
     def exits(self, node, status):
         """A rank ends; told to, the first one has saved."""

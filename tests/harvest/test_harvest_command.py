@@ -21,7 +21,7 @@ from bftrainer.files import line_journal
 from bftrainer.files.claims import claimed
 from bftrainer.harvest import harvest_directory
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
-from bftrainer.harvest.harvest_events import Asked, Submitted, event_table
+from bftrainer.harvest.harvest_events import Asked, Submitted, event_row
 from bftrainer.harvest.local_engine import _locked
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import write_node_log
@@ -170,7 +170,7 @@ def test_what_cannot_be_is_refused_in_a_line(call, here, tasks):
         (("run", "live.toml", "-o", "live.toml"), "live.toml: Expected a directory, found something else"),
         (("run", tasks(("a" * 300, 1), name="long.toml")), "Expected a name that a file may have, got 'aaa"),
         (("run", "live.toml", "--pool", "none.parquet"), "none.parquet"),
-        (("status", "none"), "none: Expected the directory of a harvest, found no status.json"),
+        (("status",), "harvest: Expected the directory of a harvest, found no status.json"),
         (("stop", "none"), "none: Expected the directory of a harvest, found no journal"),
         (("run", "live.toml", "-o", "."), r"\.: Expected no directory, an empty one or a harvest, found [\w.]+\."),
         (("run", "live.toml", "--dry-run", "--report", "x.html"), "--report .a dry run has no page"),
@@ -223,6 +223,7 @@ def test_a_harvest_goes_on_with_its_own_options_only(call, tasks):
     """Others are refused by name; added tasks wait for it."""
     file = tasks(("a", 1e6))
     assert call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--for", "0.5s").status == 0
+    assert call("harvest", "status", "h").out.startswith("over (its time is up), ")
     refused = call("harvest", "run", file, "--max-nodes", 1, "-o", "h", "--solver", "highs")
     check_refusal(refused)
     assert_matches(r"these differ: solver\.", refused.err)
@@ -277,10 +278,10 @@ def test_requests_of_others_are_not_heard(here):
     for name in ("a", "b"):
         ask(here / "h", Submitted("live.toml", {"name": name}))
     place = here / "h" / REQUESTS
-    (place / "000003.json").write_text('{"is": "CarrierUp", "node": "n1", "carrier": "c"}')
+    (place / "000003.json").write_text('["CarrierUp", "n1", "c"]')
     (place / "000004.json").write_text("nonsense")
     (place / "000005.json").symlink_to(place / "000001.json")
-    (place / "000006.json").write_text('{"is": "Asked", "what": "stop"}')
+    (place / "000006.json").write_text('["Asked", "stop"]')
     (place / "000006.json").chmod(0o666)
     found = [what for _, what in requests(here / "h")]
     assert found[-2:] == [Submitted("live.toml", {"name": "a"}), Submitted("live.toml", {"name": "b"})]
@@ -312,7 +313,7 @@ def test_what_was_interrupted_goes_on(call, here, tasks, twice):
         assert call(*run).out == "h: 0 of 1 tasks done\n"
     assert told.exception() is None
     (here / "h" / REQUESTS).mkdir()
-    ask_to_stop = json.dumps(event_table(Asked("stop")))
+    ask_to_stop = json.dumps(event_row(Asked("stop")))
     (here / "h" / REQUESTS / "left.json").write_text(ask_to_stop)  # by a controller that was killed
     (here / "h" / REQUESTS / "mine.json").write_text("nonsense")
     done = call(*run)

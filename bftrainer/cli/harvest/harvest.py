@@ -47,7 +47,7 @@ DEFAULTS: dict[str, Any] = {
 }
 """Options of a replay with other defaults: real starts cost time, and tasks count work in units of their own."""
 _SETTINGS = ("solver", "fallback", "objective", "forward_time_s", "max_tasks", "time_limit_s", "startup_cost")
-_DIRECTORY = click.argument("directory", metavar="DIR", type=FILE)
+_DIRECTORY = click.argument("directory", metavar="[DIR]", type=FILE, default=Path("harvest"))
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer harvest run --sample")
@@ -278,10 +278,10 @@ def _engine(
 @_DIRECTORY
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def status(directory: Path, as_json: bool) -> None:
-    """Tell where the harvest in DIR stands: its nodes, its tasks, and what happened last."""
+    """Tell where the harvest in DIR, by default `harvest`, stands: its nodes, its tasks, and what happened last."""
     from bftrainer.files.claims import writer_of
     from bftrainer.harvest.harvest_directory import read_status
-    from bftrainer.harvest.harvest_status import status_rows, status_text
+    from bftrainer.harvest.harvest_status import status_rows, status_text, unused_text
 
     found = read_status(directory)
     runs = bool(writer_of(directory))
@@ -290,6 +290,8 @@ def status(directory: Path, as_json: bool) -> None:
         return
     click.echo(status_text(found, runs=runs))
     print_table(*status_rows(found))
+    if unused := unused_text(found):
+        click.echo(unused)
     for note in found["notes"][-_NOTES:]:
         click.echo(note)
 
@@ -314,7 +316,7 @@ stop = _asking("stop", "Have the harvest in DIR save its tasks, give its nodes b
 
 
 @click.command(epilog="Example: bftrainer harvest add my-harvest more.toml")
-@_DIRECTORY
+@click.argument("directory", metavar="DIR", type=FILE)
 @click.argument("tasks", type=FILE)
 def add(directory: Path, tasks: Path) -> None:
     """Add the tasks of the file TASKS to the harvest in DIR: those that are new, or parked."""
