@@ -220,7 +220,6 @@ class CarrierHub:
             "LOCAL_RANK": 0,
             "MASTER_ADDR": rank.address,
             "MASTER_PORT": rank.port,
-            "BFTRAINER_SECRET": proof(self.key, "ranks", task.name, str(rank.generation)),
             "BFTRAINER_TASK": task.name,
             "BFTRAINER_CHECKPOINT_DIR": place,
             "BFTRAINER_GENERATION": rank.generation,

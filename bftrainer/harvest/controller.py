@@ -39,7 +39,7 @@ from bftrainer.replay import Settings
 _STEP_S = 1e-6
 """Instants are apart by so much, at least."""
 _LONGEST_RETRY_S = 60.0
-_REASONS = {"stop": "interrupted", "time": "its time is up", "log": "its node log is over"}
+_REASONS = {"time": "its time is up", "log": "its node log is over"}
 
 
 class Controller:
@@ -164,7 +164,7 @@ class Controller:
                     self._say("Draining: no more nodes are taken.")
                 self.pool.closed = True
                 if event.what != "drain":
-                    self._stop(_REASONS[event.what])
+                    self._stop(_REASONS.get(event.what, "interrupted"))
             case Restarted():
                 self.stays, self._was_down = event.stays, True
                 self.speed, self.plays = event.speed or self.speed, event.speed is not None

@@ -9,8 +9,6 @@ from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.task_life import TaskLife
 
 _HEADINGS = ("task", "status", "nodes", "work", "done", "work/s", "generation", "failures")
-
-
 _SCALES = 1.01
 """A curve that rises by less is flat, to say why nodes are not used."""
 

@@ -27,7 +27,7 @@ REPORTED = "reported"
 """The script reports its progress by `bftrainer.harvest.training`."""
 _LONGEST_NAME = 200
 OF_RANKS = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}).union(
-    f"BFTRAINER_{name}" for name in ("SECRET", "TASK", "NODES", "CHECKPOINT_DIR", "GENERATION", "PROGRESS", "WORK")
+    f"BFTRAINER_{name}" for name in ("TASK", "NODES", "CHECKPOINT_DIR", "GENERATION", "PROGRESS", "WORK")
 )
 """Variables that each rank gets from its harvest, see `CarrierHub.start`."""
 

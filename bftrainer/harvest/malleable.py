@@ -30,7 +30,23 @@ _SIGNAL_S = 5.0
 
 
 class MalleableTraining:
-    """A training in progress, on one rank; made by `training`.
+    """A training in progress, on one rank: use it in a ``with`` block, and iterate over it for the steps.
+
+    Parameters
+    ----------
+    save : callable
+        Writes the state of the training to a path, a file or a directory; the first rank calls it.
+    load : callable
+        Reads it again; all ranks call it.
+    agree : callable, optional
+        Takes whether this rank was asked to end, and tells whether any of them was, so that all end after the same
+        step; all ranks call it before each. By default each ends by itself, and others when their peers are gone.
+    total : float, optional
+        Work to do when the script is run by hand, by default without end. In a harvest the task's `work` counts.
+    every_s : float
+        Seconds between checkpoints, besides those at the end and when the script is asked to end.
+    environ : mapping of str to str
+        What the harvest tells of the rank.
 
     Attributes
     ----------
@@ -49,6 +65,7 @@ class MalleableTraining:
         save: Callable[[Path], object],
         load: Callable[[Path], object],
         agree: Callable[[bool], bool] = bool,
+        *,
         total: float | None = None,
         every_s: float = 60.0,
         environ: Mapping[str, str] = os.environ,
@@ -142,32 +159,5 @@ class MalleableTraining:
             new.replace(self._progress)
 
 
-def training(
-    save: Callable[[Path], object],
-    load: Callable[[Path], object],
-    agree: Callable[[bool], bool] = bool,
-    *,
-    total: float | None = None,
-    every_s: float = 60.0,
-) -> MalleableTraining:
-    """Make a training malleable: use it in a ``with`` block, and iterate over it for the steps.
-
-    Parameters
-    ----------
-    save : callable
-        Writes the state of the training to a path, a file or a directory; the first rank calls it.
-    load : callable
-        Reads it again; all ranks call it.
-    agree : callable, optional
-        Takes whether this rank was asked to end, and tells whether any of them was, so that all end after the same
-        step; all ranks call it before each. By default each ends by itself, and others when their peers are gone.
-    total : float, optional
-        Work to do when the script is run by hand, by default without end. In a harvest the task's `work` counts.
-    every_s : float
-        Seconds between checkpoints, besides those at the end and when the script is asked to end.
-
-    Examples
-    --------
-    See `bftrainer.harvest.malleable`.
-    """
-    return MalleableTraining(save, load, agree, total, every_s)
+training = MalleableTraining
+"""What scripts call: it reads as what it does."""

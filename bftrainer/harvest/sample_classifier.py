@@ -1,18 +1,15 @@
-"""Sample task of a harvest: a small network that learns the arms of a spiral, data-parallel, in plain NumPy.
+"""Sample task of a harvest: a small network that learns the arms of a spiral, in plain NumPy.
 
-``python -m bftrainer.harvest.sample_classifier SEED PACE_S``: ranks share each batch and average their gradients. A
-sample takes PACE_S at least, and a step 50 ms, so that ranks on few processors scale as those on many nodes would.
+``python -m bftrainer.harvest.sample_classifier SEED PACE_S``: a sample takes PACE_S at least, shared by all ranks, and
+a step 50 ms, so that ranks on few processors scale as those on many nodes would. Each rank computes the whole step, for
+want of a library that averages gradients over ranks.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,50 +103,6 @@ def accuracy(weights: Floats, points: Floats, labels: NDArray[np.int64]) -> floa
     return float((np.argmax(np.tanh(points @ into + bias) @ out + offset, axis=1) == labels).mean())
 
 
-class Ranks:
-    """Sums arrays of all ranks through the first one."""
-
-    def __init__(self) -> None:
-        self.rank, self.size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        self._peers: list[Connection] = []
-        self._asked = self._agreed = False
-
-    def _meet(self) -> None:
-        """Connect with the first rank; as that, wait for all others that know the generation's secret."""
-        address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        key = os.environ["BFTRAINER_SECRET"].encode()
-        if self.rank:
-            while not self._peers:
-                with suppress(ConnectionRefusedError):
-                    self._peers.append(Client(address, authkey=key))
-                time.sleep(_STEP_S)
-        else:
-            with Listener(address, backlog=self.size, authkey=key) as listener:
-                while len(self._peers) < self.size - 1:
-                    with suppress(AuthenticationError, EOFError, ConnectionError):
-                        self._peers.append(listener.accept())
-
-    def add(self, numbers: Floats) -> Floats:
-        """Sum over all ranks, each of which calls it; whether one was asked to end goes along."""
-        if self.size > 1 and not self._peers:
-            self._meet()
-        total = mine = np.append(numbers, self._asked)
-        if self.rank:
-            self._peers[0].send_bytes(mine.tobytes())
-            total = np.frombuffer(self._peers[0].recv_bytes())
-        elif self._peers:
-            total = np.sum([mine, *(np.frombuffer(peer.recv_bytes()) for peer in self._peers)], axis=0)
-            for peer in self._peers:
-                peer.send_bytes(total.tobytes())
-        self._agreed = total[-1] > 0
-        return total[:-1]
-
-    def agree(self, asked: bool) -> bool:
-        """Whether a rank was asked to end, as far as the last sum told: so that it takes no message of its own."""
-        self._asked = asked
-        return self._agreed
-
-
 def main(arguments: Sequence[str]) -> None:
     """Train, as the harvest lets it."""
     seed, pace_s = int(arguments[0]), float(arguments[1])
@@ -167,18 +120,15 @@ def main(arguments: Sequence[str]) -> None:
         with path.open("rb") as stream:
             weights[:] = np.load(stream)
 
-    ranks = Ranks()
-    with training(save, load, ranks.agree) as run:
+    with training(save, load) as run:
         for step in run:
             due_s = time.monotonic() + _STEP_S + pace_s * BATCH / run.world_size
             chosen = np.random.default_rng((seed, step)).choice(labels.size, BATCH, replace=False)
-            mine = np.array_split(chosen, run.world_size)[run.rank]
-            slope, loss = gradient(weights, points[mine], labels[mine])
-            mean = ranks.add(np.append(slope, loss) * (mine.size / BATCH))
-            weights -= _RATE * mean[:-1]
+            slope, loss = gradient(weights, points[chosen], labels[chosen])
+            weights -= _RATE * slope
             run.report(BATCH)
             if run.rank == 0 and step % 20 == 0:
-                print(f"step {step:5} loss {mean[-1]:.4f} on {run.world_size}", flush=True)
+                print(f"step {step:5} loss {loss:.4f} on {run.world_size}", flush=True)
             time.sleep(max(0.0, due_s - time.monotonic()))
     if run.rank == 0:
         print(f"accuracy {accuracy(weights, *arms(seed + 1000)):.4f}", flush=True)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bftrainer.harvest.malleable import MalleableTraining, training
-from bftrainer.harvest.sample_classifier import Ranks
-from tests.waiting import until
 
 
 @pytest.fixture
@@ -106,42 +99,6 @@ def run_away():
     """Be asked to end, and lose a peer."""
     os.kill(os.getpid(), signal.SIGTERM)
     raise ConnectionError("A peer is gone.")
-
-
-def ranks(port, size):
-    """Ranks of the sample, which meet at a port."""
-    environ = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "BFTRAINER_SECRET": "s"}
-    with pytest.MonkeyPatch.context() as patched:
-        for name, value in environ.items():
-            patched.setenv(name, value)
-        for rank in range(size):
-            patched.setenv("RANK", str(rank))
-            yield Ranks()
-
-
-def test_ranks_of_the_sample_add_up():
-    """Three ranks get the same sums, and agree to end when one was asked to; who knows no secret takes no part."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with ThreadPoolExecutor(3) as pool, pytest.MonkeyPatch.context() as patched:
-        some = [*ranks(port, 3)]
-        for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", str(port)), ("BFTRAINER_SECRET", "s")):
-            patched.setenv(name, value)
-        first = pool.submit(some[0].add, np.array([0.0, 5.0]))
-
-        def is_refused():
-            with suppress(ConnectionRefusedError):
-                with pytest.raises(AuthenticationError):
-                    Client(("127.0.0.1", port), authkey=b"none")
-                return True
-            return False
-
-        until(is_refused)
-        others = [pool.submit(each.add, np.array([float(each.rank), 5.0])) for each in some[1:]]
-        assert [each.result().tolist() for each in (first, *others)] == [[3.0, 15.0]] * 3
-        assert not any(rank.agree(rank.rank == 1) for rank in some)
-        assert [*pool.map(lambda rank: rank.add(np.ones(1)).item(), some)] == [3.0] * 3
-        assert all(rank.agree(False) for rank in some)
 
 
 @pytest.mark.parametrize(("given", "asked", "total"), [({}, None, np.inf), ({}, 5, 5), ({"BFTRAINER_WORK": "9"}, 5, 9)])
