@@ -167,13 +167,13 @@ class CarrierHub:
         *lines, link.input = (link.input + piece).split(b"\n")
         try:
             for line in lines:
-                self._said(link, json.loads(line)) if link.carrier else self._greeted(link, json.loads(line))
+                self._on_message(link, json.loads(line)) if link.carrier else self._welcome(link, json.loads(line))
         except (ValueError, TypeError, RecursionError):  # no carrier of ours says that
             piece = b""
         if not piece or (not link.carrier and len(link.input) > _MOST_UNKNOWN):
             self._drop(link)
 
-    def _greeted(self, link: _Link, hello: Any) -> None:
+    def _welcome(self, link: _Link, hello: Any) -> None:
         """Welcome a stranger that is a carrier of ours; a `ValueError` or the like if it is none."""
         _, node, carrier, shown, challenge = map(str, hello)
         if not hmac.compare_digest(shown.encode(), proof(self.key, "carrier", link.challenge, carrier).encode()):
@@ -184,7 +184,7 @@ class CarrierHub:
         self._links[carrier] = link
         self._events.append(CarrierUp(node, carrier, link.address))
 
-    def _said(self, link: _Link, what: list[Any]) -> None:
+    def _on_message(self, link: _Link, what: list[Any]) -> None:
         word, *rest = what
         if word == "leaving":
             self._events.append(CarrierLeaving(link.node, link.carrier, *rest))

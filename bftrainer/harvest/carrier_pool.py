@@ -89,7 +89,7 @@ class CarrierPool:
             self.idle.pop(node, None)
         self.idle |= {node: time_s for node in event.idle if node not in self.idle}
 
-    def came(self, event: CarrierUp, time_s: float) -> Release | None:
+    def add_carrier(self, event: CarrierUp, time_s: float) -> Release | None:
         """Take in a carrier; a second one on a node, or one that comes when nothing is taken any more, is sent away."""
         if event.node in self.left:
             self.later.append(event)
@@ -100,7 +100,7 @@ class CarrierPool:
             self.carriers[event.node] = Carrier(event.carrier, event.address, time_s)
         return None
 
-    def joined(self, time_s: float) -> list[str]:
+    def join_nodes(self, time_s: float) -> list[str]:
         """Nodes that the allocator is to have from now on: those of new carriers, when no other is to be waited for."""
         self.requested = {node: since for node, since in self.requested.items() if time_s - since < _PATIENCE_S}
         new = [node for node, carrier in self.carriers.items() if not (carrier.told or carrier.leaving)]
@@ -111,7 +111,7 @@ class CarrierPool:
             self.carriers[node].told = True
         return new
 
-    def went(self, event: CarrierLeaving | CarrierLost) -> bool:
+    def remove_carrier(self, event: CarrierLeaving | CarrierLost) -> bool:
         """Take in that a carrier leaves, or is gone; whether the allocator had its node until now."""
         carrier = self.carriers.get(event.node)
         self.idle.pop(event.node, None)

@@ -104,7 +104,7 @@ class Controller:
         if events and all(isinstance(event, Progressed) for event in events):
             self.changed = False
             for event in events:
-                self._happened(event)
+                self._apply_event(event)
             return self._effects
         was_down, before_s, self.time_s = self._was_down, self.time_s, max(time_s, self.time_s + _STEP_S)
         self.down_s += (was_down or not self.plays) * (self.time_s - before_s)
@@ -112,7 +112,7 @@ class Controller:
         pool, self._completed, self._submitted = self.pool, [], []
         events, pool.later, pool.left = [*pool.later, *events], [], []
         for event in events:
-            self._happened(event)
+            self._apply_event(event)
         self._admit_due()
         lives, is_begun = self.tasks.values(), not any(isinstance(event, Restarted) for event in events)
         if is_begun and self.ending is None and lives and not self.stays and all(life.is_over for life in lives):
@@ -143,12 +143,12 @@ class Controller:
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
-    def _happened(self, event: HarvestEvent) -> None:
+    def _apply_event(self, event: HarvestEvent) -> None:
         match event:
             case PoolChanged():
                 self.pool.change(event, self.time_s)
             case CarrierUp():
-                sent_away = self.pool.came(event, self.time_s)
+                sent_away = self.pool.add_carrier(event, self.time_s)
                 self._effects += [] if sent_away is None else [sent_away]
             case CarrierLeaving() | CarrierLost():
                 self._carrier_went(event)
@@ -177,7 +177,7 @@ class Controller:
 
     def _carrier_went(self, event: CarrierLeaving | CarrierLost) -> None:
         """A task that had the node loses it; with the carrier gone, its rank is gone too."""
-        if self.pool.went(event):
+        if self.pool.remove_carrier(event):
             for life in self.tasks.values():
                 life.nodes.discard(event.node)
                 if life.current is not None and event.node in life.current.live:
@@ -212,7 +212,7 @@ class Controller:
         elif life.saved >= life.task.spec.work or not (asked or generation.lost):
             total = life.task.spec.work
             life.work = total if life.work > total * (1.0 - 1e-9) else life.work
-            self._withdraw(life, TaskStatus.DONE)
+            self._end_task(life, TaskStatus.DONE)
             said = "" if life.work == total else f", and has reported {life.work:,.6g} of its work of {total:,.6g}"
             self._say(f"{life.name} is done{said}.")
 
@@ -226,16 +226,16 @@ class Controller:
             self._say(f"{life.name} failed ({life.failures} of {life.task.max_failures}), {why}")
         else:
             self._say(f"{life.name} is parked after {life.failures} failures without progress, {why}")
-            self._withdraw(life, TaskStatus.PARKED)
+            self._end_task(life, TaskStatus.PARKED)
 
-    def _withdraw(self, life: TaskLife, status: TaskStatus) -> None:
+    def _end_task(self, life: TaskLife, status: TaskStatus) -> None:
         """Let a task end with what it has done."""
         was, life.status = life.status, status
         life.nodes.clear()
         self.pool.forget_demand()
         if was is TaskStatus.ACTIVE:
             self._measure_task(life)
-            if self.allocator.withdraw(life.name, life.done):
+            if self.allocator.finish_early(life.name, life.done):
                 self._completed.append(life.name)
 
     def _submit(self, event: Submitted) -> None:
@@ -282,7 +282,7 @@ class Controller:
         nodes, work, seconds = life.measure()
         self.allocator.measured[life.name] = life.done, life.rate
         if life.began and not life.is_over:
-            self.allocator.amend(life.name, life.task.spec.work - life.began)
+            self.allocator.set_work(life.name, life.task.spec.work - life.began)
         if work > 0:
             task = self.allocator.task(life.name)
             self.allocator.curves.observe(task.number, task.spec, nodes, work, seconds)
@@ -290,7 +290,7 @@ class Controller:
     def _decide(self) -> bool:
         """Tell the allocator, and take over what it decided; whether there was anything to tell."""
         events = [Event.submission(self.time_s, self.allocator.new_spec(life.task.spec)) for life in self._submitted]
-        joined = self.pool.joined(self.time_s)
+        joined = self.pool.join_nodes(self.time_s)
         told = (Event.completion, self._completed), (Event.leave, self.pool.left), (Event.join, joined)
         events += [make(self.time_s, *names) for make, names in told if names]
         if not events:

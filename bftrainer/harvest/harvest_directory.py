@@ -28,11 +28,11 @@ from bftrainer.harvest.harvest_events import (
     HarvestEvent,
     Request,
     Submitted,
-    event_of,
     event_row,
+    read_event,
 )
 from bftrainer.harvest.harvest_status import status_rows, status_text, unused_text
-from bftrainer.harvest.live_allocator import result_of, result_table
+from bftrainer.harvest.live_allocator import read_result, result_row
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
 from bftrainer.replay.allocator_settings import Status
@@ -135,7 +135,7 @@ class EventJournal:
             answer = controller.allocator.result
             asked = [node for effect in effects if isinstance(effect, Request) for node in effect.nodes]
             frame |= {"time_s": controller.time_s, "events": list(map(event_row, events)), "asked": asked}
-            frame |= {"answer": None if answer is None else result_table(answer)}
+            frame |= {"answer": None if answer is None else result_row(answer)}
             controller.allocator.result = None
         self._append(frame)
 
@@ -153,11 +153,11 @@ class EventJournal:
             except (ValueError, AttributeError):
                 raise ResumeError(f"{self._journal.path}:{number}: Expected a step of a harvest.") from None
             if frame.get("reports"):
-                controller.step(controller.time_s, list(map(event_of, frame["reports"])))
+                controller.step(controller.time_s, list(map(read_event, frame["reports"])))
             if "events" in frame:
                 if frame["answer"] is not None:
-                    controller.allocator.answers.append(result_of(frame["answer"]))
-                controller.step(frame["time_s"], list(map(event_of, frame["events"])))
+                    controller.allocator.answers.append(read_result(frame["answer"]))
+                controller.step(frame["time_s"], list(map(read_event, frame["events"])))
                 controller.pool.expect(frame["asked"], controller.time_s)
         controller.allocator.result = None
         controller.replaying = False
@@ -209,7 +209,7 @@ def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:
                 about = os.fstat(stream.fileno())
                 if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode) or about.st_mode & 0o022:
                     raise OSError(0, "Expected a file that only this user may write")
-                event = event_of(json.loads(stream.read()))
+                event = read_event(json.loads(stream.read()))
             yield path, event if isinstance(event, Submitted | Asked) else "Expected a request."
         except (OSError, ValueError, TypeError, KeyError, AttributeError, ResumeError) as fault:
             yield path, f"{path}: Refused: {getattr(fault, 'strerror', None) or fault}."

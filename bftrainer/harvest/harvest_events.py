@@ -113,7 +113,7 @@ def event_row(event: HarvestEvent) -> list[Any]:
     return [type(event).__name__, *(getattr(event, name) for name in type(event).__slots__)]
 
 
-def event_of(row: Sequence[Any]) -> HarvestEvent:
+def read_event(row: Sequence[Any]) -> HarvestEvent:
     """An event from its plain values.
 
     Raises

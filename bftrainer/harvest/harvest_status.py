@@ -13,7 +13,7 @@ _SCALES = 1.01
 """A curve that rises by less is flat, to say why nodes are not used."""
 
 
-def status_of(controller: Controller) -> dict[str, Any]:
+def describe_status(controller: Controller) -> dict[str, Any]:
     """Where a harvest stands, as plain values."""
     pool, lives = controller.pool, controller.tasks.values()
     return {

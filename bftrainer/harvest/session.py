@@ -37,7 +37,7 @@ from bftrainer.harvest.harvest_events import (
     StopRank,
     Submitted,
 )
-from bftrainer.harvest.harvest_status import status_of
+from bftrainer.harvest.harvest_status import describe_status
 from bftrainer.harvest.live_tasks import LiveTask, check_places, live_task
 from bftrainer.harvest.task_life import TaskLife, TaskStatus
 from bftrainer.objectives import get_objective
@@ -243,12 +243,12 @@ class HarvestSession:
         self.say(text)
 
     def _write_status(self, reason: str | None) -> None:
-        status = status_of(self.controller) | {"notes": list(self._notes), "over": reason, "process": os.getpid()}
+        status = describe_status(self.controller) | {"notes": list(self._notes), "over": reason, "process": os.getpid()}
         with replacing(self.directory / STATUS) as stream:
             stream.write(json.dumps(status).encode(errors="backslashreplace"))
 
 
-def controller_of(config: ReplayConfig, start_ns: int, limits: HarvestLimits) -> Controller:
+def make_controller(config: ReplayConfig, start_ns: int, limits: HarvestLimits) -> Controller:
     """A controller with the settings of a replay.
 
     Raises
@@ -260,7 +260,7 @@ def controller_of(config: ReplayConfig, start_ns: int, limits: HarvestLimits) ->
     return Controller(settings, start_ns, limits, config.profile_noise)
 
 
-def opened_session(
+def open_session(
     directory: Path,
     journal: EventJournal,
     tasks: Sequence[LiveTask],
@@ -297,7 +297,7 @@ def opened_session(
     _refuse_other(directory, [name for name, value in asked.items() if begun.get(name) != value])
     start_ns = header["start_ns"] if header else time.time_ns()
     stays = header["stays"] if header else limits.stays
-    controller = controller_of(config, start_ns, replace(limits, stays=stays))
+    controller = make_controller(config, start_ns, replace(limits, stays=stays))
     controller.speed = header.get("speed") if header else speed
     controller.plays = controller.speed is not None
     reason = journal.replay(controller) if header else None

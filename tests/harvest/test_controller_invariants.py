@@ -26,7 +26,7 @@ from bftrainer.harvest.harvest_events import (
     Submitted,
 )
 from bftrainer.harvest.live_tasks import read_live_tasks
-from bftrainer.harvest.session import HarvestSession, opened_session
+from bftrainer.harvest.session import HarvestSession, open_session
 from bftrainer.objectives import throughput
 from bftrainer.replay import Settings
 from bftrainer.runs import ReplayConfig
@@ -226,7 +226,7 @@ def test_the_journal_replays_whatever_a_later_controller_is_told(tmp_path, monke
         journal = EventJournal(tmp_path / "h")
         config = ReplayConfig(solver="dp", baseline=False)
         found = read_live_tasks(file), file, config, HarvestLimits(settle_s=0.0, **limits)
-        return opened_session(tmp_path / "h", journal, *found, say=lambda _: None)
+        return open_session(tmp_path / "h", journal, *found, say=lambda _: None)
 
     session, first, _ = opened(Path("live.toml"), stays=True)
     world = World(session.controller, session)

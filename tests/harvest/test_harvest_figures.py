@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from bftrainer.harvest.harvest_events import CarrierLost, Submitted
-from bftrainer.harvest.harvest_status import status_of
+from bftrainer.harvest.harvest_status import describe_status
 from bftrainer.harvest.live_allocator import LEAST_WORK
 from tests.cli.conftest import assert_matches, call, check_refusal, here
 from tests.harvest.worlds_of_nodes import carried, controller, exits, progress, run_on, table
@@ -177,13 +177,13 @@ def test_a_task_that_never_trained_is_not_measured():
     carried(made, 1.0, "n1")
     exits(made, 9.0, "a", 1, "n1", status=1)
     assert made.measured()["a"].rates[1] * 8.0 == pytest.approx(LEAST_WORK)
-    assert not status_of(made)["tasks"][0]["is_measured"]
+    assert not describe_status(made)["tasks"][0]["is_measured"]
     made.step(10.0, [CarrierLost("n1", "c-n1"), Submitted("tasks.toml", table())])
     carried(made, 11.0, "n1")
     made.step(20.0, [progress("a", 2, 0.0, 0.0, 12.0), progress("a", 2, 700.0, 700.0, 19.0)])
     made.finish("interrupted")
     assert made.measured()["a"].rates[1] == pytest.approx(100.0)
-    assert status_of(made)["tasks"][0]["is_measured"]
+    assert describe_status(made)["tasks"][0]["is_measured"]
 
 
 def test_nothing_was_held(call, harvested):

@@ -349,7 +349,7 @@ def test_partitions_of_nonsense(toy, was, put, message):
 @pytest.mark.parametrize("said", ["\n", "1", "x h RUNNING", "slurm_load_jobs error\n1 h RUNNING 0 9"])
 def test_jobs_of_nonsense(monkeypatch, said):
     """Nothing is taken for a job, or for its absence, that is not understood."""
-    monkeypatch.setattr(slurm_jobs, "answer", lambda *_, **__: said)
+    monkeypatch.setattr(slurm_jobs, "run_command", lambda *_, **__: said)
     with pytest.raises(PollError, match=r"^squeue: Expected jobs and their states, got "):
         slurm_jobs.CarrierJobs("scavenge", "h", Path("log"), 1800.0).listed()
 

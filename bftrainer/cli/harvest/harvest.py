@@ -110,7 +110,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     from bftrainer.harvest.carrier_pool import HarvestLimits
     from bftrainer.harvest.harvest_directory import JOURNAL, REQUESTS, EventJournal, refuse_other_files
     from bftrainer.harvest.sample_classifier import TASKS as SAMPLE_TASKS
-    from bftrainer.harvest.session import SETTINGS, controller_of
+    from bftrainer.harvest.session import SETTINGS, make_controller
     from bftrainer.runs import ReplayConfig
 
     sample, is_dry = options.pop("sample"), options["dry_run"]
@@ -131,7 +131,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     if own is not None:
         check_page(own, force=options["force"])
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
-    controller_of(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
+    make_controller(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
     refuse_other_files(directory, SAMPLE_TASKS, tasks)
     with TemporaryDirectory(prefix="bftrainer-") if is_dry else nullcontext(directory) as place:
         if is_dry and (directory / JOURNAL).exists():  # what would be done next
@@ -184,7 +184,7 @@ def _harvested(
     """Harvest, and say what came of it; the exit status."""
     from bftrainer.harvest.carrier_pool import HarvestLimits
     from bftrainer.harvest.scheduler_polls import allow_many_files
-    from bftrainer.harvest.session import opened_session
+    from bftrainer.harvest.session import open_session
 
     file, tasks, log = inputs
     allow_many_files()
@@ -195,7 +195,7 @@ def _harvested(
         "speed": None if log is None else options["speed"],
         "command": shlex.join(["bftrainer", *sys.argv[1:]]),
     }
-    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, **more)
+    session, first, reason = open_session(directory, journal, tasks, file, config, limits, **more)
     if options["for_s"] is not None:
         session.until_s = session.now_s + options["for_s"]
     if reason is None:

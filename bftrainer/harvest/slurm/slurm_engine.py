@@ -27,9 +27,9 @@ from bftrainer.harvest.slurm.slurm_jobs import (
     SLACK_S,
     CarrierJobs,
     CarrierPartition,
+    ignore_gone,
     job_name,
-    may_be_gone,
-    written_script,
+    write_script,
 )
 from bftrainer.harvest.slurm.waiting_jobs import WaitingJobs
 from bftrainer.schedulers.busy_records import BusyKind
@@ -126,12 +126,12 @@ class SlurmCarriers:
         self._carriers: dict[str, _Carrier] = {}
         self._others = WaitingJobs(partition.above)
         self._seen = SlurmPoll(partition.name, lambda number, _: number in self._carriers)
-        if former := self._jobs.outlive(self._grace_s):
+        if former := self._jobs.wait_until_gone(self._grace_s):
             self._say(f"Carriers of an earlier controller have ended: {', '.join(former)}.")
         self._hub = CarrierHub(directory, self._grace_s, listen)
         self.start, self.stop = self._hub.start, self._hub.stop
         own_s = hold_s // MINUTE_S * MINUTE_S - self._grace_s - SLACK_S
-        self._script = written_script(directory, self._hub.key, address, self._hub.port, own_s)
+        self._script = write_script(directory, self._hub.key, address, self._hub.port, own_s)
         self._worker = ThreadPoolExecutor(1, "slurm")
         self._answers: deque[tuple[Callable[[Future[Any]], list[HarvestEvent]], Future[Any]]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -158,7 +158,7 @@ class SlurmCarriers:
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = math.inf
-            self._ask(self._looked, self._look)
+            self._ask(self._on_poll, self._look)
         heard = self._hub.poll(min(timeout_s, self._due_s - now_s))
         events: list[HarvestEvent] = [CarrierLost(node, "") for node in self._turned_away]
         self._turned_away.clear()
@@ -166,10 +166,10 @@ class SlurmCarriers:
             then, future = self._answers.popleft()
             events += then(future)
         for event in heard:
-            events += self._heard(event)
+            events += self._on_carrier_event(event)
         return events
 
-    def _heard(self, event: HarvestEvent) -> list[HarvestEvent]:
+    def _on_carrier_event(self, event: HarvestEvent) -> list[HarvestEvent]:
         """Pass on what a carrier says; one whose connection breaks before it has left does so now."""
         if not isinstance(event, CarrierUp | CarrierLeaving | CarrierLost):
             return [event]
@@ -190,10 +190,10 @@ class SlurmCarriers:
                 is_ours = carrier.state is _State.RELEASED or event.is_over
                 self._leaves(carrier, _State.LEAVING if is_ours else _State.TAKEN)
             case CarrierLost() if carrier.state in _GOING:
-                return self._bury(event.carrier)
+                return self._forget_carrier(event.carrier)
             case CarrierLost():
                 self._leaves(carrier, _State.CUT_OFF)
-                self._ask(may_be_gone, self._jobs.cancel, event.carrier)
+                self._ask(ignore_gone, self._jobs.cancel, event.carrier)
                 # Its ranks, which are asked to end, may take so long.
                 return [CarrierLeaving(event.node, event.carrier)]
         return [event]
@@ -212,7 +212,7 @@ class SlurmCarriers:
     def _withdraw(self, number: str, carrier: _Carrier) -> None:
         """Cancel a carrier that has not come yet."""
         carrier.state, carrier.until_s = _State.WITHDRAWN, time.monotonic()
-        self._ask(may_be_gone, self._jobs.cancel, number)
+        self._ask(ignore_gone, self._jobs.cancel, number)
 
     @property
     def _is_contended(self) -> bool:
@@ -220,7 +220,7 @@ class SlurmCarriers:
         states = {carrier.state for carrier in self._carriers.values()}
         return time.monotonic() < self._settled_s or not states.isdisjoint(_FOR_OTHERS)
 
-    def _bury(self, number: str) -> list[HarvestEvent]:
+    def _forget_carrier(self, number: str) -> list[HarvestEvent]:
         """A carrier is gone, with all that it has started, or never came."""
         carrier, now_s = self._carriers.pop(number), time.monotonic()
         self._idle.discard(carrier.node)
@@ -235,7 +235,7 @@ class SlurmCarriers:
     def _look(self) -> tuple[Pool, dict[str, str], dict[str, int]]:
         return self._seen(), self._jobs.listed(), self._others.listed()
 
-    def _looked(self, future: Future[tuple[Pool, dict[str, str], dict[str, int]]]) -> list[HarvestEvent]:
+    def _on_poll(self, future: Future[tuple[Pool, dict[str, str], dict[str, int]]]) -> list[HarvestEvent]:
         """Compare with what is known what Slurm says of nodes and of carriers."""
         now_s = time.monotonic()
         self._due_s = min(self._due_s, now_s + self._every_s)
@@ -254,7 +254,7 @@ class SlurmCarriers:
                 if cause not in _MAY_START or now_s > carrier.since_s + LONGEST_WAIT_S:
                     self._withdraw(number, carrier)
             elif now_s > carrier.until_s:
-                self._ask(may_be_gone, self._jobs.cancel, number)
+                self._ask(ignore_gone, self._jobs.cancel, number)
             elif listed[number] == ENDING and carrier.state not in _GOING:
                 self._hub.release(carrier.node, number)
                 if carrier.state is _State.WAITING:
@@ -275,7 +275,7 @@ class SlurmCarriers:
     def _make_room(self, waiting: dict[str, int], free: int) -> None:
         """Have carriers leave for jobs that wait though Slurm has none leave for them."""
         held = [number for number, each in self._carriers.items() if each.state is _State.UP]
-        for number in held[: self._others.owed(waiting, free, len(held))]:
+        for number in held[: self._others.carriers_to_release(waiting, free, len(held))]:
             self._send_away(number, _State.YIELDING)
 
     def _job_gone(self, number: str, carrier: _Carrier) -> list[HarvestEvent]:
@@ -283,13 +283,13 @@ class SlurmCarriers:
         if carrier.state is _State.UP:
             self.release(carrier.node, number)
         elif carrier.state not in _GOING | _CONNECTED:
-            return self._bury(number)
+            return self._forget_carrier(number)
         elif time.monotonic() >= carrier.until_s:
             is_heard = carrier.state in _CONNECTED
-            return [*([CarrierLeaving(carrier.node, number)] if is_heard else []), *self._bury(number)]
+            return [*([CarrierLeaving(carrier.node, number)] if is_heard else []), *self._forget_carrier(number)]
         return []
 
-    def _submitted(self, node: str, future: Future[str]) -> list[HarvestEvent]:
+    def _on_submitted(self, node: str, future: Future[str]) -> list[HarvestEvent]:
         """Remember a job, or that Slurm has refused it."""
         try:
             number = future.result()
@@ -340,7 +340,7 @@ class SlurmCarriers:
             self._idle.difference_update(nodes)
             return
         for node in nodes:
-            self._ask(partial(self._submitted, node), self._jobs.submit, node, self._script)
+            self._ask(partial(self._on_submitted, node), self._jobs.submit, node, self._script)
 
     def _test_signal(self, node: str) -> bool:
         """Have a carrier come to a node, and see that SIGTERM reaches its step; False if it does not come."""
@@ -397,7 +397,7 @@ class SlurmCarriers:
         self._hub.close()
         self._worker.shutdown(cancel_futures=True)
         try:
-            self._jobs.outlive(self._grace_s)
+            self._jobs.wait_until_gone(self._grace_s)
         except (CarrierError, PollError) as fault:
             self._say(f"{fault} Look for jobs named {self._jobs.name}: they end by themselves.")
         self._script.unlink(missing_ok=True)
