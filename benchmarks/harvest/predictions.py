@@ -49,8 +49,8 @@ def harvested(place: Path, file: Path, log: NodeLog, measured: Path | None) -> P
     config = ReplayConfig(**CONFIG, baseline=False)
     with claimed(place):
         journal = EventJournal(place)
-        session, first, _ = open_session(place, journal, tasks, file, config, HarvestLimits(), say=print)
-        session.run(LocalCarriers(place, LogPool(log, SPEED), grace_s=5.0), first)
+        session = open_session(place, journal, tasks, file, config, HarvestLimits(), say=print)
+        session.run(LocalCarriers(place, LogPool(log, SPEED), grace_s=5.0))
     return place
 
 

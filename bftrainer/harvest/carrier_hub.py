@@ -40,32 +40,25 @@ class CarrierEngine(Protocol):
 
     def poll(self, timeout_s: float) -> list[HarvestEvent]:
         """Wait for something to happen, at most so long; what did."""
-        ...
 
     def request(self, nodes: tuple[str, ...]) -> None:
         """Start a carrier on each of these nodes, which may come later or never."""
-        ...
 
     def release(self, node: str, carrier: str) -> None:
         """Have a carrier end its ranks, and itself."""
-        ...
 
     def start(self, rank: StartRank) -> None:
         """Start a rank."""
-        ...
 
     def stop(self, rank: StopRank) -> None:
         """Ask a rank to save and end."""
-        ...
 
     @property
     def is_over(self) -> bool:
         """Whether no node will be idle any more."""
-        ...
 
     def close(self) -> None:
         """End all carriers, and wait until they are gone."""
-        ...
 
 
 class _Link:

@@ -67,6 +67,10 @@ class HarvestSession:
         Whether the harvest is to stop.
     until_s : float
         Seconds since its start at which it stops.
+    first : list of Submitted
+        What its first step takes in.
+    reason : str or None
+        Why the harvest is over already.
     """
 
     directory: Path
@@ -77,12 +81,14 @@ class HarvestSession:
     interrupted: Callable[[], bool] = lambda: False
     until_s: float = float("inf")
     command: str = ""
+    first: list[Submitted] = field(default_factory=list)
+    reason: str | None = None
     _origin_s: float = 0.0
     _reports: dict[tuple[str, int], list[Progressed]] = field(default_factory=dict)
     _notes: deque[str] = field(default_factory=lambda: deque(maxlen=_NOTES))
     _due_s: dict[str, float] = field(default_factory=dict)
 
-    def run(self, engine: CarrierEngine, first: Sequence[HarvestEvent]) -> RunResult:
+    def run(self, engine: CarrierEngine) -> RunResult:
         """Harvest until all tasks are over, or it is to stop.
 
         Raises
@@ -93,13 +99,14 @@ class HarvestSession:
             If no solver can decide.
         """
         with closing(engine):  # whatever happens, carriers end, after their ranks have saved
-            reason = self._harvest(engine, first)
+            reason = self._harvest(engine)
         self.journal.end(reason)
         return self.finish(reason)
 
-    def _harvest(self, engine: CarrierEngine, first: Sequence[HarvestEvent]) -> str:
+    def _harvest(self, engine: CarrierEngine) -> str:
         """Wait, decide and act until it is over; why it is."""
-        events, reason, stopping, refused = [*first], None, False, set[Path]()
+        events: list[HarvestEvent] = [*self.first]
+        reason, stopping, refused = None, False, set[Path]()
         while reason is None:
             asked = []
             for path, request in requests(self.directory):
@@ -269,18 +276,10 @@ def open_session(
     limits: HarvestLimits,
     speed: float | None = None,
     **more: Any,
-) -> tuple[HarvestSession, list[HarvestEvent], str | None]:
+) -> HarvestSession:
     """A session of a new harvest, or of the one that a directory holds, as long as there is something left to do.
 
     `speed` is how many times as fast as its time a node log is played, if one is.
-
-    Returns
-    -------
-    session : HarvestSession
-    first : list of HarvestEvent
-        What its first step takes in.
-    reason : str or None
-        Why the harvest is over already.
 
     Raises
     ------
@@ -306,9 +305,9 @@ def open_session(
         if isinstance(event, Asked):  # of a controller that is gone
             path.unlink(missing_ok=True)
     session = HarvestSession(directory, journal, controller, config, **more)
-    new = session.new_tasks(tasks, file)
+    session.first = session.new_tasks(tasks, file)
     added = any(isinstance(event, Submitted) for _, event in requests(directory))
-    if added or new or not all(life.is_over for life in controller.tasks.values()):
+    if added or session.first or not all(life.is_over for life in controller.tasks.values()):
         reason = None
     if not header:
         journal.begin({"start_ns": start_ns, "settings": asked, "stays": stays, "speed": speed})
@@ -316,7 +315,8 @@ def open_session(
         restarted = [Restarted(limits.stays, speed)]
         controller.step(controller.time_s, restarted)
         journal.add(controller, (), restarted)
-    return session, [*new], reason
+    session.reason = reason
+    return session
 
 
 def _refuse_other(directory: Path, names: Sequence[str]) -> None:

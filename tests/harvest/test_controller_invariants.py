@@ -228,15 +228,15 @@ def test_the_journal_replays_whatever_a_later_controller_is_told(tmp_path, monke
         found = read_live_tasks(file), file, config, HarvestLimits(settle_s=0.0, **limits)
         return open_session(tmp_path / "h", journal, *found, say=lambda _: None)
 
-    session, first, _ = opened(Path("live.toml"), stays=True)
+    session = opened(Path("live.toml"), stays=True)
     world = World(session.controller, session)
-    world.tell(*first)
+    world.tell(*session.first)
     world.tell(PoolChanged(("n1",)))
     world.exits("n1", 0)
     world.tell(Submitted(str(tmp_path / "live.toml"), table("b")))
     monkeypatch.chdir("/")
-    again, new, reason = opened(tmp_path / "live.toml")
-    assert (new, reason) == ([], None)
+    again = opened(tmp_path / "live.toml")
+    assert (again.first, again.reason) == ([], None)
     lives = again.controller.tasks
     assert {name: str(life.status) for name, life in lives.items()} == {"a": "done", "b": "active"}
     assert {life.task.workdir for life in lives.values()} == {str(tmp_path)}

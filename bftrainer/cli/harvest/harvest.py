@@ -195,18 +195,18 @@ def _harvested(
         "speed": None if log is None else options["speed"],
         "command": shlex.join(["bftrainer", *sys.argv[1:]]),
     }
-    session, first, reason = open_session(directory, journal, tasks, file, config, limits, **more)
+    session = open_session(directory, journal, tasks, file, config, limits, **more)
     if options["for_s"] is not None:
         session.until_s = session.now_s + options["for_s"]
-    if reason is None:
+    if session.reason is None:
         engine = _engine(directory, log, session.played_s, options["max_nodes"], options, dry_run=dry_run)
         received.patient = True  # tasks have their time to save
         tell(_beginning(directory, log, session.played_s, options, dry_run=dry_run))
-        result = session.run(engine, first)
+        result = session.run(engine)
     else:
         again = "" if dry_run else "; its results are written again"
-        tell(f"Note: The harvest in {directory} is over ({reason}){again}.")
-        result = session.finish(reason)
+        tell(f"Note: The harvest in {directory} is over ({session.reason}){again}.")
+        result = session.finish(session.reason)
     parked = [life for life in session.controller.tasks.values() if life.status == "parked"]
     for life in parked:
         tell(f"Error: {life.name} is parked: {life.why}")
