@@ -19,7 +19,7 @@ from bftrainer.harvest.fidelity import distance, fidelity, harvest_inputs
 from bftrainer.harvest.harvest_directory import EventJournal
 from bftrainer.harvest.live_tasks import read_live_tasks, with_measured
 from bftrainer.harvest.local_engine import LocalCarriers, LogPool
-from bftrainer.harvest.session import opened_session
+from bftrainer.harvest.session import open_session
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import read_node_log
 from bftrainer.runs import ReplayConfig, run_replay, write_run
@@ -49,9 +49,8 @@ def harvested(place: Path, file: Path, log: NodeLog, measured: Path | None) -> P
     config = ReplayConfig(**CONFIG, baseline=False)
     with claimed(place):
         journal = EventJournal(place)
-        session, first, _ = opened_session(place, journal, tasks, file, config, HarvestLimits(), say=print)
-        session.run(LocalCarriers(place, LogPool(log, SPEED), grace_s=5.0), first)
-        journal.close()
+        session = open_session(place, journal, tasks, file, config, HarvestLimits(), say=print)
+        session.run(LocalCarriers(place, LogPool(log, SPEED), grace_s=5.0))
     return place
 
 

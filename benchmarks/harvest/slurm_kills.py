@@ -12,7 +12,6 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,10 +92,10 @@ def remains(harvest: LiveHarvest) -> list[str]:
     found = [f"job {number} is {state}" for number, state in harvest.slurm.jobs().items()]
     found += [f"process {each} is left" for word in ("harvest.agent", "_task") for each in harvest.processes(word)]
     said = harvest.status()
-    with closing(EventJournal(harvest.directory)) as journal:
-        settings = Settings(objective=scaling_efficiency, solver="dp", forward_time_s=120.0, startup_cost="full")
-        again = Controller(settings, journal.header["start_ns"], HarvestLimits())
-        reason = journal.replay(again)
+    journal = EventJournal(harvest.directory)
+    settings = Settings(objective=scaling_efficiency, solver="dp", forward_time_s=120.0, startup_cost="full")
+    again = Controller(settings, journal.header["start_ns"], HarvestLimits())
+    reason = journal.replay(again)
     replayed = {life.name: (life.generations, life.work) for life in again.tasks.values()}
     seen = {each["task"]: (each["generation"], each["work"]) for each in said["tasks"]}
     if replayed != seen or reason != "interrupted":

@@ -2,7 +2,7 @@
 
 A line ends with its checksum, so that what a crash or a loss of power has left of the last one is told from what was
 written, and damage from a record. Anybody may read them, elsewhere too; what other users could forge is of no
-consequence, or the journal is a `SignedJournal`.
+consequence.
 
 A `WorkJournal` has neither: it is of one command, which goes on from it if it was killed.
 """

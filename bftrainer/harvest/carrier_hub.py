@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bftrainer.harvest.agent import proof
-from bftrainer.harvest.carrier_pool import PORTS
 from bftrainer.harvest.harvest_events import (
     CarrierLeaving,
     CarrierLost,
@@ -41,32 +40,25 @@ class CarrierEngine(Protocol):
 
     def poll(self, timeout_s: float) -> list[HarvestEvent]:
         """Wait for something to happen, at most so long; what did."""
-        ...
 
     def request(self, nodes: tuple[str, ...]) -> None:
         """Start a carrier on each of these nodes, which may come later or never."""
-        ...
 
     def release(self, node: str, carrier: str) -> None:
         """Have a carrier end its ranks, and itself."""
-        ...
 
     def start(self, rank: StartRank) -> None:
         """Start a rank."""
-        ...
 
     def stop(self, rank: StopRank) -> None:
         """Ask a rank to save and end."""
-        ...
 
     @property
     def is_over(self) -> bool:
         """Whether no node will be idle any more."""
-        ...
 
     def close(self) -> None:
         """End all carriers, and wait until they are gone."""
-        ...
 
 
 class _Link:
@@ -168,13 +160,13 @@ class CarrierHub:
         *lines, link.input = (link.input + piece).split(b"\n")
         try:
             for line in lines:
-                self._said(link, json.loads(line)) if link.carrier else self._greeted(link, json.loads(line))
+                self._on_message(link, json.loads(line)) if link.carrier else self._welcome(link, json.loads(line))
         except (ValueError, TypeError, RecursionError):  # no carrier of ours says that
             piece = b""
         if not piece or (not link.carrier and len(link.input) > _MOST_UNKNOWN):
             self._drop(link)
 
-    def _greeted(self, link: _Link, hello: Any) -> None:
+    def _welcome(self, link: _Link, hello: Any) -> None:
         """Welcome a stranger that is a carrier of ours; a `ValueError` or the like if it is none."""
         _, node, carrier, shown, challenge = map(str, hello)
         if not hmac.compare_digest(shown.encode(), proof(self.key, "carrier", link.challenge, carrier).encode()):
@@ -185,7 +177,7 @@ class CarrierHub:
         self._links[carrier] = link
         self._events.append(CarrierUp(node, carrier, link.address))
 
-    def _said(self, link: _Link, what: list[Any]) -> None:
+    def _on_message(self, link: _Link, what: list[Any]) -> None:
         word, *rest = what
         if word == "leaving":
             self._events.append(CarrierLeaving(link.node, link.carrier, *rest))
@@ -214,15 +206,13 @@ class CarrierHub:
     def start(self, rank: StartRank) -> None:
         """Start a rank, with the variables that torch.distributed expects, and ours."""
         task, spec = rank.task, rank.task.spec
-        place = os.path.join(task.workdir, task.checkpoint_dir or self.directory / "checkpoints" / task.name)
+        place = str(task.place(self.directory))
         env = {
             "RANK": rank.rank,
             "WORLD_SIZE": rank.world_size,
             "LOCAL_RANK": 0,
             "MASTER_ADDR": rank.address,
             "MASTER_PORT": rank.port,
-            "BFTRAINER_PORT": rank.port + PORTS,
-            "BFTRAINER_SECRET": proof(self.key, "ranks", task.name, str(rank.generation)),
             "BFTRAINER_TASK": task.name,
             "BFTRAINER_CHECKPOINT_DIR": place,
             "BFTRAINER_GENERATION": rank.generation,

@@ -36,7 +36,7 @@ class HarvestLimits:
         For how long a carrier that came waits at most for others that were asked for, as each change of a task's nodes
         costs it time.
     first_port : int
-        Ranks of a task meet at one of the `PORTS` from this on, and `PORTS` above it.
+        Ranks of a task meet at one of the `PORTS` from this on.
     stays : bool
         Whether it goes on when no task is left, waiting for more.
     """
@@ -89,7 +89,7 @@ class CarrierPool:
             self.idle.pop(node, None)
         self.idle |= {node: time_s for node in event.idle if node not in self.idle}
 
-    def came(self, event: CarrierUp, time_s: float) -> Release | None:
+    def add_carrier(self, event: CarrierUp, time_s: float) -> Release | None:
         """Take in a carrier; a second one on a node, or one that comes when nothing is taken any more, is sent away."""
         if event.node in self.left:
             self.later.append(event)
@@ -100,7 +100,7 @@ class CarrierPool:
             self.carriers[event.node] = Carrier(event.carrier, event.address, time_s)
         return None
 
-    def joined(self, time_s: float) -> list[str]:
+    def join_nodes(self, time_s: float) -> list[str]:
         """Nodes that the allocator is to have from now on: those of new carriers, when no other is to be waited for."""
         self.requested = {node: since for node, since in self.requested.items() if time_s - since < _PATIENCE_S}
         new = [node for node, carrier in self.carriers.items() if not (carrier.told or carrier.leaving)]
@@ -111,7 +111,7 @@ class CarrierPool:
             self.carriers[node].told = True
         return new
 
-    def went(self, event: CarrierLeaving | CarrierLost) -> bool:
+    def remove_carrier(self, event: CarrierLeaving | CarrierLost) -> bool:
         """Take in that a carrier leaves, or is gone; whether the allocator had its node until now."""
         carrier = self.carriers.get(event.node)
         self.idle.pop(event.node, None)
@@ -125,6 +125,11 @@ class CarrierPool:
         self.left += [event.node] if had else []
         return had
 
+    def offered(self, time_s: float) -> list[str]:
+        """Nodes that could be asked for: idle for long enough, and not held yet."""
+        due_s, taken = time_s - self.limits.offer_after_s, self.carriers.keys() | self.requested.keys()
+        return [] if self.closed else [n for n, since in self.idle.items() if since <= due_s and n not in taken]
+
     def balance(self, time_s: float, used: Collection[str], wanted: Callable[[int], int]) -> list[Effect]:
         """Ask for carriers where more nodes are wanted, and give back those that nobody wants.
 
@@ -137,9 +142,7 @@ class CarrierPool:
             Number of nodes that tasks would have if the pool had so many more.
         """
         held = [node for node, carrier in self.carriers.items() if not carrier.leaving]
-        taken = self.carriers.keys() | self.requested.keys()
-        due_s = time_s - self.limits.offer_after_s
-        more = [] if self.closed else [n for n, since in self.idle.items() if since <= due_s and n not in taken]
+        more = self.offered(time_s)
         leaving = len(self.carriers) - len(held)
         situation = (leaving, *held, "", *more, "", *self.requested, "", *sorted(used))
         if situation == self._situation:

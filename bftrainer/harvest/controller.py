@@ -6,9 +6,8 @@ which a harvest goes on whose controller was killed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 from bftrainer.errors import InvalidTaskError
@@ -26,7 +25,6 @@ from bftrainer.harvest.harvest_events import (
     Progressed,
     RankExited,
     Release,
-    Removed,
     Restarted,
     StartRank,
     StopRank,
@@ -41,6 +39,7 @@ from bftrainer.replay import Settings
 _STEP_S = 1e-6
 """Instants are apart by so much, at least."""
 _LONGEST_RETRY_S = 60.0
+_REASONS = {"time": "its time is up", "log": "its node log is over"}
 
 
 class Controller:
@@ -105,7 +104,7 @@ class Controller:
         if events and all(isinstance(event, Progressed) for event in events):
             self.changed = False
             for event in events:
-                self._happened(event)
+                self._apply_event(event)
             return self._effects
         was_down, before_s, self.time_s = self._was_down, self.time_s, max(time_s, self.time_s + _STEP_S)
         self.down_s += (was_down or not self.plays) * (self.time_s - before_s)
@@ -113,7 +112,7 @@ class Controller:
         pool, self._completed, self._submitted = self.pool, [], []
         events, pool.later, pool.left = [*pool.later, *events], [], []
         for event in events:
-            self._happened(event)
+            self._apply_event(event)
         self._admit_due()
         lives, is_begun = self.tasks.values(), not any(isinstance(event, Restarted) for event in events)
         if is_begun and self.ending is None and lives and not self.stays and all(life.is_over for life in lives):
@@ -132,29 +131,24 @@ class Controller:
         """Close the books, after the last step; tasks whose curves were learnt have them from now on."""
         self.time_s += _STEP_S
         self._measure()
-        lives = [life for life in self.tasks.values() if life.task.learned]
-        learned = [name for life in lives for name in life.books if life.done or name in life.measured_books]
         found = self.measured()
+        learned = [life.name for life in self.tasks.values() if life.task.learned and (life.done or life.is_measured)]
         self.allocator.respecify({name: found[name].scaling for name in learned})
         self.allocator.end(self.time_s, reason)
 
     def measured(self) -> dict[str, TaskSpec]:
         """Tasks of the allocator with curves and costs that were measured; where too little was, with average rates."""
-        found = {}
-        for life in self.tasks.values():
-            for name in life.books:
-                spec = replace(life.measured_spec(self._noise), name=name)
-                found[name] = spec if name in life.measured_books else self.allocator.on_average(spec)
-        return found
+        specs = [(life.is_measured, life.measured_spec(self._noise)) for life in self.tasks.values()]
+        return {spec.name: spec if is_measured else self.allocator.on_average(spec) for is_measured, spec in specs}
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
-    def _happened(self, event: HarvestEvent) -> None:
+    def _apply_event(self, event: HarvestEvent) -> None:
         match event:
             case PoolChanged():
                 self.pool.change(event, self.time_s)
             case CarrierUp():
-                sent_away = self.pool.came(event, self.time_s)
+                sent_away = self.pool.add_carrier(event, self.time_s)
                 self._effects += [] if sent_away is None else [sent_away]
             case CarrierLeaving() | CarrierLost():
                 self._carrier_went(event)
@@ -165,14 +159,12 @@ class Controller:
                     self._say(note)
             case Submitted():
                 self._submit(event)
-            case Removed():
-                self._remove(event.task)
             case Asked():
                 if event.what == "drain" and not self.pool.closed:
                     self._say("Draining: no more nodes are taken.")
                 self.pool.closed = True
                 if event.what != "drain":
-                    self._stop("interrupted")
+                    self._stop(_REASONS.get(event.what, "interrupted"))
             case Restarted():
                 self.stays, self._was_down = event.stays, True
                 self.speed, self.plays = event.speed or self.speed, event.speed is not None
@@ -185,7 +177,7 @@ class Controller:
 
     def _carrier_went(self, event: CarrierLeaving | CarrierLost) -> None:
         """A task that had the node loses it; with the carrier gone, its rank is gone too."""
-        if self.pool.went(event):
+        if self.pool.remove_carrier(event):
             for life in self.tasks.values():
                 life.nodes.discard(event.node)
                 if life.current is not None and event.node in life.current.live:
@@ -215,14 +207,12 @@ class Controller:
         life.current = None
         if life.is_over:
             return
-        if life.is_removed:
-            self._take_back(life)
-        elif generation.failed is not None and not generation.lost:
+        if generation.failed is not None and not generation.lost:
             self._failed(life, generation.failed)
         elif life.saved >= life.task.spec.work or not (asked or generation.lost):
             total = life.task.spec.work
             life.work = total if life.work > total * (1.0 - 1e-9) else life.work
-            self._withdraw(life, TaskStatus.DONE)
+            self._end_task(life, TaskStatus.DONE)
             said = "" if life.work == total else f", and has reported {life.work:,.6g} of its work of {total:,.6g}"
             self._say(f"{life.name} is done{said}.")
 
@@ -236,25 +226,24 @@ class Controller:
             self._say(f"{life.name} failed ({life.failures} of {life.task.max_failures}), {why}")
         else:
             self._say(f"{life.name} is parked after {life.failures} failures without progress, {why}")
-            self._withdraw(life, TaskStatus.PARKED)
+            self._end_task(life, TaskStatus.PARKED)
 
-    def _withdraw(self, life: TaskLife, status: TaskStatus) -> None:
+    def _end_task(self, life: TaskLife, status: TaskStatus) -> None:
         """Let a task end with what it has done."""
         was, life.status = life.status, status
         life.nodes.clear()
         self.pool.forget_demand()
         if was is TaskStatus.ACTIVE:
             self._measure_task(life)
-            if self.allocator.withdraw(life.books[-1], life.done):
-                self._completed.append(life.books[-1])
+            if self.allocator.finish_early(life.name, life.done):
+                self._completed.append(life.name)
 
     def _submit(self, event: Submitted) -> None:
         """Add a task; a parked one is tried again, from its checkpoint, as it is defined now."""
-        taken = {name for life in self.tasks.values() for name in life.books}
         try:
             task = live_task(Path(event.file), 1, event.table)
             parked = self.tasks.get(task.name)
-            if task.name in taken and (parked is None or parked.status is not TaskStatus.PARKED):
+            if parked is not None and parked.status is not TaskStatus.PARKED:
                 raise InvalidTaskError(f"{event.file}, task {task.name}: Expected a new name, it is here already.")
         except InvalidTaskError as fault:
             self._say(f"Not added: {fault}")
@@ -263,30 +252,13 @@ class Controller:
             most = f"more than the {self.pool.limits.max_nodes} that this harvest takes"
             self._say(f"{task.name} waits: it needs {task.spec.min_nodes} nodes, {most}.")
         due_s = max(self.time_s, task.spec.submitted_after_s(self.start_ns))
-        life = TaskLife(replace(task, spec=replace(task.spec, submit_s=due_s, submit_ns=None)), books=(task.name,))
-        if parked is not None:
-            book = next(name for number in count(2) if (name := f"{task.name} ({number})") not in taken)
-            life.books, life.generations = (*parked.books, book), parked.generations
-            life.measured_books = parked.measured_books
-            life.work, life.saved, life.seen, life.changes = parked.work, parked.saved, parked.seen, parked.changes
-            self._say(f"{task.name} is tried again.")
-        self.tasks[task.name] = life
-
-    def _remove(self, name: str) -> None:
-        life = self.tasks.get(name)
-        if life is None or life.is_over or life.is_removed:
-            self._say(f"Not removed: no task {name!r} is here that could run.")
-            return
-        life.is_removed = True
-        if life.current is None:
-            self._take_back(life)
+        task = replace(task, spec=replace(task.spec, submit_s=due_s, submit_ns=None))
+        if parked is None:
+            self.tasks[task.name] = TaskLife(task)
         else:
-            self._say(f"{name} saves, and is removed then.")
-
-    def _take_back(self, life: TaskLife) -> None:
-        """Let a task that was removed end, now that none of its ranks does any more work."""
-        self._withdraw(life, TaskStatus.REMOVED)
-        self._say(f"{life.name} is removed.")
+            self._say(f"{task.name} is tried again.")
+            parked.task, parked.status = task, TaskStatus.WAITING
+            parked.failures, parked.failed_at, parked.retry_s, parked.why = 0, -1.0, 0.0, ""
 
     # --- what is done about it ---------------------------------------------------------------------------------------
 
@@ -297,7 +269,7 @@ class Controller:
                 life.task = replace(life.task, spec=replace(life.task.spec, submit_s=self.time_s))
                 self._submitted.append(life)
                 if life.task.learned:
-                    self.allocator.curves.learn(life.books[-1])
+                    self.allocator.curves.learn(life.name)
 
     def _measure(self) -> None:
         """Let the books have what tasks have done, and those whose curves are learnt what they have shown."""
@@ -307,20 +279,18 @@ class Controller:
     def _measure_task(self, life: TaskLife) -> None:
         if life.status is TaskStatus.WAITING:
             return
-        book, (nodes, work, seconds) = life.books[-1], life.measure()
-        self.allocator.measured[book] = life.done, life.rate
+        nodes, work, seconds = life.measure()
+        self.allocator.measured[life.name] = life.done, life.rate
         if life.began and not life.is_over:
-            self.allocator.amend(book, life.task.spec.work - life.began)
+            self.allocator.set_work(life.name, life.task.spec.work - life.began)
         if work > 0:
-            task = self.allocator.task(book)
+            task = self.allocator.task(life.name)
             self.allocator.curves.observe(task.number, task.spec, nodes, work, seconds)
 
     def _decide(self) -> bool:
         """Tell the allocator, and take over what it decided; whether there was anything to tell."""
-        events = [
-            Event.submission(self.time_s, replace(life.task.spec, name=life.books[-1])) for life in self._submitted
-        ]
-        joined = self.pool.joined(self.time_s)
+        events = [Event.submission(self.time_s, self.allocator.new_spec(life.task.spec)) for life in self._submitted]
+        joined = self.pool.join_nodes(self.time_s)
         told = (Event.completion, self._completed), (Event.leave, self.pool.left), (Event.join, joined)
         events += [make(self.time_s, *names) for make, names in told if names]
         if not events:
@@ -329,13 +299,12 @@ class Controller:
         decision = self.allocator.on_event(*events)
         for life in self._submitted:
             life.status = TaskStatus.ACTIVE
-        lives = {life.books[-1]: life for life in self.tasks.values()}
         for name, (nodes_now, charges) in self.allocator.charges.items():
-            lives[name].decided(self.time_s, self.epoch_s, nodes_now, charges)
+            self.tasks[name].decided(self.time_s, self.epoch_s, nodes_now, charges)
         for name, nodes in decision.removed.items():
-            lives[name].nodes.difference_update(nodes)
+            self.tasks[name].nodes.difference_update(nodes)
         for name, nodes in decision.added.items():
-            lives[name].nodes.update(nodes)
+            self.tasks[name].nodes.update(nodes)
         self.pool.forget_demand()
         return True
 
@@ -344,42 +313,23 @@ class Controller:
         generation = life.current
         if generation is None:
             if life.nodes and self.time_s >= life.retry_s and not life.nodes & self._busy.keys():
-                self._serial += 1
-                port = self._first_port + self._serial % PORTS
-                self._start_ranks(life.start(tuple(sorted(life.nodes)), port), life, life.nodes)
-        elif life.is_removed:
-            self._stop_ranks(life, generation, generation.live)
+                self._start_ranks(life)
         elif generation.failed is not None or generation.lost or set(generation.nodes) != life.nodes:
-            kept = [node for node in generation.nodes if node in life.nodes & generation.live - generation.asked]
-            # Where the first rank was, all meet: without it they start anew.
-            if life.task.rescale == "elastic" and generation.failed is None and kept[:1] == [generation.nodes[0]]:
-                self._reshape(life, generation, kept)
-            else:
-                self._stop_ranks(life, generation, generation.live)
+            # Ask each rank once; those on a carrier that leaves were asked by it.
+            for node in sorted(generation.live - generation.asked):
+                generation.asked.add(node)
+                if not self.pool.carriers[node].leaving:
+                    self._effects.append(StopRank(node, self.pool.carriers[node].name, life.name, generation.number))
 
-    def _reshape(self, life: TaskLife, generation: Generation, kept: list[str]) -> None:
-        """Start and stop ranks of a task that copes with that by itself, as far as nodes are free."""
-        fresh = sorted(node for node in life.nodes if node not in kept and node not in self._busy)
-        if not fresh and tuple(kept) == generation.nodes:
-            return
-        self._stop_ranks(life, generation, generation.live.difference(kept))
-        self._start_ranks(life.reshape((*kept, *fresh)), life, fresh)
-
-    def _start_ranks(self, generation: Generation, life: TaskLife, nodes: Iterable[str]) -> None:
-        carriers, size = self.pool.carriers, len(generation.nodes)
-        meeting = size, carriers[generation.nodes[0]].address, generation.port
-        for node in sorted(nodes):
+    def _start_ranks(self, life: TaskLife) -> None:
+        """Start a generation on the nodes that a task is to have."""
+        self._serial += 1
+        generation = life.start(tuple(sorted(life.nodes)), self._first_port + self._serial % PORTS)
+        carriers, nodes = self.pool.carriers, generation.nodes
+        meeting = len(nodes), carriers[nodes[0]].address, generation.port
+        for rank, node in enumerate(nodes):
             self._busy[node] = life.name, generation.number
-            rank = generation.nodes.index(node)
-            numbers = generation.number, rank, *meeting
-            self._effects.append(StartRank(node, carriers[node].name, life.task, *numbers))
-
-    def _stop_ranks(self, life: TaskLife, generation: Generation, nodes: Iterable[str]) -> None:
-        """Ask ranks to end, once; those on a carrier that leaves were asked by it."""
-        for node in sorted(set(nodes) - generation.asked):
-            generation.asked.add(node)
-            if not self.pool.carriers[node].leaving:
-                self._effects.append(StopRank(node, self.pool.carriers[node].name, life.name, generation.number))
+            self._effects.append(StartRank(node, carriers[node].name, life.task, generation.number, rank, *meeting))
 
     def _balance(self) -> None:
         """Ask for carriers, or give some back."""

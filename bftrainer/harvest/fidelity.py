@@ -78,7 +78,6 @@ def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
         figures["makespan_s"] = None, figures["makespan_s"][1]  # of other tasks
     found = read_status(harvest)
     status = found["tasks"]
-    unmeasured = [name for each in status for name in each.get("unmeasured", ())]
     columns = ("work_done", "node_s", "rescales", "preemptions", "completed_s")
     places = {name: place for place, name in enumerate(predicted.tasks["name"])}
     tasks = {
@@ -89,8 +88,8 @@ def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
         for place, name in enumerate(real.tasks["name"])
         if name in places
     }
-    never = [name for each in status for name in each.get("books", ()) if name not in places]
-    unmeasured = [name for name in unmeasured if name not in never]
+    never = [each["task"] for each in status if each["task"] not in places]
+    unmeasured = [each["task"] for each in status if each["task"] in places and not each["is_measured"]]
     reasons = ["the harvest has gone on since these results were written"] if found["over"] is None else []
     reasons += [f"{name} never had a node, and is not replayed" for name in never]
     reasons += [*_cut_off(tasks), *_reasons(status, unmeasured)]
@@ -126,7 +125,7 @@ def distance(pair: tuple[float | None, float | None]) -> float | None:
 
 
 def _words(name: str) -> str:
-    """A figure's name as people read it: tasks that are parked or removed end too."""
+    """A figure's name as people read it: tasks that are parked end too."""
     return name.replace("_", " ").replace("completed", "ended")
 
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,25 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import InputError, OutputError, ResumeError, RunDirectoryError, suggestion
+from bftrainer.errors import InputError, OutputError, ResumeError, RunDirectoryError
 from bftrainer.files.claims import writer_of
 from bftrainer.files.documents import json_file
+from bftrainer.files.line_journal import WorkJournal
 from bftrainer.files.manifest import list_written
-from bftrainer.files.signed_journal import SignedJournal
 from bftrainer.files.writing import file_source, replacing
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_events import (
     Asked,
     Effect,
     HarvestEvent,
-    Removed,
     Request,
     Submitted,
-    event_of,
-    event_table,
+    event_row,
+    read_event,
 )
-from bftrainer.harvest.harvest_status import status_rows, status_text
-from bftrainer.harvest.live_allocator import result_of, result_table
+from bftrainer.harvest.harvest_status import status_rows, status_text, unused_text
+from bftrainer.harvest.live_allocator import read_result, result_row
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
 from bftrainer.replay.allocator_settings import Status
@@ -43,8 +41,7 @@ from bftrainer.tasksets import write_task_set
 
 JOURNAL, STATUS, REQUESTS = "journal", "status.json", "requests"
 NODE_LOG, TASKS, MEASURED = "idle.parquet", "tasks.toml", "measured.toml"
-_HARVEST = b"harvest"
-_VERSION = 2
+_VERSION = 3
 
 
 def refuse_other_files(directory: Path, sample: str, tasks: Path | None) -> None:
@@ -79,7 +76,7 @@ def refuse_other_files(directory: Path, sample: str, tasks: Path | None) -> None
 
 
 class EventJournal:
-    """All that has happened to a harvest, on the disk before anything is done about it.
+    """All that has happened to a harvest, a line of JSON for each step, on the disk before anything is done about it.
 
     Parameters
     ----------
@@ -90,14 +87,22 @@ class EventJournal:
     ------
     ResumeError
         If its journal is another user's, damaged, or of another version.
+    OutputError
+        If it cannot be read.
     """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._journal = SignedJournal(directory / JOURNAL, _HARVEST)
-        self._frames = map(_unpacked, self._journal)
-        self.header: dict[str, Any] = next(self._frames, {})
-        if self.header and self.header.get("version") != _VERSION:
+        try:
+            self._journal = WorkJournal(directory / JOURNAL)
+        except OSError as fault:
+            raise OutputError(f"{directory / JOURNAL}: Cannot read the journal: {fault.strerror}.") from None
+        try:
+            self.header: dict[str, Any] = json.loads((self._journal.lines or [b"{}"])[0])
+            is_ours = not self.header or self.header["version"] == _VERSION
+        except (ValueError, TypeError, LookupError):
+            is_ours = False
+        if not is_ours:
             raise ResumeError(f"{directory / JOURNAL}: Expected a journal of version {_VERSION}, got another one.")
 
     def begin(self, header: Mapping[str, Any]) -> None:
@@ -125,12 +130,12 @@ class EventJournal:
         effects : sequence of Effect
             Of the step: carriers that were asked for are written too, as is what was decided.
         """
-        frame: dict[str, Any] = {"reports": list(map(event_table, reports))}
+        frame: dict[str, Any] = {"reports": list(map(event_row, reports))}
         if events is not None:
             answer = controller.allocator.result
             asked = [node for effect in effects if isinstance(effect, Request) for node in effect.nodes]
-            frame |= {"time_s": controller.time_s, "events": list(map(event_table, events)), "asked": asked}
-            frame |= {"answer": None if answer is None else result_table(answer)}
+            frame |= {"time_s": controller.time_s, "events": list(map(event_row, events)), "asked": asked}
+            frame |= {"answer": None if answer is None else result_row(answer)}
             controller.allocator.result = None
         self._append(frame)
 
@@ -141,57 +146,47 @@ class EventJournal:
     def replay(self, controller: Controller) -> str | None:
         """Bring a controller to where the journal ends; why the harvest is over, None if it is not."""
         controller.replaying, reason = True, None
-        for frame in self._frames:
-            reason = frame.get("end")
+        for number, line in enumerate(self._journal.lines[1:], start=2):
+            try:
+                frame = json.loads(line)
+                reason = frame.get("end")
+            except (ValueError, AttributeError):
+                raise ResumeError(f"{self._journal.path}:{number}: Expected a step of a harvest.") from None
             if frame.get("reports"):
-                controller.step(controller.time_s, list(map(event_of, frame["reports"])))
+                controller.step(controller.time_s, list(map(read_event, frame["reports"])))
             if "events" in frame:
                 if frame["answer"] is not None:
-                    controller.allocator.answers.append(result_of(frame["answer"]))
-                controller.step(frame["time_s"], list(map(event_of, frame["events"])))
+                    controller.allocator.answers.append(read_result(frame["answer"]))
+                controller.step(frame["time_s"], list(map(read_event, frame["events"])))
                 controller.pool.expect(frame["asked"], controller.time_s)
         controller.allocator.result = None
         controller.replaying = False
+        self._journal.lines.clear()  # they may be many
         return reason
 
-    def close(self) -> None:
-        """Close the file."""
-        self._journal.close()
-
     def _append(self, frame: Mapping[str, Any]) -> None:
-        self._journal.append(zlib.compress(json.dumps(frame).encode()))
+        try:
+            self._journal.append([json.dumps(frame, separators=(",", ":"))])
+        except OSError as fault:
+            raise OutputError(f"{self._journal.path}: Cannot write the journal: {fault.strerror}.") from None
 
 
-def _unpacked(frame: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(zlib.decompress(frame))
-    return found
-
-
-def ask(directory: Path, event: Submitted | Removed | Asked) -> None:
+def ask(directory: Path, event: Submitted | Asked) -> None:
     """Ask something of a harvest: to end while it runs, all else also before it goes on.
 
     Raises
     ------
     RunDirectoryError
-        If there is none, none that runs, or no task of that name.
+        If there is none, or none that runs.
     """
     if not (directory / JOURNAL).is_file():
         raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
     if isinstance(event, Asked) and not writer_of(directory):
         raise RunDirectoryError(f"{directory}: Expected a harvest that runs, found one that does not.")
-    if isinstance(event, Removed):
-        known = statuses(directory)
-        if event.task not in known:
-            hint = suggestion(event.task, known)
-            raise RunDirectoryError(f"{directory}: Expected a task of this harvest, got {event.task!r}.{hint}")
-        if known[event.task] in ("done", "parked", "removed"):
-            raise RunDirectoryError(
-                f"{directory}: Expected a task that is not over, got {event.task!r}, which is {known[event.task]}."
-            )
     place = directory / REQUESTS
     place.mkdir(mode=0o700, exist_ok=True)
     with replacing(place / f"{time.time_ns():020}-{os.getpid()}.json") as stream:
-        stream.write(json.dumps(event_table(event)).encode())
+        stream.write(json.dumps(event_row(event)).encode())
 
 
 def statuses(directory: Path) -> dict[str, str]:
@@ -214,8 +209,8 @@ def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:
                 about = os.fstat(stream.fileno())
                 if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode) or about.st_mode & 0o022:
                     raise OSError(0, "Expected a file that only this user may write")
-                event = event_of(json.loads(stream.read()))
-            yield path, event if isinstance(event, Submitted | Removed | Asked) else "Expected a request."
+                event = read_event(json.loads(stream.read()))
+            yield path, event if isinstance(event, Submitted | Asked) else "Expected a request."
         except (OSError, ValueError, TypeError, KeyError, AttributeError, ResumeError) as fault:
             yield path, f"{path}: Refused: {getattr(fault, 'strerror', None) or fault}."
 
@@ -302,6 +297,7 @@ def read_status(directory: Path) -> dict[str, Any]:
         found: dict[str, Any] = json_file(directory / STATUS, RunDirectoryError)
         status_text(found, runs=True)  # what can be shown is whole
         status_rows(found)
+        unused_text(found)
         iter(found["notes"])
         return found
     raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS} that can be read.")

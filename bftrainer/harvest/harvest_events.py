@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,15 +82,11 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
-    """A task is taken back."""
-
-    task: str
-
-
-@dataclass(frozen=True, slots=True)
 class Asked:
-    """Somebody asks to ``drain``, take no more nodes and end when those held are gone, or to ``stop``: end now."""
+    """Somebody asks to ``drain``, take no more nodes and end when those held are gone, or to ``stop``: end now.
+
+    It also ends when its ``time`` is up, or its ``log`` is over.
+    """
 
     what: str
 
@@ -107,26 +103,17 @@ class Restarted:
 
 
 HarvestEvent = (
-    PoolChanged
-    | CarrierUp
-    | CarrierLeaving
-    | CarrierLost
-    | RankExited
-    | Progressed
-    | Submitted
-    | Removed
-    | Asked
-    | Restarted
+    PoolChanged | CarrierUp | CarrierLeaving | CarrierLost | RankExited | Progressed | Submitted | Asked | Restarted
 )
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in HarvestEvent.__args__}
 
 
-def event_table(event: HarvestEvent) -> dict[str, Any]:
-    """An event as plain values for JSON."""
-    return {"is": type(event).__name__} | {name: getattr(event, name) for name in type(event).__slots__}
+def event_row(event: HarvestEvent) -> list[Any]:
+    """An event as plain values for JSON: its kind, and its fields."""
+    return [type(event).__name__, *(getattr(event, name) for name in type(event).__slots__)]
 
 
-def event_of(table: Mapping[str, Any]) -> HarvestEvent:
+def read_event(row: Sequence[Any]) -> HarvestEvent:
     """An event from its plain values.
 
     Raises
@@ -134,11 +121,10 @@ def event_of(table: Mapping[str, Any]) -> HarvestEvent:
     ResumeError
         If it is of a kind that this version does not know.
     """
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items() if name != "is"}
-    kind = _KINDS.get(table["is"])
-    if kind is None:
-        raise ResumeError(f"Expected an event of this version in the journal, got {table['is']!r}.")
-    event: HarvestEvent = kind(**values)
+    kind, *values = row
+    if kind not in _KINDS:
+        raise ResumeError(f"Expected an event of this version in the journal, got {kind!r}.")
+    event: HarvestEvent = _KINDS[kind](*(tuple(value) if isinstance(value, list) else value for value in values))
     return event
 
 

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from bftrainer.harvest.controller import Controller
+from bftrainer.harvest.task_life import TaskLife
 
 _HEADINGS = ("task", "status", "nodes", "work", "done", "work/s", "generation", "failures")
+_SCALES = 1.01
+"""A curve that rises by less is flat, to say why nodes are not used."""
 
 
-def status_of(controller: Controller) -> dict[str, Any]:
+def describe_status(controller: Controller) -> dict[str, Any]:
     """Where a harvest stands, as plain values."""
     pool, lives = controller.pool, controller.tasks.values()
     return {
@@ -21,6 +24,7 @@ def status_of(controller: Controller) -> dict[str, Any]:
         "leaving": sum(carrier.leaving for carrier in pool.carriers.values()),
         "requested": len(pool.requested),
         "closed": pool.closed,
+        "unused": min(len(pool.offered(controller.time_s)), pool.limits.max_nodes - len(pool.carriers)),
         "tasks": [
             {
                 "task": life.name,
@@ -33,12 +37,30 @@ def status_of(controller: Controller) -> dict[str, Any]:
                 "generation": life.generations,
                 "failures": life.failures,
                 "why": life.why,
-                "books": life.books,
-                "unmeasured": [name for name in life.books if name not in life.measured_books],
+                "is_measured": life.is_measured,
+                "is_flat": _is_flat(controller, life),
             }
             for life in lives
         ],
     }
+
+
+def _is_flat(controller: Controller, life: TaskLife) -> bool:
+    """Whether a task whose curve is learnt could have more nodes, and is believed to gain nothing by them."""
+    count, spec = len(life.nodes), controller.allocator.task(life.name).believed if life.nodes else None
+    return spec is not None and bool(count < spec.max_nodes and spec.rates[count:].max() <= _SCALES * spec.rates[count])
+
+
+def unused_text(status: Mapping[str, Any]) -> str:
+    """Why nodes are not used that are idle, as far as beliefs of curves tell; empty if they don't."""
+    flat = [
+        f"`{each['task']}` is believed not to scale beyond {each['nodes']}"
+        for each in status["tasks"]
+        if each["is_flat"]
+    ]
+    if status["over"] or status["unused"] <= 0 or not flat:
+        return ""
+    return f"{status['unused']} node{'s' * (status['unused'] > 1)} not used: {', '.join(flat)}"
 
 
 def status_text(status: Mapping[str, Any], *, runs: bool) -> str:

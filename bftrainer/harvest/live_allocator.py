@@ -186,15 +186,24 @@ class LiveAllocator(Allocator):
         scaling = ScalingCurve.linear(max(done, LEAST_WORK) / self.task(spec.name).node_s, spec.max_nodes)
         return replace(spec, scaling=scaling, grow_cost_s=0.0, shrink_cost_s=0.0)
 
-    def amend(self, name: str, work: float) -> None:
+    def set_work(self, name: str, work: float) -> None:
         """Let a task have another amount of work to do."""
         task = self.task(name)
         if task.spec.work != max(work, LEAST_WORK):
             self.cluster.respecify(task, replace(task.spec, work=max(work, LEAST_WORK)))
 
-    def withdraw(self, name: str, done: float) -> bool:
+    def new_spec(self, spec: TaskSpec) -> TaskSpec | None:
+        """The spec of a task to submit; a task that has ended waits again, with this one, and None is submitted."""
+        if spec.name not in self._task_number:
+            return spec
+        task = self.task(spec.name)
+        self.cluster.reopen(task)
+        self.cluster.respecify(task, replace(spec, submit_s=task.spec.submit_s))
+        return None
+
+    def finish_early(self, name: str, done: float) -> bool:
         """Let a task's work end with what it has done; whether it is active, and is now to be reported complete."""
-        self.amend(name, done)
+        self.set_work(name, done)
         task = self.task(name)
         if task.status == Status.WAITING:
             self.cluster.fail([task])
@@ -222,14 +231,14 @@ class LiveAllocator(Allocator):
         return self.answers.popleft() if self.answers else super().solve(problem)
 
 
-def result_table(result: solvers.SolveResult) -> dict[str, Any]:
+def result_row(result: solvers.SolveResult) -> dict[str, Any]:
     """A result as plain values for JSON; infinities as texts."""
     table = {name: getattr(result, name) for name in result.__slots__}
     table |= {name: str(table[name]) for name in ("objective", "bound")}
     return table | {name: table[name].value for name in ("stop_reason", "held", "decided_by")}
 
 
-def result_of(table: Mapping[str, Any]) -> solvers.SolveResult:
+def read_result(table: Mapping[str, Any]) -> solvers.SolveResult:
     """A result from its plain values."""
     numbers = {name: float(table[name]) for name in ("objective", "bound")}
     lists = {name: None if table[name] is None else tuple(table[name]) for name in ("counts", "choices")}

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import math
 import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from bftrainer.errors import InvalidTaskError, suggestion
-from bftrainer.files.documents import toml_tables
+from bftrainer.files.documents import fault_text, telling_fault, toml_tables
 from bftrainer.files.opening import one_line
 from bftrainer.model import TaskSpec
 from bftrainer.tasksets import ScalingModel, read_task_set
@@ -24,16 +25,45 @@ from bftrainer.tasksets.task_set import finished
 
 REPORTED = "reported"
 """The script reports its progress by `bftrainer.harvest.training`."""
-RESCALES = ("restart", "elastic")
 _LONGEST_NAME = 200
 OF_RANKS = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}).union(
-    f"BFTRAINER_{name}"
-    for name in ("PORT", "SECRET", "TASK", "NODES", "CHECKPOINT_DIR", "GENERATION", "PROGRESS", "WORK")
+    f"BFTRAINER_{name}" for name in ("TASK", "NODES", "CHECKPOINT_DIR", "GENERATION", "PROGRESS", "WORK")
 )
 """Variables that each rank gets from its harvest, see `CarrierHub.start`."""
 
 
-@dataclass(frozen=True, slots=True)
+def _split(command: object) -> object:
+    if isinstance(command, str):
+        try:
+            return tuple(shlex.split(command))
+        except ValueError as fault:
+            raise ValueError(f"Expected a text as a shell splits it, got {command!r} ({fault}).") from None
+    return tuple(command) if isinstance(command, list) else command
+
+
+def _begins_with_program(command: tuple[str, ...]) -> tuple[str, ...]:
+    if not any(command[:1]):
+        raise ValueError("Expected a program first, got none.")
+    return command
+
+
+def _is_free(env: Mapping[str, str]) -> Mapping[str, str]:
+    if odd := sorted(OF_RANKS & env.keys() | {name for name in env if not name or "=" in name}):
+        raise ValueError(f"Expected names of variables that the harvest does not set, got {', '.join(odd)}.")
+    return env
+
+
+def _is_progress(progress: str) -> str:
+    kind, _, rest = progress.partition(":")
+    try:
+        if progress == REPORTED or (kind == "file" and rest) or (kind == "stdout" and re.compile(rest).groups == 1):
+            return progress
+    except re.error:
+        pass
+    raise ValueError(f"Expected {REPORTED}, file:PATH or stdout:REGEX with one group, got {progress!r}.")
+
+
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
 class LiveTask:
     """A task of a harvest: what a decision knows of it, and how it is run.
 
@@ -41,18 +71,16 @@ class LiveTask:
     ----------
     spec : TaskSpec
         Of a task that comes without a curve, that of a law, until it is measured.
-    command : tuple of str
-        Program and arguments, started on each node.
     workdir : str
         Directory that it is started in: that of the task file.
+    command : tuple of str
+        Program and arguments, started on each node.
     checkpoint_dir : str
         Directory for checkpoints, absolute or from `workdir`; if empty, one in the harvest's directory.
     env : mapping of str to str
         Further variables of its environment.
     progress : str
         Where the work done is read: `REPORTED`, ``file:PATH``, or ``stdout:REGEX`` with one group.
-    rescale : {"restart", "elastic"}
-        Whether all ranks start again when its nodes change, or the script is told of the change by its own means.
     max_failures : int
         So many failures in a row without progress end it.
     grace_s : float
@@ -61,112 +89,45 @@ class LiveTask:
         Whether its curve is not known and to be learnt.
     table : mapping
         As the file has it.
-
-    Raises
-    ------
-    InvalidTaskError
-        If a field is of another type or out of range.
     """
 
     spec: TaskSpec
-    command: tuple[str, ...]
     workdir: str
+    command: Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_begins_with_program)]
     checkpoint_dir: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    progress: str = REPORTED
-    rescale: str = "restart"
-    max_failures: int = 3
-    grace_s: float = 10.0
+    env: Annotated[Mapping[str, str], AfterValidator(_is_free)] = Field(default_factory=dict)
+    progress: Annotated[str, AfterValidator(_is_progress)] = REPORTED
+    max_failures: Annotated[int, Field(ge=1)] = 3
+    grace_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
     learned: bool = False
-    table: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        command = self.command
-        if isinstance(command, str):
-            try:
-                object.__setattr__(self, "command", command := tuple(shlex.split(command)))
-            except ValueError as fault:
-                raise InvalidTaskError(f"Expected command as a shell splits it, got {command!r} ({fault}).") from None
-        if not (isinstance(command, list | tuple) and all(isinstance(each, str) for each in command)):
-            raise InvalidTaskError(f"Expected command to be a text, or a list of texts, got {command!r}.")
-        if not any(command[:1]):
-            raise InvalidTaskError("Expected command to begin with a program, got none.")
-        object.__setattr__(self, "command", tuple(command))
-        if not isinstance(self.checkpoint_dir, str):
-            raise InvalidTaskError(f"Expected checkpoint_dir to be text, got {self.checkpoint_dir!r}.")
-        if not (
-            isinstance(self.env, Mapping)
-            and all(isinstance(value, str) and name and "=" not in name for name, value in self.env.items())
-        ):
-            raise InvalidTaskError(f"Expected env to be a table of texts, got {self.env!r}.")
-        if taken := sorted(OF_RANKS & self.env.keys()):
-            raise InvalidTaskError(f"Expected env without variables that the harvest sets, got {', '.join(taken)}.")
-        if self.rescale not in RESCALES:
-            raise InvalidTaskError(f"Expected rescale to be {' or '.join(RESCALES)}, got {self.rescale!r}.")
-        if type(self.max_failures) is not int or self.max_failures < 1:
-            raise InvalidTaskError(f"Expected max_failures to be a whole number >= 1, got {self.max_failures!r}.")
-        if type(self.grace_s) not in (int, float) or not 0 < self.grace_s < math.inf:
-            raise InvalidTaskError(f"Expected grace_s > 0, got {self.grace_s!r}.")
-        if self.spec.tuning is not None:
-            raise InvalidTaskError("Expected no zeus section in a harvest, whose tasks are trained as they are.")
-        self._check_progress()
-
-    def _check_progress(self) -> None:
-        kind, _, rest = self.progress.partition(":") if isinstance(self.progress, str) else ("", "", "")
-        try:
-            good = self.progress == REPORTED or (kind == "file" and rest) or re.compile(rest).groups == 1
-        except re.error:
-            good = False
-        if not good or (kind not in ("file", "stdout") and self.progress != REPORTED):
-            expected = f"{REPORTED}, file:PATH or stdout:REGEX with one group"
-            raise InvalidTaskError(f"Expected progress to be {expected}, got {self.progress!r}.")
+    table: Mapping[str, Any] = Field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Its name."""
         return self.spec.name
 
-    @property
-    def checkpoint_place(self) -> Path | None:
-        """The directory for checkpoints that the file names; None if it names none."""
-        return Path(self.workdir, self.checkpoint_dir) if self.checkpoint_dir else None
+    def place(self, harvest: Path) -> Path:
+        """The directory of its checkpoints, in a harvest of this directory."""
+        return Path(self.workdir, self.checkpoint_dir) if self.checkpoint_dir else harvest / "checkpoints" / self.name
 
     def check_runnable(self) -> None:
-        """Refuse a command that is not there.
+        """Refuse a command that is not there, and a directory for checkpoints that cannot be made or written to.
 
         Raises
         ------
         InvalidTaskError
-            Naming the task and the program.
+            Naming the task and the program, or the directory.
         """
         program = self.command[0]
         path = os.path.join(self.workdir, program) if os.sep in program else program
         if shutil.which(path, path=self.env.get("PATH", os.environ.get("PATH", os.defpath))) is None:
             raise InvalidTaskError(f"task {self.name}: Expected a program to run in {self.workdir}, got {program!r}.")
-
-    def check_checkpoint_dir(self, *, make: bool = False) -> None:
-        """Check that the directory for checkpoints that the file names can be made, and written to; or make it.
-
-        Raises
-        ------
-        InvalidTaskError
-            If it cannot.
-        """
-        place = self.checkpoint_place
-        if place is None:
-            return
-        there = place
-        try:
-            if make:
-                place.mkdir(parents=True, exist_ok=True)
-            while not os.path.lexists(there):
-                there = there.parent
-            why = None if os.access(there, os.W_OK | os.X_OK) else "it cannot be written to"
-            why = why if there.is_dir() else os.strerror(errno.ENOTDIR)
-        except OSError as fault:
-            why = fault.strerror
-        if why is not None:
-            raise InvalidTaskError(f"task {self.name}: Expected a checkpoint_dir for checkpoints, got {place} ({why}).")
+        place = self.place(Path())
+        there = next(each for each in (place, *place.parents, Path()) if os.path.lexists(each))
+        if self.checkpoint_dir and not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+            why = f"Expected a checkpoint_dir that can be made and written to, got {place}"
+            raise InvalidTaskError(f"task {self.name}: {why}.")
 
 
 _OWN = tuple(each.name for each in fields(LiveTask) if each.name not in ("spec", "workdir", "learned", "table"))
@@ -184,28 +145,37 @@ def read_live_tasks(path: Path) -> tuple[LiveTask, ...]:
     tables = toml_tables(path, "task", InvalidTaskError)
     if not tables:
         raise InvalidTaskError(f"{path}: Expected at least one task, got none.")
-    found: dict[str, LiveTask] = {}
-    places: dict[Path, str] = {}
-    for number, table in enumerate(tables, start=1):
-        task = live_task(path, number, table)
-        if not task.name.isprintable() or len(os.fsencode(task.name)) > _LONGEST_NAME:
-            shown = task.name[:_LONGEST_NAME]
-            raise InvalidTaskError(f"{path}, task {number}: Expected a name that a file may have, got {shown!r}.")
-        if task.name in found:
-            raise InvalidTaskError(f"{path}: Expected unique task names, got {task.name!r} twice.")
-        if (
-            task.checkpoint_place
-            and (other := places.setdefault(task.checkpoint_place.resolve(), task.name)) != task.name
-        ):
-            why = f"Expected a checkpoint_dir of its own, got {task.checkpoint_dir!r}, that of task {other}"
-            raise InvalidTaskError(f"{path}, task {task.name}: {why}.")
-        try:
+    tasks = [live_task(path, number, table) for number, table in enumerate(tables, start=1)]
+    names = [task.name for task in tasks]
+    try:
+        for task in tasks:
+            if names.count(task.name) > 1:
+                raise InvalidTaskError(f"task {task.name}: Expected unique task names, got this one twice.")
             task.check_runnable()
-            task.check_checkpoint_dir()
-        except InvalidTaskError as fault:
-            raise InvalidTaskError(f"{path}, {fault}") from None
-        found[task.name] = task
-    return tuple(found.values())
+        check_places(tasks)
+    except InvalidTaskError as fault:
+        raise InvalidTaskError(f"{path}, {fault}") from None
+    return tuple(tasks)
+
+
+def check_places(tasks: Iterable[LiveTask], harvest: Path | None = None) -> None:
+    """Refuse tasks that would save where another one does, or where the files of their harvest are.
+
+    Raises
+    ------
+    InvalidTaskError
+        Naming the later task.
+    """
+    owners = {} if harvest is None else {harvest.resolve(): "that of the harvest"}
+    for task in tasks:
+        place = task.place(harvest or Path())
+        try:
+            owner = owners.setdefault(place.resolve(), f"that of task {task.name}")
+        except (OSError, RuntimeError) as fault:  # such as links in a circle
+            raise InvalidTaskError(f"task {task.name}: Expected a checkpoint_dir for checkpoints ({fault}).") from None
+        if owner != f"that of task {task.name}":
+            named = task.checkpoint_dir or str(place)
+            raise InvalidTaskError(f"task {task.name}: Expected a checkpoint_dir of its own, got {named!r}, {owner}.")
 
 
 def with_measured(tasks: Sequence[LiveTask], path: Path) -> tuple[LiveTask, ...]:
@@ -242,19 +212,21 @@ def live_task(path: Path, number: int, table: Mapping[str, Any]) -> LiveTask:
     where = f"{path}, task {one_line(name) if isinstance(name, str) and name else number}"
     own = {key: table[key] for key in _OWN if key in table}
     known = [*_OWN, *task_keys()]
-    for key in table:
-        if key not in known:
-            raise InvalidTaskError(f"{where}: Unknown key {key!r}.{suggestion(key, known)}")
+    if "rescale" in table:
+        raise InvalidTaskError(f"{where}: Key 'rescale' was removed: all ranks start again when its nodes change.")
+    if unknown := [key for key in table if key not in known]:
+        raise InvalidTaskError(f"{where}: Unknown key {unknown[0]!r}.{suggestion(unknown[0], known)}")
     if "command" not in own:
         raise InvalidTaskError(f"{where}: Missing key 'command'.")
     draft = toml_draft(path, number, {key: value for key, value in table.items() if key not in own})
-    made = finished(path, [draft], None, ScalingModel() if draft.curve is None else None)
-    if made.tasks[0].name in (".", "..") or os.sep in made.tasks[0].name:
-        raise InvalidTaskError(f"{where}: Expected a name that a file may have, got {name!r}.")
-    kept = json.loads(json.dumps(table, default=str))
+    (spec,) = finished(path, [draft], None, ScalingModel() if draft.curve is None else None).tasks
+    is_path = spec.name in (".", "..") or os.sep in spec.name
+    if is_path or not spec.name.isprintable() or len(os.fsencode(spec.name)) > _LONGEST_NAME:
+        raise InvalidTaskError(f"{where}: Expected a name that a file may have, got {spec.name[:_LONGEST_NAME]!r}.")
+    if spec.tuning is not None:
+        raise InvalidTaskError(f"{where}: Expected no zeus section in a harvest, whose tasks are trained as they are.")
+    plain = json.loads(json.dumps(table, default=str))
     try:
-        return LiveTask(
-            made.tasks[0], workdir=str(path.parent.resolve()), learned=draft.curve is None, table=kept, **own
-        )
-    except InvalidTaskError as fault:
-        raise InvalidTaskError(f"{where}: {fault}") from None
+        return LiveTask(spec, str(path.parent.resolve()), learned=draft.curve is None, table=plain, **own)
+    except ValidationError as fault:
+        raise InvalidTaskError(f"{where}: {fault_text(telling_fault(fault), lambda _: list(_OWN))}") from None

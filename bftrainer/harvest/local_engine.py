@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from bftrainer.errors import CarrierError, OutputError
 from bftrainer.harvest.agent import KEY
@@ -31,26 +31,14 @@ from bftrainer.harvest.harvest_events import (
 )
 from bftrainer.model import NodeLog
 
+if TYPE_CHECKING:
+    from bftrainer.harvest.slurm.slurm_jobs import PolledPool
+
 _HELD = ".carriers"
 _LAST_S = 5.0
 """What carriers may take to end beyond the grace time of their ranks."""
 _ATTEMPTS = 3
 """So many carriers in a row may end before they come up."""
-
-
-class PoolOfNodes(Protocol):
-    """Which nodes are idle, as `LogPool` and the polls of a scheduler tell."""
-
-    idle: set[str]
-    is_over: bool
-
-    def due_s(self) -> float:
-        """Seconds until it may change."""
-        ...
-
-    def changes(self) -> list[PoolChanged]:
-        """What has changed since this was asked last."""
-        ...
 
 
 class LogPool:
@@ -231,13 +219,13 @@ class ShadowCarriers:
 
     Parameters
     ----------
-    pool : PoolOfNodes
+    pool : LogPool or PolledPool
         Which nodes are idle.
     say : callable
         Told what would be done.
     """
 
-    def __init__(self, pool: PoolOfNodes, say: Callable[[str], object]) -> None:
+    def __init__(self, pool: LogPool | PolledPool, say: Callable[[str], object]) -> None:
         self._pool, self._say, self._number = pool, say, count(1)
         self._events: list[HarvestEvent] = []
         self.carriers: dict[str, str] = {}

@@ -7,37 +7,46 @@ Examples
 >>> def train(weights, gradient, save, load):
 ...     with training(save, load) as run:
 ...         for step in run:
-...             weights -= run.mean(gradient(weights, step, run.rank, run.world_size))
+...             weights -= gradient(weights, step, run.rank, run.world_size)
 ...             run.report(64)  # samples, those of all ranks together
 """
 
 from __future__ import annotations
 
-import hmac
 import math
 import os
 import shutil
 import signal
-import socket
-import struct
 import sys
 import time
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
 
 _REPORT_S = 0.2
 _SIGNAL_S = 5.0
 """How long a rank whose peers are gone waits to be asked to end, too."""
-_MEET_S, _HELLO_S = 300.0, 5.0
-_COUNT = struct.Struct("<q")
 
 
 class MalleableTraining:
-    """A training in progress, on one rank; made by `training`.
+    """A training in progress, on one rank: use it in a ``with`` block, and iterate over it for the steps.
+
+    Parameters
+    ----------
+    save : callable
+        Writes the state of the training to a path, a file or a directory; the first rank calls it.
+    load : callable
+        Reads it again; all ranks call it.
+    agree : callable, optional
+        Takes whether this rank was asked to end, and tells whether any of them was, so that all end after the same
+        step; all ranks call it before each. By default each ends by itself, and others when their peers are gone.
+    total : float, optional
+        Work to do when the script is run by hand, by default without end. In a harvest the task's `work` counts.
+    every_s : float
+        Seconds between checkpoints, besides those at the end and when the script is asked to end.
+    environ : mapping of str to str
+        What the harvest tells of the rank.
 
     Attributes
     ----------
@@ -55,6 +64,8 @@ class MalleableTraining:
         self,
         save: Callable[[Path], object],
         load: Callable[[Path], object],
+        agree: Callable[[bool], bool] = bool,
+        *,
         total: float | None = None,
         every_s: float = 60.0,
         environ: Mapping[str, str] = os.environ,
@@ -62,14 +73,10 @@ class MalleableTraining:
         self.rank, self.world_size = int(environ.get("RANK", 0)), int(environ.get("WORLD_SIZE", 1))
         self.total = float(environ.get("BFTRAINER_WORK", math.inf if total is None else total))
         self.work, self.steps = 0.0, 0
-        self._save, self._load, self._every_s = save, load, every_s
+        self._save, self._load, self._agree, self._every_s = save, load, agree, every_s
         self._place = Path(environ.get("BFTRAINER_CHECKPOINT_DIR", "checkpoint"))
         self._progress = environ.get("BFTRAINER_PROGRESS")
-        # Apart from MASTER_PORT, at which torch.distributed may meet.
-        self._address = environ.get("MASTER_ADDR", ""), int(environ.get("BFTRAINER_PORT", 0))
-        self._secret = environ.get("BFTRAINER_SECRET", "").encode()
-        self._peers: list[socket.socket] = []
-        self._asked = self._agreed = False
+        self._asked = False
         self._began, self._saved, self._saved_s, self._told_s = 0.0, 0.0, time.monotonic(), 0.0
 
     def __enter__(self) -> MalleableTraining:
@@ -92,15 +99,13 @@ class MalleableTraining:
             time.sleep(0.05)
         if error is None or (self._asked and isinstance(error, Exception)):
             self.save()
-        for peer in self._peers:
-            peer.close()
         if error is not None and self._asked and isinstance(error, Exception):
             sys.exit(0)
 
     def __iter__(self) -> Iterator[int]:
         """Yield the numbers of steps, until the work is done; asked to end, save and end the script."""
         while self.work < self.total:
-            if self._agreed or (self._asked and not self._peers):
+            if self._agree(self._asked):
                 self.save()
                 sys.exit(0)
             if time.monotonic() - self._saved_s > self._every_s:
@@ -153,104 +158,6 @@ class MalleableTraining:
             new.write_text(f"{self.work!r} {self._saved!r} {time.time()!r} {self._began!r}\n")
             new.replace(self._progress)
 
-    def mean(self, values: Any) -> Any:
-        """Mean of a sequence of numbers, or of a NumPy array of floats, over all ranks; each calls it at each step.
 
-        Whether one of them was asked to end goes along, so that all end after the same step.
-        """
-        numbers = array("d", values.ravel() if hasattr(values, "ravel") else values)
-        numbers.append(float(self._asked))
-        if self.world_size > 1:
-            self._meet()
-            numbers = self._summed(numbers)
-        self._agreed = numbers.pop() > 0
-        shares = array("d", (number / self.world_size for number in numbers))
-        if not hasattr(values, "ravel"):
-            return list(shares)
-        import numpy as np
-
-        return np.frombuffer(shares).reshape(values.shape).astype(values.dtype)
-
-    def _summed(self, numbers: array[float]) -> array[float]:
-        """Sum over all ranks: the first one collects, and sends it back."""
-        if self.rank:
-            self._peers[0].sendall(numbers.tobytes())
-            return array("d", _received(self._peers[0], 8 * len(numbers)))
-        parts = [array("d", _received(peer, 8 * len(numbers))) for peer in self._peers]
-        numpy = sys.modules.get("numpy")  # which adds large arrays faster, for those who have it
-        total = map(sum, zip(numbers, *parts, strict=True)) if numpy is None else numpy.add.reduce([numbers, *parts])
-        numbers = array("d", total)
-        for peer in self._peers:
-            peer.sendall(numbers.tobytes())
-        return numbers
-
-    def _meet(self) -> None:
-        """Connect all ranks with the first one, in the order of ranks."""
-        if self._peers:
-            return
-        until_s = time.monotonic() + _MEET_S
-        if self.rank:
-            while not self._peers:
-                try:
-                    self._peers = [socket.create_connection(self._address, timeout=_MEET_S)]
-                except OSError:
-                    if self._asked or time.monotonic() > until_s:
-                        raise
-                    time.sleep(0.05)
-            self._peers[0].settimeout(None)  # others may save for long
-            self._peers[0].sendall(_COUNT.pack(self.rank) + self._secret)
-        else:
-            with socket.create_server(("", self._address[1])) as server:
-                server.settimeout(_MEET_S)
-                met: dict[int, socket.socket] = {}
-                while len(met) < self.world_size - 1:
-                    peer, _ = server.accept()
-                    peer.settimeout(_HELLO_S)
-                    with suppress(OSError):
-                        hello = _received(peer, _COUNT.size + len(self._secret))
-                        if hmac.compare_digest(hello[_COUNT.size :], self._secret):
-                            peer.settimeout(None)
-                            met[_COUNT.unpack_from(hello)[0]] = peer
-                            continue
-                    peer.close()  # a stranger
-            self._peers = [met[rank] for rank in sorted(met)]
-        for peer in self._peers:
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def _received(peer: socket.socket, size: int) -> bytes:
-    """Receive so many bytes."""
-    parts = bytearray()
-    while len(parts) < size:
-        piece = peer.recv(size - len(parts))
-        if not piece:
-            raise ConnectionError("A peer is gone.")
-        parts += piece
-    return bytes(parts)
-
-
-def training(
-    save: Callable[[Path], object],
-    load: Callable[[Path], object],
-    *,
-    total: float | None = None,
-    every_s: float = 60.0,
-) -> MalleableTraining:
-    """Make a training malleable: use it in a ``with`` block, and iterate over it for the steps.
-
-    Parameters
-    ----------
-    save : callable
-        Writes the state of the training to a path, a file or a directory; the first rank calls it.
-    load : callable
-        Reads it again; all ranks call it.
-    total : float, optional
-        Work to do when the script is run by hand, by default without end. In a harvest the task's `work` counts.
-    every_s : float
-        Seconds between checkpoints, besides those at the end and when the script is asked to end.
-
-    Examples
-    --------
-    See `bftrainer.harvest.malleable`.
-    """
-    return MalleableTraining(save, load, total, every_s)
+training = MalleableTraining
+"""What scripts call: it reads as what it does."""

@@ -39,7 +39,7 @@ def allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(most, _FILES[0]), hard))
 
 
-def answer(
+def run_command(
     command: Sequence[str],
     limit_s: float = LIMIT_S,
     environ: Mapping[str, str] = os.environ,
@@ -144,9 +144,9 @@ class SlurmPoll:
         """States of the nodes now; a `PollError` if they are not known."""
         # With -p, -a is an error.
         where = ["-p", self.partition] if self.partition else ["-a"]
-        said, ours = answer(["sinfo", "-h", "-N", *where, "-O", SINFO_FIELDS]), frozenset[str]()
+        said, ours = run_command(["sinfo", "-h", "-N", *where, "-O", SINFO_FIELDS]), frozenset[str]()
         if self.is_carrier is not None:
-            running = answer(["squeue", "-h", "-a", "-t", "R,CG", "-o", SQUEUE_FIELDS])
+            running = run_command(["squeue", "-h", "-a", "-t", "R,CG", "-o", SQUEUE_FIELDS])
             ours = nodes_of_carriers(running, self.is_carrier)
         with at_place(self.source, PollError):
             return slurm_pool(said, ours)
@@ -178,6 +178,6 @@ class CommandPoll:
 
     def __call__(self) -> Pool:
         """States of the nodes now; a `PollError` if they are not known."""
-        said = answer(self.command)
+        said = run_command(self.command)
         with at_place(self.command[0], PollError):
             return listed_pool(said)

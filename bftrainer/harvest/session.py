@@ -12,14 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, OutputError, ResumeError, RunDirectoryError
-from bftrainer.files.claims import writer_of
+from bftrainer.errors import InvalidTaskError, ResumeError, RunDirectoryError
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.carrier_hub import CarrierEngine
 from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import (
-    JOURNAL,
     STATUS,
     EventJournal,
     harvest_result,
@@ -39,9 +37,9 @@ from bftrainer.harvest.harvest_events import (
     StopRank,
     Submitted,
 )
-from bftrainer.harvest.harvest_status import status_of
-from bftrainer.harvest.live_tasks import LiveTask, live_task
-from bftrainer.harvest.task_life import TaskStatus
+from bftrainer.harvest.harvest_status import describe_status
+from bftrainer.harvest.live_tasks import LiveTask, check_places, live_task
+from bftrainer.harvest.task_life import TaskLife, TaskStatus
 from bftrainer.objectives import get_objective
 from bftrainer.runs import ReplayConfig, RunResult
 
@@ -69,9 +67,10 @@ class HarvestSession:
         Whether the harvest is to stop.
     until_s : float
         Seconds since its start at which it stops.
-    lock : callable, optional
-        Keeps other processes out of a directory until this one is done; it waits for some seconds for one that may be
-        ending. By default nothing is made or locked.
+    first : list of Submitted
+        What its first step takes in.
+    reason : str or None
+        Why the harvest is over already.
     """
 
     directory: Path
@@ -82,14 +81,14 @@ class HarvestSession:
     interrupted: Callable[[], bool] = lambda: False
     until_s: float = float("inf")
     command: str = ""
-    lock: Callable[[Path, float | None], object] | None = None
-    _places: dict[Path, str] = field(default_factory=dict)
+    first: list[Submitted] = field(default_factory=list)
+    reason: str | None = None
     _origin_s: float = 0.0
     _reports: dict[tuple[str, int], list[Progressed]] = field(default_factory=dict)
     _notes: deque[str] = field(default_factory=lambda: deque(maxlen=_NOTES))
     _due_s: dict[str, float] = field(default_factory=dict)
 
-    def run(self, engine: CarrierEngine, first: Sequence[HarvestEvent]) -> RunResult:
+    def run(self, engine: CarrierEngine) -> RunResult:
         """Harvest until all tasks are over, or it is to stop.
 
         Raises
@@ -100,27 +99,29 @@ class HarvestSession:
             If no solver can decide.
         """
         with closing(engine):  # whatever happens, carriers end, after their ranks have saved
-            reason = self._harvest(engine, first)
+            reason = self._harvest(engine)
         self.journal.end(reason)
         return self.finish(reason)
 
-    def _harvest(self, engine: CarrierEngine, first: Sequence[HarvestEvent]) -> str:
+    def _harvest(self, engine: CarrierEngine) -> str:
         """Wait, decide and act until it is over; why it is."""
-        events, reason, stopping, refused = [*first], None, False, set[Path]()
+        events: list[HarvestEvent] = [*self.first]
+        reason, stopping, refused = None, False, set[Path]()
         while reason is None:
             asked = []
             for path, request in requests(self.directory):
                 if not isinstance(request, str):
                     asked.append(path)
-                    events += [request] if self._is_heard(request) else []
+                    events += [request] if self._may_add(request) else []
                 elif path not in refused:
                     refused.add(path)
                     self.tell(request)
-            if not stopping and (self.interrupted() or self.now_s >= self.until_s or engine.is_over):
+            causes = {"stop": self.interrupted(), "log": engine.is_over, "time": self.now_s >= self.until_s}
+            if not stopping and any(causes.values()):
                 stopping = True
-                if engine.is_over:
+                if causes["log"]:
                     self.tell(_LOG_IS_OVER)
-                events.append(Asked("stop"))
+                events.append(Asked(next(name for name, is_so in causes.items() if is_so)))
             if events or self._is_due("tick", _TICK_S):
                 reason = self.take_in(engine, self.now_s, events)
             if asked or self._is_due("status", _STATUS_S):
@@ -130,73 +131,44 @@ class HarvestSession:
             events = [] if reason else engine.poll(0.0 if self.controller.pool.later else _TICK_S)
         return reason
 
-    def _is_heard(self, request: HarvestEvent) -> bool:
-        """Whether what was asked is taken in: no task that cannot be, or would save where another one does."""
+    def _may_add(self, request: HarvestEvent) -> bool:
+        """Whether what was asked is no task that cannot be, or would save where another one does; that is told."""
         if isinstance(request, Submitted):
             try:
-                self.claim(live_task(Path(request.file), 1, request.table), patience_s=0.0)
-            except (InvalidTaskError, OutputError) as fault:
+                self._check_places([live_task(Path(request.file), 1, request.table)])
+            except InvalidTaskError as fault:
                 self.tell(f"Not added: {fault}")
                 return False
         return True
 
-    def claim(self, task: LiveTask, patience_s: float | None = None) -> None:
-        """Let no other task, of this harvest or another one, save where a task does.
-
-        Raises
-        ------
-        InvalidTaskError
-            If another task of this harvest does, which is not over; or its directory cannot be made.
-        OutputError
-            If another process does.
-        """
-        own = self.directory / "checkpoints" / task.name
-        try:
-            place, mine = (task.checkpoint_place or own).resolve(), self.directory.resolve()
-        except (OSError, RuntimeError) as fault:  # such as links in a circle
-            raise InvalidTaskError(f"task {task.name}: Expected a checkpoint_dir for checkpoints ({fault}).") from None
-        if place == mine:
-            raise InvalidTaskError(f"task {task.name}: Expected a checkpoint_dir of its own, got that of the harvest.")
-        holder = self._places.get(place, task.name)
-        life = self.controller.tasks.get(holder)
-        if holder != task.name and (life is None or not life.is_over):
-            named = task.checkpoint_dir or str(own)
-            why = f"Expected a checkpoint_dir of its own, got {named!r}, that of task {holder}"
-            raise InvalidTaskError(f"task {task.name}: {why}.")
-        # What is below the harvest's directory nobody else has, as that is locked.
-        if self.lock is not None and task.checkpoint_place is not None and place not in self._places:
-            for parent in place.parents:
-                if parent != mine and (parent / JOURNAL).is_file() and (writer := writer_of(parent)):
-                    raise OutputError(f"{place}: {writer} is writing there, to the harvest in {parent}.")
-            task.check_checkpoint_dir(make=True)
-            self.lock(place, patience_s)
-        self._places[place] = task.name
+    def _check_places(self, new: Sequence[LiveTask]) -> None:
+        """Refuse new tasks that would save where another one of the harvest does: `InvalidTaskError`."""
+        names = {task.name for task in new}
+        lives = [life for life in self.controller.tasks.values() if not (life.is_over or life.name in names)]
+        check_places([*(life.task for life in lives), *new], self.directory)
 
     def new_tasks(self, tasks: Sequence[LiveTask], file: Path) -> list[Submitted]:
-        """Those of a task file that are to be added, or tried again; places where tasks save are claimed.
+        """Those of a task file that are to be added, or tried again.
 
         Raises
         ------
         RunDirectoryError
             If the harvest has others only.
-        InvalidTaskError, OutputError
+        InvalidTaskError
             If a task would save where another one does.
         """
-        lives, new = self.controller.tasks, []
+        lives, new = self.controller.tasks, list[Submitted]()
         if lives and not any(task.name in lives for task in tasks):
             expected = f"Expected tasks of the harvest there ({', '.join(sorted(lives))}), found none in {file}"
             raise RunDirectoryError(f"{self.directory}: {expected}; see -o, and harvest add.")
-        for life in lives.values():
-            if not life.is_over:
-                self.claim(life.task)
+        self._check_places([task for task in tasks if _is_wanted(lives.get(task.name))])
         for task in tasks:
             known = lives.get(task.name)
-            if known is None or known.status is TaskStatus.PARKED:
-                self.claim(task)
+            if _is_wanted(known):
                 new.append(Submitted(str(file.resolve()), task.table))
                 if known is None and lives:
                     self.tell(f"{task.name} joins.")
-            elif odd := _other_keys(known.task, task, moved=self.lock is not None):
+            elif known is not None and (odd := _other_keys(known.task, task)):
                 here = f"{', '.join(odd)} in {file} {'is' if len(odd) == 1 else 'are'} not heard"
                 self.tell(f"{task.name} stays as it was added: {here}.")
         return new
@@ -219,8 +191,7 @@ class HarvestSession:
     def outcome(self) -> str:
         """How many tasks are done, and what became of others."""
         found = self.statuses
-        others = "".join(f", {found[each]} {each}" for each in ("parked", "removed") if found[each])
-        return f"{found['done']} of {found.total()} tasks done{others}"
+        return f"{found['done']} of {found.total()} tasks done" + f", {found['parked']} parked" * bool(found["parked"])
 
     @property
     def now_s(self) -> float:
@@ -247,8 +218,12 @@ class HarvestSession:
         effects = controller.step(time_s, events)
         for event in () if controller.changed else events:
             if isinstance(event, Progressed):
-                # Of many reports the first and the last one count.
-                self._reports.setdefault((event.task, event.generation), [event])[1:] = [event]
+                # Of many reports the last one counts, and that which a generation begins with.
+                reports = self._reports.setdefault((event.task, event.generation), [])
+                generation = controller.tasks[event.task].current
+                if reports and generation is not None and reports[-1] is not generation.first:
+                    reports.pop()
+                reports.append(event)
         if controller.changed or (self._reports and self._is_due("reports", _REPORTS_S)):
             earlier = [report for reports in self._reports.values() for report in reports]
             self._reports.clear()
@@ -275,12 +250,12 @@ class HarvestSession:
         self.say(text)
 
     def _write_status(self, reason: str | None) -> None:
-        status = status_of(self.controller) | {"notes": list(self._notes), "over": reason, "process": os.getpid()}
+        status = describe_status(self.controller) | {"notes": list(self._notes), "over": reason, "process": os.getpid()}
         with replacing(self.directory / STATUS) as stream:
             stream.write(json.dumps(status).encode(errors="backslashreplace"))
 
 
-def controller_of(config: ReplayConfig, start_ns: int, limits: HarvestLimits) -> Controller:
+def make_controller(config: ReplayConfig, start_ns: int, limits: HarvestLimits) -> Controller:
     """A controller with the settings of a replay.
 
     Raises
@@ -292,7 +267,7 @@ def controller_of(config: ReplayConfig, start_ns: int, limits: HarvestLimits) ->
     return Controller(settings, start_ns, limits, config.profile_noise)
 
 
-def opened_session(
+def open_session(
     directory: Path,
     journal: EventJournal,
     tasks: Sequence[LiveTask],
@@ -301,18 +276,10 @@ def opened_session(
     limits: HarvestLimits,
     speed: float | None = None,
     **more: Any,
-) -> tuple[HarvestSession, list[HarvestEvent], str | None]:
+) -> HarvestSession:
     """A session of a new harvest, or of the one that a directory holds, as long as there is something left to do.
 
     `speed` is how many times as fast as its time a node log is played, if one is.
-
-    Returns
-    -------
-    session : HarvestSession
-    first : list of HarvestEvent
-        What its first step takes in.
-    reason : str or None
-        Why the harvest is over already.
 
     Raises
     ------
@@ -320,7 +287,7 @@ def opened_session(
         If the harvest in the directory was begun with other settings.
     RunDirectoryError
         If it has none of these tasks.
-    InvalidTaskError, OutputError
+    InvalidTaskError
         If a task would save where another one does.
     """
     asked = json.loads(json.dumps({name: getattr(config, name) for name in SETTINGS}))
@@ -329,7 +296,7 @@ def opened_session(
     _refuse_other(directory, [name for name, value in asked.items() if begun.get(name) != value])
     start_ns = header["start_ns"] if header else time.time_ns()
     stays = header["stays"] if header else limits.stays
-    controller = controller_of(config, start_ns, replace(limits, stays=stays))
+    controller = make_controller(config, start_ns, replace(limits, stays=stays))
     controller.speed = header.get("speed") if header else speed
     controller.plays = controller.speed is not None
     reason = journal.replay(controller) if header else None
@@ -338,9 +305,9 @@ def opened_session(
         if isinstance(event, Asked):  # of a controller that is gone
             path.unlink(missing_ok=True)
     session = HarvestSession(directory, journal, controller, config, **more)
-    new = session.new_tasks(tasks, file)
+    session.first = session.new_tasks(tasks, file)
     added = any(isinstance(event, Submitted) for _, event in requests(directory))
-    if added or new or not all(life.is_over for life in controller.tasks.values()):
+    if added or session.first or not all(life.is_over for life in controller.tasks.values()):
         reason = None
     if not header:
         journal.begin({"start_ns": start_ns, "settings": asked, "stays": stays, "speed": speed})
@@ -348,7 +315,8 @@ def opened_session(
         restarted = [Restarted(limits.stays, speed)]
         controller.step(controller.time_s, restarted)
         journal.add(controller, (), restarted)
-    return session, [*new], reason
+    session.reason = reason
+    return session
 
 
 def _refuse_other(directory: Path, names: Sequence[str]) -> None:
@@ -357,11 +325,16 @@ def _refuse_other(directory: Path, names: Sequence[str]) -> None:
         raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {named}.")
 
 
-def _other_keys(was: LiveTask, now: LiveTask, *, moved: bool) -> list[str]:
-    """What a task file says otherwise than when its task was added; where it is, too, if it may have `moved`."""
+def _is_wanted(life: TaskLife | None) -> bool:
+    """Whether a task of a file is to be added, or tried again."""
+    return life is None or life.status is TaskStatus.PARKED
+
+
+def _other_keys(was: LiveTask, now: LiveTask) -> list[str]:
+    """What a task file says otherwise than when its task was added."""
     keys = sorted({**was.table, **now.table})
     other = [key for key in keys if was.table.get(key) != now.table.get(key)]
-    return [*other, *(["its directory"] if moved and was.workdir != now.workdir else [])]
+    return [*other, *(["its directory"] if was.workdir != now.workdir else [])]
 
 
 SETTINGS: tuple[str, ...] = (

@@ -25,7 +25,6 @@ class TaskStatus(StrEnum):
     ACTIVE = "active"
     DONE = "done"
     PARKED = "parked"
-    REMOVED = "removed"
 
 
 Charge = tuple[str, int]
@@ -133,12 +132,8 @@ class TaskLife:
         How many there were; failures since there was progress.
     began : float or None
         Work that its first report began with, which is none of this harvest's; None before its first report.
-    books : tuple of str
-        Names by which the allocator has it: another one each time that it is tried again.
-    measured_books : frozenset of str
-        Those under which it was seen to train for long enough to tell how fast it is.
-    is_removed : bool
-        Whether it is to end once its ranks have.
+    is_measured : bool
+        Whether it was seen to train for long enough to tell how fast it is.
     """
 
     task: LiveTask
@@ -154,9 +149,7 @@ class TaskLife:
     retry_s: float = 0.0
     why: str = ""
     began: float | None = None
-    books: tuple[str, ...] = ()
-    measured_books: frozenset[str] = frozenset()
-    is_removed: bool = False
+    is_measured: bool = False
     seen: dict[int, tuple[float, float]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     _open: _OpenChange | None = None
@@ -179,7 +172,7 @@ class TaskLife:
     @property
     def is_over(self) -> bool:
         """Whether it will not run any more."""
-        return self.status in (TaskStatus.DONE, TaskStatus.PARKED, TaskStatus.REMOVED)
+        return self.status in (TaskStatus.DONE, TaskStatus.PARKED)
 
     def report(self, event: Progressed, epoch_s: float) -> list[str]:
         """Take in a report; what people should know of where a generation begins."""
@@ -228,14 +221,6 @@ class TaskLife:
         self.current = Generation(self.generations, nodes, port, set(nodes), rate_before=self.rate)
         return self.current
 
-    def reshape(self, nodes: tuple[str, ...]) -> Generation:
-        """Go on with the generation on other nodes, of which some may have no rank yet."""
-        former = self.current
-        assert former is not None
-        live, asked = former.live.union(nodes), former.asked.difference(nodes)
-        self.current = Generation(former.number, nodes, former.port, live, asked, rate_before=self.rate)
-        return self.current
-
     def measure(self) -> tuple[int, float, float]:
         """Count of nodes, work and seconds that the present generation has shown since this was asked last."""
         if self.current is None:
@@ -244,7 +229,7 @@ class TaskLife:
         if seconds:
             before = self.seen.get(count, (0.0, 0.0))
             self.seen[count] = before[0] + work, before[1] + seconds
-            self.measured_books |= {self.books[-1]} if work > 0 else set()
+            self.is_measured |= work > 0
         return count, work, seconds
 
     def measured_spec(self, noise: float) -> TaskSpec:

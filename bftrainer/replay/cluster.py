@@ -494,6 +494,11 @@ class Cluster:
             task.rate = task.rate_on(len(task.nodes))
         self._note_rate(task)
 
+    def reopen(self, task: ClusterTask) -> None:
+        """Let a task that has ended wait to be admitted again, at the next instant."""
+        task.status, task.completed_s, task.offers = Status.WAITING, None, {}
+        insort(self._queue, task.number)
+
     def fail(self, tasks: Sequence[ClusterTask]) -> list[ClusterTask]:
         """End waiting or active tasks as failed; return those admitted instead."""
         already = len(self.change.admitted)

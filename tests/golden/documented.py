@@ -296,7 +296,6 @@ SCENES: dict[str, tuple[Step, ...]] = {
     ),
     "harvest that runs": (
         Step("harvest add mine more.toml"),
-        Step("harvest remove mine line"),
         Step("harvest drain mine"),
         Step("harvest stop mine"),
     ),

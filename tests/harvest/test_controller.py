@@ -14,12 +14,12 @@ from bftrainer.harvest.harvest_events import (
     PoolChanged,
     RankExited,
     Release,
-    Removed,
     Request,
     Restarted,
     StopRank,
     Submitted,
 )
+from bftrainer.harvest.harvest_status import describe_status, unused_text
 from tests.harvest.worlds_of_nodes import carried, controller, exits, kinds, progress, run_on, table
 
 
@@ -138,29 +138,12 @@ def test_progress_between_failures_counts():
     assert (made.tasks["a"].status, made.tasks["a"].failures) == ("active", 1)
 
 
-def test_removing_and_adding_tasks():
-    """A removed task gives its nodes to others when it has ended, with all that it did until then; names are unique."""
-    made = controller(table("a"), table("b"))
-    carried(made, 1.0, "n1", "n2", "n3", "n4", "n5")
-    held = {name: set(life.nodes) for name, life in made.tasks.items()}
-    made.step(3.0, [progress("a", 1, 700.0, 0.0, 2.5)])
-    removed = made.step(4.0, [Removed("a"), Removed("x"), Submitted("more.toml", table("b"))])
-    notes = [effect.text for effect in removed if isinstance(effect, Note)]
-    assert notes == [
-        "a saves, and is removed then.",
-        "Not removed: no task 'x' is here that could run.",
-        "Not added: more.toml, task b: Expected a new name, it is here already.",
-    ]
-    assert {effect.node for effect in removed if isinstance(effect, StopRank)} >= held["a"]
-    made.step(4.5, [progress("a", 1, 740.0, 740.0, 4.4), Removed("a")])
-    assert made.tasks["b"].nodes == held["b"]
-    exits(made, 4.6, "a", 1, *sorted(held["a"]))
-    assert made.tasks["a"].status == "removed"
-    assert made.tasks["b"].nodes > held["b"]
-    made.step(5.0, [Asked("stop")])
-    made.finish("interrupted")
-    first = made.allocator.recorder.recording.tasks[0]
-    assert (first.work_done, first.completed_s) == (740.0, pytest.approx(4.6, abs=1e-3))
+def test_names_of_tasks_are_unique():
+    """A task of a name that is here is not added, which is said; others may be."""
+    made = controller(table("a"))
+    added = made.step(4.0, [Submitted("more.toml", table("a")), Submitted("more.toml", table("b"))])
+    assert added == [Note("Not added: more.toml, task a: Expected a new name, it is here already.")]
+    assert list(made.tasks) == ["a", "b"]
 
 
 def test_draining_takes_no_more_and_ends_without_nodes():
@@ -226,36 +209,6 @@ def test_a_task_waits_for_its_time():
     assert made.step(30.0) == [Request(("n1",))]
 
 
-def test_elastic_ranks_stay_when_others_come_and_go():
-    """Only what changes is started and stopped, in the same generation, until the node at which they meet is lost."""
-    made = controller(table(rescale="elastic"))
-    carried(made, 1.0, "n1", "n2")
-    assert run_on(carried(made, 5.0, "n3")) == [("n3", "a", 1, 2, 3)]
-    assert made.step(8.0, [CarrierLeaving("n2", "c-n2"), CarrierLost("n2", "c-n2")]) == []
-    assert made.tasks["a"].current.live == {"n1", "n3"}
-    assert run_on(carried(made, 9.0, "n2")) == [("n2", "a", 1, 2, 3)]
-    lost = made.step(12.0, [CarrierLeaving("n1", "c-n1"), CarrierLost("n1", "c-n1")])
-    assert kinds(lost) == [("stop", "n2"), ("stop", "n3")]
-    assert run_on(exits(made, 13.0, "a", 1, "n2", "n3")) == [("n2", "a", 2, 0, 2), ("n3", "a", 2, 1, 2)]
-
-
-def test_an_elastic_rank_that_was_asked_to_end_is_replaced():
-    """Its node comes back before it has ended: another one starts when it has, and can be asked to end in turn."""
-    first = table("a", rescale="elastic", min_nodes=2, max_nodes=2)
-    made = controller(first, table("b", max_nodes=1, scaling={"model": "linear", "rate_1": 1.0}))
-    carried(made, 1.0, "n1", "n2", "n3")
-    life = made.tasks["a"]
-    spare = next(node for node in sorted(life.nodes) if node != life.current.nodes[0])
-    life.nodes.remove(spare)
-    stopped = made.step(2.0)
-    assert kinds(stopped) == [("stop", spare)]
-    life.nodes.add(spare)
-    assert made.step(3.0) == []
-    assert run_on(exits(made, 4.0, "a", 1, spare)) == [(spare, "a", 1, 1, 2)]
-    life.nodes.remove(spare)
-    assert kinds(made.step(5.0)) == [("stop", spare)]
-
-
 def test_what_is_measured_teaches_curves():
     """A task without a curve believes 50 work/s on one node after 60 s at that; costs of the start are booked."""
     given = table()
@@ -267,3 +220,29 @@ def test_what_is_measured_teaches_curves():
     found = made.tasks["a"].measured_spec(noise=0.02)
     assert abs(found.scaling.at(1) - 50.0) < 0.5
     assert abs(found.grow_cost_s - 3.0) < 0.1
+
+
+def test_nodes_that_a_flat_curve_leaves_idle():
+    """A task that is seen to do no more on two nodes than on one: status says why others are not used."""
+    given = table(max_nodes=3)
+    del given["scaling"]
+    made = controller(given)
+    carried(made, 1.0, "n1", "n2", "n3")
+    for time_s in (2.0, 700.0):
+        made.step(time_s, [progress("a", 1, 40.0 * time_s, 0.0, time_s)])
+    assert unused_text(describe_status(made) | {"over": None}) == ""
+    made.step(701.0, [CarrierLeaving("n3", "c-n3"), CarrierLost("n3", "c-n3")])
+    exits(made, 702.0, "a", 1, "n1", "n2")
+    for time_s in (703.0, 1400.0):
+        made.step(time_s, [progress("a", 2, 35_000.0 + 45.0 * (time_s - 703.0), 0.0, time_s)])
+    made.step(1401.0, [CarrierLeaving("n2", "c-n2"), CarrierLost("n2", "c-n2")])
+    exits(made, 1402.0, "a", 2, "n1")
+    for time_s in (1403.0, 2100.0):
+        made.step(time_s, [progress("a", 3, 70_000.0 + 50.0 * (time_s - 1403.0), 0.0, time_s)])
+    carried(made, 2101.0, "n2", "n3")
+    for node in sorted(made.pool.carriers.keys() - made.tasks["a"].nodes):
+        made.step(2102.0, [CarrierLeaving(node, f"c-{node}"), CarrierLost(node, f"c-{node}")])
+    assert made.step(2103.0, [PoolChanged(("n2", "n3"))]) == []
+    assert (
+        unused_text(describe_status(made) | {"over": None}) == "2 nodes not used: `a` is believed not to scale beyond 1"
+    )

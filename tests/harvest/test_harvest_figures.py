@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from bftrainer.harvest.harvest_events import CarrierLost, Submitted
-from bftrainer.harvest.harvest_status import status_of
+from bftrainer.harvest.harvest_status import describe_status
 from bftrainer.harvest.live_allocator import LEAST_WORK
 from tests.cli.conftest import assert_matches, call, check_refusal, here
 from tests.harvest.worlds_of_nodes import carried, controller, exits, progress, run_on, table
@@ -99,44 +99,27 @@ def test_a_task_that_never_had_a_node_is_not_replayed(call, here, harvested):
 
 
 @pytest.mark.long
-def test_parked_and_removed_tasks_are_not_done(call, here, harvested):
-    """Nor do they wait for more in what a replay reads: their work ends where they did."""
+def test_parked_tasks_are_not_done(call, here, harvested):
+    """Nor do they wait for more in what a replay reads: their work ends where it did."""
     bad = ("-c", "raise SystemExit('no data')")
     done = harvested("h", ("a", 25, *bad), ("b", 25, "-c", "pass"), options=["--for", "20s"])
     assert (done.status, done.out) == (1, "h: 1 of 2 tasks done, 1 parked\n")
-    sleeping = "c", 2000, "-c", "import time; time.sleep(60)"
-    assert harvested("g", sleeping, options=["--for", "0.6s"]).out == "g: 0 of 1 tasks done\n"
-    call("harvest", "remove", "g", "c")
-    assert harvested("g", sleeping).out == "g: 0 of 1 tasks done, 1 removed\n"
     for name in ("tasks", "measured"):
-        assert tasks_of(here / "g" / f"{name}.toml")["c"]["work"] < 1.0
-    predicted = call("replay", "--from-harvest", "g", "--no-baseline", "-o", "predicted")
-    assert_matches(r"c \(not measured\): work done +0 +0 +-", predicted.out)
-
-
-@pytest.mark.long
-def test_a_task_that_is_removed_before_its_turn(call, here, harvested):
-    """Was never there, for a replay and for the audit."""
-    rows, once = [(name, 2000, "-c", "import time; time.sleep(60)") for name in "ab"], ["--max-tasks", "1"]
-    harvested("h", *rows, options=[*once, "--for", "0.6s"])
-    call("harvest", "remove", "h", "b")
-    assert harvested("h", *rows, options=[*once, "--for", "0.6s"]).out == "h: 0 of 2 tasks done, 1 removed\n"
-    assert list(tasks_of(here / "h" / "measured.toml")) == ["a"]
-    audited = call("audit", "h")
-    assert audited.status == 0, audited.out
+        assert tasks_of(here / "h" / f"{name}.toml")["a"]["work"] < 1.0
+    assert call("audit", "h").status == 0
 
 
 @pytest.mark.long
 def test_a_parked_task_is_tried_again(call, here, harvested):
-    """By the same command, as the file has it then, from its checkpoint; the books have both attempts."""
+    """By the same command, as the file has it then, from its checkpoint; the books have it once."""
     assert harvested("h", ("a", 9, "-c", "raise SystemExit(3)")).out == "h: 0 of 1 tasks done, 1 parked\n"
     again = harvested("h", ("a", 9, "train.py"))
     assert (again.status, again.out) == (0, "h: 1 of 1 tasks done\n")
     assert "a is tried again.\n" in again.err
-    books, measured = (tasks_of(here / "h" / f"{name}.toml") for name in ("tasks", "measured"))
-    assert [books[name]["submit"] for name in ("a", "a (2)")] == [each["submit"] for each in measured.values()]
+    assert [(name, each["work"]) for name, each in tasks_of(here / "h" / "tasks.toml").items()] == [("a", 9.0)]
     assert "is over (finished)" in harvested("h", ("a", 9, "train.py")).err
-    assert call("audit", "h").status == 0
+    audited = call("audit", "h")
+    assert audited.status == 0, audited.out
 
 
 def test_what_an_edited_file_changes_is_said(harvested):
@@ -179,27 +162,28 @@ def test_an_attempt_begins_where_the_last_one_ended():
     made.step(9.0, [progress("a", 1, 400.0, 400.0, 8.0)])
     exits(made, 9.5, "a", 1, "n1", status=1)
     assert made.tasks["a"].status == "parked"
-    made.step(10.0, [CarrierLost("n1", "c-n1"), Submitted("tasks.toml", table())])
+    assert made.allocator.task("a").completed_s == pytest.approx(9.5, abs=1e-3)
+    made.step(10.0, [CarrierLost("n1", "c-n1"), Submitted("tasks.toml", table(work=2e6))])
     assert run_on(carried(made, 11.0, "n1")) == [("n1", "a", 2, 0, 1)]
     made.step(20.0, [progress("a", 2, 700.0, 700.0, 19.0)])
     made.finish("interrupted")
-    tasks = made.allocator.recorder.recording.tasks
-    assert [(task.spec.name, task.work_done) for task in tasks] == [("a", 400.0), ("a (2)", 300.0)]
+    (task,) = made.allocator.recorder.recording.tasks
+    assert (task.spec.name, task.work_done, task.spec.work, task.completed_s) == ("a", 700.0, 2e6, None)
 
 
-def test_an_attempt_that_never_trained_is_not_measured():
-    """Whatever a later one of the same task shows: it has what it did on average, which is nothing, and is named."""
+def test_a_task_that_never_trained_is_not_measured():
+    """It has what it did on average, which is nothing, and is named."""
     made = controller(table(max_failures=1), stays=True)
     carried(made, 1.0, "n1")
     exits(made, 9.0, "a", 1, "n1", status=1)
+    assert made.measured()["a"].rates[1] * 8.0 == pytest.approx(LEAST_WORK)
+    assert not describe_status(made)["tasks"][0]["is_measured"]
     made.step(10.0, [CarrierLost("n1", "c-n1"), Submitted("tasks.toml", table())])
     carried(made, 11.0, "n1")
     made.step(20.0, [progress("a", 2, 0.0, 0.0, 12.0), progress("a", 2, 700.0, 700.0, 19.0)])
     made.finish("interrupted")
-    found = made.measured()
-    assert found["a"].rates[1] * 8.0 == pytest.approx(LEAST_WORK)
-    assert found["a (2)"].rates[1] == pytest.approx(100.0)
-    assert [each["unmeasured"] for each in status_of(made)["tasks"]] == [["a"]]
+    assert made.measured()["a"].rates[1] == pytest.approx(100.0)
+    assert describe_status(made)["tasks"][0]["is_measured"]
 
 
 def test_nothing_was_held(call, harvested):

@@ -22,8 +22,8 @@ def test_what_is_killed_goes_on(tmp_path, kind):
 
 
 @pytest.mark.slow
-def test_tasks_come_and_go_while_it_runs(tmp_path):
-    """A task is added, another one removed, then all is stopped: each is told and done within the running harvest."""
+def test_tasks_come_while_it_runs(tmp_path):
+    """A task is added, then all is stopped: each is told and done within the running harvest."""
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     for name, file in (("a", "live.toml"), ("b", "more.toml")):
@@ -43,9 +43,7 @@ def test_tasks_come_and_go_while_it_runs(tmp_path):
         until(lambda: standing().get("a") == ("active", True))
         assert ask("add", "h", "more.toml") == "h: told.\n"
         until(lambda: standing().get("b") == ("active", True))
-        ask("remove", "h", "a")
-        until(lambda: standing().get("a") == ("removed", False))
         ask("stop", "h")
         assert run.wait() == 0
     assert "over (interrupted)" in ask("status", "h")
-    assert {task: state for task, (state, _) in standing().items()} == {"a": "removed", "b": "active"}
+    assert {task: state for task, (state, _) in standing().items()} == {"a": "active", "b": "active"}

@@ -11,7 +11,7 @@ import pytest
 
 from bftrainer.cli._shared.signals import Signalled, endable
 from bftrainer.errors import PollError, SettingsError
-from bftrainer.harvest.scheduler_polls import CommandPoll, SlurmPoll, answer
+from bftrainer.harvest.scheduler_polls import CommandPoll, SlurmPoll, run_command
 from bftrainer.schedulers.busy_records import BusyKind
 from tests.waiting import alive, until
 
@@ -78,10 +78,10 @@ def test_no_answer(tmp_path):
     """A command that hangs is killed with all that it started, when the time is over or a signal comes."""
     script = f"sleep 600 & echo $! > {tmp_path}/pid; wait"
     with pytest.raises(PollError, match=r"sh: No answer within 0\.5 s\."):
-        answer(["sh", "-c", script], 0.5)
+        run_command(["sh", "-c", script], 0.5)
     until(lambda: not alive(int((tmp_path / "pid").read_text())))
     with endable(), pytest.raises(Signalled):
-        answer(["sh", "-c", f"sleep 600 & echo $! > {tmp_path}/pid; kill -TERM {os.getpid()}; wait"])
+        run_command(["sh", "-c", f"sleep 600 & echo $! > {tmp_path}/pid; kill -TERM {os.getpid()}; wait"])
     until(lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
@@ -92,7 +92,7 @@ def test_commands_that_are_not_there(monkeypatch, tmp_path):
         with pytest.raises(SettingsError, match=r"sinfo: No such command\."):
             make()
     with pytest.raises(PollError, match=r"sinfo: No such file or directory\."):
-        answer(["sinfo"])
+        run_command(["sinfo"])
 
 
 def test_a_command_of_ones_own():
@@ -110,9 +110,9 @@ def test_many_files_for_carriers_and_the_usual_limit_for_commands():
 import resource
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, most))
-from bftrainer.harvest.scheduler_polls import allow_many_files, answer
+from bftrainer.harvest.scheduler_polls import allow_many_files, run_command
 allow_many_files()
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 128)
-print(answer(["sh", "-c", "ulimit -n"]), end="")
+print(run_command(["sh", "-c", "ulimit -n"]), end="")
 """
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "True\n128\n"

@@ -12,6 +12,7 @@ COMMANDS: dict[str, str] = {
     "bso dashboard": "use the PromQL lines of docs/server.md (Watching) instead.",
     "bso note": "keep notes with the script that registers the job instead.",
     "bso reset": "use `bftrainer bso delete`, and register the job again.",
+    "harvest remove": "stop the harvest (Ctrl-C), and run the other tasks in another directory (-o).",
     "import batsim": "use `bftrainer import table` with the columns that docs/import.md names.",
     "import cobalt": "use a plug-in (docs/extending.md, An importer).",
     "import sge": "make a table of it with awk (docs/import.md), then `bftrainer import table`.",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from shutil import copyfile, copytree
 from tempfile import TemporaryDirectory
@@ -35,7 +34,6 @@ _HERE = "bftrainer.cli.harvest.harvest"
 _COMMANDS = {
     "add": (_HERE, "add", "Add the tasks of a file to a harvest."),
     "drain": (_HERE, "drain", "Have a harvest take no more nodes, and end when it has none."),
-    "remove": (_HERE, "remove", "Take tasks back from a harvest."),
     "run": (_HERE, "run", "Run tasks on idle nodes, or go on with that."),
     "status": (_HERE, "status", "Tell where a harvest stands."),
     "stop": (_HERE, "stop", "Have a harvest save its tasks, give its nodes back, and end."),
@@ -49,7 +47,7 @@ DEFAULTS: dict[str, Any] = {
 }
 """Options of a replay with other defaults: real starts cost time, and tasks count work in units of their own."""
 _SETTINGS = ("solver", "fallback", "objective", "forward_time_s", "max_tasks", "time_limit_s", "startup_cost")
-_DIRECTORY = click.argument("directory", metavar="DIR", type=FILE)
+_DIRECTORY = click.argument("directory", metavar="[DIR]", type=FILE, default=Path("harvest"))
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer harvest run --sample")
@@ -112,7 +110,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     from bftrainer.harvest.carrier_pool import HarvestLimits
     from bftrainer.harvest.harvest_directory import JOURNAL, REQUESTS, EventJournal, refuse_other_files
     from bftrainer.harvest.sample_classifier import TASKS as SAMPLE_TASKS
-    from bftrainer.harvest.session import SETTINGS, controller_of
+    from bftrainer.harvest.session import SETTINGS, make_controller
     from bftrainer.runs import ReplayConfig
 
     sample, is_dry = options.pop("sample"), options["dry_run"]
@@ -133,7 +131,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     if own is not None:
         check_page(own, force=options["force"])
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
-    controller_of(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
+    make_controller(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
     refuse_other_files(directory, SAMPLE_TASKS, tasks)
     with TemporaryDirectory(prefix="bftrainer-") if is_dry else nullcontext(directory) as place:
         if is_dry and (directory / JOURNAL).exists():  # what would be done next
@@ -145,9 +143,8 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as claims, interruptible() as received:
             claims.enter_context(claimed(directory))
-            journal = claims.enter_context(closing(EventJournal(directory)))
-            lock = None if is_dry else lambda *where: claims.enter_context(claimed(*where))
-            status = _harvested(directory, journal, config, inputs, received, lock, **options)
+            journal = EventJournal(directory)
+            status = _harvested(directory, journal, config, inputs, received, **options)
     if report is not None or (sample and not is_dry):
         _show_prediction(directory, report, force=options["force"] or own is None, quiet=options["as_json"])
     ctx.exit(KILLED_BY + received[0] if received else status)
@@ -179,7 +176,6 @@ def _harvested(
     config: ReplayConfig,
     inputs: tuple[Path, tuple[LiveTask, ...], NodeLog | None],
     received: Received,
-    lock: Callable[..., object] | None,
     *,
     dry_run: bool,
     as_json: bool,
@@ -188,7 +184,7 @@ def _harvested(
     """Harvest, and say what came of it; the exit status."""
     from bftrainer.harvest.carrier_pool import HarvestLimits
     from bftrainer.harvest.scheduler_polls import allow_many_files
-    from bftrainer.harvest.session import opened_session
+    from bftrainer.harvest.session import open_session
 
     file, tasks, log = inputs
     allow_many_files()
@@ -196,22 +192,21 @@ def _harvested(
     more: dict[str, Any] = {
         "say": tell,
         "interrupted": lambda: bool(received),
-        "lock": lock,
         "speed": None if log is None else options["speed"],
         "command": shlex.join(["bftrainer", *sys.argv[1:]]),
     }
-    session, first, reason = opened_session(directory, journal, tasks, file, config, limits, **more)
+    session = open_session(directory, journal, tasks, file, config, limits, **more)
     if options["for_s"] is not None:
         session.until_s = session.now_s + options["for_s"]
-    if reason is None:
+    if session.reason is None:
         engine = _engine(directory, log, session.played_s, options["max_nodes"], options, dry_run=dry_run)
         received.patient = True  # tasks have their time to save
         tell(_beginning(directory, log, session.played_s, options, dry_run=dry_run))
-        result = session.run(engine, first)
+        result = session.run(engine)
     else:
         again = "" if dry_run else "; its results are written again"
-        tell(f"Note: The harvest in {directory} is over ({reason}){again}.")
-        result = session.finish(reason)
+        tell(f"Note: The harvest in {directory} is over ({session.reason}){again}.")
+        result = session.finish(session.reason)
     parked = [life for life in session.controller.tasks.values() if life.status == "parked"]
     for life in parked:
         tell(f"Error: {life.name} is parked: {life.why}")
@@ -283,10 +278,10 @@ def _engine(
 @_DIRECTORY
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def status(directory: Path, as_json: bool) -> None:
-    """Tell where the harvest in DIR stands: its nodes, its tasks, and what happened last."""
+    """Tell where the harvest in DIR, by default `harvest`, stands: its nodes, its tasks, and what happened last."""
     from bftrainer.files.claims import writer_of
     from bftrainer.harvest.harvest_directory import read_status
-    from bftrainer.harvest.harvest_status import status_rows, status_text
+    from bftrainer.harvest.harvest_status import status_rows, status_text, unused_text
 
     found = read_status(directory)
     runs = bool(writer_of(directory))
@@ -295,6 +290,8 @@ def status(directory: Path, as_json: bool) -> None:
         return
     click.echo(status_text(found, runs=runs))
     print_table(*status_rows(found))
+    if unused := unused_text(found):
+        click.echo(unused)
     for note in found["notes"][-_NOTES:]:
         click.echo(note)
 
@@ -319,7 +316,7 @@ stop = _asking("stop", "Have the harvest in DIR save its tasks, give its nodes b
 
 
 @click.command(epilog="Example: bftrainer harvest add my-harvest more.toml")
-@_DIRECTORY
+@click.argument("directory", metavar="DIR", type=FILE)
 @click.argument("tasks", type=FILE)
 def add(directory: Path, tasks: Path) -> None:
     """Add the tasks of the file TASKS to the harvest in DIR: those that are new, or parked."""
@@ -337,19 +334,6 @@ def add(directory: Path, tasks: Path) -> None:
             tell(f"Note: {task.name} is {known[task.name]} there, and stays as it was added.")
     if not asked:
         raise RunDirectoryError(f"{directory}: Expected a task that is new or parked in {tasks}, got none.")
-    _said(directory)
-
-
-@click.command(epilog="Example: bftrainer harvest remove my-harvest bert")
-@_DIRECTORY
-@click.argument("names", metavar="TASK...", nargs=-1, required=True)
-def remove(directory: Path, names: tuple[str, ...]) -> None:
-    """Take tasks back from the harvest in DIR: they save, and end."""
-    from bftrainer.harvest.harvest_directory import ask
-    from bftrainer.harvest.harvest_events import Removed
-
-    for name in names:
-        ask(directory, Removed(name))
     _said(directory)
 
 

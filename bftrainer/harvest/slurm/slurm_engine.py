@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import CarrierError, PollError
 from bftrainer.harvest.carrier_hub import CarrierHub
-from bftrainer.harvest.harvest_events import (
-    CarrierLeaving,
-    CarrierLost,
-    CarrierUp,
-    HarvestEvent,
-    PoolChanged,
-)
+from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, HarvestEvent, PoolChanged
 from bftrainer.harvest.pool_states import Pool
 from bftrainer.harvest.scheduler_polls import SlurmPoll
 from bftrainer.harvest.slurm.slurm_jobs import (
@@ -30,9 +27,9 @@ from bftrainer.harvest.slurm.slurm_jobs import (
     SLACK_S,
     CarrierJobs,
     CarrierPartition,
+    ignore_gone,
     job_name,
-    may_be_gone,
-    written_script,
+    write_script,
 )
 from bftrainer.harvest.slurm.waiting_jobs import WaitingJobs
 from bftrainer.schedulers.busy_records import BusyKind
@@ -46,7 +43,7 @@ _SIGNAL_S = 10.0
 _REFUSED_S = 60.0
 """For so long no carriers are submitted after one was refused."""
 _TEST_WAIT_S = 15.0
-"""For so long the carrier of the test waits for its node, if there are others to try it on."""
+"""For so long the carrier of the test waits for its node; then the test is made on another one."""
 _ATTEMPTS = 3
 """So many jobs of the test may end before they come up: other jobs may take their nodes."""
 _WITHDRAWN = (BusyKind.DRAIN, BusyKind.MAINTENANCE, BusyKind.RESERVED)
@@ -54,18 +51,32 @@ _WITHDRAWN = (BusyKind.DRAIN, BusyKind.MAINTENANCE, BusyKind.RESERVED)
 _MAY_START = (None, BusyKind.PLANNED)
 
 
+class _State(Enum):
+    """Where a carrier stands."""
+
+    WAITING = "its job has not begun"
+    WITHDRAWN = "its job was cancelled before it came"
+    UP = "it holds its node"
+    RELEASED = "it was told to give its node back"
+    YIELDING = "it was told to give its node to a job that waits"
+    LEAVING = "it leaves as it was told to, or as its time is over"
+    TAKEN = "it leaves for somebody else"
+    CUT_OFF = "it is not heard any more, and its ranks may still be there"
+
+
+_CONNECTED = {_State.UP, _State.RELEASED, _State.YIELDING, _State.LEAVING, _State.TAKEN}
+_GOING = {_State.WITHDRAWN, _State.LEAVING, _State.TAKEN, _State.CUT_OFF}
+_FOR_OTHERS = {_State.YIELDING, _State.TAKEN, _State.CUT_OFF}
+
+
 @dataclass(slots=True)
 class _Carrier:
-    """A job that is to hold a node, or does, and when it is cancelled; `taken` is one that leaves for somebody else."""
+    """A job that is to hold a node, or does, and when it is cancelled."""
 
     node: str
     since_s: float
-    up: bool = False
-    leaving: bool = False
-    released: bool = False
-    taken: bool = False
-    vanished: bool = False
-    until_s: float = 1e18
+    state: _State = _State.WAITING
+    until_s: float = math.inf
 
 
 class SlurmCarriers:
@@ -115,12 +126,12 @@ class SlurmCarriers:
         self._carriers: dict[str, _Carrier] = {}
         self._others = WaitingJobs(partition.above)
         self._seen = SlurmPoll(partition.name, lambda number, _: number in self._carriers)
-        if former := self._jobs.outlive(self._grace_s):
+        if former := self._jobs.wait_until_gone(self._grace_s):
             self._say(f"Carriers of an earlier controller have ended: {', '.join(former)}.")
         self._hub = CarrierHub(directory, self._grace_s, listen)
         self.start, self.stop = self._hub.start, self._hub.stop
         own_s = hold_s // MINUTE_S * MINUTE_S - self._grace_s - SLACK_S
-        self._script = written_script(directory, self._hub.key, address, self._hub.port, own_s)
+        self._script = write_script(directory, self._hub.key, address, self._hub.port, own_s)
         self._worker = ThreadPoolExecutor(1, "slurm")
         self._answers: deque[tuple[Callable[[Future[Any]], list[HarvestEvent]], Future[Any]]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -129,9 +140,7 @@ class SlurmCarriers:
         self._due_s = self._settled_s = self._refused_until_s = 0.0
         self._trouble = self._refusal = ""
         self._turned_away: list[str] = []
-        self._test: str | None = None
-        self._tested, self._waiting, self._failures = False, list[str](), 0
-        self._attempts = Counter[str]()
+        self._is_tested, self._failures, self._attempts = False, 0, Counter[str]()
 
     def _ask(self, then: Callable[[Future[Any]], list[HarvestEvent]], do: Callable[..., Any], *words: Any) -> None:
         """Ask Slurm something, in order, while the harvest goes on; what is answered is dealt with by `poll`."""
@@ -145,17 +154,11 @@ class SlurmCarriers:
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_s: float) -> list[HarvestEvent]:
-        """Wait for carriers or Slurm to say something, at most so long.
-
-        Raises
-        ------
-        CarrierError
-            If carriers cannot come up here, or are not told when their node is taken back.
-        """
+        """Wait for carriers or Slurm to say something, at most so long."""
         now_s = time.monotonic()
         if now_s >= self._due_s:
-            self._due_s = 1e18
-            self._ask(self._looked, self._look)
+            self._due_s = math.inf
+            self._ask(self._on_poll, self._look)
         heard = self._hub.poll(min(timeout_s, self._due_s - now_s))
         events: list[HarvestEvent] = [CarrierLost(node, "") for node in self._turned_away]
         self._turned_away.clear()
@@ -163,16 +166,10 @@ class SlurmCarriers:
             then, future = self._answers.popleft()
             events += then(future)
         for event in heard:
-            events += self._heard(event)
-        test = None if self._tested or not self._test else self._carriers.get(self._test)
-        if test is not None and test.up and not test.released and test.until_s < now_s:
-            raise CarrierError(
-                f"Job {self._test} was sent SIGTERM, and its step heard nothing of it within {_SIGNAL_S:g} s: "
-                f"carriers here would be killed without a warning."
-            )
+            events += self._on_carrier_event(event)
         return events
 
-    def _heard(self, event: HarvestEvent) -> list[HarvestEvent]:
+    def _on_carrier_event(self, event: HarvestEvent) -> list[HarvestEvent]:
         """Pass on what a carrier says; one whose connection breaks before it has left does so now."""
         if not isinstance(event, CarrierUp | CarrierLeaving | CarrierLost):
             return [event]
@@ -180,90 +177,65 @@ class SlurmCarriers:
         if carrier is None:
             self._hub.release(event.node, event.carrier)
             return []
-        is_test = event.carrier == self._test
-        if isinstance(event, CarrierUp):
-            carrier.up = True
-            # Slurm may have told its job to end before there was a step that could hear it.
-            self._due_s = min(self._due_s, time.monotonic() + _TICK_S)
-            if is_test:
-                told = partial(self._told_to_end, event.carrier, carrier)
-                self._ask(told, partial(self._jobs.cancel, event.carrier, signal="TERM"))
-        elif isinstance(event, CarrierLeaving):
-            self._tested |= is_test and not carrier.released
-            self._leaves(carrier, taken=carrier.taken or not (is_test or carrier.released or event.is_over))
-        elif not carrier.leaving:
-            self._leaves(carrier, taken=True)
-            carrier.up = False
-            self._ask(may_be_gone, self._jobs.cancel, event.carrier)
-            # Its ranks, which are asked to end, may take so long.
-            return [CarrierLeaving(event.node, event.carrier)]
-        else:
-            return self._buried(event.carrier)
-        return [] if is_test else [event]
+        match event:
+            case CarrierUp() if carrier.state is _State.WITHDRAWN:
+                self._hub.release(event.node, event.carrier)
+                carrier.state = _State.LEAVING
+                return []
+            case CarrierUp():
+                carrier.state = _State.UP
+                # Slurm may have told its job to end before there was a step that could hear it.
+                self._due_s = min(self._due_s, time.monotonic() + _TICK_S)
+            case CarrierLeaving():
+                is_ours = carrier.state is _State.RELEASED or event.is_over
+                self._leaves(carrier, _State.LEAVING if is_ours else _State.TAKEN)
+            case CarrierLost() if carrier.state in _GOING:
+                return self._forget_carrier(event.carrier)
+            case CarrierLost():
+                self._leaves(carrier, _State.CUT_OFF)
+                self._ask(ignore_gone, self._jobs.cancel, event.carrier)
+                # Its ranks, which are asked to end, may take so long.
+                return [CarrierLeaving(event.node, event.carrier)]
+        return [event]
 
-    def _told_to_end(self, number: str, carrier: _Carrier, future: Future[None]) -> list[HarvestEvent]:
-        """The carrier of the test has to hear soon of the signal that was sent to it; if none was, another one is."""
-        carrier.until_s = min(carrier.until_s, time.monotonic() + _SIGNAL_S)
-        try:
-            future.result()
-        except PollError as fault:
-            if not carrier.leaving:  # else it has heard of it, or was gone before
-                self._refuse(str(fault))
-                self.release(carrier.node, number)
-        return []
-
-    def _leaves(self, carrier: _Carrier, *, taken: bool) -> None:
+    def _leaves(self, carrier: _Carrier, state: _State) -> None:
         """If somebody wants its node, and perhaps others, those that have not come yet do not come in between."""
-        carrier.leaving, carrier.taken = True, taken
+        carrier.state = state
         carrier.until_s = min(carrier.until_s, time.monotonic() + self._grace_s + SLACK_S)
         self._idle.discard(carrier.node)
-        if taken:
+        if state in _FOR_OTHERS:
             self._others.begin()
-        for number, other in self._carriers.items() if taken else ():
-            if not (other.up or other.leaving):
-                self._withdraw(number, other)
+            for number, other in self._carriers.items():
+                if other.state is _State.WAITING:
+                    self._withdraw(number, other)
 
     def _withdraw(self, number: str, carrier: _Carrier) -> None:
         """Cancel a carrier that has not come yet."""
-        carrier.leaving = carrier.released = True
-        carrier.until_s = time.monotonic()
-        self._ask(may_be_gone, self._jobs.cancel, number)
+        carrier.state, carrier.until_s = _State.WITHDRAWN, time.monotonic()
+        self._ask(ignore_gone, self._jobs.cancel, number)
 
     @property
     def _is_contended(self) -> bool:
         """Whether a job is waiting for nodes that carriers leave, or may be about to begin on them."""
-        return time.monotonic() < self._settled_s or any(carrier.taken for carrier in self._carriers.values())
+        states = {carrier.state for carrier in self._carriers.values()}
+        return time.monotonic() < self._settled_s or not states.isdisjoint(_FOR_OTHERS)
 
-    def _buried(self, number: str) -> list[HarvestEvent]:
+    def _forget_carrier(self, number: str) -> list[HarvestEvent]:
         """A carrier is gone, with all that it has started, or never came."""
-        carrier = self._carriers.pop(number)
-        node = carrier.node
-        self._idle.discard(node)
-        now_s = time.monotonic()
-        if carrier.taken:
+        carrier, now_s = self._carriers.pop(number), time.monotonic()
+        self._idle.discard(carrier.node)
+        if carrier.state in _FOR_OTHERS:
             self._settled_s = now_s + _SETTLE_S
-        if not carrier.released:  # it may come again
-            self._due_s = min(self._due_s, self._settled_s if carrier.taken else now_s + _TICK_S)
-        if number == self._test:
-            self._waiting[:0] = [node] if self._tested else []
-            return [*([] if self._tested else [CarrierLost(node, number)]), *self._after_test()]
-        return [CarrierLost(node, number)]
-
-    def _after_test(self) -> list[HarvestEvent]:
-        """Ask for the nodes that waited for the test, of which one is tested now if that has not succeeded."""
-        self._test, waiting, self._waiting = None, self._waiting, []
-        if time.monotonic() >= self._refused_until_s:
-            self.request(tuple(waiting))
-            return []
-        self._idle.difference_update(waiting)
-        return [CarrierLost(node, "") for node in waiting]
+        if carrier.state is not _State.WITHDRAWN:  # it may come again
+            self._due_s = min(self._due_s, max(self._settled_s, now_s + _TICK_S))
+        return [CarrierLost(carrier.node, number)]
 
     # --- what Slurm says ---------------------------------------------------------------------------------------------
 
     def _look(self) -> tuple[Pool, dict[str, str], dict[str, int]]:
         return self._seen(), self._jobs.listed(), self._others.listed()
 
-    def _looked(self, future: Future[tuple[Pool, dict[str, str], dict[str, int]]]) -> list[HarvestEvent]:
+    def _on_poll(self, future: Future[tuple[Pool, dict[str, str], dict[str, int]]]) -> list[HarvestEvent]:
         """Compare with what is known what Slurm says of nodes and of carriers."""
         now_s = time.monotonic()
         self._due_s = min(self._due_s, now_s + self._every_s)
@@ -277,68 +249,56 @@ class SlurmCarriers:
         for number, carrier in [*self._carriers.items()]:
             cause = pool.get(carrier.node, BusyKind.AWAY)
             if number not in listed:
-                events += self._vanished(number, carrier)
+                events += self._job_gone(number, carrier)
             elif listed[number] == "PENDING":
-                most_s = _TEST_WAIT_S if number == self._test and self._waiting else LONGEST_WAIT_S
-                if cause not in _MAY_START or now_s > carrier.since_s + most_s:
+                if cause not in _MAY_START or now_s > carrier.since_s + LONGEST_WAIT_S:
                     self._withdraw(number, carrier)
             elif now_s > carrier.until_s:
-                self._ask(may_be_gone, self._jobs.cancel, number)
-            elif carrier.leaving or number == self._test:
-                continue
-            elif listed[number] == ENDING:
+                self._ask(ignore_gone, self._jobs.cancel, number)
+            elif listed[number] == ENDING and carrier.state not in _GOING:
                 self._hub.release(carrier.node, number)
-                if not carrier.up:
+                if carrier.state is _State.WAITING:
                     self._withdraw(number, carrier)
-            elif carrier.up and cause in _WITHDRAWN:
+            elif carrier.state is _State.UP and cause in _WITHDRAWN:
                 self.release(carrier.node, number)
+        held = {carrier.node for carrier in self._carriers.values()}
         idle = {node for node, cause in pool.items() if cause is None}
-        events += [CarrierLost(node, "") for node in self._waiting if node not in idle]
-        self._waiting = [node for node in self._waiting if node in idle]
-        idle -= {carrier.node for carrier in self._carriers.values() if carrier.leaving}
+        idle -= {carrier.node for carrier in self._carriers.values() if carrier.state in _GOING}
         if not self._is_contended:
-            self._make_room(waiting, len(idle - {carrier.node for carrier in self._carriers.values()}))
+            self._make_room(waiting, len(idle - held))
         if self._is_contended or now_s < self._refused_until_s:
-            idle &= {carrier.node for carrier in self._carriers.values()}
+            idle &= held
         came, went = sorted(idle - self._idle), sorted(self._idle - idle)
         self._idle = idle
         return [*events, PoolChanged(tuple(came), tuple(went))] if came or went else events
 
     def _make_room(self, waiting: dict[str, int], free: int) -> None:
         """Have carriers leave for jobs that wait though Slurm has none leave for them."""
-        held = [number for number, each in self._carriers.items() if each.up and not (each.leaving or each.released)]
-        held = [number for number in held if number != self._test]
-        for number in held[: self._others.owed(waiting, free, len(held))]:
-            self._carriers[number].taken = True
-            self.release(self._carriers[number].node, number)
+        held = [number for number, each in self._carriers.items() if each.state is _State.UP]
+        for number in held[: self._others.carriers_to_release(waiting, free, len(held))]:
+            self._send_away(number, _State.YIELDING)
 
-    def _vanished(self, number: str, carrier: _Carrier) -> list[HarvestEvent]:
+    def _job_gone(self, number: str, carrier: _Carrier) -> list[HarvestEvent]:
         """A job is gone; if its carrier still talks to us, its node has lost touch with Slurm: it is sent away."""
-        if not carrier.up:
-            self._failures += number == self._test and not carrier.leaving
-            if self._failures >= _ATTEMPTS:
-                raise CarrierError(f"Job {number} has ended before its carrier could come up; see {self._jobs.log}.")
-            return [] if carrier.leaving and time.monotonic() < carrier.until_s else self._buried(number)
-        if not carrier.vanished:
-            carrier.vanished = True
+        if carrier.state is _State.UP:
             self.release(carrier.node, number)
-            return []
-        if time.monotonic() < carrier.until_s:
-            return []
-        return [CarrierLeaving(carrier.node, number), *self._buried(number)]
+        elif carrier.state not in _GOING | _CONNECTED:
+            return self._forget_carrier(number)
+        elif time.monotonic() >= carrier.until_s:
+            is_heard = carrier.state in _CONNECTED
+            return [*([CarrierLeaving(carrier.node, number)] if is_heard else []), *self._forget_carrier(number)]
+        return []
 
-    def _submitted(self, node: str, future: Future[str]) -> list[HarvestEvent]:
+    def _on_submitted(self, node: str, future: Future[str]) -> list[HarvestEvent]:
         """Remember a job, or that Slurm has refused it."""
         try:
             number = future.result()
         except PollError as fault:
             self._refuse(str(fault))
             self._idle.discard(node)
-            return [CarrierLost(node, ""), *(self._after_test() if self._test == "" else [])]
+            return [CarrierLost(node, "")]
         self._refusal = ""
         self._carriers[number] = _Carrier(node, time.monotonic())
-        if self._test == "":
-            self._test = number
         if self._is_contended:
             self._withdraw(number, self._carriers[number])
         return []
@@ -359,39 +319,85 @@ class SlurmCarriers:
     # --- what is done ------------------------------------------------------------------------------------------------
 
     def request(self, nodes: tuple[str, ...]) -> None:
-        """Submit a carrier for each of these nodes; one is tested, and the others wait for that.
+        """Submit a carrier for each of these nodes; none while somebody waits for nodes that carriers leave.
 
-        While somebody waits for nodes that carriers leave, none are asked for.
+        At first a carrier is tested on one of them, while nothing else goes on: nothing is held yet.
+
+        Raises
+        ------
+        CarrierError
+            If carriers cannot come up here, or are not told when their node is taken back.
         """
-        if self._is_contended:
+        if not self._is_contended and not self._is_tested:
+            node = min(nodes, key=self._attempts.__getitem__)
+            self._attempts[node] += 1
+            try:
+                self._is_tested = self._test_signal(node)
+            except PollError as fault:
+                self._refuse(str(fault))
+        if self._is_contended or not self._is_tested:
             self._turned_away += nodes
             self._idle.difference_update(nodes)
             return
-        if not self._tested:
-            self._waiting += [node for node in nodes if node not in self._waiting]
-            if self._test is not None or not self._waiting:
-                return
-            node = min(self._waiting, key=self._attempts.__getitem__)
-            self._waiting.remove(node)
-            self._attempts[node] += 1
-            self._test, nodes = "", (node,)
         for node in nodes:
-            self._ask(partial(self._submitted, node), self._jobs.submit, node, self._script)
+            self._ask(partial(self._on_submitted, node), self._jobs.submit, node, self._script)
+
+    def _test_signal(self, node: str) -> bool:
+        """Have a carrier come to a node, and see that SIGTERM reaches its step; False if it does not come."""
+        number, begun_s = self._jobs.submit(node, self._script), time.monotonic()
+        signalled_s, is_told = math.inf, False
+        try:
+            while time.monotonic() < signalled_s + _SIGNAL_S or is_told:
+                for event in self._hub.poll(_TICK_S):
+                    match event:
+                        case CarrierUp(carrier=carrier) if carrier == number:
+                            self._jobs.cancel(number, signal="TERM")
+                            signalled_s = time.monotonic()
+                        case CarrierLeaving(carrier=carrier) if carrier == number:
+                            is_told = True
+                        case CarrierLost(carrier=carrier) if carrier == number:
+                            return is_told
+                if signalled_s == math.inf and not self._may_come(number, node, begun_s):
+                    return False
+        finally:
+            if not is_told:
+                self._hub.release(node, number)
+                with suppress(PollError):  # it may be gone
+                    self._jobs.cancel(number)
+        raise CarrierError(
+            f"Job {number} was sent SIGTERM, and its step heard nothing of it within {_SIGNAL_S:g} s: "
+            f"carriers here would be killed without a warning."
+        )
+
+    def _may_come(self, number: str, node: str, begun_s: float) -> bool:
+        """Whether the carrier of the test can still come; too many that have ended before it are a `CarrierError`."""
+        cause, state = self._seen().get(node, BusyKind.AWAY), self._jobs.listed().get(number)
+        self._failures += state is None
+        if self._failures >= _ATTEMPTS:
+            raise CarrierError(f"Job {number} has ended before its carrier could come up; see {self._jobs.log}.")
+        is_patient = cause in _MAY_START and time.monotonic() <= begun_s + _TEST_WAIT_S
+        return state is not None and (state != "PENDING" or is_patient)
 
     def release(self, node: str, carrier: str) -> None:
         """Have a carrier end its ranks, and itself."""
-        self._hub.release(node, carrier)
         if carrier in self._carriers:
-            known = self._carriers[carrier]
-            known.released = True
-            known.until_s = min(known.until_s, time.monotonic() + self._grace_s + SLACK_S)
+            self._send_away(carrier, _State.RELEASED)
+        else:
+            self._hub.release(node, carrier)
+
+    def _send_away(self, number: str, state: _State) -> None:
+        """Tell a carrier to give its node back, for whomever."""
+        carrier = self._carriers[number]
+        self._hub.release(carrier.node, number)
+        carrier.state = state if carrier.state is _State.UP else carrier.state
+        carrier.until_s = min(carrier.until_s, time.monotonic() + self._grace_s + SLACK_S)
 
     def close(self) -> None:
         """End all carriers, cancel those that have not begun, and wait until they are gone."""
         self._hub.close()
         self._worker.shutdown(cancel_futures=True)
         try:
-            self._jobs.outlive(self._grace_s)
+            self._jobs.wait_until_gone(self._grace_s)
         except (CarrierError, PollError) as fault:
             self._say(f"{fault} Look for jobs named {self._jobs.name}: they end by themselves.")
         self._script.unlink(missing_ok=True)

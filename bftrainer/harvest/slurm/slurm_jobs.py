@@ -24,7 +24,7 @@ from bftrainer.files.writing import replacing
 from bftrainer.harvest.agent import KEY
 from bftrainer.harvest.harvest_events import HarvestEvent, PoolChanged
 from bftrainer.harvest.pool_states import Pool
-from bftrainer.harvest.scheduler_polls import answer
+from bftrainer.harvest.scheduler_polls import run_command
 from bftrainer.nodelogs.hostlist import expanded
 from bftrainer.schedulers.clock import duration_s
 
@@ -88,7 +88,7 @@ def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> Carri
         If Slurm does not answer.
     """
     partitions = [
-        dict(_FIELD.findall(line)) for line in answer(["scontrol", "-a", "-o", "show", "partition"]).splitlines()
+        dict(_FIELD.findall(line)) for line in run_command(["scontrol", "-a", "-o", "show", "partition"]).splitlines()
     ]
     names = [str(each.get("PartitionName")) for each in partitions]
     if name not in names:
@@ -125,7 +125,7 @@ def _number(partition: dict[str, str], name: str, usual: int) -> int:
 
 def _objection(mine: dict[str, str], tier: int, above: Collection[str]) -> str:
     """Why jobs of a partition may not make room for others."""
-    config = dict(_FIELD.findall(answer(["scontrol", "show", "config"])))
+    config = dict(_FIELD.findall(run_command(["scontrol", "show", "config"])))
     kind, mode = config.get("PreemptType", ""), mine.get("PreemptMode", "")
     if kind.endswith("qos"):
         return "Slurm goes by QOS here, which is not checked: ask for one by SBATCH_QOS"
@@ -186,7 +186,7 @@ class CarrierJobs:
         outside = {
             name: os.environ[name] for name in os.environ if not name.startswith("SLURM_") or name == "SLURM_CONF"
         }
-        said = answer(
+        said = run_command(
             ["sbatch", "--parsable", "--exclusive", "--no-requeue"]
             + [f"--{name}={value}" for name, value in options.items()]
             + ["--wrap", f"exec {step}"],
@@ -208,7 +208,7 @@ class CarrierJobs:
         """
         mine = "-u", str(os.geteuid()), "-n", self.name
         command = ["squeue", "-h", "-a", *mine, "-o", "%A %j %T %S %e"]
-        said = answer(command, environ=os.environ | {"SLURM_TIME_FORMAT": "%s"})
+        said = run_command(command, environ=os.environ | {"SLURM_TIME_FORMAT": "%s"})
         found = {}
         for line in said.splitlines():
             number, name, state, start, end = [*line.split(), *[""] * 5][:5]
@@ -222,9 +222,11 @@ class CarrierJobs:
     def cancel(self, *numbers: str, signal: str = "") -> None:
         """End some of them, or send a signal to their steps; a `PollError` if Slurm refuses."""
         if numbers:
-            answer(["scancel", "-u", str(os.geteuid()), "-n", self.name, *(["-s", signal] if signal else []), *numbers])
+            run_command(
+                ["scancel", "-u", str(os.geteuid()), "-n", self.name, *(["-s", signal] if signal else []), *numbers]
+            )
 
-    def outlive(self, grace_s: float) -> list[str]:
+    def wait_until_gone(self, grace_s: float) -> list[str]:
         """Wait until there are none: their controller is gone, so they end by themselves, or are cancelled.
 
         Raises
@@ -249,7 +251,7 @@ class CarrierJobs:
         return sorted(found, key=int)
 
 
-def may_be_gone(future: Future[None]) -> list[HarvestEvent]:
+def ignore_gone(future: Future[None]) -> list[HarvestEvent]:
     """A job that is to be cancelled may have ended: the next look tells."""
     if not isinstance(fault := future.exception(), PollError | None):
         raise fault
@@ -268,7 +270,7 @@ def job_name(directory: Path) -> str:
     return path.read_text().split()[0]
 
 
-def written_script(directory: Path, key: str, host: str, port: int, own_s: float) -> Path:
+def write_script(directory: Path, key: str, host: str, port: int, own_s: float) -> Path:
     """Write how to start a carrier, readable for this user alone; under a new name, which no node has cached."""
     for old in directory.glob(_SCRIPT):
         old.unlink()

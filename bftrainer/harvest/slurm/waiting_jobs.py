@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bftrainer.errors import PollError
 from bftrainer.files.opening import one_line
-from bftrainer.harvest.scheduler_polls import answer
+from bftrainer.harvest.scheduler_polls import run_command
 
 _EARLIER_S = 60.0
 """Jobs that carriers leave for may have come so long before: that often Slurm tries them all."""
@@ -59,7 +59,7 @@ class WaitingJobs:
             return {}
         command = ["squeue", "-h", "-a", "-t", "PD", "-p", ",".join(self.partitions), "-o", "%i|%D|%V|%r"]
         found = {}
-        for line in answer(command, environ=os.environ | {"SLURM_TIME_FORMAT": "%s"}).splitlines():
+        for line in run_command(command, environ=os.environ | {"SLURM_TIME_FORMAT": "%s"}).splitlines():
             job, nodes, submitted, reason = [*line.split("|"), "", "", ""][:4]
             if not (nodes.isdecimal() and submitted.isdecimal()):
                 raise PollError(f"squeue: Expected jobs and the nodes they need, got {one_line(line)!r}.")
@@ -67,7 +67,7 @@ class WaitingJobs:
                 found[job.partition("_")[0]] = int(nodes)  # of an array, whose tasks begin one by one, one counts
         return found
 
-    def owed(self, waiting: Mapping[str, int], free: int, held: int) -> int:
+    def carriers_to_release(self, waiting: Mapping[str, int], free: int, held: int) -> int:
         """Number of carriers that are to leave; none leaves twice for one job, which may need other nodes than these.
 
         Parameters
