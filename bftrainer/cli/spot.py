@@ -161,7 +161,7 @@ class _Places:
 
 
 def minute_options(before: str = "") -> tuple[Callable[[Any], Any], ...]:
-    """Options with the names of `MinuteOptions`, but for the levels.
+    """Options with the names of `MINUTE_OPTIONS`, but for the levels.
 
     Parameters
     ----------
@@ -293,19 +293,16 @@ def sweep(
 ) -> None:  # fmt: skip
     """Simulate training over levels of preemption and addition, many times each."""
     from bftrainer.nodelogs.availability import read_availability
-    from bftrainer.spot.generation import minute_setup
-    from bftrainer.spot.minute_model import MinuteOptions
+    from bftrainer.spot.generation import fit_minutes
     from bftrainer.spot.sweep import SpotSweep, sweep_spot, write_sweep
 
     places = _Places(options)
     settings, _ = _settings_of(options)
     trace = None if like is None else read_availability(like, lambda note: tell(f"Note: {note}"))
-    minutes = MinuteOptions(**{key: options.pop(key) for key in MinuteOptions.__dataclass_fields__ if key in options})
-    model, bounds = minute_setup(minutes, trace, like)
-    model = model.exact() if minutes.exact_mean else model
-    made = SpotSweep(
-        model, settings, preemption_scale, addition_scale, days, repeats, seed, bounds, _prices_of(options)
-    )
+    prices, exact_mean = _prices_of(options), options.pop("exact_mean")
+    model = fit_minutes(trace, like).changed(**{key: value for key, value in options.items() if value is not None})
+    model = model.exact() if exact_mean else model
+    made = SpotSweep(model, settings, preemption_scale, addition_scale, days, repeats, seed, prices)
     check_size("traces", len(made.levels) * repeats)
     result = sweep_spot(made, jobs)
 

@@ -6,7 +6,8 @@ import heapq
 import math
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,119 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.node_rows import BLOCK, RowParts
 from bftrainer.nodelogs.availability_trace import MOST_NODES
-from bftrainer.spot.arrivals import Arrivals, Distribution, EvenArrivals, Quantiles
-from bftrainer.spot.statistics import DailyCycle, Holes, fragments
+from bftrainer.spot.statistics import HOURS, DailyCycle, Holes, fragments, hour_cuts, hour_of_day, mean_group
+
+Floats = NDArray[np.float64]
+
+_GRID = 100_001
+"""Number of points at which a mean is computed."""
+_FINE_SHARES = np.unique(np.concatenate((np.linspace(0.0, 0.99, 100), 1.0 - np.logspace(-2, -5, 31), [1.0])))
+"""Shares of the quantiles kept of a sample: close together at its upper end, which dominates the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """A measured distribution: log-linear between quantiles.
+
+    Parameters
+    ----------
+    share : tuple of float, shape (K,)
+        Ascending from 0 to 1.
+    value : tuple of float, shape (K,)
+        Positive, in ascending order; values may repeat.
+
+    Raises
+    ------
+    SettingsError
+        If shares or values are out of range or order.
+    """
+
+    share: tuple[float, ...]
+    value: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        share, value = np.array(self.share), np.array(self.value)
+        if share.size < 2 or share.shape != value.shape:
+            raise SettingsError(f"Expected as many values as shares, two at least, got {value.size} and {share.size}.")
+        if share[0] != 0 or share[-1] != 1 or (np.diff(share) <= 0).any():
+            raise SettingsError("Expected shares to ascend from 0 to 1.")
+        if not (np.isfinite(value).all() and value[0] > 0) or (np.diff(value) < 0).any():
+            raise SettingsError("Expected quantiles that are positive and do not descend.")
+
+    @classmethod
+    def of(cls, sample: NDArray[np.int64] | Floats) -> Quantiles:
+        """Quantiles of a sample of positive numbers, closer together at its upper end."""
+        values = np.quantile(sample, _FINE_SHARES)
+        return cls(tuple(_FINE_SHARES.tolist()), tuple(values.tolist()))
+
+    @property
+    def mean(self) -> float:
+        """Mean."""
+        return float(np.trapezoid(self.at(np.linspace(0, 1, _GRID)), dx=1 / (_GRID - 1)))
+
+    def at(self, share: Floats) -> Floats:
+        """Values below which those shares lie."""
+        return np.exp(np.interp(share, self.share, np.log(self.value)))
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal:
+    """Values whose logarithm is normal.
+
+    Parameters
+    ----------
+    median : float
+        Positive.
+    sigma : float
+        Standard deviation of the logarithm, at least 0.
+
+    Raises
+    ------
+    SettingsError
+        If they are out of range.
+    """
+
+    median: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.median < math.inf:
+            raise SettingsError(f"Expected a positive median, got {self.median}.")
+        if not 0 <= self.sigma < math.inf:
+            raise SettingsError(f"Expected sigma >= 0, got {self.sigma}.")
+
+    @classmethod
+    def of(cls, mean: float, median: float) -> LogNormal:
+        """Make the distribution with this mean and median: ``mean = median * exp(sigma ** 2 / 2)``.
+
+        Raises
+        ------
+        SettingsError
+            If the mean is below the median, which is impossible for a log-normal distribution.
+        """
+        if not 0 < median <= mean < math.inf:
+            raise SettingsError(f"Expected 0 < median <= mean of a log-normal distribution, got {median} and {mean}.")
+        return cls(median, math.sqrt(2.0 * math.log(mean / median)))
+
+    @property
+    def mean(self) -> float:
+        """Mean."""
+        return self.median * math.exp(self.sigma**2 / 2.0)
+
+    def at(self, share: Floats) -> Floats:
+        """Values below which those shares lie, 0 < share < 1; same shape."""
+        scores: Floats = np.vectorize(NormalDist().inv_cdf, otypes=[np.float64])(share)
+        return self.median * np.exp(self.sigma * scores)
+
+
+Distribution = Quantiles | LogNormal
+"""Of positive numbers, by its mean and its quantiles `at` shares."""
+
+
+def even_shares(count: int) -> Floats:
+    """Midpoints of `count` equal parts of the unit interval, shape (count,)."""
+    return (np.arange(count) + 0.5) / count
+
 
 # Measured on the Summit log published with BFTrainer (Liu et al., arXiv:2106.12091; 4,734 nodes, 358 h).
 SUMMIT_NODES = 4734
@@ -42,6 +154,8 @@ SUMMIT_SPLIT_MEAN = 43.0
 """Makes groups of 17.5 nodes on average, as measured."""
 SUMMIT_CYCLE = DailyCycle.cosine(0.375, 16.4)
 LONGEST_S = 1e9
+_MOST_SHARE = 0.6
+"""Largest share of the machine in one hole. A larger one would leave no room for the next ones."""
 _AHEAD = 1 << 16
 
 
@@ -55,10 +169,12 @@ class SupercomputerModel:
         Number of nodes of the machine.
     idle_share : float
         Mean share of idle nodes, above 0 and below 1.
-    fragment_s : Distribution
+    fragment_s : Quantiles or LogNormal
         Lengths of idle fragments in seconds, 1 to 1e9 on average.
-    arrivals : Arrivals
-        Times and sizes of holes.
+    hole_nodes : Quantiles or LogNormal
+        Sizes of holes in nodes, with a mean of at least 1.
+    cycle : DailyCycle
+        Of the number of holes.
     split_mean : float
         Mean number of a hole's nodes (geometric) after which the next ones are taken back at another time, at least 1.
 
@@ -71,7 +187,8 @@ class SupercomputerModel:
     nodes: int = SUMMIT_NODES
     idle_share: float = SUMMIT_IDLE_SHARE
     fragment_s: Distribution = SUMMIT_FRAGMENTS
-    arrivals: Arrivals = EvenArrivals(SUMMIT_HOLES, SUMMIT_CYCLE)  # noqa: RUF009 - frozen
+    hole_nodes: Distribution = SUMMIT_HOLES
+    cycle: DailyCycle = SUMMIT_CYCLE
     split_mean: float = SUMMIT_SPLIT_MEAN
 
     def __post_init__(self) -> None:
@@ -99,11 +216,71 @@ class SupercomputerModel:
         """
         whole = fragments(log)
         holes = Holes.of(log)
-        if not whole.completed_s.size or not holes.nodes.size:
+        completed_s = whole.length_s[whole.completed]
+        if not completed_s.size or not holes.nodes.size:
             raise SettingsError("Expected a log with nodes that become idle and are taken back, got one without.")
         share = float(whole.length_s.sum()) / (len(log.nodes) * log.window_s)
-        arrivals = EvenArrivals(Quantiles.of(holes.nodes), holes.cycle() or DailyCycle())
-        return cls(len(log.nodes), share, Quantiles.of(whole.completed_s), arrivals, _split_mean(holes))
+        return cls(
+            nodes=len(log.nodes),
+            idle_share=share,
+            fragment_s=Quantiles.of(completed_s),
+            hole_nodes=Quantiles.of(holes.nodes),
+            cycle=holes.cycle() or DailyCycle(),
+            split_mean=_split_mean(holes.nodes, mean_group(whole)),
+        )
+
+    def changed(
+        self,
+        *,
+        nodes: int | None = None,
+        idle_share: float | None = None,
+        fragment_mean_s: float | None = None,
+        fragment_median_s: float | None = None,
+        hole_mean: float | None = None,
+        hole_median: float | None = None,
+        daily_amplitude: float | None = None,
+        peak_hour: float | None = None,
+    ) -> SupercomputerModel:
+        """The model with other values; measured sizes of holes scale with the number of nodes.
+
+        Parameters
+        ----------
+        nodes, idle_share
+            As of the model.
+        fragment_mean_s, fragment_median_s : float, optional
+            Mean and median of log-normal lengths of fragments; both or neither.
+        hole_mean, hole_median : float, optional
+            Mean and median of log-normal sizes of holes, in nodes; both or neither.
+        daily_amplitude, peak_hour : float, optional
+            Daily cycle: excess over the average at its peak, from 0 to below 1, and the hour of the peak (UTC).
+
+        Raises
+        ------
+        SettingsError
+            If a value is out of range.
+        """
+        model = self if idle_share is None else replace(self, idle_share=idle_share)
+        if nodes is not None:
+            sizes = self.hole_nodes
+            if isinstance(sizes, Quantiles) and nodes != self.nodes:
+                sizes = Quantiles(sizes.share, tuple(max(1.0, size * nodes / self.nodes) for size in sizes.value))
+            model = replace(model, nodes=nodes, hole_nodes=sizes)
+        if lengths := _log_normal(fragment_mean_s=fragment_mean_s, fragment_median_s=fragment_median_s):
+            model = replace(model, fragment_s=lengths)
+        if holes := _log_normal(hole_mean=hole_mean, hole_median=hole_median):
+            if holes.median < 1:
+                raise SettingsError(f"Expected a median hole of at least 1 node, got {holes.median}.")
+            model = replace(model, hole_nodes=holes)
+        if daily_amplitude is None and peak_hour is None:
+            return model
+        amplitude, peak = self.cycle.harmonic()
+        amplitude = amplitude if daily_amplitude is None else daily_amplitude
+        peak = peak if peak_hour is None else peak_hour
+        if not 0 <= amplitude < 1:
+            raise SettingsError(f"Expected 0 <= daily_amplitude < 1, got {amplitude}.")
+        if not 0 <= peak < 24:
+            raise SettingsError(f"Expected 0 <= peak_hour < 24, got {peak}.")
+        return replace(model, cycle=DailyCycle.cosine(amplitude, peak))
 
     def generate(
         self, rng: np.random.Generator, window_ns: tuple[int, int], provenance: Mapping[str, Any] | None = None
@@ -121,7 +298,7 @@ class SupercomputerModel:
         wanted = round(self.idle_share * self.nodes * window_s / self.fragment_s.mean)
         if wanted < 1:
             raise SettingsError(f"Expected a window in which a node becomes idle, got one of {window_s} s.")
-        starts, sizes = np.array(self.arrivals(rng, wanted, self.nodes, window_ns), dtype=np.int64).T
+        starts, sizes = self.draw_holes(rng, wanted, window_ns)
         groups, lengths = self._groups(rng, sizes)
         parts = RowParts(2 * int(sizes.sum()))
         for time, node, idle in _transitions(rng, (starts, sizes), (groups, lengths), self.nodes):
@@ -138,6 +315,33 @@ class SupercomputerModel:
             provenance=provenance or {},
             unchanged_ns=np.empty(0, dtype=np.int64),
         )
+
+    def draw_holes(
+        self, rng: np.random.Generator, wanted: int, window_ns: tuple[int, int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Draw when holes come (seconds since the window's start, ascending), and their sizes, `wanted` nodes in total.
+
+        Sizes are an even sample of their distribution in random order. The number of holes in each hour of the day is
+        that of the cycle; days and instants within the hour are uniform, so that between two holes there is the
+        exponential time of a Poisson process.
+        """
+        count = max(1, min(wanted, round(wanted / self.hole_nodes.mean)))
+        most = max(1, int(_MOST_SHARE * self.nodes))
+        sizes = rng.permutation(_whole_sizes(self.hole_nodes.at(even_shares(count)), wanted, most))
+        cuts = hour_cuts(*window_ns)
+        hour, length_s = hour_of_day(cuts[:-1]), np.diff(cuts) / NS_PER_S
+        weight = np.array(self.cycle.weight) * np.bincount(hour, length_s, minlength=HOURS)
+        upto = np.cumsum(weight) / weight.sum()
+        per_hour = np.bincount(np.searchsorted(upto, even_shares(count), side="right"), minlength=HOURS)
+        starts = []
+        for of_day in np.flatnonzero(per_hour):
+            pieces = hour == of_day
+            ends_s = np.cumsum(length_s[pieces])
+            at_s = rng.uniform(0.0, ends_s[-1], per_hour[of_day])
+            piece = np.searchsorted(ends_s, at_s, side="right").clip(max=ends_s.size - 1)
+            into_s = at_s - (ends_s - length_s[pieces])[piece]
+            starts.append((cuts[:-1][pieces][piece] - window_ns[0]) / NS_PER_S + into_s)
+        return np.sort(np.maximum(1, np.concatenate(starts).astype(np.int64))), sizes
 
     def _groups(self, rng: np.random.Generator, holes: NDArray[np.int64]) -> tuple[memoryview, memoryview]:
         """Split holes of these sizes into groups that are taken back together: numbers of nodes, lengths in seconds.
@@ -166,15 +370,38 @@ class SupercomputerModel:
             yield from rng.geometric(1 / self.split_mean, _AHEAD).tolist()
 
 
-def _split_mean(holes: Holes) -> float:
-    """Mean number of nodes between splits, such that groups have the measured size.
+def _log_normal(**values: float | None) -> LogNormal | None:
+    """The distribution with a mean and a median, if both are given."""
+    (mean_name, mean), (median_name, median) = values.items()
+    if (mean is None) != (median is None):
+        raise SettingsError(f"Expected both {mean_name} and {median_name}, or neither.")
+    return None if mean is None or median is None else LogNormal.of(mean, median)
+
+
+def _whole_sizes(sizes: NDArray[np.float64], wanted: int, most: int) -> NDArray[np.int64]:
+    """Scale sizes by one factor and round them to 1 to `most`, so that their sum is as near to `wanted` as possible."""
+
+    def rounded(factor: float) -> NDArray[np.int64]:
+        return np.rint(factor * sizes).clip(1, most).astype(np.int64)
+
+    low, high = 0.0, 1.0
+    while rounded(high).sum() < min(wanted, most * sizes.size) and math.isfinite(high):
+        low, high = high, 2.0 * high
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if rounded(middle).sum() < wanted else (low, middle)
+    return rounded(high)
+
+
+def _split_mean(holes: NDArray[np.int64], group_mean: float | None) -> float:
+    """Mean number of nodes between splits, such that groups of holes of these sizes have the measured mean.
 
     A hole of n nodes, split after each with chance p, falls into ``1 + (n - 1) p`` groups on average.
     """
-    total, count = int(holes.nodes.sum()), holes.nodes.size
-    if holes.group_mean is None or total == count:
+    total, count = int(holes.sum()), holes.size
+    if group_mean is None or total == count:
         return 1.0
-    chance = (total / holes.group_mean - count) / (total - count)
+    chance = (total / group_mean - count) / (total - count)
     return 1.0 / min(1.0, max(chance, 1.0 / total))
 
 

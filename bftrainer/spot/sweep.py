@@ -46,8 +46,6 @@ class SpotSweep:
         Number of traces for each pair of levels.
     seed : int
         Repeat number r has the same random numbers at all levels, so that levels are compared on similar traces.
-    bounds : tuple of int
-        Number of nodes at the start, and largest number at any time.
     prices : Prices, optional
 
     Raises
@@ -63,24 +61,19 @@ class SpotSweep:
     days: float = 1.0
     repeats: int = 10
     seed: int = 0
-    bounds: tuple[int, int] = (32, 64)
     prices: Prices | None = None
 
     def __post_init__(self) -> None:
         if not self.preemption_scales or not self.addition_scales:
             raise SettingsError("Expected at least one level of preemption and of addition, got none.")
         for preemption, addition in self.levels:
-            self.model.scaled(preemption, addition)
+            self.model.changed(preemption_scale=preemption, addition_scale=addition)
         if not 0 < self.days <= _MOST_DAYS or round(self.days * 1440) < 1:
             raise SettingsError(f"Expected days from one minute to 19 years, got {self.days}.")
         if not 1 <= self.repeats <= _MOST_REPEATS:
             raise SettingsError(f"Expected 1 <= repeats <= {_MOST_REPEATS:,}, got {self.repeats:,}.")
         if self.seed < 0:
             raise SettingsError(f"Expected seed >= 0, got {self.seed}.")
-        if not 0 <= self.bounds[0] <= self.bounds[1]:
-            raise SettingsError(
-                f"Expected 0 <= initial nodes <= most nodes, got {self.bounds[0]} and {self.bounds[1]}."
-            )
 
     @property
     def levels(self) -> list[tuple[float, float]]:
@@ -89,10 +82,10 @@ class SpotSweep:
 
     def run(self, point: tuple[tuple[float, float], int]) -> dict[str, Any]:
         """Figures of one repeat at one pair of levels."""
-        levels, repeat = point
+        (preemption, addition), repeat = point
         rng = np.random.default_rng([self.seed, repeat])
-        model = self.model.scaled(*levels)
-        log = model.generate(rng, model.draw(rng, round(self.days * 1440)), 0, *self.bounds)
+        model = self.model.changed(preemption_scale=preemption, addition_scale=addition)
+        log = model.generate(rng, model.draw(rng, round(self.days * 1440)))
         return run_figures(simulate(log, self.settings), self.settings, self.prices)
 
 
@@ -115,21 +108,17 @@ class SpotSweepResult:
     def summary(self) -> dict[str, Any]:
         """The whole result, ready for JSON."""
         sweep = self.sweep
-        model = {
-            name: getattr(sweep.model, name) for name in ("preemption_chance", "addition_chance", "big_addition_share")
-        }
-        for name in ("preemption", "addition"):
-            size = getattr(sweep.model, name)
-            model |= {f"{name}_mean": size.mean, f"{name}_std": size.std}
+        chances = ("preemption_chance", "addition_chance", "big_addition_share")
+        sizes = ("preemption_mean", "preemption_std", "addition_mean", "addition_std")
         return {
             "schema": SCHEMA,
             "settings": settings_summary(sweep.settings, sweep.prices),
-            "model": model,
+            "model": {name: getattr(sweep.model, name) for name in (*chances, *sizes)},
             "days": sweep.days,
             "repeats": sweep.repeats,
             "seed": sweep.seed,
-            "initial_nodes": sweep.bounds[0],
-            "max_nodes": sweep.bounds[1],
+            "initial_nodes": sweep.model.initial_nodes,
+            "max_nodes": sweep.model.max_nodes,
             "levels": [dict(row) for row in self.rows],
         }
 

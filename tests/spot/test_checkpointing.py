@@ -194,8 +194,8 @@ def test_work_depends_on_events_alone():
     Ticks do not look at the window's very end, at which the trace's last change falls.
     """
     rng = np.random.default_rng(2)
-    model = MinuteModel()
-    log = model.generate(rng, model.draw(rng, 600), 0, 8, 16)
+    model = MinuteModel(initial_nodes=8, max_nodes=16)
+    log = model.generate(rng, model.draw(rng, 600))
     instants = []
     for iteration_s, tick_s in ((100.0, None), (0.001, None), (100.0, 1.0), (100.0, 0.001)):
         profile = TrainingProfile((2,), (iteration_s,), 30.0, 15.0)
