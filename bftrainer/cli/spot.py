@@ -198,23 +198,24 @@ def minute_options(before: str = "") -> tuple[Callable[[Any], Any], ...]:
 @_spot_options
 def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_json: bool, **options: Any) -> None:
     """Simulate a checkpointed pipeline-parallel training run on a trace of preemptible nodes."""
-    from bftrainer.spot.run import load_log, simulate_spot, write_spot
+    from bftrainer.spot.checkpointing import simulate as simulate_training
+    from bftrainer.spot.run import load_log, summarise_run, write_run
 
     places = _Places(options)
     settings, profile = _settings_of(options)
     log, sources = load_log(trace, additions, initial_nodes, lambda note: tell(f"Note: {note}"))
-    result = simulate_spot(log, settings, _prices_of(options), sources | {"profile": profile})
+    run = simulate_training(log, settings)
+    summary = summarise_run(run, settings, _prices_of(options), sources | {"profile": profile})
 
     def draw() -> Any:
         """The figure, imported with what draws only if it is asked for."""
         from bftrainer.nodelogs.availability_trace import CountTrace
         from bftrainer.spot.run_plots import run_figure
 
-        return run_figure(result.run, CountTrace.of(log), result.figures())
+        return run_figure(run, CountTrace.of(log), summary)
 
-    summary = result.summary()
     click.echo(json.dumps(summary, indent=2) if as_json else "\n".join(_table(summary)))
-    places.put(partial(write_spot, result), draw)
+    places.put(partial(write_run, run, summary), draw)
 
 
 _INDENT = 23

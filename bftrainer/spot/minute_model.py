@@ -112,10 +112,10 @@ class MinuteModel:
     ----------
     preemption_chance, addition_chance : float
         Probability of a preemption, or an addition, in a minute, 0 to 1.
-    preemption_mean, preemption_std, addition_mean, addition_std : float
-        Of the normal distributions behind the sizes of preemptions and of regular additions, see `draw_sizes`.
     big_addition_share : float
         Share of additions that are big, 0 to 1: uniform from 11 to 31 nodes.
+    preemption_mean, preemption_std, addition_mean, addition_std : float
+        Of the normal distributions behind the sizes of preemptions and of regular additions, see `draw_sizes`.
     initial_nodes, max_nodes : int
         Number of nodes at the start, and largest number at any time.
 
@@ -126,12 +126,12 @@ class MinuteModel:
     """
 
     preemption_chance: float = 0.16338
+    addition_chance: float = 0.14366
+    big_addition_share: float = 0.0588
     preemption_mean: float = 2.4138
     preemption_std: float = 2.0862
-    addition_chance: float = 0.14366
     addition_mean: float = 2.5417
     addition_std: float = 1.9456
-    big_addition_share: float = 0.0588
     initial_nodes: int = 32
     max_nodes: int = 64
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -91,35 +91,34 @@ class SpotSweep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpotSweepResult:
-    """Result of a sweep: means over the repeats.
+    """Result of a sweep.
 
     Parameters
     ----------
     sweep : SpotSweep
-    rows : tuple of dict
+    rows : list of dict
         One per pair of levels: `preemption_scale`, `addition_scale`, `repeats`, and per swept figure its mean and, as
         `NAME_ci95`, half the width of its 95 % confidence interval; None where the runs have no such figure, or one
         repeat tells no width.
     """
 
     sweep: SpotSweep
-    rows: tuple[Mapping[str, Any], ...]
+    rows: list[dict[str, Any]]
 
     def summary(self) -> dict[str, Any]:
         """The whole result, ready for JSON."""
         sweep = self.sweep
-        chances = ("preemption_chance", "addition_chance", "big_addition_share")
-        sizes = ("preemption_mean", "preemption_std", "addition_mean", "addition_std")
+        model = asdict(sweep.model)
+        bounds = {name: model.pop(name) for name in ("initial_nodes", "max_nodes")}
         return {
             "schema": SCHEMA,
             "settings": settings_summary(sweep.settings, sweep.prices),
-            "model": {name: getattr(sweep.model, name) for name in (*chances, *sizes)},
+            "model": model,
             "days": sweep.days,
             "repeats": sweep.repeats,
             "seed": sweep.seed,
-            "initial_nodes": sweep.model.initial_nodes,
-            "max_nodes": sweep.model.max_nodes,
-            "levels": [dict(row) for row in self.rows],
+            **bounds,
+            "levels": self.rows,
         }
 
 
@@ -142,29 +141,22 @@ def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SpotSweepResult:
         raise SettingsError(f"Expected jobs >= 1, got {usable}.")
     points = list(product(sweep.levels, range(sweep.repeats)))
     chunk = max(1, len(points) // (4 * usable))
-    found = list(in_order(sweep.run, points, usable if len(points) > _FEW else 1, chunk))
-    each = [found[at : at + sweep.repeats] for at in range(0, len(found), sweep.repeats)]
-    return SpotSweepResult(sweep, tuple(_row(levels, runs) for levels, runs in zip(sweep.levels, each, strict=True)))
+    runs = list(in_order(sweep.run, points, usable if len(points) > _FEW else 1, chunk))
+    parts = [runs[at : at + sweep.repeats] for at in range(0, len(runs), sweep.repeats)]
+    return SpotSweepResult(sweep, [_row(*levels, part) for levels, part in zip(sweep.levels, parts, strict=True)])
 
 
-def _row(levels: tuple[float, float], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    row: dict[str, Any] = {"preemption_scale": levels[0], "addition_scale": levels[1], "repeats": len(runs)}
+def _row(preemption: float, addition: float, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"preemption_scale": preemption, "addition_scale": addition, "repeats": len(runs)}
     for name in SWEPT:
         values = [run[name] for run in runs if run[name] is not None]
-        found = estimate(values) if values else None
-        row[name] = found and found.mean
-        row[f"{name}_ci95"] = found and found.half_width
+        mean = estimate(values) if values else None
+        row |= {name: mean and mean.mean, f"{name}_ci95": mean and mean.half_width}
     return row
 
 
 def write_sweep(result: SpotSweepResult, directory: Path) -> None:
-    """Write sweep.csv, a row per pair of levels, and summary.json.
-
-    Raises
-    ------
-    OSError
-        If the files cannot be written.
-    """
+    """Write sweep.csv, a row per pair of levels, and summary.json (others: `OSError`)."""
     with (directory / "sweep.csv").open("wb") as file:
         write_csv(file, list(result.rows[0]), (list(row.values()) for row in result.rows))
     write_summary(result.summary(), directory)

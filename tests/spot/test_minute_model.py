@@ -88,7 +88,7 @@ def test_same_seed_same_log():
 
 
 chances, sizes = st.floats(0, 1), st.floats(0, 9)
-models = st.builds(MinuteModel, chances, sizes, sizes, chances, sizes, sizes, chances)
+models = st.builds(MinuteModel, chances, chances, chances, sizes, sizes, sizes, sizes)
 
 
 @examples(60)
