@@ -209,10 +209,9 @@ def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_
 
     def draw() -> Any:
         """The figure, imported with what draws only if it is asked for."""
-        from bftrainer.nodelogs.availability_trace import CountTrace
         from bftrainer.spot.run_plots import run_figure
 
-        return run_figure(run, CountTrace.of(log), summary)
+        return run_figure(run, summary)
 
     click.echo(json.dumps(summary, indent=2) if as_json else "\n".join(_table(summary)))
     places.put(partial(write_run, run, summary), draw)

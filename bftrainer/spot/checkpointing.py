@@ -7,7 +7,7 @@ them, iterations and checkpoints follow one another at fixed times, so their num
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise, takewhile
 from typing import Literal, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
+from bftrainer.model.type_checks import require
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.tasksets.measurements import TrainingProfile
 
@@ -106,15 +107,9 @@ class Phase:
 class Step(NamedTuple):
     """A finished iteration, or the start of a reconfiguration.
 
-    Parameters
-    ----------
-    world_size : int
-        Number of active nodes: in the iteration, or after the reconfiguration.
-    time_ns : int
-        Time at which the run notices it, nanoseconds since the window's start.
-    event : {"step", "reconfig"}
-    number : int
-        Number of the iteration (0 for the start of the run), or of the reconfiguration (from 1).
+    The world size is that of the iteration, or after the reconfiguration; the time is when the run notices it, in
+    nanoseconds since the window's start. Iterations have numbers from 1 on (0 is the start of the run),
+    reconfigurations too.
     """
 
     world_size: int
@@ -129,16 +124,10 @@ class SpotRun:
 
     Parameters
     ----------
-    start_ns : int
-        Start of the window, nanoseconds since the Unix epoch.
-    span_ns : int
-        Length of the window in nanoseconds.
-    nodes : int
-        Number of nodes that the trace names.
+    log : NodeLog
+        The trace.
     phases : tuple of Phase
-        Consecutive phases from 0 to `span_ns`.
-    held_node_s : float
-        Node-seconds of all available nodes.
+        Consecutive phases from the window's start to its end.
     preemptions, active_preemptions : int
         Number of nodes taken, and how many of them were active.
     restarts : int
@@ -147,15 +136,19 @@ class SpotRun:
         The run notices changes at multiples of this time, in nanoseconds.
     """
 
-    start_ns: int
-    span_ns: int
-    nodes: int
+    log: NodeLog
     phases: tuple[Phase, ...]
-    held_node_s: float
     preemptions: int
     active_preemptions: int
     restarts: int
     tick_ns: int
+
+    @property
+    def held_node_s(self) -> float:
+        """Node-seconds of all available nodes."""
+        log = self.log
+        sign = np.where(log.idle, 1.0, -1.0)
+        return float(sign @ ((log.end_ns - np.maximum(log.time_ns, log.start_ns)) / NS_PER_S))
 
     @property
     def iterations(self) -> int:
@@ -169,7 +162,8 @@ class SpotRun:
     def steps(self) -> Iterator[Step]:
         """Yield the start of the run as step 0, then all iterations and finished reconfigurations, by time."""
         reconfigured = 0
-        nothing = Phase("stalled", self.span_ns, self.span_ns, self.span_ns)
+        end_ns = self.phases[-1].end_ns
+        nothing = Phase("stalled", end_ns, end_ns, end_ns)
         yield Step(self.phases[0].world_size, 0, "step", 0)
         for phase, following in pairwise((*self.phases, nothing)):
             for number in range(1, phase.iterations + 1):
@@ -222,20 +216,15 @@ class CheckpointedTraining:
     cold_start: bool = False
 
     def __post_init__(self) -> None:
-        if self.depth < 1:
-            raise SettingsError(f"Expected depth >= 1, got {self.depth}.")
-        if self.max_world_size < self.depth:
-            raise SettingsError(
-                f"Expected max_world_size >= depth, got {self.max_world_size} < {self.depth}: no pipeline would train."
-            )
-        if not 0 <= self.preparation_s < 1e9:
-            raise SettingsError(f"Expected 0 <= preparation_s < 1e9, got {self.preparation_s}.")
-        if self.on_loss_during_reconfigure not in ("restart", "extend"):
-            raise SettingsError(
-                f"Expected on_loss_during_reconfigure to be restart or extend, got {self.on_loss_during_reconfigure!r}."
-            )
-        if self.tick_s is not None and not 1e-6 <= self.tick_s < 1e9:
-            raise SettingsError(f"Expected 1e-6 <= tick_s < 1e9, got {self.tick_s}.")
+        most, mode = self.max_world_size, self.on_loss_during_reconfigure
+        require(
+            SettingsError,
+            (self.depth >= 1, f"depth >= 1, got {self.depth}"),
+            (most >= self.depth, f"max_world_size >= depth, got {most} < {self.depth}: no pipeline would train"),
+            (0 <= self.preparation_s < 1e9, f"0 <= preparation_s < 1e9, got {self.preparation_s}"),
+            (mode in ("restart", "extend"), f"on_loss_during_reconfigure to be restart or extend, got {mode!r}"),
+            (self.tick_s is None or 1e-6 <= self.tick_s < 1e9, f"1e-6 <= tick_s < 1e9, got {self.tick_s}"),
+        )
 
     @property
     def tick_ns(self) -> int:
@@ -251,6 +240,7 @@ class CheckpointedTraining:
         return span_ns if self.tick_s is None else max(0, self.noticed_ns(span_ns) - self.tick_ns)
 
 
+@dataclass(slots=True)
 class Fleet:
     """Nodes of a pipeline-parallel run: each is preparing, on standby or active, in order of arrival in that state.
 
@@ -260,17 +250,15 @@ class Fleet:
         Nodes per pipeline.
     most : int
         Largest number of active nodes.
+    preparing, standby, active : dict of int to int
+        Nodes, in order, and when each finishes its preparation.
     """
 
-    __slots__ = ("active", "depth", "most", "preparing", "standby")
-
-    def __init__(self, depth: int, most: int) -> None:
-        self.depth = depth
-        self.most = most
-        # Dictionaries keep the order of insertion; sets do not. All hold the times at which nodes are prepared.
-        self.preparing: dict[int, int] = {}
-        self.standby: dict[int, int] = {}
-        self.active: dict[int, int] = {}
+    depth: int
+    most: int
+    preparing: dict[int, int] = field(default_factory=dict)
+    standby: dict[int, int] = field(default_factory=dict)
+    active: dict[int, int] = field(default_factory=dict)
 
     @property
     def can_grow(self) -> bool:
@@ -361,12 +349,7 @@ class CheckpointedRun:
     def apply(self, now_ns: int, joined: Mapping[int, int], left: Sequence[int]) -> None:
         """Apply changes: finished preparations and reconfigurations, then nodes that left, then nodes that joined.
 
-        Parameters
-        ----------
-        now_ns : int
-        joined : mapping of int to int
-            Nodes that joined, each with its time in nanoseconds, in order of time.
-        left : sequence of int
+        Nodes that joined are in order of the times at which they did, in nanoseconds.
         """
         self.fleet.prepare(now_ns)
         if self._reconfigured_ns is not None and self._reconfigured_ns <= now_ns:
@@ -408,18 +391,9 @@ class CheckpointedRun:
 
 
 def simulate(log: NodeLog, settings: CheckpointedTraining) -> SpotRun:
-    """Simulate training on the nodes of a trace.
+    """Simulate training on the nodes of a trace, each of which is available while the log says it is idle.
 
-    Parameters
-    ----------
-    log : NodeLog
-        The trace: a node is available while the log says it is idle.
-    settings : CheckpointedTraining
-
-    Returns
-    -------
-    SpotRun
-        Run time and memory grow with the log's transitions, not with the number of iterations or ticks.
+    Run time and memory grow with the log's transitions, not with the number of iterations or ticks.
     """
     span_ns = log.end_ns - log.start_ns
     last_ns = settings.last_look_ns(span_ns)
@@ -439,18 +413,8 @@ def simulate(log: NodeLog, settings: CheckpointedTraining) -> SpotRun:
             row = next(rows, None)
         else:
             run.apply(now_ns, {}, ())
-    sign = np.where(log.idle, 1.0, -1.0)
-    return SpotRun(
-        start_ns=log.start_ns,
-        span_ns=span_ns,
-        nodes=len(log.nodes),
-        phases=(*run.phases, run.phase(span_ns, last_ns)),
-        held_node_s=float(sign @ ((log.end_ns - np.maximum(log.time_ns, log.start_ns)) / NS_PER_S)),
-        preemptions=run.preemptions,
-        active_preemptions=run.active_preemptions,
-        restarts=run.restarts,
-        tick_ns=settings.tick_ns,
-    )
+    phases = (*run.phases, run.phase(span_ns, last_ns))
+    return SpotRun(log, phases, run.preemptions, run.active_preemptions, run.restarts, settings.tick_ns)
 
 
 class _Row(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from inspect import signature
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -15,32 +15,21 @@ from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs.availability import CHANGE_COLUMNS, read_availability, write_changes
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace
 from bftrainer.spot.minute_model import MinuteModel, expected_size
-from bftrainer.spot.statistics import Holes, completed_lengths, pool_figures, trace_statistics
-from bftrainer.spot.supercomputer import SupercomputerModel
+from bftrainer.spot.statistics import completed_lengths, hole_figures, pool_figures, trace_statistics
+from bftrainer.spot.supercomputer import HOLE_OPTIONS, SupercomputerModel
 
 ModelName = Literal["minutes", "supercomputer"]
 MAX_DAYS = 36_525.0
 MINUTE_OPTIONS = (*(each.name for each in fields(MinuteModel)), "preemption_scale", "addition_scale", "exact_mean")
-HOLE_OPTIONS = tuple(signature(SupercomputerModel.changed).parameters)[1:]
-"""Options of `generate_trace` for either model."""
+"""Options of `generate_trace` for the model minutes; the other one has `HOLE_OPTIONS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One statistic of a generated trace; values that do not apply to it are None.
+    """One statistic of a generated trace, by its key; values that do not apply to it are None.
 
-    Parameters
-    ----------
-    name : str
-        A key of the trace's statistics.
-    asked : float
-        Value that the model was asked for.
-    expected : float or None
-        Average of the model, where that differs from `asked`.
-    drawn : float or None
-        Value of the random draws, before the bounds of the trace cut them.
-    realised : float or None
-        Value in the generated trace.
+    Beside the value that was asked for are the average of the model, where that differs, the value of the random
+    draws, before the bounds of the trace cut them, and that of the generated trace.
     """
 
     name: str
@@ -67,39 +56,27 @@ def generate_minutes(
     *,
     exact_mean: bool = False,
 ) -> Generated:
-    """Generate a spot trace minute by minute.
+    """Generate a spot trace minute by minute, from `start_ns` on (nanoseconds since the Unix epoch).
 
-    Parameters
-    ----------
-    model : MinuteModel
-    rng : numpy.random.Generator
-    minutes : int
-    start_ns : int
-        Nanoseconds since the Unix epoch.
-    provenance : mapping, optional
-    exact_mean : bool
-        Whether the drawn sizes have the means asked for; by default the normal distribution behind them has.
+    With `exact_mean` the drawn sizes have the means asked for; by default the normal distribution behind them has.
     """
     used = model.exact() if exact_mean else model
     drawn = used.draw(rng, minutes)
     log = used.generate(rng, drawn, start_ns)
     log = replace(log, provenance={**log.provenance, **(provenance or {})})
+    asked = {
+        "preemption_chance": model.preemption_chance,
+        "addition_chance": model.addition_chance,
+        "big_addition_share": model.big_addition_share,
+        "preemption_mean": model.preemption_mean,
+        "regular_addition_mean": model.addition_mean,
+    }
+    expected = {
+        "preemption_mean": expected_size(used.preemption_mean, used.preemption_std),
+        "regular_addition_mean": expected_size(used.addition_mean, used.addition_std),
+    }
     realised = trace_statistics(AvailabilityTrace.of_log(log)).figures
-    regular = drawn.added[~drawn.is_big]
-    share = float(drawn.is_big.mean()) if drawn.is_big.size else None
-    figures = [
-        Figure("preemption_chance", model.preemption_chance, None, drawn.taken_at.size / minutes, None),
-        Figure("addition_chance", model.addition_chance, None, drawn.added_at.size / minutes, None),
-        Figure("big_addition_share", model.big_addition_share, None, share, None),
-    ]
-    for name, kind, sizes in (
-        ("preemption_mean", "preemption", drawn.taken),
-        ("regular_addition_mean", "addition", regular),
-    ):
-        expected = expected_size(getattr(used, f"{kind}_mean"), getattr(used, f"{kind}_std"))
-        mean = float(sizes.mean()) if sizes.size else None
-        figures.append(Figure(name, getattr(model, f"{kind}_mean"), expected, mean, None))
-    return Generated(log, tuple(replace(figure, realised=realised[figure.name]) for figure in figures))
+    return Generated(log, _compare(asked, realised, expected, drawn.figures()))
 
 
 def generate_holes(
@@ -108,16 +85,7 @@ def generate_holes(
     window_ns: tuple[int, int],
     provenance: Mapping[str, Any] | None = None,
 ) -> Generated:
-    """Generate the idle nodes of a machine with a batch scheduler.
-
-    Parameters
-    ----------
-    model : SupercomputerModel
-    rng : numpy.random.Generator
-    window_ns : tuple of int
-        Start and end, nanoseconds since the Unix epoch.
-    provenance : mapping, optional
-    """
+    """Generate the idle nodes of a machine with a batch scheduler in a window (nanoseconds since the Unix epoch)."""
     log = model.generate(rng, window_ns, provenance)
     asked = {
         "idle_share": model.idle_share,
@@ -127,8 +95,17 @@ def generate_holes(
         "holes_per_hour": model.idle_share * model.nodes / model.fragment_s.mean / model.hole_nodes.mean * 3600.0,
         "hole_daily_amplitude": model.cycle.harmonic()[0],
     }
-    realised = pool_figures(log) | _fragment_figures(log) | Holes.of(log).figures()
-    return Generated(log, tuple(Figure(name, value, None, None, realised.get(name)) for name, value in asked.items()))
+    return Generated(log, _compare(asked, pool_figures(log) | _fragment_figures(log) | hole_figures(log)))
+
+
+def _compare(
+    asked: Mapping[str, float],
+    realised: Mapping[str, float | None],
+    expected: Mapping[str, float | None] = MappingProxyType({}),
+    drawn: Mapping[str, float | None] = MappingProxyType({}),
+) -> tuple[Figure, ...]:
+    others = (expected, drawn, realised)
+    return tuple(Figure(name, value, *(other.get(name) for other in others)) for name, value in asked.items())
 
 
 def _fragment_figures(log: NodeLog) -> dict[str, float]:
@@ -158,17 +135,13 @@ def generate_trace(
 
     Parameters
     ----------
-    days : float
-        Length, over 0.
+    days, start_ns
+        Length, over 0, and start of the window, nanoseconds since the Unix epoch.
     seed : int
     model : {"minutes", "supercomputer"}, optional
         By default minutes if `like` is a spot, count or termination trace, else supercomputer.
     like : Path, optional
-        A trace to fit the model to.
-    start_ns : int
-        Start of the window, nanoseconds since the Unix epoch.
-    warn : callable
-        Called with one line for each assumption made in reading `like`.
+        A trace to fit the model to; `warn` is called with one line for each assumption made in reading it.
     **options
         As for `MinuteModel.changed`, and `exact_mean`; or as for `SupercomputerModel.changed`.
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
+from bftrainer.model.type_checks import require
 from bftrainer.nodelogs.availability_trace import FORM, MOST_NODES, AvailabilityTrace, churned
-from bftrainer.spot.statistics import trace_statistics
+from bftrainer.spot.statistics import mean_or_none, trace_statistics
 
 BIG_SIZES = (11, 31)
 """Smallest and largest size of a big addition; sizes are uniform between them, both included."""
@@ -88,6 +89,16 @@ class Drawn:
     added: NDArray[np.int64]
     is_big: NDArray[np.bool_]
 
+    def figures(self) -> dict[str, float | None]:
+        """Statistics of the changes."""
+        return {
+            "preemption_chance": self.taken_at.size / self.minutes,
+            "addition_chance": self.added_at.size / self.minutes,
+            "big_addition_share": mean_or_none(self.is_big),
+            "preemption_mean": mean_or_none(self.taken),
+            "regular_addition_mean": mean_or_none(self.added[~self.is_big]),
+        }
+
     def changes(self, start_ns: int, initial: int, most: int) -> Iterator[tuple[int, int, int]]:
         """Times, nodes taken and nodes added, limited to the nodes available and to `most`.
 
@@ -136,19 +147,20 @@ class MinuteModel:
     max_nodes: int = 64
 
     def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self)):
-            value = getattr(self, name)
+        for name, value in asdict(self).items():
             if name.endswith(("_chance", "_share")) and not 0 <= value <= 1:
                 raise SettingsError(f"Expected {name} from 0 to 1, got {value}.")
             if name.endswith(("_mean", "_std")) and not 0 <= value < 1e6:
                 raise SettingsError(f"Expected a {name.rpartition('_')[2]} of sizes from 0 to 1e6, got {value}.")
-        if not 1 <= self.max_nodes <= MOST_NODES:
-            raise SettingsError(f"Expected 1 <= max_nodes <= {MOST_NODES:,}, got {self.max_nodes:,}.")
-        if not 0 <= self.initial_nodes <= self.max_nodes:
-            raise SettingsError(
-                f"Expected 0 <= initial nodes <= the {self.max_nodes} nodes there are at most, "
-                f"got {self.initial_nodes}."
-            )
+        initial, most = self.initial_nodes, self.max_nodes
+        require(
+            SettingsError,
+            (1 <= most <= MOST_NODES, f"1 <= max_nodes <= {MOST_NODES:,}, got {most:,}"),
+            (
+                0 <= initial <= most,
+                f"0 <= initial nodes <= the {most} nodes there are at most, got {initial}",
+            ),
+        )
 
     @classmethod
     def fitted(cls, trace: AvailabilityTrace) -> MinuteModel:
@@ -165,10 +177,8 @@ class MinuteModel:
             if chance is None:
                 raise SettingsError("Expected a trace that tells preemptions and additions over time, got one without.")
             if chance > 1:
-                raise SettingsError(
-                    f"Expected at most one event a minute for the model minutes, got {name} {chance:.3g}; "
-                    "try --model supercomputer."
-                )
+                got = f"got {name} {chance:.3g}; try --model supercomputer."
+                raise SettingsError(f"Expected at most one event a minute for the model minutes, {got}")
         return cls(
             preemption_chance=figures["preemption_chance"],
             preemption_mean=figures["preemption_mean"] or 1.0,

@@ -84,7 +84,7 @@ class Prices:
         world_size = min(nodes, settings.max_world_size) // settings.depth * settings.depth
         if world_size < 1:
             raise SettingsError(f"Expected nodes on demand for a pipeline of {settings.depth}, got {nodes}.")
-        span_s = run.span_ns / NS_PER_S
+        span_s = run.log.window_s
         done = int(span_s / settings.profile.iteration_time_s(world_size))
         paid = self.on_demand * nodes * span_s / 3600.0
         other = ratio(done, paid)
@@ -114,7 +114,7 @@ def run_figures(run: SpotRun, settings: CheckpointedTraining, prices: Prices | N
     >>> run_figures(run, settings)["iterations_done"]  # an hour on 16 nodes, 17.994 s each
     200
     """
-    span_s = run.span_ns / NS_PER_S
+    span_s = run.log.window_s
     training = run.of("training")
     redoing_ns = sum(phase.redoing_ns for phase in training)
     used_node_ns = sum(phase.world_size * phase.length_ns for phase in training)
@@ -173,17 +173,10 @@ def load_profile(path: Path | None) -> tuple[TrainingProfile, dict[str, str] | N
 def load_log(
     path: Path, additions: Path | None = None, initial_nodes: int | None = None, warn: Callable[[str], None] = print
 ) -> tuple[NodeLog, dict[str, Any]]:
-    """Read the trace to simulate; returns its source too.
+    """Read the trace to simulate; returns its source too, and tells `warn` of assumptions.
 
-    Parameters
-    ----------
-    path : Path
-        A trace of any kind except terminations alone; with `additions`, the preemptions that belong to them.
-    additions : Path, optional
-    initial_nodes : int, optional
-        Number of nodes at the start, for a pair of files; 32 by default.
-    warn : callable
-        Called with one line for each assumption made.
+    It is one of any kind except terminations alone, or with `additions` the preemptions that belong to them; such a
+    pair begins with `initial_nodes`, 32 by default.
 
     Raises
     ------
@@ -211,16 +204,17 @@ def summarise_run(
         "schema": SCHEMA,
         "inputs": dict(sources),
         "settings": settings_summary(settings, prices),
-        "window_start": iso(run.start_ns),
-        "window_end": iso(run.start_ns + run.span_ns),
-        "nodes": run.nodes,
+        "window_start": iso(run.log.start_ns),
+        "window_end": iso(run.log.end_ns),
+        "nodes": len(run.log.nodes),
         **run_figures(run, settings, prices),
     }
 
 
 def write_run(run: SpotRun, summary: Mapping[str, Any], directory: Path) -> None:
     """Write events.csv and summary.json (others: `OSError`)."""
-    rows = ((step.world_size, iso(run.start_ns + step.time_ns, "ms"), step.event, step.number) for step in run.steps())
+    start_ns = run.log.start_ns
+    rows = ((step.world_size, iso(start_ns + step.time_ns, "ms"), step.event, step.number) for step in run.steps())
     with (directory / "events.csv").open("wb") as file:
         write_csv(file, EVENT_COLUMNS, rows)
     write_summary(summary, directory)

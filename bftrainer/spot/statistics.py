@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.node_rows import sorted_by_node
+from bftrainer.model.type_checks import require
 from bftrainer.nodelogs.availability_trace import NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.nodelogs.node_spans import whole_idle_spans
 from bftrainer.report.intervals import ratio
@@ -200,6 +202,11 @@ class DailyCycle:
     @classmethod
     def cosine(cls, amplitude: float, peak_hour: float) -> DailyCycle:
         """``1 + amplitude * cos(2 pi (hour - peak_hour) / 24)`` at the middle of each hour."""
+        require(
+            SettingsError,
+            (0 <= amplitude < 1, f"0 <= daily_amplitude < 1, got {amplitude}"),
+            (0 <= peak_hour < HOURS, f"0 <= peak_hour < {HOURS}, got {peak_hour}"),
+        )
         hours = np.arange(HOURS) + 0.5
         return cls(tuple((1.0 + amplitude * np.cos(2.0 * np.pi * (hours - peak_hour) / HOURS)).tolist()))
 
@@ -210,48 +217,26 @@ class DailyCycle:
         return float(2.0 * abs(wave) / weight.mean()), float(np.angle(wave)) / (2.0 * math.pi) * HOURS % HOURS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Holes:
-    """Instants of a log, after its window opens, at which nodes become idle.
+def daily_cycle(time_ns: Ints, window_ns: tuple[int, int]) -> DailyCycle | None:
+    """Events per hour by the hour of the day; None without events, or if the window misses an hour."""
+    seconds = observed_s_by_hour(*window_ns)
+    if not (seconds > 0).all() or not time_ns.size:
+        return None
+    return DailyCycle(tuple((np.bincount(hour_of_day(time_ns), minlength=HOURS) / seconds * 3600.0).tolist()))
 
-    Parameters
-    ----------
-    time_ns, nodes : ndarray of int64, shape (H,)
-        Times, and numbers of nodes at each time.
-    window_ns : tuple of int
-    """
 
-    time_ns: Ints
-    nodes: Ints
-    window_ns: tuple[int, int]
-
-    @classmethod
-    def of(cls, log: NodeLog) -> Holes:
-        """The holes of a log."""
-        opened = ChangeTrace.of(log, joins=True)
-        return cls(opened.time_ns, opened.number, (log.start_ns, log.end_ns))
-
-    def cycle(self) -> DailyCycle | None:
-        """Holes per hour by the hour of the day; None without holes, or if the window misses an hour."""
-        seconds = observed_s_by_hour(*self.window_ns)
-        if not (seconds > 0).all() or not self.time_ns.size:
-            return None
-        return DailyCycle(tuple((np.bincount(hour_of_day(self.time_ns), minlength=HOURS) / seconds * 3600.0).tolist()))
-
-    def figures(self) -> Figures:
-        """How many nodes become idle at one instant, and how often."""
-        start_ns, end_ns = self.window_ns
-        figures: Figures = {
-            "holes": self.nodes.size,
-            "holes_per_hour": ratio(self.nodes.size * _HOUR_NS, end_ns - start_ns),
-        }
-        if self.nodes.size:
-            figures["hole_mean_nodes"] = _mean(self.nodes)
-            figures["hole_median_nodes"] = float(np.median(self.nodes))
-            figures["hole_max_nodes"] = int(self.nodes.max())
-        if (cycle := self.cycle()) is not None:
-            figures["hole_daily_amplitude"], figures["hole_peak_hour"] = cycle.harmonic()
-        return figures
+def hole_figures(log: NodeLog) -> Figures:
+    """Statistics of holes: how many nodes become idle at one instant, and how often."""
+    holes = ChangeTrace.of(log, joins=True)
+    window_ns = log.end_ns - log.start_ns
+    figures: Figures = {"holes": holes.number.size, "hole_mean_nodes": mean_or_none(holes.number)}
+    figures["holes_per_hour"] = ratio(holes.number.size * _HOUR_NS, window_ns)
+    if holes.number.size:
+        figures["hole_median_nodes"] = float(np.median(holes.number))
+        figures["hole_max_nodes"] = int(holes.number.max())
+    if (cycle := daily_cycle(holes.time_ns, (log.start_ns, log.end_ns))) is not None:
+        figures["hole_daily_amplitude"], figures["hole_peak_hour"] = cycle.harmonic()
+    return figures
 
 
 def mean_group(whole: Fragments) -> float | None:
@@ -328,14 +313,14 @@ def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
         additions = trace.counts.additions()
         figures |= _intervals("row", trace.counts.time_ns) | _sizes("addition", additions, trace.window_ns)
         is_big = additions.number > BIG_ADDITION
-        figures["big_addition_share"] = _mean(is_big)
+        figures["big_addition_share"] = mean_or_none(is_big)
         figures |= _spread("regular_addition", additions.number[~is_big])
     if trace.log is None:
         return TraceStatistics(figures, Survival(np.empty(0), np.empty(0)))
     log, whole = trace.log, fragments(trace.log, come_at_start=trace.kind == "spot")
     known = ~np.isnan(whole.age_s)
     curve = survival(whole.length_s[known] + whole.age_s[known], whole.cut_at_end[known], whole.age_s[known])
-    figures |= pool_figures(log) | _transitions(log) | Holes.of(log).figures() | _lengths(whole)
+    figures |= pool_figures(log) | _transitions(log) | hole_figures(log) | _lengths(whole)
     figures["hole_group_mean_nodes"] = mean_group(fragments(log) if trace.kind == "spot" else whole)
     figures |= {
         "lifetime_mean_s": curve.mean_s,
@@ -433,8 +418,9 @@ def _by_hour(trace: AvailabilityTrace) -> list[float | None]:
 def _spread(name: str, values: NDArray[Any], unit: str = "") -> Figures:
     """Mean and standard deviation of a sample (ddof = 1), where it is large enough."""
     std = float(values.std(ddof=1)) if values.size > 1 else None
-    return {f"{name}_mean{unit}": _mean(values), f"{name}_std{unit}": std}
+    return {f"{name}_mean{unit}": mean_or_none(values), f"{name}_std{unit}": std}
 
 
-def _mean(values: NDArray[Any]) -> float | None:
+def mean_or_none(values: NDArray[Any]) -> float | None:
+    """Mean of a sample; None if it is empty."""
     return float(values.mean()) if values.size else None

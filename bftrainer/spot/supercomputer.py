@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from array import array
 from collections.abc import Iterator, Mapping
@@ -16,20 +17,19 @@ from numpy.typing import NDArray
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.node_rows import BLOCK, RowParts
-from bftrainer.nodelogs.availability_trace import MOST_NODES
-from bftrainer.spot.statistics import HOURS, DailyCycle, Holes, fragments, hour_cuts, hour_of_day, mean_group
+from bftrainer.model.type_checks import require
+from bftrainer.nodelogs.availability_trace import MOST_NODES, ChangeTrace
+from bftrainer.spot.statistics import HOURS, DailyCycle, daily_cycle, fragments, hour_cuts, hour_of_day, mean_group
 
 Floats = NDArray[np.float64]
 
 _GRID = 100_001
 """Number of points at which a mean is computed."""
-_FINE_SHARES = np.unique(np.concatenate((np.linspace(0.0, 0.99, 100), 1.0 - np.logspace(-2, -5, 31), [1.0])))
-"""Shares of the quantiles kept of a sample: close together at its upper end, which dominates the mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """A measured distribution: log-linear between quantiles.
+    """A measured distribution of positive numbers, log-linear between quantiles.
 
     Parameters
     ----------
@@ -49,18 +49,20 @@ class Quantiles:
 
     def __post_init__(self) -> None:
         share, value = np.array(self.share), np.array(self.value)
-        if share.size < 2 or share.shape != value.shape:
-            raise SettingsError(f"Expected as many values as shares, two at least, got {value.size} and {share.size}.")
-        if share[0] != 0 or share[-1] != 1 or (np.diff(share) <= 0).any():
-            raise SettingsError("Expected shares to ascend from 0 to 1.")
-        if not (np.isfinite(value).all() and value[0] > 0) or (np.diff(value) < 0).any():
-            raise SettingsError("Expected quantiles that are positive and do not descend.")
+        ascends = share.size > 1 and share[0] == 0 and share[-1] == 1 and (np.diff(share) > 0).all()
+        is_positive = np.isfinite(value).all() and value.min(initial=np.inf) > 0
+        require(
+            SettingsError,
+            (share.shape == value.shape, f"as many values as shares, got {value.size} and {share.size}"),
+            (bool(ascends), "shares to ascend from 0 to 1"),
+            (bool(is_positive and (np.diff(value) >= 0).all()), "quantiles that are positive and do not descend"),
+        )
 
     @classmethod
     def of(cls, sample: NDArray[np.int64] | Floats) -> Quantiles:
-        """Quantiles of a sample of positive numbers, closer together at its upper end."""
-        values = np.quantile(sample, _FINE_SHARES)
-        return cls(tuple(_FINE_SHARES.tolist()), tuple(values.tolist()))
+        """Quantiles of a sample of positive numbers, closer together at its upper end, which dominates the mean."""
+        shares = np.unique(np.concatenate((np.linspace(0.0, 0.99, 100), 1.0 - np.logspace(-2, -5, 31), [1.0])))
+        return cls(tuple(shares.tolist()), tuple(np.quantile(sample, shares).tolist()))
 
     @property
     def mean(self) -> float:
@@ -74,52 +76,26 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """Values whose logarithm is normal.
-
-    Parameters
-    ----------
-    median : float
-        Positive.
-    sigma : float
-        Standard deviation of the logarithm, at least 0.
+    """Values whose logarithm is normal: ``mean = median * exp(sigma ** 2 / 2)``.
 
     Raises
     ------
     SettingsError
-        If they are out of range.
+        Unless ``0 < median <= mean < inf``.
     """
 
+    mean: float
     median: float
-    sigma: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.median < math.inf:
-            raise SettingsError(f"Expected a positive median, got {self.median}.")
-        if not 0 <= self.sigma < math.inf:
-            raise SettingsError(f"Expected sigma >= 0, got {self.sigma}.")
-
-    @classmethod
-    def of(cls, mean: float, median: float) -> LogNormal:
-        """Make the distribution with this mean and median: ``mean = median * exp(sigma ** 2 / 2)``.
-
-        Raises
-        ------
-        SettingsError
-            If the mean is below the median, which is impossible for a log-normal distribution.
-        """
-        if not 0 < median <= mean < math.inf:
-            raise SettingsError(f"Expected 0 < median <= mean of a log-normal distribution, got {median} and {mean}.")
-        return cls(median, math.sqrt(2.0 * math.log(mean / median)))
-
-    @property
-    def mean(self) -> float:
-        """Mean."""
-        return self.median * math.exp(self.sigma**2 / 2.0)
+        if not 0 < self.median <= self.mean < math.inf:
+            got = f"{self.median} and {self.mean}"
+            raise SettingsError(f"Expected 0 < median <= mean of a log-normal distribution, got {got}.")
 
     def at(self, share: Floats) -> Floats:
         """Values below which those shares lie, 0 < share < 1; same shape."""
         scores: Floats = np.vectorize(NormalDist().inv_cdf, otypes=[np.float64])(share)
-        return self.median * np.exp(self.sigma * scores)
+        return self.median * np.exp(math.sqrt(2.0 * math.log(self.mean / self.median)) * scores)
 
 
 Distribution = Quantiles | LogNormal
@@ -156,6 +132,11 @@ SUMMIT_CYCLE = DailyCycle.cosine(0.375, 16.4)
 LONGEST_S = 1e9
 _MOST_SHARE = 0.6
 """Largest share of the machine in one hole. A larger one would leave no room for the next ones."""
+HOLE_OPTIONS = (
+    *("nodes", "idle_share", "fragment_mean_s", "fragment_median_s", "hole_mean", "hole_median"),
+    *("daily_amplitude", "peak_hour"),
+)
+"""Options of `SupercomputerModel.changed`."""
 _AHEAD = 1 << 16
 
 
@@ -192,16 +173,14 @@ class SupercomputerModel:
     split_mean: float = SUMMIT_SPLIT_MEAN
 
     def __post_init__(self) -> None:
-        if not 1 <= self.nodes <= MOST_NODES:
-            raise SettingsError(f"Expected 1 <= nodes <= {MOST_NODES:,}, got {self.nodes:,}.")
-        if not 1 <= self.fragment_s.mean <= LONGEST_S:
-            raise SettingsError(
-                f"Expected fragments from 1 s to {LONGEST_S:.0e} s on average, got {self.fragment_s.mean:.5g}."
-            )
-        if not 0 < self.idle_share < 1:
-            raise SettingsError(f"Expected 0 < idle share < 1, got {self.idle_share}.")
-        if not 1 <= self.split_mean < math.inf:
-            raise SettingsError(f"Expected holes to be split after 1 node or more, got {self.split_mean}.")
+        mean_s = self.fragment_s.mean
+        require(
+            SettingsError,
+            (1 <= self.nodes <= MOST_NODES, f"1 <= nodes <= {MOST_NODES:,}, got {self.nodes:,}"),
+            (1 <= mean_s <= LONGEST_S, f"fragments from 1 s to {LONGEST_S:.0e} s on average, got {mean_s:.5g}"),
+            (0 < self.idle_share < 1, f"0 < idle share < 1, got {self.idle_share}"),
+            (1 <= self.split_mean < math.inf, f"holes to be split after 1 node or more, got {self.split_mean}"),
+        )
 
     @classmethod
     def fitted(cls, log: NodeLog) -> SupercomputerModel:
@@ -215,84 +194,57 @@ class SupercomputerModel:
             If the log has no completed fragment or no hole to fit.
         """
         whole = fragments(log)
-        holes = Holes.of(log)
+        holes = ChangeTrace.of(log, joins=True)
         completed_s = whole.length_s[whole.completed]
-        if not completed_s.size or not holes.nodes.size:
+        if not completed_s.size or not holes.number.size:
             raise SettingsError("Expected a log with nodes that become idle and are taken back, got one without.")
         share = float(whole.length_s.sum()) / (len(log.nodes) * log.window_s)
         return cls(
             nodes=len(log.nodes),
             idle_share=share,
             fragment_s=Quantiles.of(completed_s),
-            hole_nodes=Quantiles.of(holes.nodes),
-            cycle=holes.cycle() or DailyCycle(),
-            split_mean=_split_mean(holes.nodes, mean_group(whole)),
+            hole_nodes=Quantiles.of(holes.number),
+            cycle=daily_cycle(holes.time_ns, (log.start_ns, log.end_ns)) or DailyCycle(),
+            split_mean=_split_mean(holes.number, mean_group(whole)),
         )
 
-    def changed(
-        self,
-        *,
-        nodes: int | None = None,
-        idle_share: float | None = None,
-        fragment_mean_s: float | None = None,
-        fragment_median_s: float | None = None,
-        hole_mean: float | None = None,
-        hole_median: float | None = None,
-        daily_amplitude: float | None = None,
-        peak_hour: float | None = None,
-    ) -> SupercomputerModel:
-        """The model with other values; measured sizes of holes scale with the number of nodes.
+    def changed(self, **options: float) -> SupercomputerModel:
+        """The model with the values of some of `HOLE_OPTIONS`.
 
-        Parameters
-        ----------
-        nodes, idle_share
-            As of the model.
-        fragment_mean_s, fragment_median_s : float, optional
-            Mean and median of log-normal lengths of fragments; both or neither.
-        hole_mean, hole_median : float, optional
-            Mean and median of log-normal sizes of holes, in nodes; both or neither.
-        daily_amplitude, peak_hour : float, optional
-            Daily cycle: excess over the average at its peak, from 0 to below 1, and the hour of the peak (UTC).
+        Measured sizes of holes scale with the number of nodes. Mean and median of fragments (seconds) or of holes
+        (nodes), both or neither, are those of log-normal distributions. The daily cycle is a cosine with an amplitude,
+        as a share of the mean, and its peak at an hour (UTC); one of the two is kept if the other one is given.
 
         Raises
         ------
         SettingsError
             If a value is out of range.
         """
-        model = self if idle_share is None else replace(self, idle_share=idle_share)
-        if nodes is not None:
-            sizes = self.hole_nodes
-            if isinstance(sizes, Quantiles) and nodes != self.nodes:
-                sizes = Quantiles(sizes.share, tuple(max(1.0, size * nodes / self.nodes) for size in sizes.value))
-            model = replace(model, nodes=nodes, hole_nodes=sizes)
-        if lengths := _log_normal(fragment_mean_s=fragment_mean_s, fragment_median_s=fragment_median_s):
-            model = replace(model, fragment_s=lengths)
-        if holes := _log_normal(hole_mean=hole_mean, hole_median=hole_median):
-            if holes.median < 1:
-                raise SettingsError(f"Expected a median hole of at least 1 node, got {holes.median}.")
-            model = replace(model, hole_nodes=holes)
-        if daily_amplitude is None and peak_hour is None:
-            return model
-        amplitude, peak = self.cycle.harmonic()
-        amplitude = amplitude if daily_amplitude is None else daily_amplitude
-        peak = peak if peak_hour is None else peak_hour
-        if not 0 <= amplitude < 1:
-            raise SettingsError(f"Expected 0 <= daily_amplitude < 1, got {amplitude}.")
-        if not 0 <= peak < 24:
-            raise SettingsError(f"Expected 0 <= peak_hour < 24, got {peak}.")
-        return replace(model, cycle=DailyCycle.cosine(amplitude, peak))
+        nodes = options.get("nodes", self.nodes)
+        sizes, cycle = self.hole_nodes, self.cycle
+        if isinstance(sizes, Quantiles) and nodes != self.nodes:
+            sizes = Quantiles(sizes.share, tuple(max(1.0, size * nodes / self.nodes) for size in sizes.value))
+        holes = _log_normal(options, "hole_mean", "hole_median")
+        if holes is not None and holes.median < 1:
+            raise SettingsError(f"Expected a median hole of at least 1 node, got {holes.median}.")
+        if options.keys() & {"daily_amplitude", "peak_hour"}:
+            amplitude, peak = cycle.harmonic()
+            cycle = DailyCycle.cosine(options.get("daily_amplitude", amplitude), options.get("peak_hour", peak))
+        return replace(
+            self,
+            nodes=int(nodes),
+            idle_share=options.get("idle_share", self.idle_share),
+            fragment_s=_log_normal(options, "fragment_mean_s", "fragment_median_s") or self.fragment_s,
+            hole_nodes=holes or sizes,
+            cycle=cycle,
+        )
 
     def generate(
         self, rng: np.random.Generator, window_ns: tuple[int, int], provenance: Mapping[str, Any] | None = None
     ) -> NodeLog:
         """Generate a log of this machine; the same generator state gives the same log.
 
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        window_ns : tuple of int
-            Start and end, nanoseconds since the Unix epoch; whole seconds apart.
-        provenance : mapping, optional
+        The window's start and end, in nanoseconds since the Unix epoch, are whole seconds apart.
         """
         window_s = (window_ns[1] - window_ns[0]) // NS_PER_S
         wanted = round(self.idle_share * self.nodes * window_s / self.fragment_s.mean)
@@ -349,33 +301,28 @@ class SupercomputerModel:
         Lengths are an even sample, weighted by nodes, so that fragments have the distribution asked for.
         """
         before = rng.bit_generator.state
-        draws = self._splits(rng)
+        chance = 1 / self.split_mean
+        ahead = (draw for _ in itertools.count() for draw in rng.geometric(chance, _AHEAD).tolist())
         sizes = array("q")
         for left in holes.data:
             while left > 0:
-                sizes.append(min(left, next(draws)))
+                sizes.append(min(left, next(ahead)))
                 left -= sizes[-1]
         # What was drawn ahead is given back.
         rng.bit_generator.state = before
-        rng.geometric(1 / self.split_mean, len(sizes))
+        rng.geometric(chance, len(sizes))
         flat = np.frombuffer(sizes, dtype=np.int64)
         order = rng.permutation(flat.size)
         share = np.empty(flat.size)
         share[order] = (np.cumsum(flat[order]) - flat[order] / 2) / flat.sum()
         return flat.data, np.rint(self.fragment_s.at(share)).astype(np.int64).clip(min=1).data
 
-    def _splits(self, rng: np.random.Generator) -> Iterator[int]:
-        """Numbers of nodes until the next split, drawn ahead."""
-        while True:
-            yield from rng.geometric(1 / self.split_mean, _AHEAD).tolist()
 
-
-def _log_normal(**values: float | None) -> LogNormal | None:
-    """The distribution with a mean and a median, if both are given."""
-    (mean_name, mean), (median_name, median) = values.items()
-    if (mean is None) != (median is None):
-        raise SettingsError(f"Expected both {mean_name} and {median_name}, or neither.")
-    return None if mean is None or median is None else LogNormal.of(mean, median)
+def _log_normal(options: Mapping[str, float], mean: str, median: str) -> LogNormal | None:
+    """The distribution with the mean and the median of these names, if both are given."""
+    if (mean in options) != (median in options):
+        raise SettingsError(f"Expected both {mean} and {median}, or neither.")
+    return LogNormal(options[mean], options[median]) if mean in options else None
 
 
 def _whole_sizes(sizes: NDArray[np.float64], wanted: int, most: int) -> NDArray[np.int64]:
@@ -419,8 +366,7 @@ def _transitions(
     is_busy = np.ones(nodes, dtype=np.bool_)
     busy, filled, now = nodes, 0, 0
     ends: list[tuple[int, int, NDArray[np.int64]]] = []
-    joined: list[tuple[int, NDArray[np.int64]]] = []
-    left: list[tuple[int, NDArray[np.int64]]] = []
+    changes: list[tuple[int, int, NDArray[np.int64]]] = []
     of_groups = enumerate(zip(*groups, strict=True))
     for start, size in zip(holes[0].data, holes[1].data, strict=True):
         now = max(now, start)
@@ -429,22 +375,22 @@ def _transitions(
             now = max(now, end + 1)
             is_busy[members] = True
             busy += members.size
-            left.append((end, members))
-        if filled > BLOCK // 2 and joined[-1][0] < now:  # nothing that comes is earlier than this
-            yield _sorted(joined, left, nodes)
-            joined, left, filled = [], [], 0
+            changes.append((end, 0, members))
+        if filled > BLOCK // 2 and changes[-1][0] < now:  # nothing that comes is earlier than this
+            yield _sorted(changes, nodes)
+            changes, filled = [], 0
         first = int(rng.integers(busy))
         chosen = _neighbours(is_busy, first, size)
         is_busy[chosen] = False
         busy -= size
-        joined.append((now, chosen))
+        changes.append((now, 1, chosen))
         filled += size
         begin = 0
         while begin < size:
             number, (count, length) = next(of_groups)
             heapq.heappush(ends, (now + length, number, chosen[begin : begin + count]))
             begin += count
-    yield _sorted(joined, left + [(end, members) for end, _, members in ends], nodes)
+    yield _sorted(changes + [(end, 0, members) for end, _, members in sorted(ends)], nodes)
 
 
 def _neighbours(is_busy: NDArray[np.bool_], first: int, size: int) -> NDArray[np.int64]:
@@ -460,16 +406,13 @@ def _neighbours(is_busy: NDArray[np.bool_], first: int, size: int) -> NDArray[np
 
 
 def _sorted(
-    joined: list[tuple[int, NDArray[np.int64]]], left: list[tuple[int, NDArray[np.int64]]], nodes: int
+    changes: list[tuple[int, int, NDArray[np.int64]]], nodes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Times, nodes and states of nodes that become idle, and busy, by time and node."""
+    """Times, nodes and states of changes (time, whether to idle, nodes), by time and node."""
     bits = (nodes - 1).bit_length()
-    parts = []
-    for state, changes in ((1, joined), (0, left)):
-        times, members = zip(*changes, strict=True) if changes else ((), (np.empty(0, dtype=np.int64),))
-        sizes = np.fromiter(map(len, members), dtype=np.int64, count=len(times))
-        # Each transition as a number: time, node, and state in the last bit.
-        parts.append((np.repeat(np.array(times, dtype=np.int64) << bits, sizes) + np.concatenate(members)) << 1 | state)
-    codes = np.concatenate(parts)
-    codes.sort(kind="stable")  # two sequences that are nearly in order
+    times, states, members = zip(*changes, strict=True)
+    sizes = [each.size for each in members]
+    # Each transition as a number: time, node, and state in the last bit.
+    codes = (np.repeat(np.array(times) << bits, sizes) + np.concatenate(members)) << 1 | np.repeat(states, sizes)
+    codes.sort(kind="stable")  # nearly in order
     return codes >> (bits + 1), codes >> 1 & ((1 << bits) - 1), (codes & 1).astype(np.bool_)

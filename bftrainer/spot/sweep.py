@@ -12,6 +12,7 @@ import numpy as np
 
 from bftrainer.errors import SettingsError
 from bftrainer.files.documents import write_csv
+from bftrainer.model.type_checks import require
 from bftrainer.parallel import in_order, usable_processors
 from bftrainer.report.intervals import estimate
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
@@ -64,16 +65,15 @@ class SpotSweep:
     prices: Prices | None = None
 
     def __post_init__(self) -> None:
-        if not self.preemption_scales or not self.addition_scales:
-            raise SettingsError("Expected at least one level of preemption and of addition, got none.")
+        require(
+            SettingsError,
+            (bool(self.levels), "at least one level of preemption and of addition, got none"),
+            (1 / 2880 < self.days <= _MOST_DAYS, f"days from one minute to 19 years, got {self.days}"),
+            (1 <= self.repeats <= _MOST_REPEATS, f"1 <= repeats <= {_MOST_REPEATS:,}, got {self.repeats:,}"),
+            (self.seed >= 0, f"seed >= 0, got {self.seed}"),
+        )
         for preemption, addition in self.levels:
             self.model.changed(preemption_scale=preemption, addition_scale=addition)
-        if not 0 < self.days <= _MOST_DAYS or round(self.days * 1440) < 1:
-            raise SettingsError(f"Expected days from one minute to 19 years, got {self.days}.")
-        if not 1 <= self.repeats <= _MOST_REPEATS:
-            raise SettingsError(f"Expected 1 <= repeats <= {_MOST_REPEATS:,}, got {self.repeats:,}.")
-        if self.seed < 0:
-            raise SettingsError(f"Expected seed >= 0, got {self.seed}.")
 
     @property
     def levels(self) -> list[tuple[float, float]]:
@@ -125,11 +125,7 @@ class SpotSweepResult:
 def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SpotSweepResult:
     """Simulate all levels and repeats; the same sweep gives the same result, whatever the number of processes.
 
-    Parameters
-    ----------
-    sweep : SpotSweep
-    jobs : int, optional
-        Processes; by default as many as there are processors to be used.
+    By default there are as many processes (`jobs`) as processors to be used.
 
     Raises
     ------
