@@ -96,7 +96,8 @@ class Phase:
     @property
     def saved(self) -> int:
         """Number of iterations that the last checkpoint holds at its end."""
-        return self.first + 1 + (self.checkpoints - 1) * self.period if self.checkpoints else self.first
+        checkpoints = self.checkpoints
+        return self.first + 1 + (checkpoints - 1) * self.period if checkpoints else self.first
 
     @property
     def lost(self) -> int:
@@ -154,10 +155,6 @@ class SpotRun:
     def iterations(self) -> int:
         """Number of iterations done at the end, without lost ones."""
         return self.phases[-1].first + self.phases[-1].iterations
-
-    def of(self, condition: Condition) -> tuple[Phase, ...]:
-        """Phases of the run in a given condition."""
-        return tuple(phase for phase in self.phases if phase.condition == condition)
 
     def steps(self) -> Iterator[Step]:
         """Yield the start of the run as step 0, then all iterations and finished reconfigurations, by time."""
@@ -233,7 +230,7 @@ class CheckpointedTraining:
 
     def noticed_ns(self, time_ns: int) -> int:
         """Time at which the run notices a change that happens at `time_ns`: the next tick."""
-        return -(-time_ns // self.tick_ns) * self.tick_ns
+        return time_ns if self.tick_s is None else -(-time_ns // self.tick_ns) * self.tick_ns
 
     def last_look_ns(self, span_ns: int) -> int:
         """Last time at which the run notices changes: the window's end, or the last tick before it."""
@@ -283,7 +280,9 @@ class Fleet:
         """Remove nodes; returns how many of them were active, and how many were on standby."""
         before = len(self.active), len(self.standby)
         for node in nodes:
-            next(state for state in (self.active, self.standby, self.preparing) if node in state).pop(node)
+            for state in (self.active, self.standby, self.preparing):
+                if state.pop(node, None) is not None:
+                    break
         return before[0] - len(self.active), before[1] - len(self.standby)
 
     def dissolve(self) -> None:
@@ -404,15 +403,16 @@ def simulate(log: NodeLog, settings: CheckpointedTraining) -> SpotRun:
         opening, row = row.joined, next(rows, None)
     run = CheckpointedRun(settings, opening)
     while True:
-        times = [time for time in (run.next_ns, row and row.time_ns) if time is not None]
-        if not times or min(times) > last_ns:
+        own_ns = run.next_ns
+        if row is None or (own_ns is not None and own_ns < row.time_ns):
+            if own_ns is None or own_ns > last_ns:
+                break
+            run.apply(own_ns, {}, ())
+        elif row.time_ns > last_ns:
             break
-        now_ns = min(times)
-        if row is not None and row.time_ns == now_ns:
+        else:
             run.apply(*row)
             row = next(rows, None)
-        else:
-            run.apply(now_ns, {}, ())
     phases = (*run.phases, run.phase(span_ns, last_ns))
     return SpotRun(log, phases, run.preemptions, run.active_preemptions, run.restarts, settings.tick_ns)
 

@@ -115,35 +115,36 @@ def run_figures(run: SpotRun, settings: CheckpointedTraining, prices: Prices | N
     200
     """
     span_s = run.log.window_s
-    training = run.of("training")
-    redoing_ns = sum(phase.redoing_ns for phase in training)
-    used_node_ns = sum(phase.world_size * phase.length_ns for phase in training)
+    times_ns = dict.fromkeys(("training", "reconfiguring", "stalled"), 0)
+    for phase in run.phases:
+        times_ns[phase.condition] += phase.length_ns
+    redoing_ns = sum(phase.redoing_ns for phase in run.phases)
+    used_node_s = sum(phase.world_size * phase.length_ns for phase in run.phases) / NS_PER_S
     samples = settings.profile.samples_per_iteration
-    reconfigured = sum(phase.is_over for phase in run.of("reconfiguring"))
     return {
         "span_s": span_s,
         "iterations_done": run.iterations,
         "iterations_saved": run.phases[-1].saved,
-        "iterations_executed": sum(phase.iterations for phase in training),
-        "iterations_lost": sum(phase.lost for phase in training),
-        "iterations_redone": sum(phase.repeated for phase in training),
+        "iterations_executed": sum(phase.iterations for phase in run.phases),
+        "iterations_lost": sum(phase.lost for phase in run.phases),
+        "iterations_redone": sum(phase.repeated for phase in run.phases),
         "iterations_per_hour": ratio(run.iterations * 3600.0, span_s),
         "samples_per_s": None if samples is None else ratio(run.iterations * samples, span_s),
-        "training_s": (sum(phase.length_ns for phase in training) - redoing_ns) / NS_PER_S,
+        "training_s": (times_ns["training"] - redoing_ns) / NS_PER_S,
         "redoing_s": redoing_ns / NS_PER_S,
-        "reconfiguring_s": sum(phase.length_ns for phase in run.of("reconfiguring")) / NS_PER_S,
-        "stalled_s": sum(phase.length_ns for phase in run.of("stalled")) / NS_PER_S,
-        "reconfigurations": reconfigured,
+        "reconfiguring_s": times_ns["reconfiguring"] / NS_PER_S,
+        "stalled_s": times_ns["stalled"] / NS_PER_S,
+        "reconfigurations": sum(phase.condition == "reconfiguring" and phase.is_over for phase in run.phases),
         "reconfiguration_restarts": run.restarts,
-        "checkpoints": sum(phase.checkpoints for phase in training),
-        "checkpoints_lost": sum(phase.checkpoints_lost for phase in training),
+        "checkpoints": sum(phase.checkpoints for phase in run.phases),
+        "checkpoints_lost": sum(phase.checkpoints_lost for phase in run.phases),
         "preemptions": run.preemptions,
         "active_preemptions": run.active_preemptions,
         "node_hours_held": run.held_node_s / 3600.0,
-        "node_hours_used": used_node_ns / NS_PER_S / 3600.0,
+        "node_hours_used": used_node_s / 3600.0,
         "mean_nodes": ratio(run.held_node_s, span_s),
-        "mean_world_size": ratio(used_node_ns / NS_PER_S, span_s),
-        "largest_world_size": max((phase.world_size for phase in training), default=0),
+        "mean_world_size": ratio(used_node_s, span_s),
+        "largest_world_size": max(phase.world_size for phase in run.phases),
         **dict.fromkeys(COST_FIGURES),
         **({} if prices is None else prices.figures(run, settings)),
     }
@@ -211,7 +212,7 @@ def summarise_run(
     }
 
 
-def write_run(run: SpotRun, summary: Mapping[str, Any], directory: Path) -> None:
+def write_spot(run: SpotRun, summary: Mapping[str, Any], directory: Path) -> None:
     """Write events.csv and summary.json (others: `OSError`)."""
     start_ns = run.log.start_ns
     rows = ((step.world_size, iso(start_ns + step.time_ns, "ms"), step.event, step.number) for step in run.steps())

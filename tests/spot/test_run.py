@@ -13,7 +13,7 @@ from bftrainer.nodelogs.availability import read_availability, write_spot_trace
 from bftrainer.nodelogs.availability_trace import churned
 from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices, simulate
 from bftrainer.spot.generation import generate_trace, write_pair
-from bftrainer.spot.run import load_log, load_profile, run_figures, summarise_run, write_run
+from bftrainer.spot.run import load_log, load_profile, run_figures, summarise_run, write_spot
 from bftrainer.spot.sweep import SWEPT, SpotSweep, sweep_spot, write_sweep
 
 S = 10**9
@@ -46,7 +46,7 @@ def test_files_of_a_run(tmp_path):
     log = minutes(0.5)
     run = simulate(log, SETTINGS)
     made = summarise_run(run, SETTINGS, Prices(0.3), {"trace": None})
-    write_run(run, made, tmp_path)
+    write_spot(run, made, tmp_path)
     with (tmp_path / "events.csv").open() as file:
         rows = list(csv.DictReader(file))
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -60,7 +60,7 @@ def test_files_of_a_run(tmp_path):
     assert summary == json.loads(json.dumps(made))
     again = tmp_path / "again"
     again.mkdir()
-    write_run(simulate(log, SETTINGS), made, again)
+    write_spot(simulate(log, SETTINGS), made, again)
     for name in ("events.csv", "summary.json"):
         assert (again / name).read_bytes() == (tmp_path / name).read_bytes()
 
