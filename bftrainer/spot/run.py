@@ -119,6 +119,7 @@ def run_figures(run: SpotRun, settings: CheckpointedTraining, prices: Prices | N
     for phase in run.phases:
         times_ns[phase.condition] += phase.length_ns
     redoing_ns = sum(phase.redoing_ns for phase in run.phases)
+    held_node_s = run.held_node_s
     used_node_s = sum(phase.world_size * phase.length_ns for phase in run.phases) / NS_PER_S
     samples = settings.profile.samples_per_iteration
     return {
@@ -140,9 +141,9 @@ def run_figures(run: SpotRun, settings: CheckpointedTraining, prices: Prices | N
         "checkpoints_lost": sum(phase.checkpoints_lost for phase in run.phases),
         "preemptions": run.preemptions,
         "active_preemptions": run.active_preemptions,
-        "node_hours_held": run.held_node_s / 3600.0,
+        "node_hours_held": held_node_s / 3600.0,
         "node_hours_used": used_node_s / 3600.0,
-        "mean_nodes": ratio(run.held_node_s, span_s),
+        "mean_nodes": ratio(held_node_s, span_s),
         "mean_world_size": ratio(used_node_s, span_s),
         "largest_world_size": max(phase.world_size for phase in run.phases),
         **dict.fromkeys(COST_FIGURES),
