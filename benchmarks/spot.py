@@ -17,7 +17,6 @@ __all__ = ["AT_ONCE", "generate_cases", "spot_cases"]
 
 AT_ONCE = "at once"
 _DAY_MIN = 1440
-_NODES = (32, 64)
 
 
 def spot_cases(plan: Plan) -> Iterator[Case]:
@@ -33,7 +32,7 @@ def spot_cases(plan: Plan) -> Iterator[Case]:
 def _spot_log(seed: int, days: int, run: int) -> NodeLog:
     rng = np.random.default_rng([seed, days, run])
     model = MinuteModel()
-    return model.generate(rng, model.draw(rng, days * _DAY_MIN), 0, *_NODES)
+    return model.generate(rng, model.draw(rng, days * _DAY_MIN))
 
 
 def _simulate(settings: CheckpointedTraining, log: NodeLog) -> Sample:
@@ -67,4 +66,4 @@ def _machine(model: SupercomputerModel, window_ns: tuple[int, int], rng: np.rand
 
 
 def _minutes(model: MinuteModel, minutes: int, rng: np.random.Generator) -> NodeLog:
-    return model.generate(rng, model.draw(rng, minutes), 0, *_NODES)
+    return model.generate(rng, model.draw(rng, minutes))

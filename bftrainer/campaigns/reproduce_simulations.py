@@ -15,8 +15,7 @@ from bftrainer.nodelogs.availability import read_availability
 from bftrainer.parallel import in_order
 from bftrainer.report.intervals import Estimate, ratio
 from bftrainer.spot.checkpointing import CheckpointedTraining
-from bftrainer.spot.generation import minute_setup
-from bftrainer.spot.minute_model import MinuteOptions
+from bftrainer.spot.generation import fit_minutes
 from bftrainer.spot.run import TIME_ACCOUNTS, Prices, load_profile
 from bftrainer.spot.sweep import SpotSweep
 from bftrainer.zeus.policies.configurations import configurations, optimum
@@ -148,10 +147,10 @@ def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduc
         If the trace cannot be used.
     """
     notes: list[str] = []
-    model, bounds = minute_setup(MinuteOptions(), None if log is None else read_availability(log, notes.append), log)
+    model = fit_minutes(None if log is None else read_availability(log, notes.append), log)
     settings, repeats = CheckpointedTraining(load_profile(None)[0]), 10 if quick else 100
     levels = (0.0, 0.25, 0.5, 1.0, 2.0) if quick else (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-    sweep = SpotSweep(model, settings, levels, repeats=repeats, bounds=bounds, prices=Prices(0.3, 1.0))
+    sweep = SpotSweep(model, settings, levels, repeats=repeats, prices=Prices(0.3, 1.0))
     points = list(product(sweep.levels, range(repeats)))
     with closing(in_order(sweep.run, points, workers, 8)) as results:
         runs = dict(zip(points, results, strict=True))
@@ -186,7 +185,7 @@ def reproduce_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduc
         f"Level 1 is the rate of {'a trace of 64 instances' if log is None else log.name}, in a model of each minute.",
         *notes,
     )
-    text = f"Pipelines of {settings.depth} nodes; {bounds[0]} nodes at first, {bounds[1]} at most"
+    text = f"Pipelines of {settings.depth} nodes; {model.initial_nodes} nodes at first, {model.max_nodes} at most"
     return Reproduction("Bamboo", "Thorpe et al., NSDI '23, arXiv:2204.12013", text, claims, figures, caveats)
 
 

@@ -118,56 +118,32 @@ def _prices_of(options: dict[str, Any]) -> Prices | None:
     return None if price is None else Prices(price, on_demand, nodes)
 
 
-class _Places:
-    """Where results go; takes them out of `options`, and refuses places that cannot be used.
+def _check_places(options: dict[str, Any]) -> Callable[[Callable[[Path], None], Callable[[], Axes | Figure]], None]:
+    """Refuse places of results that cannot be used, and take them out of `options`; returns what fills them."""
+    from bftrainer.files.directories import check_free, result_directory
 
-    Parameters
-    ----------
-    options : dict
-        Of a command with `_spot_options`.
-    """
+    directory, figure, force = (options.pop(name) for name in ("output_dir", "figure", "force"))
+    refuse_unused({"force": directory is figure is None and "nothing is written"})
+    if directory is not None:
+        check_free(directory, force=force)
+    refuse_inputs(figure)
+    refuse_figure(figure, force=force)
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        from bftrainer.files.directories import check_free
+    def fill(write: Callable[[Path], None], draw: Callable[[], Axes | Figure]) -> None:
+        """Have the files written and the figure drawn where that was asked for, and say where they are."""
+        if directory is not None:
+            with result_directory([directory], force=force) as place:
+                write(place.working)
+            tell(f"Results: {directory}")
+        if figure is not None:
+            write_figure(figure, draw())
+            tell(f"Figure: {figure}")
 
-        self._directory: Path | None = options.pop("output_dir")
-        self._figure: Path | None = options.pop("figure")
-        self._force: bool = options.pop("force")
-        refuse_unused({"force": self._directory is self._figure is None and "nothing is written"})
-        if self._directory is not None:
-            check_free(self._directory, force=self._force)
-        refuse_inputs(self._figure)
-        refuse_figure(self._figure, force=self._force)
-
-    def put(self, write: Callable[[Path], None], draw: Callable[[], Axes | Figure]) -> None:
-        """Have the files written and the figure drawn where that was asked for, and say where they are.
-
-        Parameters
-        ----------
-        write : callable
-            Writes the files of the results to the directory that it is given.
-        draw : callable
-            Gives the figure, or its axes.
-        """
-        from bftrainer.files.directories import result_directory
-
-        if self._directory is not None:
-            with result_directory([self._directory], force=self._force) as directory:
-                write(directory.working)
-            tell(f"Results: {self._directory}")
-        if self._figure is not None:
-            write_figure(self._figure, draw())
-            tell(f"Figure: {self._figure}")
+    return fill
 
 
 def minute_options(before: str = "") -> tuple[Callable[[Any], Any], ...]:
-    """Options with the names of `MinuteOptions`, but for the levels.
-
-    Parameters
-    ----------
-    before : str
-        What each line of help begins with.
-    """
+    """Options of the minute model without the levels; each line of help begins with `before`."""
     like = "or that of the trace it is like]"
     figures = (
         ("preemption-chance", f"Chance that a minute sees a preemption.  [default: 0.16338, {like}"),
@@ -198,23 +174,22 @@ def minute_options(before: str = "") -> tuple[Callable[[Any], Any], ...]:
 @_spot_options
 def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_json: bool, **options: Any) -> None:
     """Simulate a checkpointed pipeline-parallel training run on a trace of preemptible nodes."""
-    from bftrainer.spot.run import load_log, simulate_spot, write_spot
+    from bftrainer.spot.checkpointing import simulate as simulate_training
+    from bftrainer.spot.run import load_log, summarise_run, write_spot
 
-    places = _Places(options)
+    fill_places = _check_places(options)
     settings, profile = _settings_of(options)
     log, sources = load_log(trace, additions, initial_nodes, lambda note: tell(f"Note: {note}"))
-    result = simulate_spot(log, settings, _prices_of(options), sources | {"profile": profile})
+    run = simulate_training(log, settings)
+    summary = summarise_run(run, settings, _prices_of(options), sources | {"profile": profile})
 
-    def draw() -> Any:
-        """The figure, imported with what draws only if it is asked for."""
-        from bftrainer.nodelogs.availability_trace import CountTrace
+    def draw() -> Figure:
         from bftrainer.spot.run_plots import run_figure
 
-        return run_figure(result.run, CountTrace.of(log), result.figures())
+        return run_figure(run, summary)
 
-    summary = result.summary()
     click.echo(json.dumps(summary, indent=2) if as_json else "\n".join(_table(summary)))
-    places.put(partial(write_spot, result), draw)
+    fill_places(partial(write_spot, run, summary), draw)
 
 
 _INDENT = 23
@@ -293,48 +268,44 @@ def sweep(
 ) -> None:  # fmt: skip
     """Simulate training over levels of preemption and addition, many times each."""
     from bftrainer.nodelogs.availability import read_availability
-    from bftrainer.spot.generation import minute_setup
-    from bftrainer.spot.minute_model import MinuteOptions
+    from bftrainer.spot.generation import fit_minutes
     from bftrainer.spot.sweep import SpotSweep, sweep_spot, write_sweep
 
-    places = _Places(options)
+    fill_places = _check_places(options)
     settings, _ = _settings_of(options)
     trace = None if like is None else read_availability(like, lambda note: tell(f"Note: {note}"))
-    minutes = MinuteOptions(**{key: options.pop(key) for key in MinuteOptions.__dataclass_fields__ if key in options})
-    model, bounds = minute_setup(minutes, trace, like)
-    model = model.exact() if minutes.exact_mean else model
-    made = SpotSweep(
-        model, settings, preemption_scale, addition_scale, days, repeats, seed, bounds, _prices_of(options)
-    )
+    prices, exact_mean = _prices_of(options), options.pop("exact_mean")
+    model = fit_minutes(trace, like).changed(**{key: value for key, value in options.items() if value is not None})
+    model = model.exact() if exact_mean else model
+    made = SpotSweep(model, settings, preemption_scale, addition_scale, days, repeats, seed, prices)
     check_size("traces", len(made.levels) * repeats)
     result = sweep_spot(made, jobs)
 
-    def draw() -> Any:
-        """The figure, imported with what draws only if it is asked for."""
+    def draw() -> Axes:
         from bftrainer.spot.run_plots import plot_sweep
 
         return plot_sweep(result.rows)
 
     click.echo(json.dumps(result.summary(), indent=2) if as_json else "\n".join(_levels_table(result.rows)))
-    places.put(partial(write_sweep, result), draw)
+    fill_places(partial(write_sweep, result), draw)
 
 
 def _levels_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line per pair of levels: means, with half the width of their 95 % confidence intervals."""
-    columns = ("iterations_per_hour", "iterations_lost", "training_s", "redoing_s", "reconfiguring_s", "stalled_s")
-    shown = [*columns, *(["iterations_per_currency"] if rows[0]["iterations_per_currency"] is not None else [])]
-    titles = [name.removesuffix("_s").replace("_per_", "/").replace("iterations", "iter.") for name in shown]
-    lines = [
-        f"{'preempt.':>8} {'add.':>6}"
-        + "".join(
-            f"{title + (' h' if name.endswith('_s') else ''):>20}" for name, title in zip(shown, titles, strict=True)
-        )
-    ]
+    columns = {
+        "iterations_per_hour": "iter./hour",
+        "iterations_lost": "iter._lost",
+        "training_s": "training h",
+        "redoing_s": "redoing h",
+        "reconfiguring_s": "reconfiguring h",
+        "stalled_s": "stalled h",
+    }
+    if rows[0]["iterations_per_currency"] is not None:
+        columns["iterations_per_currency"] = "iter./currency"
+    lines = [f"{'preempt.':>8} {'add.':>6}" + "".join(f"{title:>20}" for title in columns.values())]
     for row in rows:
-        cells = (_cell(row, name) for name in shown)
-        lines.append(
-            f"{row['preemption_scale']:>8g} {row['addition_scale']:>6g}" + "".join(f"{cell:>20}" for cell in cells)
-        )
+        levels = f"{row['preemption_scale']:>8g} {row['addition_scale']:>6g}"
+        lines.append(levels + "".join(f"{_cell(row, name):>20}" for name in columns))
     return lines
 
 

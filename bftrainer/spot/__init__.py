@@ -2,7 +2,7 @@
 
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
 from bftrainer.spot.generation import generate_holes, generate_minutes
-from bftrainer.spot.minute_model import MinuteModel, SizeModel
+from bftrainer.spot.minute_model import MinuteModel
 from bftrainer.spot.run import Prices, run_figures
 from bftrainer.spot.statistics import trace_statistics
 from bftrainer.spot.supercomputer import SupercomputerModel
@@ -11,7 +11,6 @@ __all__ = [
     "CheckpointedTraining",
     "MinuteModel",
     "Prices",
-    "SizeModel",
     "SupercomputerModel",
     "generate_holes",
     "generate_minutes",

@@ -6,15 +6,16 @@ them, iterations and checkpoints follow one another at fixed times, so their num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise, takewhile
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
+from bftrainer.model.type_checks import require
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.tasksets.measurements import TrainingProfile
 
@@ -29,24 +30,14 @@ class Phase:
     ----------
     condition : {"training", "reconfiguring", "stalled"}
     start_ns, end_ns : int
+    seen_ns : int
+        Time until which the run notices what is done in it.
+    first, most : int
+        Number of iterations that the last checkpoint held when it started, and the largest number done before.
     world_size : int
         Number of active nodes; 0 unless training.
-    iteration_ns : int
-        Time of an iteration; 0 unless training.
-    first : int
-        Number of iterations done when it started; it continues after them.
-    iterations : int
-        Number of iterations done in it.
-    repeated : int
-        How many of these had been done before, and were lost.
-    redoing_ns : int
-        Time spent on iterations that had been done before, including an unfinished one.
-    saved : int
-        Number of iterations that the last checkpoint holds at its end.
-    checkpoints : int
-        Number of checkpoints completed in it.
-    checkpoints_lost : int
-        Number of checkpoints that its end interrupted.
+    iteration_ns, checkpoint_ns : int
+        Time of an iteration, and of a checkpoint.
     is_over : bool
         Whether it ended before the window did.
     """
@@ -54,21 +45,59 @@ class Phase:
     condition: Condition
     start_ns: int
     end_ns: int
-    world_size: int = 0
-    iteration_ns: int = 0
+    seen_ns: int
     first: int = 0
-    iterations: int = 0
-    repeated: int = 0
-    redoing_ns: int = 0
-    saved: int = 0
-    checkpoints: int = 0
-    checkpoints_lost: int = 0
+    most: int = 0
+    world_size: int = 0
+    iteration_ns: int = 1
+    checkpoint_ns: int = 0
     is_over: bool = True
 
     @property
     def length_ns(self) -> int:
         """Length in nanoseconds."""
         return self.end_ns - self.start_ns
+
+    @property
+    def iterations(self) -> int:
+        """Number of iterations done in it."""
+        return (self.seen_ns - self.start_ns) // self.iteration_ns if self.world_size else 0
+
+    @property
+    def repeated(self) -> int:
+        """How many of these had been done before, and were lost."""
+        return min(self.iterations, self.most - self.first)
+
+    @property
+    def redoing_ns(self) -> int:
+        """Time spent on iterations that had been done before, including an unfinished one."""
+        return min(self.length_ns, (self.most - self.first) * self.iteration_ns) if self.world_size else 0
+
+    @property
+    def period(self) -> int:
+        """Iterations from the start of a checkpoint to that of the next, when the former is complete.
+
+        The first one starts after the first iteration.
+        """
+        return max(1, -(-self.checkpoint_ns // self.iteration_ns))
+
+    @property
+    def checkpoints(self) -> int:
+        """Number of checkpoints completed in it."""
+        since_ns = self.seen_ns - self.start_ns - self.iteration_ns - self.checkpoint_ns
+        return since_ns // (self.period * self.iteration_ns) + 1 if self.world_size and since_ns >= 0 else 0
+
+    @property
+    def checkpoints_lost(self) -> int:
+        """Number of checkpoints that its end interrupted."""
+        begun = (self.iterations - 1) // self.period + 1 if self.iterations else 0
+        return begun - self.checkpoints if self.is_over else 0
+
+    @property
+    def saved(self) -> int:
+        """Number of iterations that the last checkpoint holds at its end."""
+        checkpoints = self.checkpoints
+        return self.first + 1 + (checkpoints - 1) * self.period if checkpoints else self.first
 
     @property
     def lost(self) -> int:
@@ -79,15 +108,9 @@ class Phase:
 class Step(NamedTuple):
     """A finished iteration, or the start of a reconfiguration.
 
-    Parameters
-    ----------
-    world_size : int
-        Number of active nodes: in the iteration, or after the reconfiguration.
-    time_ns : int
-        Time at which the run notices it, nanoseconds since the window's start.
-    event : {"step", "reconfig"}
-    number : int
-        Number of the iteration (0 for the start of the run), or of the reconfiguration (from 1).
+    The world size is that of the iteration, or after the reconfiguration; the time is when the run notices it, in
+    nanoseconds since the window's start. Iterations have numbers from 1 on (0 is the start of the run),
+    reconfigurations too.
     """
 
     world_size: int
@@ -96,22 +119,16 @@ class Step(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class SpotRun:
     """A simulated run, from the trace's start to its end.
 
     Parameters
     ----------
-    start_ns : int
-        Start of the window, nanoseconds since the Unix epoch.
-    span_ns : int
-        Length of the window in nanoseconds.
+    log : NodeLog
+        The trace.
     phases : tuple of Phase
-        Consecutive phases from 0 to `span_ns`.
-    iterations : int
-        Number of iterations done at the end, without lost ones.
-    held_node_s : float
-        Node-seconds of all available nodes.
+        Consecutive phases from the window's start to its end.
     preemptions, active_preemptions : int
         Number of nodes taken, and how many of them were active.
     restarts : int
@@ -120,24 +137,30 @@ class SpotRun:
         The run notices changes at multiples of this time, in nanoseconds.
     """
 
-    start_ns: int
-    span_ns: int
+    log: NodeLog
     phases: tuple[Phase, ...]
-    iterations: int
-    held_node_s: float
     preemptions: int
     active_preemptions: int
     restarts: int
-    tick_ns: int = 1
+    tick_ns: int
 
-    def of(self, condition: Condition) -> tuple[Phase, ...]:
-        """Phases of the run in a given condition."""
-        return tuple(phase for phase in self.phases if phase.condition == condition)
+    @property
+    def held_node_s(self) -> float:
+        """Node-seconds of all available nodes."""
+        log = self.log
+        sign = np.where(log.idle, 1.0, -1.0)
+        return float(sign @ ((log.end_ns - np.maximum(log.time_ns, log.start_ns)) / NS_PER_S))
+
+    @property
+    def iterations(self) -> int:
+        """Number of iterations done at the end, without lost ones."""
+        return self.phases[-1].first + self.phases[-1].iterations
 
     def steps(self) -> Iterator[Step]:
         """Yield the start of the run as step 0, then all iterations and finished reconfigurations, by time."""
         reconfigured = 0
-        nothing = Phase("stalled", self.span_ns, self.span_ns)
+        end_ns = self.phases[-1].end_ns
+        nothing = Phase("stalled", end_ns, end_ns, end_ns)
         yield Step(self.phases[0].world_size, 0, "step", 0)
         for phase, following in pairwise((*self.phases, nothing)):
             for number in range(1, phase.iterations + 1):
@@ -147,84 +170,6 @@ class SpotRun:
             if phase.condition == "reconfiguring" and phase.is_over:
                 reconfigured += 1
                 yield Step(following.world_size, phase.start_ns, "reconfig", reconfigured)
-
-
-class Fleet:
-    """Nodes of a pipeline-parallel run: each is preparing, on standby or active, in order of arrival in that state.
-
-    Parameters
-    ----------
-    depth : int
-        Nodes per pipeline.
-    most : int
-        Largest number of active nodes.
-    """
-
-    __slots__ = ("active", "depth", "most", "preparing", "standby")
-
-    def __init__(self, depth: int, most: int) -> None:
-        self.depth = depth
-        self.most = most
-        # Dictionaries keep the order of insertion; sets do not.
-        self.preparing: dict[int, int] = {}
-        self.standby: dict[int, None] = {}
-        self.active: dict[int, None] = {}
-
-    @property
-    def can_grow(self) -> bool:
-        """Whether enough nodes are on standby for another pipeline, and `most` allows it."""
-        return len(self.standby) >= self.depth and len(self.active) + self.depth <= self.most
-
-    @property
-    def ready_ns(self) -> int | None:
-        """Time at which the next node finishes its preparation; None if no node is preparing."""
-        return next(iter(self.preparing.values()), None)
-
-    def join(self, ready_ns: Mapping[int, int]) -> None:
-        """Add nodes; each prepares until its time. Times must not decrease, within a call or between calls."""
-        self.preparing.update(ready_ns)
-
-    def prepare(self, now_ns: int) -> None:
-        """Move the nodes whose preparation is finished to standby."""
-        ready = []
-        for node, ready_ns in self.preparing.items():
-            if ready_ns > now_ns:
-                break
-            ready.append(node)
-        for node in ready:
-            del self.preparing[node]
-            self.standby[node] = None
-
-    def leave(self, nodes: Iterable[int]) -> tuple[int, int]:
-        """Remove nodes; returns how many of them were active, and how many were on standby."""
-        active = standby = 0
-        for node in nodes:
-            if node in self.active:
-                del self.active[node]
-                active += 1
-            elif node in self.standby:
-                del self.standby[node]
-                standby += 1
-            else:
-                del self.preparing[node]
-        return active, standby
-
-    def dissolve(self) -> None:
-        """Move all active nodes to standby, ahead of the nodes already there."""
-        self.standby = self.active | self.standby
-        self.active = {}
-
-    def form(self) -> int:
-        """Form as many pipelines as possible from nodes on standby; returns the number of active nodes."""
-        room = min(len(self.standby), self.most - len(self.active))
-        for node in list(self.standby)[: room - room % self.depth]:
-            del self.standby[node]
-            self.active[node] = None
-        return len(self.active)
-
-
-Row = tuple[int, Mapping[int, int], Sequence[int]]
-"""Time at which the run notices changes (ns since the window's start), nodes that joined and when, nodes that left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,20 +213,15 @@ class CheckpointedTraining:
     cold_start: bool = False
 
     def __post_init__(self) -> None:
-        if self.depth < 1:
-            raise SettingsError(f"Expected depth >= 1, got {self.depth}.")
-        if self.max_world_size < self.depth:
-            raise SettingsError(
-                f"Expected max_world_size >= depth, got {self.max_world_size} < {self.depth}: no pipeline would train."
-            )
-        if not 0 <= self.preparation_s < 1e9:
-            raise SettingsError(f"Expected 0 <= preparation_s < 1e9, got {self.preparation_s}.")
-        if self.on_loss_during_reconfigure not in ("restart", "extend"):
-            raise SettingsError(
-                f"Expected on_loss_during_reconfigure to be restart or extend, got {self.on_loss_during_reconfigure!r}."
-            )
-        if self.tick_s is not None and not 1e-6 <= self.tick_s < 1e9:
-            raise SettingsError(f"Expected 1e-6 <= tick_s < 1e9, got {self.tick_s}.")
+        most, mode = self.max_world_size, self.on_loss_during_reconfigure
+        require(
+            SettingsError,
+            (self.depth >= 1, f"depth >= 1, got {self.depth}"),
+            (most >= self.depth, f"max_world_size >= depth, got {most} < {self.depth}: no pipeline would train"),
+            (0 <= self.preparation_s < 1e9, f"0 <= preparation_s < 1e9, got {self.preparation_s}"),
+            (mode in ("restart", "extend"), f"on_loss_during_reconfigure to be restart or extend, got {mode!r}"),
+            (self.tick_s is None or 1e-6 <= self.tick_s < 1e9, f"1e-6 <= tick_s < 1e9, got {self.tick_s}"),
+        )
 
     @property
     def tick_ns(self) -> int:
@@ -290,13 +230,71 @@ class CheckpointedTraining:
 
     def noticed_ns(self, time_ns: int) -> int:
         """Time at which the run notices a change that happens at `time_ns`: the next tick."""
-        if self.tick_s is None:
-            return time_ns
-        return -(-time_ns // self.tick_ns) * self.tick_ns
+        return time_ns if self.tick_s is None else -(-time_ns // self.tick_ns) * self.tick_ns
 
     def last_look_ns(self, span_ns: int) -> int:
         """Last time at which the run notices changes: the window's end, or the last tick before it."""
         return span_ns if self.tick_s is None else max(0, self.noticed_ns(span_ns) - self.tick_ns)
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Nodes of a pipeline-parallel run: each is preparing, on standby or active, in order of arrival in that state.
+
+    Parameters
+    ----------
+    depth : int
+        Nodes per pipeline.
+    most : int
+        Largest number of active nodes.
+    preparing, standby, active : dict of int to int
+        Nodes, in order, and when each finishes its preparation.
+    """
+
+    depth: int
+    most: int
+    preparing: dict[int, int] = field(default_factory=dict)
+    standby: dict[int, int] = field(default_factory=dict)
+    active: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether enough nodes are on standby for another pipeline, and `most` allows it."""
+        return len(self.standby) >= self.depth and len(self.active) + self.depth <= self.most
+
+    @property
+    def ready_ns(self) -> int | None:
+        """Time at which the next node finishes its preparation; None if no node is preparing."""
+        return next(iter(self.preparing.values()), None)
+
+    def join(self, ready_ns: Mapping[int, int]) -> None:
+        """Add nodes; each prepares until its time. Times must not decrease, within a call or between calls."""
+        self.preparing.update(ready_ns)
+
+    def prepare(self, now_ns: int) -> None:
+        """Move the nodes whose preparation is finished to standby."""
+        for node in [*takewhile(lambda node: self.preparing[node] <= now_ns, self.preparing)]:
+            self.standby[node] = self.preparing.pop(node)
+
+    def leave(self, nodes: Iterable[int]) -> tuple[int, int]:
+        """Remove nodes; returns how many of them were active, and how many were on standby."""
+        before = len(self.active), len(self.standby)
+        for node in nodes:
+            for state in (self.active, self.standby, self.preparing):
+                if state.pop(node, None) is not None:
+                    break
+        return before[0] - len(self.active), before[1] - len(self.standby)
+
+    def dissolve(self) -> None:
+        """Move all active nodes to standby, ahead of the nodes already there."""
+        self.standby, self.active = self.active | self.standby, {}
+
+    def form(self) -> int:
+        """Form as many pipelines as possible from nodes on standby; returns the number of active nodes."""
+        room = min(len(self.standby), self.most - len(self.active))
+        for node in list(self.standby)[: room - room % self.depth]:
+            self.active[node] = self.standby.pop(node)
+        return len(self.active)
 
 
 class CheckpointedRun:
@@ -309,27 +307,22 @@ class CheckpointedRun:
         Nodes that are ready (on standby) when the window opens.
     """
 
-    def __init__(self, settings: CheckpointedTraining, opening: Sequence[int] = ()) -> None:
+    def __init__(self, settings: CheckpointedTraining, opening: Iterable[int] = ()) -> None:
         load_s = settings.profile.load_s if settings.load_on_reconfigure else 0.0
         self._settings = settings
         self._preparation_ns = nanoseconds(settings.preparation_s)
         self._reconfiguration_ns = nanoseconds(settings.profile.reconfiguration_s + load_s)
         self._checkpoint_ns = nanoseconds(settings.profile.checkpoint_s)
         self._reconfigured_ns: int | None = None
-        self._high = 0
-        self._saved = 0
-        self._begun_ns = 0
-        self._iteration_ns = 0
-        self._world_size = 0
+        self._started_ns = self._saved = self._most = 0
+        self._world_size, self._iteration_ns = 0, 1
         self.fleet = Fleet(settings.depth, settings.max_world_size)
         self.condition: Condition = "stalled"
         self.phases: list[Phase] = []
-        self.preemptions = 0
-        self.active_preemptions = 0
-        self.restarts = 0
+        self.preemptions = self.active_preemptions = self.restarts = 0
         self.fleet.join(dict.fromkeys(opening, 0))
         self.fleet.prepare(0)
-        self._begin(0)
+        self._train(0)
 
     @property
     def next_ns(self) -> int | None:
@@ -337,162 +330,102 @@ class CheckpointedRun:
         times = [time for time in (self.fleet.ready_ns, self._reconfigured_ns) if time is not None]
         return self._settings.noticed_ns(min(times)) if times else None
 
-    def progress(self, now_ns: int) -> tuple[int, int]:
-        """Number of iterations done by now, and how many of them the last checkpoint holds."""
-        if self.condition != "training":
-            return self._saved, self._saved
-        phase = self._phase(now_ns, now_ns, is_over=True)
-        return phase.first + phase.iterations, phase.saved
+    def phase(self, end_ns: int, seen_ns: int | None = None) -> Phase:
+        """The current phase until `end_ns`; with `seen_ns`, the last look, as the window's end cuts it off."""
+        return Phase(
+            self.condition,
+            self._started_ns,
+            end_ns,
+            end_ns if seen_ns is None else seen_ns,
+            self._saved,
+            max(self._most, self._saved),
+            self._world_size,
+            self._iteration_ns,
+            self._checkpoint_ns,
+            is_over=seen_ns is None,
+        )
 
     def apply(self, now_ns: int, joined: Mapping[int, int], left: Sequence[int]) -> None:
         """Apply changes: finished preparations and reconfigurations, then nodes that left, then nodes that joined.
 
-        Parameters
-        ----------
-        now_ns : int
-        joined : mapping of int to int
-            Nodes that joined, each with its time in nanoseconds, in order of time.
-        left : sequence of int
+        Nodes that joined are in order of the times at which they did, in nanoseconds.
         """
         self.fleet.prepare(now_ns)
         if self._reconfigured_ns is not None and self._reconfigured_ns <= now_ns:
-            self._end(now_ns)
-            self._begin(now_ns)
+            self._end_phase(now_ns)
+            self._train(now_ns)
         active, standby = self.fleet.leave(left)
         self.preemptions += len(left)
         self.active_preemptions += active
         self.fleet.join({node: came_ns + self._preparation_ns for node, came_ns in joined.items()})
-        if self._reconfigured_ns is not None:
-            if standby:
-                self._prolong(now_ns)
-        elif active or self.fleet.can_grow:
-            self._end(now_ns)
-            self.fleet.dissolve()
-            self.condition, self._begun_ns = "reconfiguring", now_ns
-            self._reconfigured_ns = now_ns + self._reconfiguration_ns
+        if self._reconfigured_ns is None:
+            if active or self.fleet.can_grow:
+                self._end_phase(now_ns)
+                self._reconfigure(now_ns)
+        elif standby:
+            # Nodes are lost while others reconfigure, which takes a whole time from now on, or from its end.
+            extends = self._settings.on_loss_during_reconfigure == "extend"
+            self._reconfigured_ns = (self._reconfigured_ns if extends else now_ns) + self._reconfiguration_ns
+            self.restarts += 1
 
-    def close(self, end_ns: int) -> int:
-        """Close the window; returns the iterations done by the last time at which the run notices changes."""
-        seen_ns = self._settings.last_look_ns(end_ns)
-        done, _ = self.progress(seen_ns)
-        self.phases.append(self._phase(end_ns, seen_ns, is_over=False))
-        return done
-
-    def _prolong(self, now_ns: int) -> None:
-        """Restart or extend a reconfiguration after a further loss."""
-        from_ns = now_ns
-        if self._settings.on_loss_during_reconfigure == "extend" and self._reconfigured_ns is not None:
-            from_ns = self._reconfigured_ns
-        self._reconfigured_ns = from_ns + self._reconfiguration_ns
-        self.restarts += 1
-
-    def _begin(self, now_ns: int) -> None:
+    def _train(self, now_ns: int) -> None:
         """Form pipelines from nodes on standby, and train on them."""
-        self._world_size = self.fleet.form()
-        self._reconfigured_ns = None
-        self._begun_ns = now_ns
+        self._world_size, self._reconfigured_ns, self._started_ns = self.fleet.form(), None, now_ns
         self.condition = "training" if self._world_size else "stalled"
         if self._world_size:
             iteration_s = self._settings.profile.iteration_time_s(self._world_size)
             self._iteration_ns = max(1, nanoseconds(iteration_s))
 
-    def _end(self, now_ns: int) -> None:
+    def _reconfigure(self, now_ns: int) -> None:
+        self.fleet.dissolve()
+        self.condition, self._world_size, self._started_ns = "reconfiguring", 0, now_ns
+        self._reconfigured_ns = now_ns + self._reconfiguration_ns
+
+    def _end_phase(self, now_ns: int) -> None:
         """End the phase; iterations that no checkpoint holds are lost."""
-        phase = self._phase(now_ns, now_ns, is_over=True)
-        if phase.condition == "training":
-            self._high = max(self._high, phase.first + phase.iterations)
-            self._saved = phase.saved
+        phase = self.phase(now_ns)
+        self._most = max(self._most, phase.first + phase.iterations)
+        self._saved = phase.saved
         self.phases.append(phase)
 
-    def _phase(self, now_ns: int, seen_ns: int, *, is_over: bool) -> Phase:
-        """The current phase until `now_ns`; counts iterations and checkpoints done by `seen_ns`, the last tick.
 
-        The first checkpoint starts after the first iteration. Each further one starts at the first end of an iteration
-        at which the previous checkpoint is complete, which is every `period` iterations.
-        """
-        if self.condition != "training":
-            return Phase(self.condition, self._begun_ns, now_ns, first=self._saved, saved=self._saved, is_over=is_over)
-        seen, iteration, checkpoint = seen_ns - self._begun_ns, self._iteration_ns, self._checkpoint_ns
-        done = seen // iteration
-        period = max(1, -(-checkpoint // iteration))
-        begun = (done - 1) // period + 1 if done else 0
-        since = seen - iteration - checkpoint
-        complete = since // (period * iteration) + 1 if since >= 0 else 0
-        behind = max(0, self._high - self._saved)
-        return Phase(
-            "training",
-            self._begun_ns,
-            now_ns,
-            self._world_size,
-            iteration,
-            first=self._saved,
-            iterations=done,
-            repeated=min(done, behind),
-            redoing_ns=min(now_ns - self._begun_ns, behind * iteration),
-            saved=self._saved + 1 + (complete - 1) * period if complete else self._saved,
-            checkpoints=complete,
-            checkpoints_lost=begun - complete if is_over else 0,
-            is_over=is_over,
-        )
+def simulate(log: NodeLog, settings: CheckpointedTraining) -> SpotRun:
+    """Simulate training on the nodes of a trace, each of which is available while the log says it is idle.
 
-
-def simulate(
-    log: NodeLog,
-    settings: CheckpointedTraining,
-    watch: Callable[[int, CheckpointedRun], None] | None = None,
-) -> SpotRun:
-    """Simulate training on the nodes of a trace.
-
-    Parameters
-    ----------
-    log : NodeLog
-        The trace: a node is available while the log says it is idle.
-    settings : CheckpointedTraining
-    watch : callable, optional
-        Called with the time (ns since the window's start) and the state after each instant.
-
-    Returns
-    -------
-    SpotRun
-        Run time and memory grow with the log's transitions, not with the number of iterations or ticks.
+    Run time and memory grow with the log's transitions, not with the number of iterations or ticks.
     """
     span_ns = log.end_ns - log.start_ns
+    last_ns = settings.last_look_ns(span_ns)
     rows = _rows_by_tick(log, settings)
     row = next(rows, None)
-    opening: Sequence[int] = ()
-    last_ns = settings.last_look_ns(span_ns)
-    if row is not None and row[0] == 0 and not settings.cold_start:
-        opening, row = tuple(row[1]), next(rows, None)
+    opening: Iterable[int] = ()
+    if row is not None and row.time_ns == 0 and not settings.cold_start:
+        opening, row = row.joined, next(rows, None)
     run = CheckpointedRun(settings, opening)
     while True:
-        own = run.next_ns
-        now = min((time for time in (own, row and row[0]) if time is not None), default=None)
-        if now is None or now > last_ns:
+        own_ns = run.next_ns
+        if row is None or (own_ns is not None and own_ns < row.time_ns):
+            if own_ns is None or own_ns > last_ns:
+                break
+            run.apply(own_ns, {}, ())
+        elif row.time_ns > last_ns:
             break
-        if row is not None and row[0] == now:
+        else:
             run.apply(*row)
             row = next(rows, None)
-        else:
-            run.apply(now, {}, ())
-        if watch is not None:
-            watch(now, run)
-    iterations = run.close(span_ns)
-    sign = np.where(log.idle, 1.0, -1.0)
-    held_node_s = float(sign @ ((log.end_ns - np.maximum(log.time_ns, log.start_ns)) / NS_PER_S))
-    return SpotRun(
-        start_ns=log.start_ns,
-        span_ns=span_ns,
-        phases=tuple(run.phases),
-        iterations=iterations,
-        held_node_s=held_node_s,
-        preemptions=run.preemptions,
-        active_preemptions=run.active_preemptions,
-        restarts=run.restarts,
-        tick_ns=settings.tick_ns,
-    )
+    phases = (*run.phases, run.phase(span_ns, last_ns))
+    return SpotRun(log, phases, run.preemptions, run.active_preemptions, run.restarts, settings.tick_ns)
 
 
-def _rows_by_tick(log: NodeLog, settings: CheckpointedTraining) -> Iterator[Row]:
+class _Row(NamedTuple):
+    """Nodes that joined, and when, and nodes that left, as the run notices them at `time_ns`."""
+
+    time_ns: int
+    joined: Mapping[int, int]
+    left: Sequence[int]
+
+
+def _rows_by_tick(log: NodeLog, settings: CheckpointedTraining) -> Iterator[_Row]:
     """Rows of a log, merged by tick; a node that left and came back is in both, one that came and left in neither."""
     rows = ((nanoseconds(time_s), joined, left) for time_s, joined, left in log.rows())
     for noticed_ns, together in groupby(rows, lambda row: settings.noticed_ns(row[0])):
@@ -503,4 +436,4 @@ def _rows_by_tick(log: NodeLog, settings: CheckpointedTraining) -> Iterator[Row]
                 if came.pop(node, None) is None:
                     went[node] = None
             came.update(dict.fromkeys(joined, time_ns))
-        yield noticed_ns, came, tuple(went)
+        yield _Row(noticed_ns, came, tuple(went))

@@ -3,85 +3,59 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.nodelogs.availability_trace import FORM, churned
+from bftrainer.model.type_checks import require
+from bftrainer.nodelogs.availability_trace import FORM, MOST_NODES, AvailabilityTrace, churned
+from bftrainer.spot.statistics import mean_or_none, trace_statistics
 
 BIG_SIZES = (11, 31)
 """Smallest and largest size of a big addition; sizes are uniform between them, both included."""
 _MINUTE_NS = 60 * NS_PER_S
 
 
-@dataclass(frozen=True, slots=True)
-class SizeModel:
-    """Number of nodes that join or leave at once: ``max(1, |round(Normal(mean, std))|)``.
+def draw_sizes(rng: np.random.Generator, mean: float, std: float, count: int) -> NDArray[np.int64]:
+    """Draw the sizes of `count` changes, ``max(1, |round(Normal(mean, std))|)``."""
+    return np.maximum(1, np.abs(np.rint(mean + std * rng.standard_normal(count)))).astype(np.int64)
 
-    Parameters
-    ----------
-    mean, std : float
-        Parameters of the normal distribution, at least 0. Sizes are larger on average, see `expected`.
+
+def expected_size(mean: float, std: float) -> float:
+    """Mean of `draw_sizes`: larger than `mean`, as sizes are at least 1 and mirrored at 0."""
+    if std == 0:
+        return float(max(1, abs(round(mean))))
+    # E[max(1, K)] = 1 + sum over k >= 1 of P(K > k); K > k where N lies outside of [-k - 1/2, k + 1/2].
+    edges = np.arange(1, math.ceil(mean + 10.0 * std) + 1) + 0.5
+    scale = std * math.sqrt(2.0)
+    above = [math.erfc((edge - mean) / scale) + math.erfc((edge + mean) / scale) for edge in edges.tolist()]
+    return 1.0 + math.fsum(above) / 2.0
+
+
+def solve_size(wanted: float, std: float) -> tuple[float, float]:
+    """Mean and standard deviation with which `draw_sizes` has the mean `wanted`; `std` is kept if possible.
 
     Raises
     ------
     SettingsError
-        If they are out of range.
+        If `wanted` is below 1, the smallest size.
     """
-
-    mean: float
-    std: float
-
-    def __post_init__(self) -> None:
-        for name in ("mean", "std"):
-            if not 0 <= getattr(self, name) < 1e6:
-                raise SettingsError(f"Expected a {name} of sizes from 0 to 1e6, got {getattr(self, name)}.")
-
-    def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
-        """Draw the sizes of `count` changes."""
-        normal = self.mean + self.std * rng.standard_normal(count)
-        return np.maximum(1, np.abs(np.rint(normal))).astype(np.int64)
-
-    @property
-    def expected(self) -> float:
-        """Mean size, E[max(1, |round N|)]: larger than `mean`, as sizes are at least 1 and mirrored at 0."""
-        if self.std == 0:
-            return float(max(1, abs(round(self.mean))))
-        reach = math.ceil(self.mean + 10.0 * self.std) + 1
-        # E[max(1, K)] = 1 + sum over k >= 1 of P(K > k); K > k where N lies outside of [-k - 1/2, k + 1/2].
-        edges = np.arange(1, reach) + 0.5
-        scale = self.std * math.sqrt(2.0)
-        above = [
-            math.erfc((edge - self.mean) / scale) + math.erfc((edge + self.mean) / scale) for edge in edges.tolist()
-        ]
-        return 1.0 + math.fsum(above) / 2.0
-
-    def exact(self) -> SizeModel:
-        """The model whose sizes have the given mean; its spread is kept if possible.
-
-        Raises
-        ------
-        SettingsError
-            If the mean is below 1, the smallest size.
-        """
-        wanted = self.mean
-        if wanted < 1:
-            raise SettingsError(f"Expected a mean size >= 1 to be met exactly, got {wanted}.")
-        if self.expected == wanted:
-            return self
-        if SizeModel(0.0, self.std).expected > wanted:
-            found = SizeModel(0.0, _root(lambda std: SizeModel(0.0, std).expected - wanted, self.std))
-        else:
-            found = SizeModel(_root(lambda mean: SizeModel(mean, self.std).expected - wanted, wanted + 1.0), self.std)
-        if math.isclose(found.expected, wanted, rel_tol=1e-9):
-            return found
-        # With hardly any spread all sizes are one or two whole numbers; a larger spread allows any mean.
-        return SizeModel(wanted, max(0.01, 2.0 * self.std)).exact()
+    if wanted < 1:
+        raise SettingsError(f"Expected a mean size >= 1 to be met exactly, got {wanted}.")
+    if expected_size(wanted, std) == wanted:
+        return wanted, std
+    if expected_size(0.0, std) > wanted:
+        solved = 0.0, _root(lambda spread: expected_size(0.0, spread) - wanted, std)
+    else:
+        solved = _root(lambda mean: expected_size(mean, std) - wanted, wanted + 1.0), std
+    if math.isclose(expected_size(*solved), wanted, rel_tol=1e-9):
+        return solved
+    # With hardly any spread all sizes are one or two whole numbers; a larger spread allows any mean.
+    return solve_size(wanted, max(0.01, 2.0 * std))
 
 
 def _root(rising: Callable[[float], float], high: float) -> float:
@@ -115,6 +89,16 @@ class Drawn:
     added: NDArray[np.int64]
     is_big: NDArray[np.bool_]
 
+    def figures(self) -> dict[str, float | None]:
+        """Statistics of the changes."""
+        return {
+            "preemption_chance": self.taken_at.size / self.minutes,
+            "addition_chance": self.added_at.size / self.minutes,
+            "big_addition_share": mean_or_none(self.is_big),
+            "preemption_mean": mean_or_none(self.taken),
+            "regular_addition_mean": mean_or_none(self.added[~self.is_big]),
+        }
+
     def changes(self, start_ns: int, initial: int, most: int) -> Iterator[tuple[int, int, int]]:
         """Times, nodes taken and nodes added, limited to the nodes available and to `most`.
 
@@ -139,71 +123,102 @@ class MinuteModel:
     ----------
     preemption_chance, addition_chance : float
         Probability of a preemption, or an addition, in a minute, 0 to 1.
-    preemption, addition : SizeModel
-        Number of nodes taken at once, and number added by a regular addition.
     big_addition_share : float
         Share of additions that are big, 0 to 1: uniform from 11 to 31 nodes.
+    preemption_mean, preemption_std, addition_mean, addition_std : float
+        Of the normal distributions behind the sizes of preemptions and of regular additions, see `draw_sizes`.
+    initial_nodes, max_nodes : int
+        Number of nodes at the start, and largest number at any time.
 
     Raises
     ------
     SettingsError
-        If a chance or share is out of range.
+        If a number is out of range.
     """
 
     preemption_chance: float = 0.16338
     addition_chance: float = 0.14366
-    preemption: SizeModel = SizeModel(2.4138, 2.0862)
-    addition: SizeModel = SizeModel(2.5417, 1.9456)
     big_addition_share: float = 0.0588
+    preemption_mean: float = 2.4138
+    preemption_std: float = 2.0862
+    addition_mean: float = 2.5417
+    addition_std: float = 1.9456
+    initial_nodes: int = 32
+    max_nodes: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("preemption_chance", "addition_chance", "big_addition_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise SettingsError(f"Expected {name} from 0 to 1, got {getattr(self, name)}.")
+        for name, value in asdict(self).items():
+            if name.endswith(("_chance", "_share")) and not 0 <= value <= 1:
+                raise SettingsError(f"Expected {name} from 0 to 1, got {value}.")
+            if name.endswith(("_mean", "_std")) and not 0 <= value < 1e6:
+                raise SettingsError(f"Expected a {name.rpartition('_')[2]} of sizes from 0 to 1e6, got {value}.")
+        initial, most = self.initial_nodes, self.max_nodes
+        require(
+            SettingsError,
+            (1 <= most <= MOST_NODES, f"1 <= max_nodes <= {MOST_NODES:,}, got {most:,}"),
+            (
+                0 <= initial <= most,
+                f"0 <= initial nodes <= the {most} nodes there are at most, got {initial}",
+            ),
+        )
 
     @classmethod
-    def fitted(cls, figures: Mapping[str, Any]) -> MinuteModel:
-        """Fit the model to the figures of a trace, see `trace_statistics`; what never happens gets chance 0.
+    def fitted(cls, trace: AvailabilityTrace) -> MinuteModel:
+        """Fit the model to a trace: it opens with the mean number of nodes; what never happens gets chance 0.
 
         Raises
         ------
         SettingsError
             If the trace does not give preemptions and additions, or has more than one per minute.
         """
+        figures = trace_statistics(trace).figures
         for name in ("preemption_chance", "addition_chance"):
             chance = figures[name]
             if chance is None:
                 raise SettingsError("Expected a trace that tells preemptions and additions over time, got one without.")
             if chance > 1:
-                raise SettingsError(
-                    f"Expected at most one event a minute for the model minutes, got {name} {chance:.3g}; "
-                    "try --model supercomputer."
-                )
-        sizes = (("preemption_mean", "preemption_std"), ("regular_addition_mean", "regular_addition_std"))
-        preemption, addition = (SizeModel(figures[mean] or 1.0, figures[std] or 0.0) for mean, std in sizes)
-        chances = figures["preemption_chance"], figures["addition_chance"]
-        return cls(*chances, preemption, addition, figures["big_addition_share"] or 0.0)
+                got = f"got {name} {chance:.3g}; try --model supercomputer."
+                raise SettingsError(f"Expected at most one event a minute for the model minutes, {got}")
+        return cls(
+            preemption_chance=figures["preemption_chance"],
+            preemption_mean=figures["preemption_mean"] or 1.0,
+            preemption_std=figures["preemption_std"] or 0.0,
+            addition_chance=figures["addition_chance"],
+            addition_mean=figures["regular_addition_mean"] or 1.0,
+            addition_std=figures["regular_addition_std"] or 0.0,
+            big_addition_share=figures["big_addition_share"] or 0.0,
+            initial_nodes=round(figures["mean_nodes"] or 0),
+            max_nodes=max(1, figures["max_nodes"]),
+        )
 
-    def scaled(self, preemption: float = 1.0, addition: float = 1.0) -> MinuteModel:
-        """The model with its chances multiplied by factors.
+    def changed(
+        self, *, preemption_scale: float = 1.0, addition_scale: float = 1.0, **values: float | int
+    ) -> MinuteModel:
+        """The model with other values of its fields, and then with its chances multiplied by the scales.
 
         Raises
         ------
         SettingsError
-            If a factor is negative, or makes a chance larger than 1.
+            If a value is out of range, or a scale is negative or makes a chance larger than 1.
         """
+        if "max_nodes" in values:
+            values.setdefault("initial_nodes", min(self.initial_nodes, values["max_nodes"]))
+        model = replace(self, **values)  # type: ignore[arg-type]
         chances = {}
-        for name, factor in (("preemption", preemption), ("addition", addition)):
-            chance = getattr(self, f"{name}_chance")
-            if not 0 <= factor * chance <= 1:
+        for name, scale in (("preemption", preemption_scale), ("addition", addition_scale)):
+            chance = getattr(model, f"{name}_chance")
+            if not 0 <= scale * chance <= 1:
                 most = f" <= {1 / chance:.4g} (a chance of 1 a minute)" if chance else ""
-                raise SettingsError(f"Expected 0 <= {name} scale{most}, got {factor}.")
-            chances[f"{name}_chance"] = factor * chance
-        return replace(self, **chances)
+                raise SettingsError(f"Expected 0 <= {name} scale{most}, got {scale}.")
+            chances[f"{name}_chance"] = scale * chance
+        return replace(model, **chances)
 
     def exact(self) -> MinuteModel:
         """The model whose preemptions and regular additions have exactly the mean sizes asked for."""
-        return replace(self, preemption=self.preemption.exact(), addition=self.addition.exact())
+        sizes: dict[str, float] = {}
+        for mean, std in (("preemption_mean", "preemption_std"), ("addition_mean", "addition_std")):
+            sizes[mean], sizes[std] = solve_size(getattr(self, mean), getattr(self, std))
+        return replace(self, **sizes)  # type: ignore[arg-type]
 
     def draw(self, rng: np.random.Generator, minutes: int) -> Drawn:
         """Draw the changes of some minutes.
@@ -214,93 +229,15 @@ class MinuteModel:
         taking, adding = rng.spawn(2)
         taken_at = np.flatnonzero(taking.random(minutes) < self.preemption_chance)
         added_at = np.flatnonzero(adding.random(minutes) < self.addition_chance)
-        taken = self.preemption.draw(taking, taken_at.size)
-        added = self.addition.draw(adding, added_at.size)
+        taken = draw_sizes(taking, self.preemption_mean, self.preemption_std, taken_at.size)
+        added = draw_sizes(adding, self.addition_mean, self.addition_std, added_at.size)
         is_big = adding.random(added_at.size) < self.big_addition_share
         added[is_big] = adding.integers(*BIG_SIZES, endpoint=True, size=int(is_big.sum()))
         return Drawn(minutes, taken_at, taken, added_at, added, is_big)
 
-    def generate(self, rng: np.random.Generator, drawn: Drawn, start_ns: int, initial: int, most: int) -> NodeLog:
-        """Make a log of drawn changes; the nodes to take are drawn among those available.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        drawn : Drawn
-        start_ns : int
-            Start of the window, nanoseconds since the Unix epoch.
-        initial, most : int
-            Number of nodes at the start, and largest number at any time.
-
-        Raises
-        ------
-        SettingsError
-            Unless ``0 <= initial <= most``.
-        """
-        if not 0 <= initial <= most:
-            raise SettingsError(f"Expected 0 <= initial nodes <= the {most} nodes there are at most, got {initial}.")
+    def generate(self, rng: np.random.Generator, drawn: Drawn, start_ns: int = 0) -> NodeLog:
+        """Make a log of drawn changes, from `start_ns` on; the nodes to take are drawn among those available."""
         window_ns = (start_ns, start_ns + drawn.minutes * _MINUTE_NS)
         shares = iter(rng.random(int(drawn.taken.sum())).tolist())
-        changes = drawn.changes(start_ns, initial, most)
-        return churned(window_ns, initial, changes, lambda live: int(next(shares) * live), {FORM: "spot"})
-
-
-@dataclass(frozen=True, slots=True)
-class MinuteOptions:
-    """Options of the minute model; None stands for its default, or for the value fitted to a trace.
-
-    Parameters
-    ----------
-    preemption_scale, addition_scale : float, optional
-        Factors for the two chances.
-    initial_nodes, max_nodes : int, optional
-        Nodes at the start (32; of a trace: its mean) and at most (64; of a trace: its largest number).
-    exact_mean : bool, optional
-        Whether sizes have exactly the means asked for.
-    preemption_chance, addition_chance : float, optional
-        Probability of a preemption, or an addition, in a minute, before the factors.
-    preemption_mean, preemption_std, addition_mean, addition_std : float, optional
-        Parameters of the normal distributions of the sizes of preemptions, and of regular additions.
-    big_addition_share : float, optional
-        Share of additions that are big.
-    """
-
-    preemption_chance: float | None = None
-    preemption_mean: float | None = None
-    preemption_std: float | None = None
-    addition_chance: float | None = None
-    addition_mean: float | None = None
-    addition_std: float | None = None
-    big_addition_share: float | None = None
-    preemption_scale: float | None = None
-    addition_scale: float | None = None
-    initial_nodes: int | None = None
-    max_nodes: int | None = None
-    exact_mean: bool | None = None
-
-    def changed(self, model: MinuteModel) -> MinuteModel:
-        """The model with the chances and sizes of these options, then with their factors.
-
-        Raises
-        ------
-        SettingsError
-            If one of them is out of range.
-        """
-
-        def size(name: str, of_model: SizeModel) -> SizeModel:
-            given = (getattr(self, f"{name}_{key}") for key in ("mean", "std"))
-            return SizeModel(*map(_first, given, (of_model.mean, of_model.std)))
-
-        made = replace(
-            model,
-            preemption=size("preemption", model.preemption),
-            addition=size("addition", model.addition),
-            preemption_chance=_first(self.preemption_chance, model.preemption_chance),
-            addition_chance=_first(self.addition_chance, model.addition_chance),
-            big_addition_share=_first(self.big_addition_share, model.big_addition_share),
-        )
-        return made.scaled(_first(self.preemption_scale, 1.0), _first(self.addition_scale, 1.0))
-
-
-def _first(given: float | None, default: float) -> float:
-    return default if given is None else given
+        changes = drawn.changes(start_ns, self.initial_nodes, self.max_nodes)
+        return churned(window_ns, self.initial_nodes, changes, lambda live: int(next(shares) * live), {FORM: "spot"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,19 @@ from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability import read_availability, read_pair
 from bftrainer.nodelogs.availability_trace import MOST_NODES
 from bftrainer.report.intervals import ratio
-from bftrainer.spot.checkpointing import CheckpointedTraining, SpotRun, simulate
+from bftrainer.spot.checkpointing import CheckpointedTraining, SpotRun
 from bftrainer.tasksets.measurements import TrainingProfile, read_training_profile
 
-_ON_DEMAND = ("nodes", "iterations", "cost", "iterations_per_currency")
+SCHEMA = 1
+EVENT_COLUMNS = ("ws", "dt", "event", "event-id")
+INITIAL_NODES = 32
+TIME_ACCOUNTS = ("training_s", "redoing_s", "reconfiguring_s", "stalled_s")
+"""Parts of the span; an unfinished iteration counts as if it had finished."""
 COST_FIGURES = (
-    *("cost", "iterations_per_currency", "samples_per_currency"),
-    *(f"on_demand_{key}" for key in _ON_DEMAND),
-    "value_against_on_demand",
+    *("cost", "iterations_per_currency", "samples_per_currency", "on_demand_nodes", "on_demand_iterations"),
+    *("on_demand_cost", "on_demand_iterations_per_currency", "value_against_on_demand"),
 )
-"""Keys of `Prices.figures`."""
+"""Figures of a run that need prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,151 +63,101 @@ class Prices:
         if self.on_demand_nodes is not None and self.on_demand is None:
             raise SettingsError("Expected a price for the nodes on demand, got none.")
 
-    def figures(
-        self, settings: CheckpointedTraining, iterations: int, node_hours: float, span_s: float
-    ) -> dict[str, Any]:
+    def figures(self, run: SpotRun, settings: CheckpointedTraining) -> dict[str, Any]:
         """Cost, and work per currency unit, compared with nodes on demand if they have a price.
 
         Nodes on demand train all the time: checkpoints are written during training.
-
-        Parameters
-        ----------
-        settings : CheckpointedTraining
-        iterations : int
-            Done at the end.
-        node_hours : float
-            Held.
-        span_s : float
 
         Raises
         ------
         SettingsError
             If the nodes on demand are too few for a pipeline.
         """
-        cost = self.spot * node_hours
-        value = iterations / cost if cost else None
-        samples = settings.profile.samples_per_iteration
-        found = dict.fromkeys(COST_FIGURES) | {"cost": cost, "iterations_per_currency": value}
-        if value is not None and samples is not None:
-            found["samples_per_currency"] = value * samples
+        cost = self.spot * (run.held_node_s / 3600.0)
+        value = ratio(run.iterations, cost)
+        figures: dict[str, Any] = {"cost": cost, "iterations_per_currency": value}
+        if value is not None and settings.profile.samples_per_iteration is not None:
+            figures["samples_per_currency"] = value * settings.profile.samples_per_iteration
         if self.on_demand is None:
-            return found
+            return figures
         nodes = settings.max_world_size if self.on_demand_nodes is None else self.on_demand_nodes
         world_size = min(nodes, settings.max_world_size) // settings.depth * settings.depth
         if world_size < 1:
             raise SettingsError(f"Expected nodes on demand for a pipeline of {settings.depth}, got {nodes}.")
+        span_s = run.log.window_s
         done = int(span_s / settings.profile.iteration_time_s(world_size))
         paid = self.on_demand * nodes * span_s / 3600.0
-        other = done / paid if paid else None
-        found |= dict(zip((f"on_demand_{key}" for key in _ON_DEMAND), (nodes, done, paid, other), strict=True))
-        if value is not None and other:
-            found["value_against_on_demand"] = value / other
-        return found
-
-
-TIME_ACCOUNTS = ("training_s", "redoing_s", "reconfiguring_s", "stalled_s")
-"""Parts of the span; an unfinished iteration counts as if it had finished."""
+        other = ratio(done, paid)
+        return figures | {
+            "on_demand_nodes": nodes,
+            "on_demand_iterations": done,
+            "on_demand_cost": paid,
+            "on_demand_iterations_per_currency": other,
+            "value_against_on_demand": value / other if value is not None and other else None,
+        }
 
 
 def run_figures(run: SpotRun, settings: CheckpointedTraining, prices: Prices | None = None) -> dict[str, Any]:
-    """Figures of a run, ready for JSON; the four times add up to the span.
+    """Figures of a run, ready for JSON; the four times add up to the span, those of cost need prices.
 
-    Parameters
-    ----------
-    run : SpotRun
-    settings : CheckpointedTraining
-    prices : Prices, optional
-        Without prices, the figures of cost are None.
+    Raises
+    ------
+    SettingsError
+        If the nodes on demand to compare with are too few for a pipeline.
+
+    Examples
+    --------
+    >>> from bftrainer.nodelogs.availability_trace import churned
+    >>> from bftrainer.spot import simulate
+    >>> settings = CheckpointedTraining(load_profile(None)[0])
+    >>> run = simulate(churned((0, 3600 * 10**9), 16, []), settings)
+    >>> run_figures(run, settings)["iterations_done"]  # an hour on 16 nodes, 17.994 s each
+    200
     """
-    span_s = run.span_ns / NS_PER_S
-    training = run.of("training")
-    redoing_ns = sum(phase.redoing_ns for phase in training)
-    used_node_ns = sum(phase.world_size * phase.length_ns for phase in training)
+    span_s = run.log.window_s
+    times_ns = dict.fromkeys(("training", "reconfiguring", "stalled"), 0)
+    for phase in run.phases:
+        times_ns[phase.condition] += phase.length_ns
+    redoing_ns = sum(phase.redoing_ns for phase in run.phases)
+    held_node_s = run.held_node_s
+    used_node_s = sum(phase.world_size * phase.length_ns for phase in run.phases) / NS_PER_S
     samples = settings.profile.samples_per_iteration
-    costs = dict.fromkeys(COST_FIGURES)
-    if prices is not None:
-        costs = prices.figures(settings, run.iterations, run.held_node_s / 3600.0, span_s)
-    reconfigured = sum(phase.is_over for phase in run.of("reconfiguring"))
     return {
         "span_s": span_s,
         "iterations_done": run.iterations,
         "iterations_saved": run.phases[-1].saved,
-        "iterations_executed": sum(phase.iterations for phase in training),
-        "iterations_lost": sum(phase.lost for phase in training),
-        "iterations_redone": sum(phase.repeated for phase in training),
+        "iterations_executed": sum(phase.iterations for phase in run.phases),
+        "iterations_lost": sum(phase.lost for phase in run.phases),
+        "iterations_redone": sum(phase.repeated for phase in run.phases),
         "iterations_per_hour": ratio(run.iterations * 3600.0, span_s),
         "samples_per_s": None if samples is None else ratio(run.iterations * samples, span_s),
-        "training_s": (sum(phase.length_ns for phase in training) - redoing_ns) / NS_PER_S,
+        "training_s": (times_ns["training"] - redoing_ns) / NS_PER_S,
         "redoing_s": redoing_ns / NS_PER_S,
-        "reconfiguring_s": sum(phase.length_ns for phase in run.of("reconfiguring")) / NS_PER_S,
-        "stalled_s": sum(phase.length_ns for phase in run.of("stalled")) / NS_PER_S,
-        "reconfigurations": reconfigured,
+        "reconfiguring_s": times_ns["reconfiguring"] / NS_PER_S,
+        "stalled_s": times_ns["stalled"] / NS_PER_S,
+        "reconfigurations": sum(phase.condition == "reconfiguring" and phase.is_over for phase in run.phases),
         "reconfiguration_restarts": run.restarts,
-        "checkpoints": sum(phase.checkpoints for phase in training),
-        "checkpoints_lost": sum(phase.checkpoints_lost for phase in training),
+        "checkpoints": sum(phase.checkpoints for phase in run.phases),
+        "checkpoints_lost": sum(phase.checkpoints_lost for phase in run.phases),
         "preemptions": run.preemptions,
         "active_preemptions": run.active_preemptions,
-        "node_hours_held": run.held_node_s / 3600.0,
-        "node_hours_used": used_node_ns / NS_PER_S / 3600.0,
-        "mean_nodes": ratio(run.held_node_s, span_s),
-        "mean_world_size": ratio(used_node_ns / NS_PER_S, span_s),
-        "largest_world_size": max((phase.world_size for phase in training), default=0),
-        **costs,
+        "node_hours_held": held_node_s / 3600.0,
+        "node_hours_used": used_node_s / 3600.0,
+        "mean_nodes": ratio(held_node_s, span_s),
+        "mean_world_size": ratio(used_node_s, span_s),
+        "largest_world_size": max(phase.world_size for phase in run.phases),
+        **dict.fromkeys(COST_FIGURES),
+        **({} if prices is None else prices.figures(run, settings)),
     }
-
-
-SCHEMA = 1
-EVENT_COLUMNS = ("ws", "dt", "event", "event-id")
-INITIAL_NODES = 32
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SpotResult:
-    """A simulated run and its inputs.
-
-    Parameters
-    ----------
-    run : SpotRun
-    log : NodeLog
-        The trace.
-    settings : CheckpointedTraining
-    prices : Prices or None
-    sources : mapping
-        Inputs: paths as given, and their SHA-256.
-    """
-
-    run: SpotRun
-    log: NodeLog
-    settings: CheckpointedTraining
-    prices: Prices | None
-    sources: Mapping[str, Any]
-
-    def figures(self) -> dict[str, Any]:
-        """Figures of the run, see `run_figures`."""
-        return run_figures(self.run, self.settings, self.prices)
-
-    def summary(self) -> dict[str, Any]:
-        """Inputs, settings and figures of the run, ready for JSON."""
-        return {
-            "schema": SCHEMA,
-            "inputs": dict(self.sources),
-            "settings": settings_summary(self.settings, self.prices),
-            "window_start": iso(self.run.start_ns),
-            "window_end": iso(self.run.start_ns + self.run.span_ns),
-            "nodes": len(self.log.nodes),
-            **self.figures(),
-        }
 
 
 def settings_summary(settings: CheckpointedTraining, prices: Prices | None) -> dict[str, Any]:
     """Settings that affect the result, besides the trace."""
-    profile = settings.profile
-    measured = ("reconfiguration_s", "checkpoint_s", "load_s", "samples_per_iteration")
+    chosen = asdict(settings)
+    profile = chosen.pop("profile")
     return {
-        **{each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "profile"},
-        "world_size": list(profile.world_size),
-        "iteration_s": list(profile.iteration_s),
-        **{key: getattr(profile, key) for key in measured},
+        **chosen,
+        **profile,
         "price": None if prices is None else prices.spot,
         "on_demand_price": None if prices is None else prices.on_demand,
     }
@@ -222,17 +175,10 @@ def load_profile(path: Path | None) -> tuple[TrainingProfile, dict[str, str] | N
 def load_log(
     path: Path, additions: Path | None = None, initial_nodes: int | None = None, warn: Callable[[str], None] = print
 ) -> tuple[NodeLog, dict[str, Any]]:
-    """Read the trace to simulate; returns its source too.
+    """Read the trace to simulate; returns its source too, and tells `warn` of assumptions.
 
-    Parameters
-    ----------
-    path : Path
-        A trace of any kind except terminations alone; with `additions`, the preemptions that belong to them.
-    additions : Path, optional
-    initial_nodes : int, optional
-        Number of nodes at the start, for a pair of files; 32 by default.
-    warn : callable
-        Called with one line for each assumption made.
+    It is one of any kind except terminations alone, or with `additions` the preemptions that belong to them; such a
+    pair begins with `initial_nodes`, 32 by default.
 
     Raises
     ------
@@ -252,50 +198,28 @@ def load_log(
     return log, {"trace": file_source(path), "additions": None}
 
 
-def simulate_spot(
-    log: NodeLog,
-    settings: CheckpointedTraining,
-    prices: Prices | None = None,
-    sources: Mapping[str, Any] | None = None,
-) -> SpotResult:
-    """Simulate training on the nodes of a trace.
-
-    Raises
-    ------
-    SettingsError
-        If the nodes on demand to compare with are too few for a pipeline.
-
-    Examples
-    --------
-    >>> from bftrainer.spot.run import load_profile, simulate_spot
-    >>> from bftrainer.nodelogs.availability_trace import CountTrace
-    >>> from bftrainer.spot.checkpointing import CheckpointedTraining
-    >>> import numpy as np
-    >>> log = CountTrace(np.array([0, 3600 * 10**9]), np.array([16, 16])).log()
-    >>> result = simulate_spot(log, CheckpointedTraining(load_profile(None)[0]))
-    >>> result.figures()["iterations_done"]  # an hour on 16 nodes, 17.994 s each
-    200
-    """
-    result = SpotResult(simulate(log, settings), log, settings, prices, sources or {})
-    result.figures()  # raises for prices that cannot be compared, before anything is written
-    return result
+def summarise_run(
+    run: SpotRun, settings: CheckpointedTraining, prices: Prices | None, sources: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Inputs (`sources`: paths as given, and their SHA-256), settings and figures of a run, ready for JSON."""
+    return {
+        "schema": SCHEMA,
+        "inputs": dict(sources),
+        "settings": settings_summary(settings, prices),
+        "window_start": iso(run.log.start_ns),
+        "window_end": iso(run.log.end_ns),
+        "nodes": len(run.log.nodes),
+        **run_figures(run, settings, prices),
+    }
 
 
-def write_spot(result: SpotResult, directory: Path) -> None:
-    """Write events.csv and summary.json.
-
-    Raises
-    ------
-    OSError
-        If they cannot be written.
-    """
-    start_ns = result.run.start_ns
-    rows = (
-        (step.world_size, iso(start_ns + step.time_ns, "ms"), step.event, step.number) for step in result.run.steps()
-    )
+def write_spot(run: SpotRun, summary: Mapping[str, Any], directory: Path) -> None:
+    """Write events.csv and summary.json (others: `OSError`)."""
+    start_ns = run.log.start_ns
+    rows = ((step.world_size, iso(start_ns + step.time_ns, "ms"), step.event, step.number) for step in run.steps())
     with (directory / "events.csv").open("wb") as file:
         write_csv(file, EVENT_COLUMNS, rows)
-    write_summary(result.summary(), directory)
+    write_summary(summary, directory)
 
 
 def write_summary(summary: Mapping[str, Any], directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Figures of traces of preemptible nodes and of training on them, on the given axes or on those of a new figure."""
+"""Figures of traces of preemptible nodes and of training on them."""
 
 from __future__ import annotations
 
@@ -25,61 +25,37 @@ _TIMES = {
 }
 
 
-def plot_world_size(run: SpotRun, ax: Axes | None = None) -> Axes:
-    """Plot active nodes over the hours of a run; 0 while it reconfigures or stalls."""
-    ax = axes_or_new(ax)
-    starts = np.array([phase.start_ns for phase in run.phases] + [run.span_ns]) / NS_PER_S / 3600.0
-    sizes = np.array([phase.world_size for phase in run.phases] + [0])
-    ax.fill_between(starts, sizes, step="post", color=palette()["blue"], label="training")
-    ax.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
-    ax.margins(x=0)
-    return ax
-
-
-def plot_time(figures: Mapping[str, Any], ax: Axes | None = None) -> Axes:
-    """Plot shares of the time spent training, redoing, reconfiguring and stalled, of the figures of a run."""
-    ax = axes_or_new(ax)
-    times = [figures[f"{name}_s"] for name in _TIMES]
-    total = sum(times) or 1.0
-    left = 0.0
-    for (name, (shade, hatch)), time_s in zip(_TIMES.items(), times, strict=True):
-        share, color = 100.0 * time_s / total, palette()[shade]
-        look = {"facecolor": "white" if hatch else color, "edgecolor": color, "hatch": hatch}
-        ax.barh(0, share, left=left, label=f"{name} {share:.1f} %", **look)
-        left += share
-    ax.set(xlabel="share of the time (%)", xlim=(0, 100), yticks=[])
-    ax.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize="small")
-    return ax
-
-
-def run_figure(run: SpotRun, counts: CountTrace, figures: Mapping[str, Any]) -> Figure:
-    """Plot available and active nodes, above the shares of time."""
+def run_figure(run: SpotRun, figures: Mapping[str, Any]) -> Figure:
+    """Plot available and active nodes (0 while the run reconfigures or stalls) above the shares of time."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.0, 5.0), layout="constrained")
     above, below = figure.subplots(2, 1, height_ratios=(4, 1))
-    plot_counts(counts, above)
-    plot_world_size(run, above)
+    plot_counts(CountTrace.of(run.log), above)
+    starts_h = np.array([phase.start_ns for phase in run.phases] + [run.phases[-1].end_ns]) / NS_PER_S / 3600.0
+    sizes = [phase.world_size for phase in run.phases] + [0]
+    above.fill_between(starts_h, sizes, step="post", color=palette()["blue"], label="training")
+    above.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
+    above.margins(x=0)
     above.legend(ncols=2, loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False)
-    plot_time(figures, below)
+    total = sum(figures[f"{name}_s"] for name in _TIMES) or 1.0
+    left = 0.0
+    for name, (shade, hatch) in _TIMES.items():
+        share, color = 100.0 * figures[f"{name}_s"] / total, palette()[shade]
+        look = {"facecolor": "white" if hatch else color, "edgecolor": color, "hatch": hatch}
+        below.barh(0, share, left=left, label=f"{name} {share:.1f} %", **look)
+        left += share
+    below.set(xlabel="share of the time (%)", xlim=(0, 100), yticks=[])
+    below.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize="small")
     return figure
 
 
-def plot_sweep(rows: Sequence[Mapping[str, Any]], name: str = "iterations_per_hour", ax: Axes | None = None) -> Axes:
-    """Plot a swept figure over levels of preemption, one line per level of addition, with 95 % confidence intervals.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Of a sweep: `preemption_scale`, `addition_scale`, and `name` and `name_ci95`.
-    name : str
-        The figure.
-    """
-    ax = axes_or_new(ax)
+def plot_sweep(rows: Sequence[Mapping[str, Any]], name: str = "iterations_per_hour") -> Axes:
+    """Plot a swept figure over levels of preemption, one line per level of addition, with 95 % confidence intervals."""
+    ax = axes_or_new(None)
     for number, addition in enumerate(sorted({row["addition_scale"] for row in rows})):
-        line = sorted(
-            (row for row in rows if row["addition_scale"] == addition), key=lambda row: row["preemption_scale"]
-        )
+        at_level = [row for row in rows if row["addition_scale"] == addition]
+        line = sorted(at_level, key=lambda row: row["preemption_scale"])
         widths = [row[f"{name}_ci95"] or 0.0 for row in line]
         levels = [row["preemption_scale"] for row in line]
         values = [np.nan if row[name] is None else row[name] for row in line]
@@ -90,23 +66,16 @@ def plot_sweep(rows: Sequence[Mapping[str, Any]], name: str = "iterations_per_ho
     return ax
 
 
-def plot_survival(survival: Survival, ax: Axes | None = None) -> Axes:
-    """Share of nodes that stay longer than a time (Kaplan-Meier), over a logarithmic axis."""
-    ax = axes_or_new(ax)
-    steps = survival.thinned(2000)
-    if steps.time_s.size:
-        ax.step(np.append(steps.time_s[0] / 2.0, steps.time_s), np.append(1.0, steps.share), where="post")
-    ax.set(xlabel="lifetime (s)", ylabel="share of nodes that stay longer", xscale="log", ylim=(0, 1.02))
-    return ax
-
-
 def trace_figure(counts: CountTrace | None, survival: Survival) -> Figure:
-    """Nodes over time above the survival curve."""
+    """Plot nodes over time above the share of nodes that stay longer than a time (Kaplan-Meier), on a log axis."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 6.0), layout="constrained")
     above, below = figure.subplots(2, 1)
     if counts is not None:
         plot_counts(counts, above)
-    plot_survival(survival, below)
+    steps = survival.thinned(2000)
+    if steps.time_s.size:
+        below.step(np.append(steps.time_s[0] / 2.0, steps.time_s), np.append(1.0, steps.share), where="post")
+    below.set(xlabel="lifetime (s)", ylabel="share of nodes that stay longer", xscale="log", ylim=(0, 1.02))
     return figure

@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.node_rows import sorted_by_node
-from bftrainer.nodelogs.availability_trace import (
-    NO_TIME,
-    AvailabilityTrace,
-    ChangeTrace,
-    CountTrace,
-)
+from bftrainer.model.type_checks import require
+from bftrainer.nodelogs.availability_trace import NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
+from bftrainer.nodelogs.node_spans import whole_idle_spans
 from bftrainer.report.intervals import ratio
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Figures = dict[str, Any]
+
+HOURS = 24
+BIG_ADDITION = 10
+"""An addition of more nodes than this is a big one."""
+SHORT_S = 600.0
+QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
+_HOUR_NS = 3600 * NS_PER_S
+_MINUTE_NS = 60 * NS_PER_S
+_FIGURES = (
+    *("kind", "start", "end", "span_s", "events", "events_per_hour", "events_by_hour_of_day"),
+    *("nodes", "transitions", "node_hours", "idle_share", "mean_nodes", "median_nodes", "max_nodes", "end_nodes"),
+    *("row_interval_mean_s", "row_interval_std_s"),
+    *("preemption_events", "preemptions", "preemptions_per_minute"),
+    *("preemption_chance", "preemption_minute_share", "preemption_mean", "preemption_std"),
+    *("termination_interval_mean_s", "termination_interval_std_s"),
+    *("addition_events", "additions", "additions_per_minute"),
+    *("addition_chance", "addition_minute_share", "addition_mean", "addition_std"),
+    *("big_addition_share", "regular_addition_mean", "regular_addition_std"),
+    *("nodes_joined", "nodes_left", "stays_of_no_time", "absences_of_no_time"),
+    *("holes", "holes_per_hour", "hole_mean_nodes", "hole_median_nodes", "hole_max_nodes"),
+    *("hole_group_mean_nodes", "hole_daily_amplitude", "hole_peak_hour"),
+    *("fragments", "fragments_cut_at_start", "fragments_cut_at_end"),
+    *("fragment_mean_s", "fragment_std_s", "fragment_median_s", "fragment_p10_s", "fragment_p90_s"),
+    *("fragment_under_600_s_share", "fragment_quantiles_s"),
+    *("lifetime_mean_s", "lifetime_median_s", "lifetime_p10_s", "lifetime_p90_s"),
+)
+"""All figures of a trace, in order; those that its kind does not give are None."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,27 +63,25 @@ class Fragments:
         How long it had lasted when the window opened, as the log tells; 0 if it began later, NaN if nobody knows.
     """
 
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
+    start_ns: Ints
+    end_ns: Ints
     cut_at_start: NDArray[np.bool_]
     cut_at_end: NDArray[np.bool_]
     age_s: Floats
+
+    @property
+    def completed(self) -> NDArray[np.bool_]:
+        """Which of the intervals begin and end within the window."""
+        return ~self.cut_at_start & ~self.cut_at_end
 
     @property
     def length_s(self) -> Floats:
         """Lengths in seconds, shape (F,)."""
         return (self.end_ns - self.start_ns) / NS_PER_S
 
-    @property
-    def completed_s(self) -> Floats:
-        """Lengths of the intervals that begin and end within the window, in seconds."""
-        return self.length_s[~self.cut_at_start & ~self.cut_at_end]
-
 
 def fragments(log: NodeLog, *, come_at_start: bool = False) -> Fragments:
-    """The fragments of a log.
-
-    A node that leaves at the very end of the window completes its fragment.
+    """The fragments of a log; a node that leaves at the very end of the window completes its fragment.
 
     Parameters
     ----------
@@ -65,19 +90,16 @@ def fragments(log: NodeLog, *, come_at_start: bool = False) -> Fragments:
         Whether nodes that are there from the window's start on come then, as a spot event trace says; else they were
         there before, and of those that are there where the log itself begins nobody knows since when.
     """
-    order = np.lexsort((log.time_ns, log.node))
-    time, node, idle = log.time_ns[order], log.node[order], log.idle[order]
-    # States alternate, so the end of an interval is the next transition of the same node, if there is one.
-    begins = np.flatnonzero(idle)
-    following = np.minimum(begins + 1, max(time.size - 1, 0))
-    ended = (following > begins) & (node[following] == node[begins])
-    start = np.maximum(time[begins], log.start_ns)
-    end = np.where(ended, time[following], log.end_ns)
-    seen = end > log.start_ns
-    opened = time[begins] < log.start_ns + (0 if come_at_start else 1)
-    age_s = (start - time[begins]) / NS_PER_S
-    age_s[opened & (time[begins] == log.time_ns.min(initial=log.start_ns))] = np.nan
-    return Fragments(start[seen], end[seen], opened[seen], ~ended[seen], age_s[seen])
+    spans = whole_idle_spans(log)
+    seen = spans.end_ns > log.start_ns
+    began, end = spans.start_ns[seen], spans.end_ns[seen]
+    stays = np.zeros(len(log.nodes), dtype=np.bool_)
+    stays[log.node] = log.idle  # of several transitions the last one
+    opened = began < log.start_ns + (0 if come_at_start else 1)
+    start = np.maximum(began, log.start_ns)
+    age_s = (start - began) / NS_PER_S
+    age_s[opened & (began == log.time_ns.min(initial=log.start_ns))] = np.nan
+    return Fragments(start, end, opened, (end == log.end_ns) & stays[spans.node[seen]], age_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,10 +132,7 @@ class Survival:
 
     @property
     def mean_s(self) -> float | None:
-        """Mean time that nodes stay, up to the longest time seen; anything beyond it counts as 0.
-
-        None if no node left.
-        """
+        """Mean time that nodes stay, up to the longest time seen (beyond it counts as 0); None if no node left."""
         if not self.time_s.size:
             return None
         widths = np.diff(np.concatenate(([0.0], self.time_s, [max(self.seen_s, self.time_s[-1])])))
@@ -125,27 +144,6 @@ class Survival:
             return self
         chosen = np.unique(np.linspace(0, self.time_s.size - 1, points).round().astype(np.int64))
         return Survival(self.time_s[chosen], self.share[chosen], self.seen_s)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TraceStatistics:
-    """Figures of a trace.
-
-    Parameters
-    ----------
-    figures : dict
-        Ready for JSON, with the same keys for every kind of trace; None where the kind does not give a figure.
-    survival : Survival
-        Survival curve of the nodes' lifetimes; without steps where the kind does not give them.
-    """
-
-    figures: dict[str, Any]
-    survival: Survival
-
-    def as_json(self, points: int = 200) -> dict[str, Any]:
-        """The figures, and the survival curve with at most `points` steps."""
-        curve = self.survival.thinned(points)
-        return {**self.figures, "survival": {"time_s": curve.time_s.tolist(), "share": curve.share.tolist()}}
 
 
 def survival(length_s: Floats, censored: NDArray[np.bool_], entered_s: Floats | None = None) -> Survival:
@@ -163,37 +161,30 @@ def survival(length_s: Floats, censored: NDArray[np.bool_], entered_s: Floats | 
     ----------
     Kaplan and Meier, Nonparametric estimation from incomplete observations, JASA 53 (1958).
     """
-    times, place = np.unique(length_s, return_inverse=True)
+    times, place, gone = np.unique(length_s, return_inverse=True, return_counts=True)
     deaths = np.bincount(place, ~censored, minlength=times.size)
-    gone = np.bincount(place, minlength=times.size)
-    at_risk = length_s.size - np.concatenate(([0], np.cumsum(gone)[:-1])) if times.size else np.empty(0)
-    if entered_s is not None:
-        late = np.sort(entered_s[entered_s > 0.0])
-        at_risk = at_risk - (late.size - np.searchsorted(late, times))
+    late = np.empty(0) if entered_s is None else np.sort(entered_s[entered_s > 0.0])
+    at_risk = length_s.size - (np.cumsum(gone) - gone) - (late.size - np.searchsorted(late, times))
     share = np.cumprod(1.0 - deaths / at_risk).astype(np.float64)
     fell = deaths > 0
     return Survival(times[fell], share[fell], float(times[-1]) if times.size else 0.0)
 
 
-HOURS = 24
-_HOUR_NS = 3600 * NS_PER_S
-
-
-def hour_of_day(time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+def hour_of_day(time_ns: Ints) -> Ints:
     """Hours of the day (UTC) of instants, 0 to 23."""
     return time_ns // _HOUR_NS % HOURS
 
 
-def observed_s_by_hour(start_ns: int, end_ns: int) -> NDArray[np.float64]:
-    """Seconds of a window in each hour of the day (UTC), shape (24,)."""
-    cuts = hour_cuts(start_ns, end_ns)
-    return np.bincount(hour_of_day(cuts[:-1]), np.diff(cuts) / NS_PER_S, minlength=HOURS).astype(np.float64)
-
-
-def hour_cuts(start_ns: int, end_ns: int) -> NDArray[np.int64]:
+def hour_cuts(start_ns: int, end_ns: int) -> Ints:
     """A window's start, the full hours within it, and its end."""
     edges = np.arange(start_ns // _HOUR_NS + 1, -(-end_ns // _HOUR_NS), dtype=np.int64) * _HOUR_NS
     return np.concatenate((np.array([start_ns]), edges, np.array([end_ns])))
+
+
+def observed_s_by_hour(start_ns: int, end_ns: int) -> Floats:
+    """Seconds of a window in each hour of the day (UTC), shape (24,)."""
+    cuts = hour_cuts(start_ns, end_ns)
+    return np.bincount(hour_of_day(cuts[:-1]), np.diff(cuts) / NS_PER_S, minlength=HOURS).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +202,11 @@ class DailyCycle:
     @classmethod
     def cosine(cls, amplitude: float, peak_hour: float) -> DailyCycle:
         """``1 + amplitude * cos(2 pi (hour - peak_hour) / 24)`` at the middle of each hour."""
+        require(
+            SettingsError,
+            (0 <= amplitude < 1, f"0 <= daily_amplitude < 1, got {amplitude}"),
+            (0 <= peak_hour < HOURS, f"0 <= peak_hour < {HOURS}, got {peak_hour}"),
+        )
         hours = np.arange(HOURS) + 0.5
         return cls(tuple((1.0 + amplitude * np.cos(2.0 * np.pi * (hours - peak_hour) / HOURS)).tolist()))
 
@@ -221,7 +217,37 @@ class DailyCycle:
         return float(2.0 * abs(wave) / weight.mean()), float(np.angle(wave)) / (2.0 * math.pi) * HOURS % HOURS
 
 
-def completed_lengths(log: NodeLog) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def daily_cycle(time_ns: Ints, window_ns: tuple[int, int]) -> DailyCycle | None:
+    """Events per hour by the hour of the day; None without events, or if the window misses an hour."""
+    seconds = observed_s_by_hour(*window_ns)
+    if not (seconds > 0).all() or not time_ns.size:
+        return None
+    return DailyCycle(tuple((np.bincount(hour_of_day(time_ns), minlength=HOURS) / seconds * 3600.0).tolist()))
+
+
+def hole_figures(log: NodeLog) -> Figures:
+    """Statistics of holes: how many nodes become idle at one instant, and how often."""
+    holes = ChangeTrace.of(log, joins=True)
+    window_ns = log.end_ns - log.start_ns
+    figures: Figures = {"holes": holes.number.size, "hole_mean_nodes": mean_or_none(holes.number)}
+    figures["holes_per_hour"] = ratio(holes.number.size * _HOUR_NS, window_ns)
+    if holes.number.size:
+        figures["hole_median_nodes"] = float(np.median(holes.number))
+        figures["hole_max_nodes"] = int(holes.number.max())
+    if (cycle := daily_cycle(holes.time_ns, (log.start_ns, log.end_ns))) is not None:
+        figures["hole_daily_amplitude"], figures["hole_peak_hour"] = cycle.harmonic()
+    return figures
+
+
+def mean_group(whole: Fragments) -> float | None:
+    """Mean number of nodes of one hole that are taken back together; None without completed fragments."""
+    start, end = whole.start_ns[whole.completed], whole.end_ns[whole.completed]
+    order = np.lexsort((end, start))
+    apart = (np.diff(start[order]) != 0) | (np.diff(end[order]) != 0)
+    return start.size / (1 + int(apart.sum())) if start.size else None
+
+
+def completed_lengths(log: NodeLog) -> tuple[Ints, Ints]:
     """Different lengths of the fragments that begin and end within the window, in ns and ascending, and their numbers.
 
     They are those of `fragments`, found in little memory.
@@ -243,60 +269,24 @@ def completed_lengths(log: NodeLog) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Holes:
-    """Instants of a log, after its window opens, at which nodes become idle.
+class TraceStatistics:
+    """Figures of a trace.
 
     Parameters
     ----------
-    time_ns, nodes : ndarray of int64, shape (H,)
-        Times, and numbers of nodes at each time.
-    group_mean : float or None
-        Mean number of nodes of one hole that are taken back together.
-    window_ns : tuple of int
+    figures : dict
+        Ready for JSON, with the same keys for every kind of trace; None where the kind does not give a figure.
+    survival : Survival
+        Survival curve of the nodes' lifetimes; without steps where the kind does not give them.
     """
 
-    time_ns: NDArray[np.int64]
-    nodes: NDArray[np.int64]
-    group_mean: float | None
-    window_ns: tuple[int, int]
+    figures: Figures
+    survival: Survival
 
-    @classmethod
-    def of(cls, log: NodeLog) -> Holes:
-        """The holes of a log."""
-        whole = fragments(log)
-        done = ~whole.cut_at_end & ~whole.cut_at_start
-        start, end = whole.start_ns[done], whole.end_ns[done]
-        order = np.lexsort((end, start))
-        groups = int(done.any()) + int(((np.diff(start[order]) != 0) | (np.diff(end[order]) != 0)).sum())
-        mean = float(done.sum()) / groups if groups else None
-        return replace(cls.ungrouped(log), group_mean=mean)
-
-    @classmethod
-    def ungrouped(cls, log: NodeLog) -> Holes:
-        """The holes of a log, whatever nodes of them are taken back together."""
-        opened = ChangeTrace.of(log, joins=True)
-        return cls(opened.time_ns, opened.number, None, (log.start_ns, log.end_ns))
-
-    @property
-    def per_hour(self) -> float | None:
-        """Holes per hour; None for a window without length."""
-        start_ns, end_ns = self.window_ns
-        return self.nodes.size * _HOUR_NS / (end_ns - start_ns) if end_ns > start_ns else None
-
-    def cycle(self) -> DailyCycle | None:
-        """Holes per hour by the hour of the day; None without holes, or if the window misses an hour."""
-        seconds = observed_s_by_hour(*self.window_ns)
-        if not (seconds > 0).all() or not self.time_ns.size:
-            return None
-        return DailyCycle(tuple((np.bincount(hour_of_day(self.time_ns), minlength=HOURS) / seconds * 3600.0).tolist()))
-
-
-BIG_ADDITION = 10
-"""An addition of more nodes than this is a big one."""
-SHORT_S = 600.0
-QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
-
-_MINUTE_NS = 60 * NS_PER_S
+    def as_json(self, points: int = 200) -> Figures:
+        """The figures, and the survival curve with at most `points` steps."""
+        curve = self.survival.thinned(points)
+        return {**self.figures, "survival": {"time_s": curve.time_s.tolist(), "share": curve.share.tolist()}}
 
 
 def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
@@ -308,7 +298,7 @@ def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
     """
     start_ns, end_ns = trace.window_ns
     span_s = (end_ns - start_ns) / NS_PER_S
-    figures: dict[str, Any] = {
+    figures: Figures = dict.fromkeys(_FIGURES) | {
         "kind": trace.kind,
         "start": iso(start_ns),
         "end": iso(end_ns),
@@ -317,135 +307,101 @@ def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
         "events_per_hour": ratio(trace.events * 3600.0, span_s),
         "events_by_hour_of_day": _by_hour(trace),
     }
-    figures |= _pool(trace.log)
-    figures |= _changes(trace)
-    figures |= _holes(trace.log)
-    found, curve = _fragments(trace)
-    return TraceStatistics(figures | found, curve)
+    figures |= _sizes("preemption", trace.terminations, trace.window_ns)
+    figures |= _intervals("termination", np.unique(trace.terminations.time_ns))
+    if trace.counts is not None:
+        additions = trace.counts.additions()
+        figures |= _intervals("row", trace.counts.time_ns) | _sizes("addition", additions, trace.window_ns)
+        is_big = additions.number > BIG_ADDITION
+        figures["big_addition_share"] = mean_or_none(is_big)
+        figures |= _spread("regular_addition", additions.number[~is_big])
+    if trace.log is None:
+        return TraceStatistics(figures, Survival(np.empty(0), np.empty(0)))
+    log, whole = trace.log, fragments(trace.log, come_at_start=trace.kind == "spot")
+    known = ~np.isnan(whole.age_s)
+    curve = survival(whole.length_s[known] + whole.age_s[known], whole.cut_at_end[known], whole.age_s[known])
+    figures |= pool_figures(log) | _transitions(log) | hole_figures(log) | _lengths(whole)
+    figures["hole_group_mean_nodes"] = mean_group(fragments(log) if trace.kind == "spot" else whole)
+    figures |= {
+        "lifetime_mean_s": curve.mean_s,
+        "lifetime_median_s": curve.quantile(0.5),
+        "lifetime_p10_s": curve.quantile(0.1),
+        "lifetime_p90_s": curve.quantile(0.9),
+    }
+    return TraceStatistics(figures, curve)
 
 
-def _pool(log: NodeLog | None) -> dict[str, Any]:
+def pool_figures(log: NodeLog) -> Figures:
     """Statistics of the number of nodes, weighted by time."""
-    keys = ("nodes", "transitions", "node_hours", "idle_share", "mean_nodes", "median_nodes", "max_nodes", "end_nodes")
-    if log is None:
-        return dict.fromkeys(keys)
     counts = CountTrace.of(log)
     length_s = np.diff(counts.time_ns) / NS_PER_S
     held = counts.count[:-1]
     node_s = float(held @ length_s)
     mean = ratio(node_s, log.window_s)
-    values = (
-        len(log.nodes),
-        int(log.node.size),
-        node_s / 3600.0,
-        None if mean is None else ratio(mean, len(log.nodes)),
-        mean,
-        _weighted_median(held, length_s),
-        int(counts.count.max()),
-        int(counts.count[-1]),
-    )
-    return dict(zip(keys, values, strict=True))
-
-
-def _weighted_median(values: NDArray[np.int64], weights: NDArray[np.float64]) -> float | None:
-    """Median over time: smallest value that is not exceeded half of the time."""
-    if not weights.sum() > 0:
-        return None
-    order = np.argsort(values, kind="stable")
-    passed = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(passed, passed[-1] / 2.0)])
-
-
-def _changes(trace: AvailabilityTrace) -> dict[str, Any]:
-    """Preemptions and additions: of the count trace, and of single nodes where they are known."""
-    start_ns, end_ns = trace.window_ns
-    minutes = (end_ns - start_ns) / _MINUTE_NS
-    rows = None if trace.counts is None else np.diff(trace.counts.time_ns) / NS_PER_S
-    added = trace.additions
-    figures = {
-        "row_interval_mean_s": _mean(rows),
-        "row_interval_std_s": _std(rows),
-        **_sizes("preemption", trace.terminations, minutes, start_ns),
-        "termination_interval_mean_s": _mean(np.diff(np.unique(trace.terminations.time_ns)) / NS_PER_S),
-        "termination_interval_std_s": _std(np.diff(np.unique(trace.terminations.time_ns)) / NS_PER_S),
-        **_sizes("addition", added, minutes, start_ns),
-    }
-    size = None if added is None else added.number
-    regular = None if size is None else size[size <= BIG_ADDITION]
-    share = None if size is None or not size.size else float((size > BIG_ADDITION).mean())
-    log = trace.log
-    inside = None if log is None else log.idle[log.time_ns > log.start_ns]
-    recorded = {} if log is None else log.provenance.get(NO_TIME)
-    without = recorded if isinstance(recorded, dict) else {}
-    return figures | {
-        "big_addition_share": share,
-        "regular_addition_mean": _mean(regular),
-        "regular_addition_std": _std(regular),
-        "nodes_joined": None if inside is None else int(inside.sum()),
-        "nodes_left": None if inside is None else int((~inside).sum()),
-        "stays_of_no_time": None if log is None else without.get("stays", 0),
-        "absences_of_no_time": None if log is None else without.get("absences", 0),
-    }
-
-
-def _sizes(name: str, changes: ChangeTrace | None, minutes: float, start_ns: int) -> dict[str, Any]:
-    """Number and size of changes in one direction, per minute and per change."""
-    size = None if changes is None else changes.number
-    counted = None if size is None else int(size.size)
-    # Changes at the very end belong to the last minute.
-    minute = None if changes is None else np.minimum((changes.time_ns - start_ns) // _MINUTE_NS, np.ceil(minutes) - 1)
+    order = np.argsort(held, kind="stable")
+    passed = np.cumsum(length_s[order])
     return {
-        f"{name}_events": counted,
-        f"{name}s": None if size is None else int(size.sum()),
-        f"{name}s_per_minute": None if size is None else ratio(float(size.sum()), minutes),
-        f"{name}_chance": None if counted is None else ratio(float(counted), minutes),
-        f"{name}_minute_share": None if minute is None else ratio(float(np.unique(minute).size), minutes),
-        f"{name}_mean": _mean(size),
-        f"{name}_std": _std(size),
+        "nodes": len(log.nodes),
+        "node_hours": node_s / 3600.0,
+        "idle_share": None if mean is None else ratio(mean, len(log.nodes)),
+        "mean_nodes": mean,
+        # The smallest number that is not exceeded half of the time.
+        "median_nodes": float(held[order][np.searchsorted(passed, passed[-1] / 2.0)]) if log.window_s else None,
+        "max_nodes": int(counts.count.max()),
+        "end_nodes": int(counts.count[-1]),
     }
 
 
-def _holes(log: NodeLog | None) -> dict[str, Any]:
-    """Statistics of holes: nodes that become idle at one instant, and how often."""
-    keys = (
-        *("holes", "holes_per_hour", "hole_mean_nodes", "hole_median_nodes", "hole_max_nodes"),
-        *("hole_group_mean_nodes", "hole_daily_amplitude", "hole_peak_hour"),
-    )
-    if log is None:
-        return dict.fromkeys(keys)
-    holes = Holes.of(log)
-    cycle = holes.cycle()
-    amplitude, peak = (None, None) if cycle is None else cycle.harmonic()
-    size = holes.nodes
-    median, most = (float(np.median(size)), int(size.max())) if size.size else (None, None)
-    values = (int(size.size), holes.per_hour, _mean(size), median, most, holes.group_mean, amplitude, peak)
-    return dict(zip(keys, values, strict=True))
+def _transitions(log: NodeLog) -> Figures:
+    """Single nodes that come and go."""
+    inside = log.idle[log.time_ns > log.start_ns]
+    recorded = log.provenance.get(NO_TIME)
+    without = recorded if isinstance(recorded, dict) else {}
+    return {
+        "transitions": log.node.size,
+        "nodes_joined": int(inside.sum()),
+        "nodes_left": int((~inside).sum()),
+        "stays_of_no_time": without.get("stays", 0),
+        "absences_of_no_time": without.get("absences", 0),
+    }
 
 
-def _fragments(trace: AvailabilityTrace) -> tuple[dict[str, Any], Survival]:
-    """Lengths of completed fragments, and lifetimes, also of those that the window cuts off, if their age is known."""
-    keys = ("mean_s", "std_s", "median_s", "p10_s", "p90_s", "under_600_s_share", "quantiles_s")
-    nothing = Survival(np.empty(0), np.empty(0))
-    figures: dict[str, Any] = dict.fromkeys(("fragments", "fragments_cut_at_start", "fragments_cut_at_end"))
-    figures |= {f"fragment_{key}": None for key in keys}
-    curve = nothing
-    if trace.log is not None:
-        all_of_them = fragments(trace.log, come_at_start=trace.kind == "spot")
-        length_s = all_of_them.completed_s
-        figures["fragments"] = int(length_s.size)
-        figures["fragments_cut_at_start"] = int(all_of_them.cut_at_start.sum())
-        figures["fragments_cut_at_end"] = int(all_of_them.cut_at_end.sum())
-        if length_s.size:
-            p10, median, p90 = np.percentile(length_s, (10, 50, 90)).tolist()
-            quantiles = dict(zip(map(str, QUANTILES), np.quantile(length_s, QUANTILES).tolist(), strict=True))
-            values = (_mean(length_s), _std(length_s), median, p10, p90, float((length_s < SHORT_S).mean()), quantiles)
-            figures |= {f"fragment_{key}": value for key, value in zip(keys, values, strict=True)}
-        known = ~np.isnan(all_of_them.age_s)
-        age_s = all_of_them.age_s[known]
-        curve = survival(all_of_them.length_s[known] + age_s, all_of_them.cut_at_end[known], age_s)
-    lifetimes = {"mean_s": curve.mean_s, "median_s": curve.quantile(0.5)}
-    lifetimes |= {"p10_s": curve.quantile(0.1), "p90_s": curve.quantile(0.9)}
-    return figures | {f"lifetime_{key}": value for key, value in lifetimes.items()}, curve
+def _sizes(name: str, changes: ChangeTrace, window_ns: tuple[int, int]) -> Figures:
+    """Number and size of changes in one direction, per minute and per change."""
+    start_ns, end_ns = window_ns
+    minutes, size = (end_ns - start_ns) / _MINUTE_NS, changes.number
+    # Changes at the very end belong to the last minute.
+    minute = np.minimum((changes.time_ns - start_ns) // _MINUTE_NS, np.ceil(minutes) - 1)
+    return {
+        f"{name}_events": size.size,
+        f"{name}s": int(size.sum()),
+        f"{name}s_per_minute": ratio(float(size.sum()), minutes),
+        f"{name}_chance": ratio(size.size, minutes),
+        f"{name}_minute_share": ratio(np.unique(minute).size, minutes),
+        **_spread(name, size),
+    }
+
+
+def _intervals(name: str, time_ns: Ints) -> Figures:
+    return _spread(f"{name}_interval", np.diff(time_ns) / NS_PER_S, "_s")
+
+
+def _lengths(whole: Fragments) -> Figures:
+    """Lengths of completed fragments."""
+    length_s = whole.length_s[whole.completed]
+    figures = {
+        "fragments": length_s.size,
+        "fragments_cut_at_start": int(whole.cut_at_start.sum()),
+        "fragments_cut_at_end": int(whole.cut_at_end.sum()),
+        **_spread("fragment", length_s, "_s"),
+    }
+    if length_s.size:
+        p10, median, p90 = np.percentile(length_s, (10, 50, 90)).tolist()
+        figures |= {"fragment_median_s": median, "fragment_p10_s": p10, "fragment_p90_s": p90}
+        figures["fragment_under_600_s_share"] = float((length_s < SHORT_S).mean())
+        quantiles = np.quantile(length_s, QUANTILES).tolist()
+        figures["fragment_quantiles_s"] = dict(zip(map(str, QUANTILES), quantiles, strict=True))
+    return figures
 
 
 def _by_hour(trace: AvailabilityTrace) -> list[float | None]:
@@ -459,10 +415,12 @@ def _by_hour(trace: AvailabilityTrace) -> list[float | None]:
     return [ratio(3600.0 * n, s) for n, s in zip(count.tolist(), length_s.tolist(), strict=True)]
 
 
-def _mean(values: NDArray[Any] | None) -> float | None:
-    return float(values.mean()) if values is not None and values.size else None
+def _spread(name: str, values: NDArray[Any], unit: str = "") -> Figures:
+    """Mean and standard deviation of a sample (ddof = 1), where it is large enough."""
+    std = float(values.std(ddof=1)) if values.size > 1 else None
+    return {f"{name}_mean{unit}": mean_or_none(values), f"{name}_std{unit}": std}
 
 
-def _std(values: NDArray[Any] | None) -> float | None:
-    """Standard deviation of a sample (ddof = 1)."""
-    return float(values.std(ddof=1)) if values is not None and values.size > 1 else None
+def mean_or_none(values: NDArray[Any]) -> float | None:
+    """Mean of a sample; None if it is empty."""
+    return float(values.mean()) if values.size else None

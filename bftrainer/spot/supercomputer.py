@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,95 @@ from numpy.typing import NDArray
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.node_rows import BLOCK, RowParts
-from bftrainer.nodelogs.availability_trace import MOST_NODES
-from bftrainer.spot.arrivals import Arrivals, Distribution, EvenArrivals, Quantiles
-from bftrainer.spot.statistics import DailyCycle, Holes, fragments
+from bftrainer.model.type_checks import require
+from bftrainer.nodelogs.availability_trace import MOST_NODES, ChangeTrace
+from bftrainer.spot.statistics import HOURS, DailyCycle, daily_cycle, fragments, hour_cuts, hour_of_day, mean_group
+
+Floats = NDArray[np.float64]
+
+_GRID = 100_001
+"""Number of points at which a mean is computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """A measured distribution of positive numbers, log-linear between quantiles.
+
+    Parameters
+    ----------
+    share : tuple of float, shape (K,)
+        Ascending from 0 to 1.
+    value : tuple of float, shape (K,)
+        Positive, in ascending order; values may repeat.
+
+    Raises
+    ------
+    SettingsError
+        If shares or values are out of range or order.
+    """
+
+    share: tuple[float, ...]
+    value: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        share, value = np.array(self.share), np.array(self.value)
+        ascends = share.size > 1 and share[0] == 0 and share[-1] == 1 and (np.diff(share) > 0).all()
+        is_positive = np.isfinite(value).all() and value.min(initial=np.inf) > 0
+        require(
+            SettingsError,
+            (share.shape == value.shape, f"as many values as shares, got {value.size} and {share.size}"),
+            (bool(ascends), "shares to ascend from 0 to 1"),
+            (bool(is_positive and (np.diff(value) >= 0).all()), "quantiles that are positive and do not descend"),
+        )
+
+    @classmethod
+    def of(cls, sample: NDArray[np.int64] | Floats) -> Quantiles:
+        """Quantiles of a sample of positive numbers, closer together at its upper end, which dominates the mean."""
+        shares = np.unique(np.concatenate((np.linspace(0.0, 0.99, 100), 1.0 - np.logspace(-2, -5, 31), [1.0])))
+        return cls(tuple(shares.tolist()), tuple(np.quantile(sample, shares).tolist()))
+
+    @property
+    def mean(self) -> float:
+        """Mean."""
+        return float(np.trapezoid(self.at(np.linspace(0, 1, _GRID)), dx=1 / (_GRID - 1)))
+
+    def at(self, share: Floats) -> Floats:
+        """Values below which those shares lie."""
+        return np.exp(np.interp(share, self.share, np.log(self.value)))
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal:
+    """Values whose logarithm is normal: ``mean = median * exp(sigma ** 2 / 2)``.
+
+    Raises
+    ------
+    SettingsError
+        Unless ``0 < median <= mean < inf``.
+    """
+
+    mean: float
+    median: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.median <= self.mean < math.inf:
+            got = f"{self.median} and {self.mean}"
+            raise SettingsError(f"Expected 0 < median <= mean of a log-normal distribution, got {got}.")
+
+    def at(self, share: Floats) -> Floats:
+        """Values below which those shares lie, 0 < share < 1; same shape."""
+        scores: Floats = np.vectorize(NormalDist().inv_cdf, otypes=[np.float64])(share)
+        return self.median * np.exp(math.sqrt(2.0 * math.log(self.mean / self.median)) * scores)
+
+
+Distribution = Quantiles | LogNormal
+"""Of positive numbers, by its mean and its quantiles `at` shares."""
+
+
+def even_shares(count: int) -> Floats:
+    """Midpoints of `count` equal parts of the unit interval, shape (count,)."""
+    return (np.arange(count) + 0.5) / count
+
 
 # Measured on the Summit log published with BFTrainer (Liu et al., arXiv:2106.12091; 4,734 nodes, 358 h).
 SUMMIT_NODES = 4734
@@ -42,6 +130,13 @@ SUMMIT_SPLIT_MEAN = 43.0
 """Makes groups of 17.5 nodes on average, as measured."""
 SUMMIT_CYCLE = DailyCycle.cosine(0.375, 16.4)
 LONGEST_S = 1e9
+_MOST_SHARE = 0.6
+"""Largest share of the machine in one hole. A larger one would leave no room for the next ones."""
+HOLE_OPTIONS = (
+    *("nodes", "idle_share", "fragment_mean_s", "fragment_median_s", "hole_mean", "hole_median"),
+    *("daily_amplitude", "peak_hour"),
+)
+"""Options of `SupercomputerModel.changed`."""
 _AHEAD = 1 << 16
 
 
@@ -55,10 +150,12 @@ class SupercomputerModel:
         Number of nodes of the machine.
     idle_share : float
         Mean share of idle nodes, above 0 and below 1.
-    fragment_s : Distribution
+    fragment_s : Quantiles or LogNormal
         Lengths of idle fragments in seconds, 1 to 1e9 on average.
-    arrivals : Arrivals
-        Times and sizes of holes.
+    hole_nodes : Quantiles or LogNormal
+        Sizes of holes in nodes, with a mean of at least 1.
+    cycle : DailyCycle
+        Of the number of holes.
     split_mean : float
         Mean number of a hole's nodes (geometric) after which the next ones are taken back at another time, at least 1.
 
@@ -71,20 +168,19 @@ class SupercomputerModel:
     nodes: int = SUMMIT_NODES
     idle_share: float = SUMMIT_IDLE_SHARE
     fragment_s: Distribution = SUMMIT_FRAGMENTS
-    arrivals: Arrivals = EvenArrivals(SUMMIT_HOLES, SUMMIT_CYCLE)  # noqa: RUF009 - frozen
+    hole_nodes: Distribution = SUMMIT_HOLES
+    cycle: DailyCycle = SUMMIT_CYCLE
     split_mean: float = SUMMIT_SPLIT_MEAN
 
     def __post_init__(self) -> None:
-        if not 1 <= self.nodes <= MOST_NODES:
-            raise SettingsError(f"Expected 1 <= nodes <= {MOST_NODES:,}, got {self.nodes:,}.")
-        if not 1 <= self.fragment_s.mean <= LONGEST_S:
-            raise SettingsError(
-                f"Expected fragments from 1 s to {LONGEST_S:.0e} s on average, got {self.fragment_s.mean:.5g}."
-            )
-        if not 0 < self.idle_share < 1:
-            raise SettingsError(f"Expected 0 < idle share < 1, got {self.idle_share}.")
-        if not 1 <= self.split_mean < math.inf:
-            raise SettingsError(f"Expected holes to be split after 1 node or more, got {self.split_mean}.")
+        mean_s = self.fragment_s.mean
+        require(
+            SettingsError,
+            (1 <= self.nodes <= MOST_NODES, f"1 <= nodes <= {MOST_NODES:,}, got {self.nodes:,}"),
+            (1 <= mean_s <= LONGEST_S, f"fragments from 1 s to {LONGEST_S:.0e} s on average, got {mean_s:.5g}"),
+            (0 < self.idle_share < 1, f"0 < idle share < 1, got {self.idle_share}"),
+            (1 <= self.split_mean < math.inf, f"holes to be split after 1 node or more, got {self.split_mean}"),
+        )
 
     @classmethod
     def fitted(cls, log: NodeLog) -> SupercomputerModel:
@@ -98,30 +194,63 @@ class SupercomputerModel:
             If the log has no completed fragment or no hole to fit.
         """
         whole = fragments(log)
-        holes = Holes.of(log)
-        if not whole.completed_s.size or not holes.nodes.size:
+        holes = ChangeTrace.of(log, joins=True)
+        completed_s = whole.length_s[whole.completed]
+        if not completed_s.size or not holes.number.size:
             raise SettingsError("Expected a log with nodes that become idle and are taken back, got one without.")
         share = float(whole.length_s.sum()) / (len(log.nodes) * log.window_s)
-        arrivals = EvenArrivals(Quantiles.of(holes.nodes), holes.cycle() or DailyCycle())
-        return cls(len(log.nodes), share, Quantiles.of(whole.completed_s), arrivals, _split_mean(holes))
+        return cls(
+            nodes=len(log.nodes),
+            idle_share=share,
+            fragment_s=Quantiles.of(completed_s),
+            hole_nodes=Quantiles.of(holes.number),
+            cycle=daily_cycle(holes.time_ns, (log.start_ns, log.end_ns)) or DailyCycle(),
+            split_mean=_split_mean(holes.number, mean_group(whole)),
+        )
+
+    def changed(self, **options: float) -> SupercomputerModel:
+        """The model with the values of some of `HOLE_OPTIONS`.
+
+        Measured sizes of holes scale with the number of nodes. Mean and median of fragments (seconds) or of holes
+        (nodes), both or neither, are those of log-normal distributions. The daily cycle is a cosine with an amplitude,
+        as a share of the mean, and its peak at an hour (UTC); one of the two is kept if the other one is given.
+
+        Raises
+        ------
+        SettingsError
+            If a value is out of range.
+        """
+        nodes = options.get("nodes", self.nodes)
+        sizes, cycle = self.hole_nodes, self.cycle
+        if isinstance(sizes, Quantiles) and nodes != self.nodes:
+            sizes = Quantiles(sizes.share, tuple(max(1.0, size * nodes / self.nodes) for size in sizes.value))
+        holes = _log_normal(options, "hole_mean", "hole_median")
+        if holes is not None and holes.median < 1:
+            raise SettingsError(f"Expected a median hole of at least 1 node, got {holes.median}.")
+        if options.keys() & {"daily_amplitude", "peak_hour"}:
+            amplitude, peak = cycle.harmonic()
+            cycle = DailyCycle.cosine(options.get("daily_amplitude", amplitude), options.get("peak_hour", peak))
+        return replace(
+            self,
+            nodes=int(nodes),
+            idle_share=options.get("idle_share", self.idle_share),
+            fragment_s=_log_normal(options, "fragment_mean_s", "fragment_median_s") or self.fragment_s,
+            hole_nodes=holes or sizes,
+            cycle=cycle,
+        )
 
     def generate(
         self, rng: np.random.Generator, window_ns: tuple[int, int], provenance: Mapping[str, Any] | None = None
     ) -> NodeLog:
         """Generate a log of this machine; the same generator state gives the same log.
 
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        window_ns : tuple of int
-            Start and end, nanoseconds since the Unix epoch; whole seconds apart.
-        provenance : mapping, optional
+        The window's start and end, in nanoseconds since the Unix epoch, are whole seconds apart.
         """
         window_s = (window_ns[1] - window_ns[0]) // NS_PER_S
         wanted = round(self.idle_share * self.nodes * window_s / self.fragment_s.mean)
         if wanted < 1:
             raise SettingsError(f"Expected a window in which a node becomes idle, got one of {window_s} s.")
-        starts, sizes = np.array(self.arrivals(rng, wanted, self.nodes, window_ns), dtype=np.int64).T
+        starts, sizes = self.draw_holes(rng, wanted, window_ns)
         groups, lengths = self._groups(rng, sizes)
         parts = RowParts(2 * int(sizes.sum()))
         for time, node, idle in _transitions(rng, (starts, sizes), (groups, lengths), self.nodes):
@@ -139,42 +268,87 @@ class SupercomputerModel:
             unchanged_ns=np.empty(0, dtype=np.int64),
         )
 
+    def draw_holes(
+        self, rng: np.random.Generator, wanted: int, window_ns: tuple[int, int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Draw when holes come (seconds since the window's start, ascending), and their sizes, `wanted` nodes in total.
+
+        Sizes are an even sample of their distribution in random order. The number of holes in each hour of the day is
+        that of the cycle; days and instants within the hour are uniform, so that between two holes there is the
+        exponential time of a Poisson process.
+        """
+        count = max(1, min(wanted, round(wanted / self.hole_nodes.mean)))
+        most = max(1, int(_MOST_SHARE * self.nodes))
+        sizes = rng.permutation(_whole_sizes(self.hole_nodes.at(even_shares(count)), wanted, most))
+        cuts = hour_cuts(*window_ns)
+        hour, length_s = hour_of_day(cuts[:-1]), np.diff(cuts) / NS_PER_S
+        weight = np.array(self.cycle.weight) * np.bincount(hour, length_s, minlength=HOURS)
+        upto = np.cumsum(weight) / weight.sum()
+        per_hour = np.bincount(np.searchsorted(upto, even_shares(count), side="right"), minlength=HOURS)
+        starts = []
+        for of_day in np.flatnonzero(per_hour):
+            pieces = hour == of_day
+            ends_s = np.cumsum(length_s[pieces])
+            at_s = rng.uniform(0.0, ends_s[-1], per_hour[of_day])
+            piece = np.searchsorted(ends_s, at_s, side="right").clip(max=ends_s.size - 1)
+            into_s = at_s - (ends_s - length_s[pieces])[piece]
+            starts.append((cuts[:-1][pieces][piece] - window_ns[0]) / NS_PER_S + into_s)
+        return np.sort(np.maximum(1, np.concatenate(starts).astype(np.int64))), sizes
+
     def _groups(self, rng: np.random.Generator, holes: NDArray[np.int64]) -> tuple[memoryview, memoryview]:
         """Split holes of these sizes into groups that are taken back together: numbers of nodes, lengths in seconds.
 
         Lengths are an even sample, weighted by nodes, so that fragments have the distribution asked for.
         """
         before = rng.bit_generator.state
-        draws = self._splits(rng)
+        chance = 1 / self.split_mean
+        ahead = (draw for _ in itertools.count() for draw in rng.geometric(chance, _AHEAD).tolist())
         sizes = array("q")
         for left in holes.data:
             while left > 0:
-                sizes.append(min(left, next(draws)))
+                sizes.append(min(left, next(ahead)))
                 left -= sizes[-1]
         # What was drawn ahead is given back.
         rng.bit_generator.state = before
-        rng.geometric(1 / self.split_mean, len(sizes))
+        rng.geometric(chance, len(sizes))
         flat = np.frombuffer(sizes, dtype=np.int64)
         order = rng.permutation(flat.size)
         share = np.empty(flat.size)
         share[order] = (np.cumsum(flat[order]) - flat[order] / 2) / flat.sum()
         return flat.data, np.rint(self.fragment_s.at(share)).astype(np.int64).clip(min=1).data
 
-    def _splits(self, rng: np.random.Generator) -> Iterator[int]:
-        """Numbers of nodes until the next split, drawn ahead."""
-        while True:
-            yield from rng.geometric(1 / self.split_mean, _AHEAD).tolist()
+
+def _log_normal(options: Mapping[str, float], mean: str, median: str) -> LogNormal | None:
+    """The distribution with the mean and the median of these names, if both are given."""
+    if (mean in options) != (median in options):
+        raise SettingsError(f"Expected both {mean} and {median}, or neither.")
+    return LogNormal(options[mean], options[median]) if mean in options else None
 
 
-def _split_mean(holes: Holes) -> float:
-    """Mean number of nodes between splits, such that groups have the measured size.
+def _whole_sizes(sizes: NDArray[np.float64], wanted: int, most: int) -> NDArray[np.int64]:
+    """Scale sizes by one factor and round them to 1 to `most`, so that their sum is as near to `wanted` as possible."""
+
+    def rounded(factor: float) -> NDArray[np.int64]:
+        return np.rint(factor * sizes).clip(1, most).astype(np.int64)
+
+    low, high = 0.0, 1.0
+    while rounded(high).sum() < min(wanted, most * sizes.size) and math.isfinite(high):
+        low, high = high, 2.0 * high
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if rounded(middle).sum() < wanted else (low, middle)
+    return rounded(high)
+
+
+def _split_mean(holes: NDArray[np.int64], group_mean: float | None) -> float:
+    """Mean number of nodes between splits, such that groups of holes of these sizes have the measured mean.
 
     A hole of n nodes, split after each with chance p, falls into ``1 + (n - 1) p`` groups on average.
     """
-    total, count = int(holes.nodes.sum()), holes.nodes.size
-    if holes.group_mean is None or total == count:
+    total, count = int(holes.sum()), holes.size
+    if group_mean is None or total == count:
         return 1.0
-    chance = (total / holes.group_mean - count) / (total - count)
+    chance = (total / group_mean - count) / (total - count)
     return 1.0 / min(1.0, max(chance, 1.0 / total))
 
 
@@ -192,8 +366,7 @@ def _transitions(
     is_busy = np.ones(nodes, dtype=np.bool_)
     busy, filled, now = nodes, 0, 0
     ends: list[tuple[int, int, NDArray[np.int64]]] = []
-    joined: list[tuple[int, NDArray[np.int64]]] = []
-    left: list[tuple[int, NDArray[np.int64]]] = []
+    changes: list[tuple[int, int, NDArray[np.int64]]] = []
     of_groups = enumerate(zip(*groups, strict=True))
     for start, size in zip(holes[0].data, holes[1].data, strict=True):
         now = max(now, start)
@@ -202,22 +375,22 @@ def _transitions(
             now = max(now, end + 1)
             is_busy[members] = True
             busy += members.size
-            left.append((end, members))
-        if filled > BLOCK // 2 and joined[-1][0] < now:  # nothing that comes is earlier than this
-            yield _sorted(joined, left, nodes)
-            joined, left, filled = [], [], 0
+            changes.append((end, 0, members))
+        if filled > BLOCK // 2 and changes[-1][0] < now:  # nothing that comes is earlier than this
+            yield _sorted(changes, nodes)
+            changes, filled = [], 0
         first = int(rng.integers(busy))
         chosen = _neighbours(is_busy, first, size)
         is_busy[chosen] = False
         busy -= size
-        joined.append((now, chosen))
+        changes.append((now, 1, chosen))
         filled += size
         begin = 0
         while begin < size:
             number, (count, length) = next(of_groups)
             heapq.heappush(ends, (now + length, number, chosen[begin : begin + count]))
             begin += count
-    yield _sorted(joined, left + [(end, members) for end, _, members in ends], nodes)
+    yield _sorted(changes + [(end, 0, members) for end, _, members in sorted(ends)], nodes)
 
 
 def _neighbours(is_busy: NDArray[np.bool_], first: int, size: int) -> NDArray[np.int64]:
@@ -233,16 +406,13 @@ def _neighbours(is_busy: NDArray[np.bool_], first: int, size: int) -> NDArray[np
 
 
 def _sorted(
-    joined: list[tuple[int, NDArray[np.int64]]], left: list[tuple[int, NDArray[np.int64]]], nodes: int
+    changes: list[tuple[int, int, NDArray[np.int64]]], nodes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Times, nodes and states of nodes that become idle, and busy, by time and node."""
+    """Times, nodes and states of changes (time, whether to idle, nodes), by time and node."""
     bits = (nodes - 1).bit_length()
-    parts = []
-    for state, changes in ((1, joined), (0, left)):
-        times, members = zip(*changes, strict=True) if changes else ((), (np.empty(0, dtype=np.int64),))
-        sizes = np.fromiter(map(len, members), dtype=np.int64, count=len(times))
-        # Each transition as a number: time, node, and state in the last bit.
-        parts.append((np.repeat(np.array(times, dtype=np.int64) << bits, sizes) + np.concatenate(members)) << 1 | state)
-    codes = np.concatenate(parts)
-    codes.sort(kind="stable")  # two sequences that are nearly in order
+    times, states, members = zip(*changes, strict=True)
+    sizes = [each.size for each in members]
+    # Each transition as a number: time, node, and state in the last bit.
+    codes = (np.repeat(np.array(times) << bits, sizes) + np.concatenate(members)) << 1 | np.repeat(states, sizes)
+    codes.sort(kind="stable")  # nearly in order
     return codes >> (bits + 1), codes >> 1 & ((1 << bits) - 1), (codes & 1).astype(np.bool_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from bftrainer.errors import SettingsError
 from bftrainer.files.documents import write_csv
+from bftrainer.model.type_checks import require
 from bftrainer.parallel import in_order, usable_processors
 from bftrainer.report.intervals import estimate
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
@@ -46,8 +47,6 @@ class SpotSweep:
         Number of traces for each pair of levels.
     seed : int
         Repeat number r has the same random numbers at all levels, so that levels are compared on similar traces.
-    bounds : tuple of int
-        Number of nodes at the start, and largest number at any time.
     prices : Prices, optional
 
     Raises
@@ -63,24 +62,18 @@ class SpotSweep:
     days: float = 1.0
     repeats: int = 10
     seed: int = 0
-    bounds: tuple[int, int] = (32, 64)
     prices: Prices | None = None
 
     def __post_init__(self) -> None:
-        if not self.preemption_scales or not self.addition_scales:
-            raise SettingsError("Expected at least one level of preemption and of addition, got none.")
+        require(
+            SettingsError,
+            (bool(self.levels), "at least one level of preemption and of addition, got none"),
+            (1 / 2880 < self.days <= _MOST_DAYS, f"days from one minute to 19 years, got {self.days}"),
+            (1 <= self.repeats <= _MOST_REPEATS, f"1 <= repeats <= {_MOST_REPEATS:,}, got {self.repeats:,}"),
+            (self.seed >= 0, f"seed >= 0, got {self.seed}"),
+        )
         for preemption, addition in self.levels:
-            self.model.scaled(preemption, addition)
-        if not 0 < self.days <= _MOST_DAYS or round(self.days * 1440) < 1:
-            raise SettingsError(f"Expected days from one minute to 19 years, got {self.days}.")
-        if not 1 <= self.repeats <= _MOST_REPEATS:
-            raise SettingsError(f"Expected 1 <= repeats <= {_MOST_REPEATS:,}, got {self.repeats:,}.")
-        if self.seed < 0:
-            raise SettingsError(f"Expected seed >= 0, got {self.seed}.")
-        if not 0 <= self.bounds[0] <= self.bounds[1]:
-            raise SettingsError(
-                f"Expected 0 <= initial nodes <= most nodes, got {self.bounds[0]} and {self.bounds[1]}."
-            )
+            self.model.changed(preemption_scale=preemption, addition_scale=addition)
 
     @property
     def levels(self) -> list[tuple[float, float]]:
@@ -89,38 +82,34 @@ class SpotSweep:
 
     def run(self, point: tuple[tuple[float, float], int]) -> dict[str, Any]:
         """Figures of one repeat at one pair of levels."""
-        levels, repeat = point
+        (preemption, addition), repeat = point
         rng = np.random.default_rng([self.seed, repeat])
-        model = self.model.scaled(*levels)
-        log = model.generate(rng, model.draw(rng, round(self.days * 1440)), 0, *self.bounds)
+        model = self.model.changed(preemption_scale=preemption, addition_scale=addition)
+        log = model.generate(rng, model.draw(rng, round(self.days * 1440)))
         return run_figures(simulate(log, self.settings), self.settings, self.prices)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpotSweepResult:
-    """Result of a sweep: means over the repeats.
+    """Result of a sweep.
 
     Parameters
     ----------
     sweep : SpotSweep
-    rows : tuple of dict
+    rows : list of dict
         One per pair of levels: `preemption_scale`, `addition_scale`, `repeats`, and per swept figure its mean and, as
         `NAME_ci95`, half the width of its 95 % confidence interval; None where the runs have no such figure, or one
         repeat tells no width.
     """
 
     sweep: SpotSweep
-    rows: tuple[Mapping[str, Any], ...]
+    rows: list[dict[str, Any]]
 
     def summary(self) -> dict[str, Any]:
         """The whole result, ready for JSON."""
         sweep = self.sweep
-        model = {
-            name: getattr(sweep.model, name) for name in ("preemption_chance", "addition_chance", "big_addition_share")
-        }
-        for name in ("preemption", "addition"):
-            size = getattr(sweep.model, name)
-            model |= {f"{name}_mean": size.mean, f"{name}_std": size.std}
+        model = asdict(sweep.model)
+        bounds = {name: model.pop(name) for name in ("initial_nodes", "max_nodes")}
         return {
             "schema": SCHEMA,
             "settings": settings_summary(sweep.settings, sweep.prices),
@@ -128,20 +117,15 @@ class SpotSweepResult:
             "days": sweep.days,
             "repeats": sweep.repeats,
             "seed": sweep.seed,
-            "initial_nodes": sweep.bounds[0],
-            "max_nodes": sweep.bounds[1],
-            "levels": [dict(row) for row in self.rows],
+            **bounds,
+            "levels": self.rows,
         }
 
 
 def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SpotSweepResult:
     """Simulate all levels and repeats; the same sweep gives the same result, whatever the number of processes.
 
-    Parameters
-    ----------
-    sweep : SpotSweep
-    jobs : int, optional
-        Processes; by default as many as there are processors to be used.
+    By default there are as many processes (`jobs`) as processors to be used.
 
     Raises
     ------
@@ -153,29 +137,22 @@ def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SpotSweepResult:
         raise SettingsError(f"Expected jobs >= 1, got {usable}.")
     points = list(product(sweep.levels, range(sweep.repeats)))
     chunk = max(1, len(points) // (4 * usable))
-    found = list(in_order(sweep.run, points, usable if len(points) > _FEW else 1, chunk))
-    each = [found[at : at + sweep.repeats] for at in range(0, len(found), sweep.repeats)]
-    return SpotSweepResult(sweep, tuple(_row(levels, runs) for levels, runs in zip(sweep.levels, each, strict=True)))
+    runs = list(in_order(sweep.run, points, usable if len(points) > _FEW else 1, chunk))
+    parts = [runs[at : at + sweep.repeats] for at in range(0, len(runs), sweep.repeats)]
+    return SpotSweepResult(sweep, [_row(*levels, part) for levels, part in zip(sweep.levels, parts, strict=True)])
 
 
-def _row(levels: tuple[float, float], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    row: dict[str, Any] = {"preemption_scale": levels[0], "addition_scale": levels[1], "repeats": len(runs)}
+def _row(preemption: float, addition: float, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"preemption_scale": preemption, "addition_scale": addition, "repeats": len(runs)}
     for name in SWEPT:
         values = [run[name] for run in runs if run[name] is not None]
-        found = estimate(values) if values else None
-        row[name] = found and found.mean
-        row[f"{name}_ci95"] = found and found.half_width
+        mean = estimate(values) if values else None
+        row |= {name: mean and mean.mean, f"{name}_ci95": mean and mean.half_width}
     return row
 
 
 def write_sweep(result: SpotSweepResult, directory: Path) -> None:
-    """Write sweep.csv, a row per pair of levels, and summary.json.
-
-    Raises
-    ------
-    OSError
-        If the files cannot be written.
-    """
+    """Write sweep.csv, a row per pair of levels, and summary.json (others: `OSError`)."""
     with (directory / "sweep.csv").open("wb") as file:
         write_csv(file, list(result.rows[0]), (list(row.values()) for row in result.rows))
     write_summary(result.summary(), directory)

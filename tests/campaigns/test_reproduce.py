@@ -21,7 +21,7 @@ from bftrainer.errors import BftrainerError, OutputError, SettingsError
 from bftrainer.nodelogs import write_node_log
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.intervals import Estimate, estimate
-from bftrainer.spot.generation import GenerationConfig, HoleOptions, generate_trace
+from bftrainer.spot.generation import generate_trace
 
 FILES = {"page.html", "data.csv", "summary.json"}
 
@@ -42,7 +42,7 @@ def contents(directory):
 def log(tmp_path_factory):
     """Five hours of twelve nodes."""
     path = tmp_path_factory.mktemp("log") / "log.parquet"
-    write_node_log(path, generate_trace(GenerationConfig(0.2, holes=HoleOptions(nodes=12))).log)
+    write_node_log(path, generate_trace(0.2, nodes=12).log)
     return path
 
 

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import re
 import signal
-from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +18,7 @@ from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import SweepError
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs.run_files import read_summary
-from bftrainer.spot.generation import GenerationConfig, HoleOptions, generate_trace
+from bftrainer.spot.generation import generate_trace
 
 TEXT = """schema = 1
 [base]
@@ -169,7 +168,7 @@ def test_a_cap_in_watts_is_no_file(tmp_path):
 
 def test_changed_inputs_are_read_again(tmp_path):
     """A worker that lives on reads a log anew that has changed since its last point."""
-    first, second = (generate_trace(GenerationConfig(0.2, holes=HoleOptions(nodes=nodes))).log for nodes in (10, 20))
+    first, second = (generate_trace(0.2, nodes=nodes).log for nodes in (10, 20))
     log, path = tmp_path / "log.parquet", tmp_path / "sweep.toml"
     path.write_text('schema = 1\n[base]\nnode_log = "log.parquet"\nsolver = "dp"\nbaseline = false\nmax_events = 5\n')
     found = []
@@ -202,14 +201,13 @@ def test_a_broken_run_is_not_passed_over(spec, tmp_path):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_log_that_changes_meanwhile_is_refused(tmp_path, workers):
     """Points that are not done yet fail, in one line: a run is kept under what its files were when the sweep began."""
-    log = GenerationConfig(days=0.5, holes=HoleOptions(nodes=30))
-    write_node_log(tmp_path / "log.parquet", generate_trace(log).log)
+    write_node_log(tmp_path / "log.parquet", generate_trace(0.5, nodes=30).log)
     path = tmp_path / "sweep.toml"
     grid = f"[grid]\nTfwd = {list(range(5, 25))}\n"
     path.write_text(TEXT.split("[grid]")[0] + f'node_log = "log.parquet"\n{grid}')
 
     def change(_):
-        write_node_log(tmp_path / "log.parquet", generate_trace(replace(log, seed=1)).log)
+        write_node_log(tmp_path / "log.parquet", generate_trace(0.5, nodes=30, seed=1).log)
 
     result = run_sweep(read_sweep(path), tmp_path / "out", LocalEngine(workers), change)
     assert 0 < len(result.failed) < len(result.points)

@@ -100,8 +100,8 @@ def test_help_names_the_minute_model(call):
     text = " ".join(call("trace", "generate", "--help").out.split())
     model = MinuteModel()
     for name in ("preemption", "addition"):
-        size = getattr(model, name)
-        for value in (getattr(model, f"{name}_chance"), size.mean, size.std, model.big_addition_share):
+        values = [getattr(model, f"{name}_{what}") for what in ("chance", "mean", "std")]
+        for value in (*values, model.big_addition_share):
             assert f"[default: {value}, or" in text
 
 
@@ -169,7 +169,7 @@ BAD = {
     "generate -o a.parquet --model minutes --nodes 4": "no effect: --nodes (of the model supercomputer alone)",
     "generate -o a.parquet --idle-share 1": "0 < idle share < 1",
     "generate -o a.parquet --nodes 0": "1 <= nodes <= 1,000,000, got 0",
-    "generate -o a.parquet --drains 1e300": "drains_per_day <= 86400, got 1e+300",
+    "generate -o a.parquet --drains 2": "--drains was removed: use a log with maintenance",
     "generate -o a.parquet --fragment-mean 0.01 --fragment-median 0.01": "fragments from 1 s",
     "generate -o a.parquet --fragment-mean 10": "both fragment_mean_s and fragment_median_s",
     "generate -o a.parquet --fragment-mean 10 --fragment-median 20": "median <= mean",

@@ -22,7 +22,7 @@ UNUSED = {
     "tasks generate --scenario nas --count 2 --model resnet18 -o t.toml": "--model (nas is a mix of all models)",
     "trace cut evt.pkl --start 1612915200 --tz Europe/Berlin -o x.csv": "--tz (the times say theirs)",
     "trace cut evt.pkl --end 2021-02-10T00:00:20Z --tz Asia/Tokyo -o x.csv": "--tz (the times say theirs)",
-    "trace generate --drains 2 --model minutes -o a.parquet": "--drains (of the model supercomputer alone)",
+    "trace generate --nodes 2 --model minutes -o a.parquet": "--nodes (of the model supercomputer alone)",
     "trace generate --big-addition-share 0 -o a.parquet": "--big-addition-share (of the model minutes alone)",
     "trace stats s.csv --force": "--force (nothing is written)",
     "spot simulate --trace s.csv --force": "--force (nothing is written)",

@@ -9,7 +9,8 @@ from bftrainer.cli.logs.trace_models import generate, stats
 from bftrainer.cli.spot import simulate, sweep
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, churned
 from bftrainer.spot import CheckpointedTraining, trace_statistics
-from bftrainer.spot.run import load_profile, simulate_spot
+from bftrainer.spot import simulate as simulate_training
+from bftrainer.spot.run import load_profile, summarise_run
 
 PAGE = (ROOT / "docs" / "spot.md").read_text(encoding="utf-8")
 LOG = churned((0, 60 * 10**9), 2, [])
@@ -30,5 +31,6 @@ def test_every_figure_of_a_trace_is_described():
 
 def test_every_figure_of_a_run_is_described():
     """Each key of a run's summary stands on the page."""
-    found = simulate_spot(LOG, CheckpointedTraining(load_profile(None)[0])).summary()
+    settings = CheckpointedTraining(load_profile(None)[0])
+    found = summarise_run(simulate_training(LOG, settings), settings, None, {})
     assert [name for name in found if f"`{name}`" not in PAGE] == []

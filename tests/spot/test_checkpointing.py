@@ -15,6 +15,7 @@ from bftrainer.model import NodeLog
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.availability_trace import churned
 from bftrainer.spot import CheckpointedTraining, MinuteModel, run_figures, simulate
+from bftrainer.spot.checkpointing import CheckpointedRun
 from bftrainer.spot.run import TIME_ACCOUNTS
 from bftrainer.tasksets.measurements import TrainingProfile
 from tests.examples import examples
@@ -194,13 +195,13 @@ def test_work_depends_on_events_alone():
     Ticks do not look at the window's very end, at which the trace's last change falls.
     """
     rng = np.random.default_rng(2)
-    model = MinuteModel()
-    log = model.generate(rng, model.draw(rng, 600), 0, 8, 16)
+    model = MinuteModel(initial_nodes=8, max_nodes=16)
+    log = model.generate(rng, model.draw(rng, 600))
     instants = []
     for iteration_s, tick_s in ((100.0, None), (0.001, None), (100.0, 1.0), (100.0, 0.001)):
         profile = TrainingProfile((2,), (iteration_s,), 30.0, 15.0)
         watch = Watch(CheckpointedTraining(profile, 2, 8, tick_s=tick_s))
-        simulate(log, watch.chosen, watch)
+        watch.simulate(log)
         instants.append(watch.instants)
     assert instants == [instants[0], instants[0], instants[0] - 1, instants[0] - 1]
 
@@ -309,7 +310,18 @@ class Watch:
         self.last = 0
         self.instants = 0
 
-    def __call__(self, now, state):
+    def simulate(self, log):
+        apply = CheckpointedRun.apply
+
+        def watched(state, now, joined, left):
+            apply(state, now, joined, left)
+            self.check(now, state)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(CheckpointedRun, "apply", watched)
+            return simulate(log, self.chosen)
+
+    def check(self, now, state):
         fleet, chosen = state.fleet, self.chosen
         assert now >= self.last
         self.last = now
@@ -320,8 +332,8 @@ class Watch:
         assert not (fleet.active.keys() & fleet.preparing.keys())
         assert not (fleet.standby.keys() & fleet.preparing.keys())
         assert (state.condition == "training") == bool(fleet.active)
-        iterations, saved = state.progress(now)
-        assert 0 <= saved <= iterations
+        phase = state.phase(now)
+        assert 0 <= phase.saved <= phase.first + phase.iterations
 
 
 def check_invariants(draw):
@@ -329,7 +341,7 @@ def check_invariants(draw):
     if draw(0, 1):
         chosen = CheckpointedTraining(chosen.profile, chosen.depth, chosen.max_world_size, tick_s=float(draw(1, 9)))
     watch = Watch(chosen)
-    simulated = simulate(log_of_rows(rows, span), chosen, watch)
+    simulated = watch.simulate(log_of_rows(rows, span))
     figures = run_figures(simulated, chosen)
     assert abs(sum(times(figures)) - figures["span_s"]) < 1e-6
     assert all(one.end_ns == two.start_ns for one, two in zip(simulated.phases, simulated.phases[1:], strict=False))

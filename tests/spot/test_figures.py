@@ -10,7 +10,7 @@ import pytest
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace, churned
 from bftrainer.report.drawing import plot_counts, rendered
 from bftrainer.spot import CheckpointedTraining, run_figures, simulate, trace_statistics
-from bftrainer.spot.run_plots import plot_survival, plot_sweep, plot_time, plot_world_size, run_figure, trace_figure
+from bftrainer.spot.run_plots import plot_sweep, run_figure, trace_figure
 from bftrainer.spot.statistics import Survival
 from bftrainer.tasksets.measurements import TrainingProfile
 
@@ -34,26 +34,21 @@ def test_counts_are_drawn_in_hours():
 
 def test_survival_starts_at_one():
     """The curve falls from 1 at its times; a trace without lifetimes has an empty one."""
-    line = plot_survival(Survival(np.array([10.0, 20.0]), np.array([0.5, 0.0]))).lines[0]
-    assert line.get_ydata().tolist() == [1.0, 0.5, 0.0]
-    assert not plot_survival(Survival(np.empty(0), np.empty(0))).lines
+    _, below = trace_figure(None, Survival(np.array([10.0, 20.0]), np.array([0.5, 0.0]))).axes
+    assert below.lines[0].get_ydata().tolist() == [1.0, 0.5, 0.0]
+    assert not trace_figure(None, Survival(np.empty(0), np.empty(0))).axes[1].lines
 
 
-def test_shares_of_time_add_up():
-    """The bars stand one after another and fill the axis; their labels say the shares."""
-    ax = plot_time(run_figures(RUN, SETTINGS))
-    assert sum(bar.get_width() for bar in ax.patches) == pytest.approx(100.0)
-    assert [text.get_text().split()[0] for text in ax.get_legend().texts] == [
-        *("training", "redoing", "reconfiguring", "stalled"),
-    ]
-
-
-def test_world_size_is_that_of_the_run():
-    """The filled area reaches up to the largest world size, over the hours of the run."""
-    ax = plot_world_size(RUN)
-    outline = ax.collections[0].get_paths()[0].vertices
+def test_a_run_is_drawn():
+    """Active nodes over the hours of the run, and bars of shares of time that fill the axis and say what they are."""
+    above, below = run_figure(RUN, run_figures(RUN, SETTINGS)).axes
+    outline = above.collections[0].get_paths()[0].vertices
     assert outline[:, 1].max() == max(phase.world_size for phase in RUN.phases)
     assert outline[:, 0].max() == 2.0
+    assert sum(bar.get_width() for bar in below.patches) == pytest.approx(100.0)
+    assert [text.get_text().split()[0] for text in below.get_legend().texts] == [
+        *("training", "redoing", "reconfiguring", "stalled"),
+    ]
 
 
 def test_sweep_has_a_line_per_level_of_addition():
@@ -69,7 +64,7 @@ def test_whole_figures_are_drawn():
     """Those of a trace and of a run are well-formed, and name what they show."""
     statistics = trace_statistics(AvailabilityTrace.of_log(LOG))
     of_trace = trace_figure(CountTrace.of(LOG), statistics.survival)
-    of_run = run_figure(RUN, CountTrace.of(LOG), run_figures(RUN, SETTINGS))
+    of_run = run_figure(RUN, run_figures(RUN, SETTINGS))
     for figure, said in ((of_trace, "lifetime (s)"), (of_run, "reconfiguring")):
         texts = list(ElementTree.fromstring(rendered(figure, "svg")).itertext())
         assert any(said in text for text in texts)

@@ -10,20 +10,12 @@ from bftrainer.nodelogs import write_node_log
 from bftrainer.nodelogs.availability import read_pair, write_spot_trace
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace
 from bftrainer.runs import run_replay
-from bftrainer.spot import trace_statistics
-from bftrainer.spot.generation import (
-    GenerationConfig,
-    HoleOptions,
-    MinuteOptions,
-    generate_trace,
-    minute_setup,
-    sibling,
-    write_pair,
-)
+from bftrainer.spot import MinuteModel, trace_statistics
+from bftrainer.spot.generation import fit_minutes, generate_trace, sibling, write_pair
 
 
 def minutes(days=0.5, **options):
-    return generate_trace(GenerationConfig(days, 1, "minutes", minutes=MinuteOptions(**options))).log
+    return generate_trace(days, seed=1, model="minutes", **options).log
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.csv.gz"])
@@ -32,8 +24,8 @@ def test_same_seed_same_bytes(tmp_path, model, name):
     """The same seed gives the same file, another one another."""
     written = []
     for seed in (1, 1, 2):
-        holes = HoleOptions(nodes=50) if model == "supercomputer" else HoleOptions()
-        write_node_log(tmp_path / name, generate_trace(GenerationConfig(0.5, seed, model, holes=holes)).log)
+        size = {"nodes": 50} if model == "supercomputer" else {}
+        write_node_log(tmp_path / name, generate_trace(0.5, seed=seed, model=model, **size).log)
         written.append((tmp_path / name).read_bytes())
     assert written[0] == written[1]
     assert written[0] != written[2]
@@ -41,8 +33,8 @@ def test_same_seed_same_bytes(tmp_path, model, name):
 
 def test_generated_logs_can_be_replayed():
     """Either model's log is an input of the replay."""
-    for config in (GenerationConfig(0.2, 1, "minutes"), GenerationConfig(0.2, 1, holes=HoleOptions(nodes=64))):
-        log = generate_trace(config).log
+    for options in ({"model": "minutes"}, {"nodes": 64}):
+        log = generate_trace(0.2, seed=1, **options).log
         assert run_replay(node_log=log, solver="dp", baseline=False, max_events=30).summary()["events"] == 30
 
 
@@ -50,14 +42,14 @@ def test_the_model_suits_the_trace(tmp_path):
     """A spot trace is fitted by minutes, a node log by holes; either may be asked for."""
     log = minutes(2.0)
     write_spot_trace(tmp_path / "spot.csv", log)
-    made = generate_trace(GenerationConfig(0.5, 1, like=tmp_path / "spot.csv"))
+    made = generate_trace(0.5, like=tmp_path / "spot.csv")
     assert made.log.provenance["model"] == "minutes"
     assert len(made.log.nodes) <= 64
-    holes = generate_trace(GenerationConfig(2.0, 1, holes=HoleOptions(nodes=50))).log
+    holes = generate_trace(2.0, nodes=50).log
     write_node_log(tmp_path / "nodes.parquet", holes)
-    made = generate_trace(GenerationConfig(0.5, 1, like=tmp_path / "nodes.parquet"))
+    made = generate_trace(0.5, like=tmp_path / "nodes.parquet")
     assert (made.log.provenance["model"], len(made.log.nodes)) == ("supercomputer", 50)
-    made = generate_trace(GenerationConfig(0.5, 1, "supercomputer", tmp_path / "spot.csv"))
+    made = generate_trace(0.5, model="supercomputer", like=tmp_path / "spot.csv")
     assert made.log.provenance["model"] == "supercomputer"
 
 
@@ -65,19 +57,18 @@ def test_bounds_of_a_fitted_trace():
     """Like a trace, a generated one opens with its mean number of nodes and never has more than it had."""
     log = minutes(1.0, initial_nodes=10, max_nodes=20)
     found = trace_statistics(AvailabilityTrace.of_log(log)).figures
-    _, bounds = minute_setup(MinuteOptions(), AvailabilityTrace.of_log(log))
-    assert bounds == (round(found["mean_nodes"]), 20)
-    assert minute_setup(MinuteOptions(max_nodes=8), None)[1] == (8, 8)
-    assert minute_setup(MinuteOptions(initial_nodes=5), None)[1] == (5, 64)
+    fitted = fit_minutes(AvailabilityTrace.of_log(log), None)
+    bounds = [(round(found["mean_nodes"]), 20), (8, 8), (5, 64)]
+    models = [fitted, MinuteModel().changed(max_nodes=8), MinuteModel().changed(initial_nodes=5)]
+    assert [(model.initial_nodes, model.max_nodes) for model in models] == bounds
 
 
 def test_options_of_the_supercomputer():
     """Each option changes its figure and leaves the others."""
-    options = HoleOptions(
-        nodes=400, idle_share=0.2, fragment_mean_s=900.0, fragment_median_s=600.0, hole_mean=6.0, hole_median=3.0,
-        daily_amplitude=0.6, peak_hour=8.0,
+    made = generate_trace(
+        14.0, seed=3, nodes=400, idle_share=0.2, fragment_mean_s=900.0, fragment_median_s=600.0, hole_mean=6.0,
+        hole_median=3.0, daily_amplitude=0.6, peak_hour=8.0,
     )  # fmt: skip
-    made = generate_trace(GenerationConfig(14.0, 3, holes=options))
     asked = {figure.name: figure.asked for figure in made.figures}
     assert asked == {
         "idle_share": 0.2,
@@ -95,36 +86,29 @@ def test_options_of_the_supercomputer():
 
 def test_figures_of_ten_years():
     """The idle share that came out is told of any length: node-nanoseconds of a century of nodes exceed 64 bits."""
-    holes = HoleOptions(nodes=200, idle_share=0.5, fragment_mean_s=30 * 86_400.0, fragment_median_s=20 * 86_400.0)
-    made = generate_trace(GenerationConfig(3_650.0, 1, holes=holes))
+    lengths = {"fragment_mean_s": 30 * 86_400.0, "fragment_median_s": 20 * 86_400.0}
+    made = generate_trace(3_650.0, seed=1, nodes=200, idle_share=0.5, **lengths)
     (share,) = [figure for figure in made.figures if figure.name == "idle_share"]
     assert share.realised == pytest.approx(0.5, rel=0.05)
-
-
-def test_drains():
-    """With drains there are figures of fragments alone."""
-    made = generate_trace(GenerationConfig(2.0, 1, holes=HoleOptions(nodes=100, drains_per_day=5.0)))
-    assert [figure.name for figure in made.figures] == ["idle_share", "fragment_mean_s", "fragment_median_s"]
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: GenerationConfig(0.0), r"0 < days <= 36525, got 0\.0"),
-        (lambda: GenerationConfig(float("nan")), "got nan"),
-        (lambda: GenerationConfig(1.0, -1), "seed >= 0, got -1"),
-        (lambda: GenerationConfig(30_000.0, start_ns=9 * 10**18), "ends before the year 2262"),
-        (lambda: HoleOptions(hole_mean=3.0), "both hole_mean and hole_median, or neither"),
-        (lambda: HoleOptions(daily_amplitude=1.0), r"0 <= daily_amplitude < 1, got 1\.0"),
-        (lambda: HoleOptions(peak_hour=24.0), r"0 <= peak_hour < 24, got 24\.0"),
-        (lambda: HoleOptions(drains_per_day=3.0, peak_hour=1.0), "drains or a daily cycle, got both"),
-        (lambda: generate_trace(GenerationConfig(1.0, 0, "minutes", holes=HoleOptions(nodes=4))),
+        (lambda: generate_trace(0.0), r"0 < days <= 36525, got 0\.0"),
+        (lambda: generate_trace(float("nan")), "got nan"),
+        (lambda: generate_trace(1.0, seed=-1), "seed >= 0, got -1"),
+        (lambda: generate_trace(30_000.0, start_ns=9 * 10**18), "ends before the year 2262"),
+        (lambda: generate_trace(1.0, hole_mean=3.0), "both hole_mean and hole_median, or neither"),
+        (lambda: generate_trace(1.0, daily_amplitude=1.0), r"0 <= daily_amplitude < 1, got 1\.0"),
+        (lambda: generate_trace(1.0, peak_hour=24.0), r"0 <= peak_hour < 24, got 24\.0"),
+        (lambda: generate_trace(1.0, model="minutes", nodes=4),
          r"no effect: --nodes \(of the model supercomputer alone"),
-        (lambda: generate_trace(GenerationConfig(1.0, 0, minutes=MinuteOptions(exact_mean=True))),
+        (lambda: generate_trace(1.0, exact_mean=True),
          r"no effect: --exact-mean \(of the model minutes alone"),
         (lambda: minutes(max_nodes=0), "1 <= max_nodes <= 1,000,000, got 0"),
         (lambda: minutes(initial_nodes=65), "0 <= initial nodes <= the 64 nodes there are at most, got 65"),
-        (lambda: generate_trace(GenerationConfig(1.0, holes=HoleOptions(hole_mean=3.0, hole_median=0.5))),
+        (lambda: generate_trace(1.0, hole_mean=3.0, hole_median=0.5),
          r"a median hole of at least 1 node, got 0\.5"),
     ],
 )  # fmt: skip
@@ -140,7 +124,7 @@ def test_terminations_alone_are_not_enough(tmp_path):
     path.write_text("timestamp,number\n2021-01-01T00:01:30Z,2\n2021-01-01T00:11:30Z,2\n")
     for model in ("minutes", "supercomputer"):
         with pytest.raises(SettingsError, match=r"t\.csv: Expected a "):
-            generate_trace(GenerationConfig(1.0, 0, model, path))
+            generate_trace(1.0, model=model, like=path)
 
 
 def test_the_pair_beside_a_log(tmp_path):

@@ -15,8 +15,8 @@ from bftrainer.model import NodeLog, node_rows
 from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace
 from bftrainer.spot import SupercomputerModel, generate_holes, supercomputer, trace_statistics
-from bftrainer.spot.arrivals import DrainArrivals, EvenArrivals, LogNormal, Quantiles, even_shares
-from bftrainer.spot.statistics import DailyCycle, Holes, observed_s_by_hour
+from bftrainer.spot.statistics import DailyCycle, fragments, hole_figures, mean_group, observed_s_by_hour
+from bftrainer.spot.supercomputer import LogNormal, Quantiles, even_shares
 from tests.examples import examples
 
 DAY_NS = 86_400 * 10**9
@@ -26,13 +26,12 @@ WITHIN = 0.05
 ASKED = {
     "summit-like": SupercomputerModel(),
     "log-normal": SupercomputerModel(
-        fragment_s=LogNormal.of(1191.9, 475.0),
-        arrivals=EvenArrivals(LogNormal.of(28.8, 4.0), DailyCycle.cosine(0.5, 9.0)),
+        fragment_s=LogNormal(1191.9, 475.0),
+        hole_nodes=LogNormal(28.8, 4.0),
+        cycle=DailyCycle.cosine(0.5, 9.0),
     ),
-    "busy": SupercomputerModel(
-        idle_share=0.02, arrivals=EvenArrivals(LogNormal.of(6.0, 2.0), DailyCycle.cosine(0.8, 3.0))
-    ),
-    "idle": SupercomputerModel(idle_share=0.3, fragment_s=LogNormal.of(3600.0, 1800.0)),
+    "busy": SupercomputerModel(idle_share=0.02, hole_nodes=LogNormal(6.0, 2.0), cycle=DailyCycle.cosine(0.8, 3.0)),
+    "idle": SupercomputerModel(idle_share=0.3, fragment_s=LogNormal(3600.0, 1800.0)),
 }
 
 
@@ -40,7 +39,7 @@ def check(model, seed):
     """Every figure that was asked for within 5 %."""
     made = generate_holes(model, np.random.default_rng(seed), WINDOW)
     assert len(made.log.nodes) == model.nodes
-    assert len(made.figures) == (6 if isinstance(model.arrivals, EvenArrivals) else 3)
+    assert len(made.figures) == 6
     for figure in made.figures:
         assert figure.realised == pytest.approx(figure.asked, rel=WITHIN), figure
     return made
@@ -85,7 +84,7 @@ def test_figures_of_the_published_log(summit, seed):
 
 def test_a_fitted_model_has_the_figures_of_its_log():
     """A log that was generated is met by a model that is fitted to it."""
-    model = SupercomputerModel(nodes=600, arrivals=EvenArrivals(LogNormal.of(5.0, 2.0), DailyCycle.cosine(0.4, 12.0)))
+    model = SupercomputerModel(nodes=600, hole_nodes=LogNormal(5.0, 2.0), cycle=DailyCycle.cosine(0.4, 12.0))
     first = generate_holes(model, np.random.default_rng(1), WINDOW).log
     again = SupercomputerModel.fitted(first)
     assert again.nodes == 600
@@ -93,20 +92,6 @@ def test_a_fitted_model_has_the_figures_of_its_log():
     original = trace_statistics(AvailabilityTrace.of_log(first)).figures
     for figure in made.figures:
         assert figure.realised == pytest.approx(original[figure.name], rel=WITHIN), figure
-
-
-def test_drains_gather_large_holes():
-    """With drains the same idle share lies in fewer hours: half of the time fewer nodes are idle."""
-    sizes = LogNormal.of(6.0, 2.0)
-    even = SupercomputerModel(nodes=600, arrivals=EvenArrivals(sizes))
-    drains = SupercomputerModel(nodes=600, arrivals=DrainArrivals(sizes, most=300, drains_per_day=4.0))
-    medians = []
-    for model in (even, drains):
-        made = generate_holes(model, np.random.default_rng(3), WINDOW)
-        found = trace_statistics(AvailabilityTrace.of_log(made.log)).figures
-        assert found["idle_share"] == pytest.approx(model.idle_share, rel=0.15)
-        medians.append(found["median_nodes"])
-    assert medians[1] < 0.8 * medians[0]
 
 
 def test_same_seed_same_log():
@@ -125,14 +110,12 @@ def test_same_seed_same_log():
     st.floats(1.0, 20.0),
     st.floats(1.0, 5.0),
     st.integers(3600, 200_000),
-    st.booleans(),
     st.integers(0, 99),
 )
-def test_every_machine_has_a_log(nodes, share, hole, spread, window_s, drains, seed):
+def test_every_machine_has_a_log(nodes, share, hole, spread, window_s, seed):
     """Small machines, long holes, short windows: a valid log comes out, or a reason."""
-    sizes = LogNormal.of(hole * spread, hole)
-    arrivals = DrainArrivals(sizes, most=nodes) if drains else EvenArrivals(sizes)
-    model = SupercomputerModel(nodes, share, LogNormal.of(600.0, 200.0), arrivals, split_mean=spread)
+    sizes = LogNormal(hole * spread, hole)
+    model = SupercomputerModel(nodes, share, LogNormal(600.0, 200.0), sizes, DailyCycle(), split_mean=spread)
     window = (DAY_NS // 3, DAY_NS // 3 + window_s * 10**9)
     if round(share * nodes * window_s / 600.0) < 1:
         with pytest.raises(SettingsError, match="Expected a window in which a node becomes idle"):
@@ -147,9 +130,11 @@ def test_holes_by_hand():
     """Two holes, of two nodes and of one; the two are taken back apart."""
     time = np.array([10, 10, 20, 30, 40, 60], dtype=np.int64) * 10**9
     node = np.array([0, 1, 0, 2, 1, 2], dtype=np.int32)
-    holes = Holes.of(NodeLog(("a", "b", "c"), 0, 3600 * 10**9, time, node, np.array([1, 1, 0, 1, 0, 0], dtype=bool)))
-    assert (holes.nodes.tolist(), holes.group_mean, holes.per_hour) == ([2, 1], 1.0, 2.0)
-    assert holes.cycle() is None
+    log = NodeLog(("a", "b", "c"), 0, 3600 * 10**9, time, node, np.array([1, 1, 0, 1, 0, 0], dtype=bool))
+    figures = hole_figures(log)
+    assert [figures[name] for name in ("holes", "hole_max_nodes", "holes_per_hour")] == [2, 2, 2.0]
+    assert mean_group(fragments(log)) == 1.0
+    assert "hole_peak_hour" not in figures
 
 
 def test_seconds_of_each_hour():
@@ -172,15 +157,14 @@ def test_quantiles_of_a_sample():
     made = Quantiles.of(sample)
     assert made.mean == pytest.approx(sample.mean(), rel=0.01)
     assert float(made.at(np.array(0.5))) == np.median(sample)
-    rng = np.random.default_rng(1)
-    drawn = np.array([made.draw(rng) for _ in range(2000)])
+    drawn = made.at(np.random.default_rng(1).random(2000))
     assert sample.min() <= drawn.min() <= drawn.max() <= sample.max()
     assert np.median(drawn) == pytest.approx(np.median(sample), rel=0.15)
 
 
 def test_log_normal_by_mean_and_median():
     """An even sample of it has the median and, but for its far end, the mean."""
-    made = LogNormal.of(1191.9, 475.0)
+    made = LogNormal(1191.9, 475.0)
     values = made.at(even_shares(100_001))
     assert (made.mean, np.median(values)) == (pytest.approx(1191.9), pytest.approx(475.0))
     assert values.mean() == pytest.approx(1191.9, rel=0.005)
@@ -192,13 +176,12 @@ def test_log_normal_by_mean_and_median():
         (lambda: SupercomputerModel(nodes=0), "1 <= nodes <= 1,000,000, got 0"),
         (lambda: SupercomputerModel(idle_share=1.0), r"0 < idle share < 1, got 1\.0"),
         (lambda: SupercomputerModel(split_mean=0.5), r"split after 1 node or more, got 0\.5"),
-        (lambda: LogNormal.of(1.0, 2.0), r"0 < median <= mean of a log-normal distribution, got 2\.0 and 1\.0"),
-        (lambda: LogNormal(0.0, 1.0), r"a positive median, got 0\.0"),
-        (lambda: LogNormal(1.0, -1.0), r"sigma >= 0, got -1\.0"),
+        (lambda: LogNormal(1.0, 2.0), r"0 < median <= mean of a log-normal distribution, got 2\.0 and 1\.0"),
+        (lambda: LogNormal(1.0, 0.0), r"0 < median <= mean of a log-normal distribution, got 0\.0 and 1\.0"),
         (lambda: Quantiles((0.0, 1.0), (2.0, 1.0)), "positive and do not descend"),
         (lambda: Quantiles((0.0, 0.5), (1.0, 2.0)), "ascend from 0 to 1"),
-        (lambda: Quantiles((0.0,), (1.0,)), "two at least"),
-        (lambda: DrainArrivals(LogNormal(1.0, 1.0), most=0), "most > 0, got 0"),
+        (lambda: Quantiles((0.0,), (1.0,)), "ascend from 0 to 1"),
+        (lambda: Quantiles((0.0, 1.0), (1.0,)), "as many values as shares, got 1 and 2"),
         (lambda: SupercomputerModel.fitted(NodeLog(("a",), 0, 9, *(np.empty(0, t) for t in (int, np.int32, bool)))),
          "nodes that become idle and are taken back"),
     ],

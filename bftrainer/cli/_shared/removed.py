@@ -41,6 +41,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("bso serve", "--workers"): "one process answers all.",
     ("bso token add", "--local"): "give the user the token that is printed.",
     ("trace anonymise", "--columns"): "import the rows of sacct first, and anonymise the node log instead.",
+    ("trace generate", "--drains"): "use a log with maintenance, such as the embedded sample, or `--like` one.",
     ("trace export", "--batsim"): "use a node log in CSV (`-o NAME.csv`) instead.",
 }
 """What replaces an option, by the words of its command and its name."""

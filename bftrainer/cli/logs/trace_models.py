@@ -17,7 +17,7 @@ from bftrainer.cli.spot import minute_options
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
 
 if TYPE_CHECKING:
-    from bftrainer.spot.generation import Figure
+    from bftrainer.spot.generation import Figure, ModelName
 
 Figures = Mapping[str, Any]
 
@@ -181,9 +181,6 @@ _HOLES = (
     click.option("--hole-median", type=float, help="supercomputer: its median."),
     click.option("--daily-amplitude", type=float, help="supercomputer: of the daily cycle, 0 to 1.  [default: 0.375]"),
     click.option("--peak-hour", type=float, help="supercomputer: peak of the daily cycle, UTC.  [default: 16.4]"),
-    click.option(
-        "--drains", "drains_per_day", type=float, help="supercomputer: let large holes come in so many drains a day."
-    ),
 )
 
 
@@ -214,21 +211,14 @@ _HOLES = (
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def generate(
     like: Path | None, days: float, seed: int, start: datetime, output: Path, spot: bool, counts: bool, force: bool,
-    as_json: bool, model: str | None, **options: Any,
+    as_json: bool, model: ModelName | None, **options: Any,
 ) -> None:  # fmt: skip
     """Generate a trace of nodes, which `bftrainer replay` and `bftrainer spot simulate` take as it is."""
     from bftrainer.files.writing import refuse_existing
     from bftrainer.model import instant_ns
     from bftrainer.nodelogs.availability import write_spot_trace
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
-    from bftrainer.spot.generation import (
-        GenerationConfig,
-        HoleOptions,
-        generate_trace,
-        sibling,
-        write_pair,
-    )
-    from bftrainer.spot.minute_model import MinuteOptions
+    from bftrainer.spot.generation import generate_trace, sibling, write_pair
 
     if not 1678 <= start.year < 2262:
         raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {start:%Y-%m-%d}.")
@@ -238,9 +228,11 @@ def generate(
     refuse_inputs(*node_log_files(output), *beside)
     for path in beside:
         refuse_existing(path, force=force)
-    minutes = MinuteOptions(**{key: options.pop(key) for key in MinuteOptions.__dataclass_fields__})
-    config = GenerationConfig(days, seed, model, like, instant_ns(start), minutes, HoleOptions(**options))  # type: ignore[arg-type]
-    made = generate_trace(config, lambda note: tell(f"Note: {note}"))
+    chosen = {name: value for name, value in options.items() if value is not None}
+    made = generate_trace(
+        days, seed=seed, model=model, like=like, start_ns=instant_ns(start),
+        warn=lambda note: tell(f"Note: {note}"), **chosen,
+    )  # fmt: skip
     write_node_log(output, made.log)
     written = {output: f"node log of {len(made.log.nodes):,} nodes, {made.log.node.size:,} transitions"}
     if spot:
