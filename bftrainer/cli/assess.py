@@ -136,12 +136,13 @@ class _Steps:
     def __init__(self, directory: ResultDirectory, plan: AssessPlan, count: Callable[[object], None]) -> None:
         from bftrainer.errors import ResumeError
         from bftrainer.files.directories import JOURNAL
-        from bftrainer.files.line_journal import WorkJournal
+        from bftrainer.files.line_journal import LineJournal
 
         self._count = count
-        self._journal = WorkJournal(directory.working / JOURNAL)
+        self._journal = LineJournal(directory.working / JOURNAL)
         try:
-            identity, *steps = [json.loads(line) for line in self._journal.lines] or [plan.identity]
+            lines = [json.loads(line) for line in self._journal.read()]
+            identity, *steps = lines or [plan.identity]
             self._known: dict[str, Any] = dict(steps)
         except (ValueError, TypeError):
             raise ResumeError(f"{self._journal.path}: Expected an assessment's journal, got something else.") from None
@@ -149,7 +150,7 @@ class _Steps:
             raise ResumeError(
                 f"{directory.path}: Cannot be resumed: the log, the tasks or an option changed meanwhile."
             )
-        if not self._journal.lines:
+        if not lines:
             self._journal.append([json.dumps(plan.identity)])
 
     def __call__(self, names: Sequence[str], work: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:

@@ -210,11 +210,9 @@ def test_the_journal_replays(steps, learned, tmp_path_factory):
         if world.over is None:
             world.happen(*step)
     world.tell(Asked("drain"))
-    journal.close()
     journal = EventJournal(place)
     again = Controller(settings, START_NS, HarvestLimits(settle_s=0.0))
     assert journal.replay(again) is None
-    journal.close()
     assert again.tasks == first.tasks
     one, other = again.allocator.cluster, first.allocator.cluster
     for name in ("time_s", "pool", "owner"):
@@ -236,16 +234,14 @@ def test_the_journal_replays_whatever_a_later_controller_is_told(tmp_path, monke
         found = read_live_tasks(file), file, config, HarvestLimits(settle_s=0.0, **limits)
         return journal, *opened_session(tmp_path / "h", journal, *found, say=lambda _: None)
 
-    journal, session, first, _ = opened(Path("live.toml"), stays=True)
+    _, session, first, _ = opened(Path("live.toml"), stays=True)
     world = World(session.controller, session)
     world.tell(*first)
     world.tell(PoolChanged(("n1",)))
     world.exits("n1", 0)
     world.tell(Submitted(str(tmp_path / "live.toml"), table("b")))
-    journal.close()
     monkeypatch.chdir("/")
-    journal, again, new, reason = opened(tmp_path / "live.toml")
-    journal.close()
+    _, again, new, reason = opened(tmp_path / "live.toml")
     assert (new, reason) == ([], None)
     lives = again.controller.tasks
     assert {name: str(life.status) for name, life in lives.items()} == {"a": "done", "b": "active"}

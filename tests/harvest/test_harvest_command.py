@@ -17,7 +17,7 @@ import pytest
 
 from bftrainer.cli.harvest.harvest import _show_prediction
 from bftrainer.extras import installing
-from bftrainer.files import signed_journal
+from bftrainer.files import line_journal
 from bftrainer.files.claims import claimed
 from bftrainer.harvest import harvest_directory
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
@@ -209,7 +209,7 @@ def test_a_full_disk_ends_it(call, tasks, monkeypatch):
 
     file = tasks(("a", 5))
     with monkeypatch.context() as patched:
-        patched.setattr(signed_journal.os, "fsync", full)
+        patched.setattr(line_journal.os, "fsync", full)
         done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
     assert (done.status, done.err.count("\n")) == (1, 2), done
     assert_matches("No space left on device", done.err)

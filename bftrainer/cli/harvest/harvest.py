@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from shutil import copyfile, copytree
 from tempfile import TemporaryDirectory
@@ -145,7 +145,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as claims, interruptible() as received:
             claims.enter_context(claimed(directory))
-            journal = claims.enter_context(closing(EventJournal(directory)))
+            journal = EventJournal(directory)
             lock = None if is_dry else lambda *where: claims.enter_context(claimed(*where))
             status = _harvested(directory, journal, config, inputs, received, lock, **options)
     if report is not None or (sample and not is_dry):

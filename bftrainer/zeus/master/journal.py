@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import JournalError, OutputError
-from bftrainer.files.line_journal import WorkJournal
+from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.opening import open_file
 from bftrainer.zeus.master.plan import Plan, restore_policy
 from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, RecordedDecisions, Recurrences
@@ -40,15 +40,13 @@ class JobJournal:
 
     def __init__(self, logdir: Path) -> None:
         self.path = logdir / JOURNAL
-        try:
-            self._file = WorkJournal(self.path)
-        except OSError as cause:
-            raise JournalError(f"{self.path}: cannot be read ({cause.strerror or cause}).") from None
-        self.length = len(self._file.lines)
+        self._file = LineJournal(self.path)
+        self._lines = self._file.read()
+        self.length = len(self._lines)
 
     def begin(self, token: str | None, policy: BatchSizeOptimizer | None, *, only_look: bool) -> Recurrences:
         """Read the plan, the first line, and register its job; see `read_journal`."""
-        first = json.loads(self._file.lines[0])
+        first = json.loads(self._lines[0])
         if first["event"] != "plan" or first["schema"] != SCHEMA:
             raise JournalError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
         values = first["plan"]
@@ -68,15 +66,12 @@ class JobJournal:
 
     def append(self, event: str, fields: Mapping[str, Any]) -> None:
         """Append an event; it is on the disk when this returns, or `OutputError`."""
-        try:
-            self._file.append([json.dumps({"event": event, **fields}, allow_nan=False)])
-        except OSError as cause:
-            raise OutputError(f"{self.path}: cannot be written ({cause.strerror or cause}).") from None
+        self._file.append([json.dumps({"event": event, **fields}, allow_nan=False)])
         self.length += 1
 
     def catch_up(self, progress: Recurrences, start: int) -> None:
         """Apply the events from line `start` on, counted from 0: `JournalError` names a line that cannot be."""
-        for number, line in enumerate(self._file.lines[start:], start=start + 1):
+        for number, line in enumerate(self._lines[start:], start=start + 1):
             try:
                 fields = json.loads(line)
                 progress.apply(fields.pop("event"), fields)
