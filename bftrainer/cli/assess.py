@@ -113,7 +113,7 @@ def _assess(
     ):
         steps = _Steps(directory, plan, count)
         found = assessment_of(plan, quality, steps) | {"command": shlex.join(["bftrainer", *sys.argv[1:]])}
-        steps.forget()
+        directory.is_finished = True
         text = json.dumps(found, indent=1, allow_nan=False) + "\n"
         (directory.working / "summary.json").write_text(text, encoding="utf-8")
         if quality is not None:
@@ -168,10 +168,6 @@ class _Steps:
                 self._known[name] = json.loads(line)[1]
                 self._count(name)
         return [self._known[name] for name in names]
-
-    def forget(self) -> None:
-        """Remove what a finished assessment needs no more."""
-        self._journal.path.unlink(missing_ok=True)
 
 
 def _read(

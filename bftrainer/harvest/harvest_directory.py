@@ -19,9 +19,9 @@ import numpy as np
 
 from bftrainer.errors import InputError, OutputError, ResumeError, RunDirectoryError, suggestion
 from bftrainer.files.claims import writer_of
+from bftrainer.files.directories import list_written
 from bftrainer.files.documents import json_file
 from bftrainer.files.line_journal import LineJournal
-from bftrainer.files.manifest import list_written
 from bftrainer.files.writing import file_source, replacing
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_events import (

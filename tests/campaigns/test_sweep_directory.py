@@ -12,7 +12,7 @@ from bftrainer.campaigns.engines import LocalEngine
 from bftrainer.campaigns.sweep import run_sweep
 from bftrainer.campaigns.sweep_file import SweepSpec, read_sweep
 from bftrainer.errors import BftrainerError, OutputError, SweepError
-from bftrainer.files.manifest import MANIFEST
+from bftrainer.files.directories import MANIFEST
 from bftrainer.tasksets.task_generator import generate_tasks
 from tests.tiny import contents, write_inputs
 
