@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import JournalError, OutputError
+from bftrainer.errors import OutputError, ResumeError
 from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.opening import open_file
 from bftrainer.zeus.master.plan import Plan, restore_policy
@@ -48,11 +48,11 @@ class JobJournal:
         """Read the plan, the first line, and register its job; see `read_journal`."""
         first = json.loads(self._lines[0])
         if first["event"] != "plan" or first["schema"] != SCHEMA:
-            raise JournalError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
+            raise ResumeError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
         values = first["plan"]
         values["job"], values["batch_sizes"] = Job(**values["job"]), tuple(values["batch_sizes"])
         values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
-        plan, settings = Plan(**values), check_table(RunSettings, first["settings"], JournalError, "settings")
+        plan, settings = Plan(**values), check_table(RunSettings, first["settings"], ResumeError, "settings")
         decisions: Decisions
         if only_look:
             decisions = RecordedDecisions(alone="server" not in first)
@@ -70,15 +70,15 @@ class JobJournal:
         self.length += 1
 
     def catch_up(self, progress: Recurrences, start: int) -> None:
-        """Apply the events from line `start` on, counted from 0: `JournalError` names a line that cannot be."""
+        """Apply the events from line `start` on, counted from 0: `ResumeError` names a line that cannot be."""
         for number, line in enumerate(self._lines[start:], start=start + 1):
             try:
                 fields = json.loads(line)
                 progress.apply(fields.pop("event"), fields)
-            except JournalError as fault:
-                raise JournalError(f"{self.path}:{number}: {fault}") from None
+            except ResumeError as fault:
+                raise ResumeError(f"{self.path}:{number}: {fault}") from None
             except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError):
-                raise JournalError(f"{self.path}:{number}: Expected an event of a job, got something else.") from None
+                raise ResumeError(f"{self.path}:{number}: Expected an event of a job, got something else.") from None
 
 
 def write_plan(logdir: Path, progress: Recurrences) -> None:
@@ -111,7 +111,7 @@ def read_journal(
 
     Raises
     ------
-    JournalError
+    ResumeError
         If there is no journal, it is damaged, or the policy cannot be made again or decides otherwise.
     """
     path = logdir / JOURNAL
@@ -119,14 +119,14 @@ def read_journal(
         missing = (
             "Not the logs of a recurring job: journal.jsonl is missing" if logdir.is_dir() else "No such directory"
         )
-        raise JournalError(f"{logdir}: {missing}.")
+        raise ResumeError(f"{logdir}: {missing}.")
     journal = JobJournal(logdir)
     try:
         progress = journal.begin(token, policy, only_look=only_look)
-    except JournalError as fault:
-        raise JournalError(f"{path}:1: {fault}") from None
+    except ResumeError as fault:
+        raise ResumeError(f"{path}:1: {fault}") from None
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as fault:
-        raise JournalError(f"{path}:1: Expected the plan of a job, got something else ({fault!r}).") from None
+        raise ResumeError(f"{path}:1: Expected the plan of a job, got something else ({fault!r}).") from None
     journal.catch_up(progress, 1)
     return progress
 
@@ -137,7 +137,7 @@ def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
 
     Raises
     ------
-    JournalError, OutputError
+    ResumeError, OutputError
         If another master still holds the lock after `patience_s`, or the directory cannot be written to.
     """
     # Scripts inherit the descriptor, so that the lock lasts until all processes of a killed master are gone: of
@@ -155,7 +155,7 @@ def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     holder = os.pread(lock, 1000, 0).decode(errors="replace") or "its processes are being ended"
-                    raise JournalError(f"{logdir}: Locked: another master is running this job ({holder}).") from None
+                    raise ResumeError(f"{logdir}: Locked: another master is running this job ({holder}).") from None
                 time.sleep(POLL_S)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)

@@ -22,12 +22,10 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from bftrainer.errors import (
+    BadOperationError,
     JobMismatchError,
-    LateTrialError,
+    NotFoundError,
     NothingConvergedError,
-    TrialEndedError,
-    UnknownJobError,
-    UnknownTrialError,
     UnusableRequestError,
 )
 from bftrainer.zeus.lease import LEASE_S
@@ -114,7 +112,7 @@ class BatchSizeService:
 
     Raises
     ------
-    UnknownJobError, UnknownTrialError
+    NotFoundError
         By the methods, if there is no such job, or the trial was not handed out.
     StoreUnavailableError
         By the methods, if the database cannot be used; then nothing has changed.
@@ -185,8 +183,8 @@ class BatchSizeService:
         """
         try:
             job = self._load(job_id)
-        except UnknownJobError:
-            raise UnknownJobError(f"Unknown job({job_id}). Please register the job first") from None
+        except NotFoundError:
+            raise NotFoundError(f"Unknown job({job_id}). Please register the job first") from None
         if request_id is not None and request_id in job.numbers:
             return _id_of(job.trials[job.numbers[request_id]])
         spec, now = job.tuned.spec, self.clock()
@@ -231,31 +229,29 @@ class BatchSizeService:
 
         Raises
         ------
-        TrialEndedError
-            If the trial was ended without a result.
-        LateTrialError
-            If the published server would refuse the report as too late.
+        BadOperationError
+            If the trial was ended without a result, or the published server would refuse the report as too late.
         UnusableRequestError
             If the report cannot be true; its `field` is what is wrong.
         """
         job = self._load(result.job_id)
         trial = _find_trial(job, result)
         if trial is None:
-            raise UnknownTrialError(f"Unknown trial {result}")
+            raise NotFoundError(f"Unknown trial {result}")
         if trial.status == TrialStatus.SUCCEEDED:
             message = f"Result for this trial({trial.trial_number}) is already reported."
             return ReportResponse(stop_train=True, converged=bool(trial.converged), message=message)
         if trial.status == TrialStatus.FAILED:
             is_void = trial.excluded == VOIDED and not self.published
             why = "was voided, and counts for nothing" if is_void else "is already reported but converged is not set"
-            raise TrialEndedError(f"Trial({trial.trial_number}) {why}.")
+            raise BadOperationError(f"Trial({trial.trial_number}) {why}.")
         verdict, cost_j = job.tuned.judge(result)
         self._check_report(job, trial, result, cost_j, ended=verdict.stop_train)
         if not verdict.stop_train:
             self.store.update_trial(trial, refused=False, heard=self.clock(), **_usage(result, trial))
             return verdict
         if self.published and trial.type == TrialType.CONCURRENT and job.tuned.stage is Stage.MAB:
-            raise LateTrialError("Cannot update an arm since this trial is not issued from MAB stage.")
+            raise BadOperationError("Cannot update an arm since this trial is not issued from MAB stage.")
         now, observation = self.clock(), job.observations + 1
         ended = {"status": TrialStatus.SUCCEEDED.value, "ended": now, "heard": now, "refused": False}
         ended |= {"converged": verdict.converged, "cost": cost_j, "observation": observation}
@@ -288,12 +284,12 @@ class BatchSizeService:
 
         Raises
         ------
-        TrialEndedError
+        BadOperationError
             If it has no result, and was ended: another trial may have its place.
         """
         trial = self._trial_of(trial_id)
         if trial.status == TrialStatus.FAILED:
-            raise TrialEndedError(f"Trial({trial.trial_number}) was ended without a result.")
+            raise BadOperationError(f"Trial({trial.trial_number}) was ended without a result.")
         if trial.status == TrialStatus.DISPATCHED:
             self.store.update_trial(trial, heard=self.clock())
 
@@ -318,7 +314,7 @@ class BatchSizeService:
         actor.check_owner(job_id, job.stored.owner)
         trial = job.trials.get(number)
         if trial is None:
-            raise UnknownTrialError(f"Could not find trial {number} of job {job_id}")
+            raise NotFoundError(f"Could not find trial {number} of job {job_id}")
         is_changed, stopped = trial.excluded != VOIDED, []
         if is_changed:
             was_cheapest = trial.excluded is None and trial.cost is not None and trial.cost == job.tuned.min_cost
@@ -334,7 +330,7 @@ class BatchSizeService:
         """Delete a job with all its trials."""
         stored = self._find_stored(job_id)
         if stored is None:
-            raise UnknownJobError("No job was deleted.")
+            raise NotFoundError("No job was deleted.")
         actor.check_owner(job_id, stored.owner)
         self.store.delete_job(job_id)
         self._jobs.pop(job_id, None)
@@ -377,7 +373,7 @@ class BatchSizeService:
         """Copies of trials of a job by number, those beyond the number `after`; without a result none has a cost."""
         try:
             job = self._load(job_id)
-        except UnknownJobError:  # what there is not has no trials
+        except NotFoundError:  # what there is not has no trials
             return []
         rows = (row for row in job.trials.values() if row.trial_number > after)
         return [
@@ -409,7 +405,7 @@ class BatchSizeService:
             return self._jobs[job_id]
         stored = self.store.find_job(job_id)
         if stored is None:
-            raise UnknownJobError(f"Unknown job {job_id}")
+            raise NotFoundError(f"Unknown job {job_id}")
         trials = {trial.trial_number: trial for trial in self.store.read_trials(job_id)}
         self._generation = self.store.generation
         numbers = {trial.request_id: number for number, trial in trials.items() if trial.request_id is not None}
@@ -428,10 +424,10 @@ class BatchSizeService:
         _check_numbers(trial_id)
         try:
             trial = _find_trial(self._load(trial_id.job_id), trial_id)
-        except UnknownJobError:
+        except NotFoundError:
             trial = None
         if trial is None:
-            raise UnknownTrialError(f"Could not find the trial: {trial_id}")
+            raise NotFoundError(f"Could not find the trial: {trial_id}")
         return trial
 
     @contextmanager

@@ -25,7 +25,7 @@ def view_job(service: BatchSizeService, job_id: str, before: int) -> dict[str, A
 
     Raises
     ------
-    UnknownJobError
+    NotFoundError
         If there is no such job.
     """
     job, trials = service.job(job_id), service.trials(job_id)

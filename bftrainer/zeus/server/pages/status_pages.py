@@ -17,7 +17,7 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-from bftrainer.errors import UnknownJobError
+from bftrainer.errors import NotFoundError
 from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, few
 from bftrainer.zeus.server.pages import job_views
 from bftrainer.zeus.server.pages.savings import si
@@ -60,7 +60,7 @@ def _find_page(service: BatchSizeService, job_id: str | None, before: int, after
         return {"template": "jobs.html", "status": 200, "jobs": jobs[:JOBS], "more": len(jobs) > JOBS}
     try:
         view = job_views.view_job(service, job_id, before)
-    except UnknownJobError as error:
+    except NotFoundError as error:
         return {"template": "missing.html", "status": 404, "missing": str(error).removeprefix("Unknown ")}
     return {"template": "job.html", "status": 200, "view": view, "job": view["job"]}
 
