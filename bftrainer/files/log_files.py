@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import re
 from collections import deque
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import LogError
 from bftrainer.files.arrow import parquet_file
 from bftrainer.files.budgets import DOCUMENT_BYTES, check_bytes, most_bytes
-from bftrainer.files.opening import is_parquet, open_file, open_plain, translated
+from bftrainer.files.opening import is_parquet, open_plain, translated
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,16 +148,6 @@ def whole_text(path: Path) -> str:
         As for `line_blocks`.
     """
     return "\n".join(line for block in line_blocks(path) for line in block.lines)
-
-
-def fingerprints(paths: Sequence[Path]) -> list[dict[str, str | int]]:
-    """Path, size in bytes and SHA-256 of each file as it lies on disk."""
-    marks: list[dict[str, str | int]] = []
-    for path in paths:
-        with translated(path, LogError), open_file(path) as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            marks.append({"path": str(path), "bytes": stream.tell(), "sha256": digest})
-    return marks
 
 
 def _as_utf8(text: bytes) -> bytes:

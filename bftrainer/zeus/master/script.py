@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import PydanticKnownError
 
 from bftrainer.errors import BftrainerError, InputError, OutputError, TrainingReportError, TuningInputError
-from bftrainer.files.documents import fault_text, json_file, telling_fault
+from bftrainer.files.documents import fault_text, json_file
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 
@@ -41,7 +41,7 @@ def _fault_line(model: type[BaseModel], fault: ValidationError) -> str:
             table = table.model_fields[part].annotation
         return [field.alias or name for name, field in table.model_fields.items()]
 
-    return fault_text(telling_fault(fault), keys)
+    return fault_text(fault, keys)
 
 
 class RunSettings(BaseModel):
