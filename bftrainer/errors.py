@@ -7,8 +7,7 @@
     │   ├── NodeLogError                a node log, or one row of it
     │   ├── LogError                    a scheduler's log, or what is read beside it
     │   │   └── HostlistError           a list of nodes such as n[01-04,7]
-    │   ├── InvalidTaskError            a task set, or one field of a task
-    │   ├── TrainingProfileError        a profile of a training run, or one row of its measurements
+    │   ├── InvalidTaskError            a task set, a field of a task, or a profile that one is made of
     │   ├── UnsafePickleError           a pickle that asks for more than pandas and numpy data
     │   ├── SettingsError               an option or setting, alone or against another one
     │   │   └── UnusedOptionsError      options that change nothing of what they were given with
@@ -18,9 +17,9 @@
     │   ├── TuningInputError            a job, knob or choice that tuning cannot use (a ValueError too)
     │   │   └── UnsupportedScalingError a training optimizer without a learning-rate rule (a NotImplementedError too)
     │   ├── RunDirectoryError           a directory that should hold a finished run, or one file of it
-    │   ├── SweepError                  a description of a sweep, or one option of it
+    │   ├── ResumeError                 a run that cannot be resumed, or is under way
+    │   ├── LimitError                  a file that takes more to read than it may
     │   ├── MeasurementError            a way to measure energy or to limit power that is not there
-    │   ├── JournalError                a directory without a run that can be resumed
     │   └── OutputError                 a place that results cannot be written to
     ├── RunFailedError                  exit status 1: code of your own or a solver failed; `result` holds the rest
     ├── TuningError                     exit status 1: tuning got stuck; `history` holds the runs until then
@@ -30,11 +29,7 @@
     │   └── TuningProtocolError         methods called out of order (a RuntimeError too)
     ├── BatchSizeServerError            exit status 1: the batch-size server, or a request to it, failed
     │   ├── BadOperationError           what a job or trial cannot do as it stands
-    │   │   ├── NotFoundError           something that is not there
-    │   │   │   ├── UnknownJobError     no such job is registered
-    │   │   │   └── UnknownTrialError   no such trial was handed out
-    │   │   ├── TrialEndedError         a result of a trial that was ended without one
-    │   │   └── LateTrialError          a result that counts no more, in the manner of the published server
+    │   │   └── NotFoundError           a job or trial that is not there
     │   ├── ForbiddenError              what a user may not do, or not with this job
     │   ├── JobMismatchError            a job that is registered with other settings
     │   ├── UnusableValueError          values that no batch size follows from
@@ -100,11 +95,7 @@ class HostlistError(LogError):
 
 
 class InvalidTaskError(InputError):
-    """A task set, or a field of a task, is malformed."""
-
-
-class TrainingProfileError(InputError):
-    """A profile of a training run, or a row of its measurements, is malformed."""
+    """A task set, a field of a task, or a profile of a training run is malformed."""
 
 
 class UnsafePickleError(InputError):
@@ -145,10 +136,6 @@ class RunDirectoryError(InputError):
     """A directory does not hold a finished run, or not one that can be read."""
 
 
-class SweepError(InputError):
-    """A sweep is described wrongly, or cannot be run where it should."""
-
-
 class MeasurementError(InputError):
     """Energy cannot be measured, or power not limited, in the way that was asked for."""
 
@@ -172,11 +159,7 @@ class RunFailedError(BftrainerError):
 
 
 class ResumeError(InputError):
-    """Refusal to resume a run: nothing to resume, or something it depends on has changed."""
-
-
-class JournalError(InputError):
-    """A directory holds no run that can be resumed, or another process runs it."""
+    """A run cannot be resumed: there is none, another process runs it, or something it depends on has changed."""
 
 
 class OutputError(InputError):
@@ -238,23 +221,7 @@ class BadOperationError(BatchSizeServerError):
 
 
 class NotFoundError(BadOperationError):
-    """What is asked for is not there."""
-
-
-class UnknownJobError(NotFoundError):
-    """No job of that name is registered."""
-
-
-class UnknownTrialError(NotFoundError):
-    """No trial of that job, number and batch size was handed out."""
-
-
-class TrialEndedError(BadOperationError):
-    """A trial that was ended without a result cannot have one any more."""
-
-
-class LateTrialError(BadOperationError):
-    """A trial of the pruning was reported after it, which the published server does not take."""
+    """No such job is registered, or no such trial was handed out."""
 
 
 class ForbiddenError(BatchSizeServerError):

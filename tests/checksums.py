@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bftrainer.errors import RunDirectoryError
-from bftrainer.files.manifest import written_files
+from bftrainer.files.directories import written_files
 from bftrainer.files.writing import file_source
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from bftrainer.errors import InputError, SettingsError, SweepError, suggestion
+from bftrainer.errors import InputError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.files.documents import toml_file
 from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
@@ -95,9 +95,7 @@ class DaskEngine:
     Raises
     ------
     SettingsError
-        If neither or both are given, or Dask is not installed.
-    SweepError
-        If the file cannot be used.
+        If neither or both are given, Dask is not installed, or the file cannot be used.
     """
 
     def __init__(
@@ -114,7 +112,7 @@ class DaskEngine:
 
         Raises
         ------
-        SweepError
+        SettingsError
             If the scheduler cannot be reached, or the batch system takes no jobs.
         """
         from distributed import as_completed
@@ -142,7 +140,7 @@ class DaskEngine:
                 client = Client(address, timeout=CONNECT_S, set_as_default=False)
             except (OSError, ValueError, MemoryError, EOFError) as error:
                 # The answer of another kind of server may be taken for the length of a huge message.
-                raise SweepError(
+                raise SettingsError(
                     f"{address}: No Dask scheduler answered within {CONNECT_S:.0f} s: {_first_line(error)}"
                 ) from None
             try:
@@ -160,7 +158,7 @@ class DaskEngine:
         try:
             cluster = make()
         except (TypeError, ValueError, OSError) as error:
-            raise SweepError(f"{self._file}: {_first_line(error)}") from None
+            raise SettingsError(f"{self._file}: {_first_line(error)}") from None
         try:
             cluster.scale(jobs=jobs)
             yield cluster
@@ -185,14 +183,14 @@ def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]
     import dask_jobqueue
 
     kinds = {name.removesuffix("Cluster").lower(): name for name in dir(dask_jobqueue) if name.endswith("Cluster")}
-    table, _ = toml_file(path, SweepError)
+    table, _ = toml_file(path, SettingsError)
     system, jobs = str(table.pop("system", "")), table.pop("jobs", None)
     if system not in kinds:
-        raise SweepError(
+        raise SettingsError(
             f"{path}: Expected the system of a batch scheduler, got {system!r}.{suggestion(system, kinds)}"
         )
     if not isinstance(jobs, int) or jobs < 1:
-        raise SweepError(f"{path}: Expected jobs, how many to submit, got {jobs!r}.")
+        raise SettingsError(f"{path}: Expected jobs, how many to submit, got {jobs!r}.")
     # dask-jobqueue inserts values into a job's script without quotes.
     if not _is_given(table, system, "python"):
         table["python"] = shlex.quote(sys.executable)
@@ -213,7 +211,7 @@ def _for_job_script(path: Path, directory: Path) -> str:
     """A directory for a job's script; it cannot be quoted, as some batch systems' own options take quotes literally."""
     place = str(directory.resolve())
     if any(each.isspace() for each in place):
-        raise SweepError(
+        raise SettingsError(
             f"{path}: Expected a log_directory, as jobs cannot log to one with blanks in its path, {place}."
         )
     return place

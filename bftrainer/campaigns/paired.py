@@ -11,7 +11,7 @@ from typing import Any
 from bftrainer.campaigns.sweep import PointResult
 from bftrainer.campaigns.sweep_directory import TABLE
 from bftrainer.campaigns.sweep_file import SweepPoint, plain_value
-from bftrainer.errors import SettingsError, SweepError, suggestion
+from bftrainer.errors import SettingsError, suggestion
 from bftrainer.files.arrow import parquet_file
 from bftrainer.files.opening import translated
 from bftrainer.report.comparison import setting_label
@@ -112,9 +112,7 @@ def paired_changes(
     Raises
     ------
     SettingsError
-        As `check_pairing`.
-    SweepError
-        As `read_points`.
+        As `check_pairing` and `read_points`.
     """
     if isinstance(results, str | Path):
         results = read_points(Path(results))
@@ -152,19 +150,19 @@ def read_points(directory: Path) -> list[PointResult]:
 
     Raises
     ------
-    SweepError
+    SettingsError
         If there is no such table.
     """
     path = directory / TABLE
-    with translated(path, SweepError):
+    with translated(path, SettingsError):
         if not path.is_file():
-            raise SweepError(f"{directory}: Expected a sweep's directory with a {TABLE}, found none in it.")
-    with parquet_file(path, SweepError) as file:
+            raise SettingsError(f"{directory}: Expected a sweep's directory with a {TABLE}, found none in it.")
+    with parquet_file(path, SettingsError) as file:
         table = file.read()
         table.validate(full=True)
         names = table.column_names
         if names[:2] != ["point", "run"] or names.count("error") != 1:
-            raise SweepError(f"{path}: Expected columns point, run, options, error and figures.")
+            raise SettingsError(f"{path}: Expected columns point, run, options, error and figures.")
         numeric = [str(each.type) in ("int64", "double") for each in table.columns]
         columns = [
             (each if known else each.cast("string")).to_pylist()

@@ -21,9 +21,8 @@ from bftrainer.campaigns.sweep_directory import TASKS
 from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.files.claims import claimed
-from bftrainer.files.directories import result_directory
+from bftrainer.files.directories import list_written, result_directory, written_files
 from bftrainer.files.documents import write_csv
-from bftrainer.files.manifest import list_written, written_files
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.files.writing import replacing
 from bftrainer.model import TaskSpec

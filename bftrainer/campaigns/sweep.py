@@ -14,7 +14,7 @@ from bftrainer._version import __version__
 from bftrainer.campaigns.engines import Engine, refuse_changed_inputs
 from bftrainer.campaigns.sweep_directory import RUNS, TABLE, SweepDirectory
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
-from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SweepError
+from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SettingsError
 from bftrainer.files.arrow import integers, reals, texts
 from bftrainer.files.directories import result_directory
 from bftrainer.files.writing import replacing
@@ -182,14 +182,14 @@ def _refuse_unknown(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
 
     Raises
     ------
-    SweepError
+    SettingsError
         Naming the line.
     """
     for name, value in dict.fromkeys(item for point in points for item in point.options if item[0] in _LOOKUPS):
         try:
             _LOOKUPS[name](value)
         except InputError as error:
-            raise SweepError(f"{spec.at(name)}: {error}") from None
+            raise SettingsError(f"{spec.at(name)}: {error}") from None
 
 
 # Inputs that a point cannot start without; everything else in a sweep's file has been checked.
@@ -272,7 +272,7 @@ class _Work:
             result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
             if not (self.directory / RUNS).is_dir():
                 # The sweep was given up, and a cluster's worker was not notified.
-                raise SweepError(f"{self.directory}: The directory of the sweep was removed meanwhile.")
+                raise SettingsError(f"{self.directory}: The directory of the sweep was removed meanwhile.")
             # This replaces the run of an earlier sweep, or the empty directory of a killed worker.
             with result_directory([self.directory / RUNS / point.key], force=True) as place:
                 write_run(result, place.working)
@@ -291,7 +291,7 @@ def _finished(point: SweepPoint, directory: Path) -> PointResult | None:
     try:
         return replace(_read(point, read_summary(path)), was_done=True)
     except RunDirectoryError as error:
-        raise SweepError(f"{error} Remove it to have it computed again.") from None
+        raise SettingsError(f"{error} Remove it to have it computed again.") from None
 
 
 def _read(point: SweepPoint, summary: Mapping[str, Any]) -> PointResult:

@@ -9,8 +9,15 @@ from pathlib import Path
 
 from bftrainer.errors import OutputError
 from bftrainer.files.claims import LOCK, claimed
-from bftrainer.files.directories import SUMMARY, clear_leftovers
-from bftrainer.files.manifest import MANIFEST, list_written, remove_if_empty, remove_written, written_files
+from bftrainer.files.directories import (
+    MANIFEST,
+    SUMMARY,
+    clear_leftovers,
+    list_written,
+    remove_if_empty,
+    remove_written,
+    written_files,
+)
 from bftrainer.files.writing import leftovers, replacing
 from bftrainer.parallel import interrupts_held
 

@@ -16,7 +16,6 @@ from typing import Any
 from bftrainer.errors import (
     BftrainerError,
     SettingsError,
-    SweepError,
     suggestion,
 )
 from bftrainer.files.documents import toml_file
@@ -132,7 +131,7 @@ class SweepSpec:
 
         Raises
         ------
-        SweepError
+        SettingsError
             If a named file is missing.
         """
         return [self._resolved(number, point) for number, point in enumerate(self.points)]
@@ -142,7 +141,7 @@ class SweepSpec:
 
         Raises
         ------
-        SweepError
+        SettingsError
             Naming them and the first one's line.
         """
         vain: dict[str, str] = {}
@@ -156,7 +155,7 @@ class SweepSpec:
         unused = [f"{name} ({why})" for name, why in vain.items() if name not in useful]
         if unused:
             first = self.at(unused[0].partition(" ")[0])
-            raise SweepError(f"{first}: Options that have no effect: {', '.join(unused)}.")
+            raise SettingsError(f"{first}: Options that have no effect: {', '.join(unused)}.")
 
     def _resolved(self, number: int, point: Mapping[str, Any]) -> SweepPoint:
         options = merged(self.base, point)
@@ -176,7 +175,7 @@ class SweepSpec:
                 try:
                     contents[name] = checksum(path)["sha256"]
                 except OSError as error:
-                    raise SweepError(f"{self.path}: {name}: {path}: {error.strerror}.") from None
+                    raise SettingsError(f"{self.path}: {name}: {path}: {error.strerror}.") from None
         replayed = {name: value for name, value in options.items() if OPTIONS[name].changes_result} | contents
         text = json.dumps([replayed, referenced(options)], sort_keys=True, default=plain_value)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -229,27 +228,27 @@ def read_sweep(path: Path) -> SweepSpec:
 
     Raises
     ------
-    SweepError
+    SettingsError
         If it cannot be read, or an option is unknown or has an invalid value; the message names the line.
     """
-    tables, text = toml_file(path, SweepError)
+    tables, text = toml_file(path, SettingsError)
     reader = _Reader(path, text)
     for name in tables:
         reader.refuse_removed(name)
         if name not in _SECTIONS:
             close = suggestion(name, _SECTIONS)
-            raise SweepError(f"{reader.at(name)}: Expected a section of a sweep, got {name!r}.{close}")
+            raise SettingsError(f"{reader.at(name)}: Expected a section of a sweep, got {name!r}.{close}")
     if tables.get("schema") != SCHEMA or isinstance(tables["schema"], bool):
-        raise SweepError(f"{path}: Expected schema = {SCHEMA}, got {tables.get('schema')!r}.")
+        raise SettingsError(f"{path}: Expected schema = {SCHEMA}, got {tables.get('schema')!r}.")
     base = reader.options(tables.get("base", {}), "base")
     grid = reader.options(tables.get("grid", {}), "grid", reader.values)
     tables_of_points = tables.get("point", [])
     if not isinstance(tables_of_points, list):
-        raise SweepError(f"{reader.at('point')}: Expected points as [[point]] tables, got {tables_of_points!r}.")
+        raise SettingsError(f"{reader.at('point')}: Expected points as [[point]] tables, got {tables_of_points!r}.")
     listed = [reader.options(point, "point") for point in tables_of_points]
     number = (math.prod(map(len, grid.values())) if grid else 0) + len(listed)
     if number > MOST_POINTS:
-        raise SweepError(f"{path}: Expected at most {MOST_POINTS:,} points, got {number:,}.")
+        raise SettingsError(f"{path}: Expected at most {MOST_POINTS:,} points, got {number:,}.")
     products = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] if grid else []
     points = [*products, *listed] if number else [{}]
     for point in points:
@@ -276,17 +275,17 @@ class _Reader:
     def options(self, table: Any, section: str, read: Callable[[str, Any], Any] | None = None) -> dict[str, Any]:
         """Options of a section, each converted by `read`, by default `value`."""
         if not isinstance(table, dict):
-            raise SweepError(f"{self.at(section)}: Expected a table [{section}], got {table!r}.")
+            raise SettingsError(f"{self.at(section)}: Expected a table [{section}], got {table!r}.")
         found: dict[str, Any] = {}
         for key, value in table.items():
             if self.name(key) in found:
-                raise SweepError(f"{self.at(key)}: Expected each option once, got {self.name(key)} again.")
+                raise SettingsError(f"{self.at(key)}: Expected each option once, got {self.name(key)} again.")
             found[self.name(key)] = (read or self.value)(key, value)
         for one, others in _INSTEAD.items():
             named = (name for name in others if name in found and found[name] not in (LEARNED, [LEARNED]))
             both = next(named, None) if one in found else None
             if both is not None:
-                raise SweepError(f"{self.at(both)}: Give {one} or {both}, not both.")
+                raise SettingsError(f"{self.at(both)}: Give {one} or {both}, not both.")
         return found
 
     def name(self, key: str) -> str:
@@ -294,18 +293,18 @@ class _Reader:
         self.refuse_removed(key)
         known = {*_INSTEAD, *_ALIASES, *OPTIONS}
         if key not in known:
-            raise SweepError(f"{self.at(key)}: Expected an option of a replay, got {key!r}.{suggestion(key, known)}")
+            raise SettingsError(f"{self.at(key)}: Expected an option of a replay, got {key!r}.{suggestion(key, known)}")
         return _ALIASES.get(key, key)
 
     def refuse_removed(self, key: str) -> None:
         """Refuse an option or section that sweeps had once, with what replaces it."""
         if key in _REMOVED:
-            raise SweepError(f"{self.at(key)}: {key} was removed: {_REMOVED[key]}")
+            raise SettingsError(f"{self.at(key)}: {key} was removed: {_REMOVED[key]}")
 
     def values(self, key: str, value: Any) -> list[Any]:
         """List of values of an option."""
         if not isinstance(value, list) or not value:
-            raise SweepError(f"{self.at(key)}: Expected a list of values of {key}, got {value!r}.")
+            raise SettingsError(f"{self.at(key)}: Expected a list of values of {key}, got {value!r}.")
         return [self.value(key, each) for each in value]
 
     def value(self, key: str, value: Any) -> Any:
@@ -315,25 +314,25 @@ class _Reader:
             return self._window(key, value)
         if isinstance(value, list | dict) or (name == SAMPLE and value not in ("plain", "tuned")):
             expected = "plain or tuned" if name == SAMPLE else "a single value"
-            raise SweepError(f"{self.at(key)}: Expected {key} to be {expected}, got {value!r}.")
+            raise SettingsError(f"{self.at(key)}: Expected {key} to be {expected}, got {value!r}.")
         if name in OPTIONS:
             try:
                 check_value(key, OPTIONS[name], value)
             except SettingsError as fault:
-                raise SweepError(f"{self.at(key)}: {fault}") from None
+                raise SettingsError(f"{self.at(key)}: {fault}") from None
         return value
 
     def _window(self, key: str, value: Any) -> tuple[Any, Any]:
         moments = isinstance(value, list) and all(type(each) in (datetime, int, float) for each in value)
         if not moments or len(value) != 2:
-            raise SweepError(f"{self.at(key)}: Expected a window of a begin and an end, got {value!r}.")
+            raise SettingsError(f"{self.at(key)}: Expected a window of a begin and an end, got {value!r}.")
         try:
             begin, end = (instant_ns(each) if isinstance(each, datetime) else each for each in value)
         except OverflowError as error:
-            raise SweepError(f"{self.at(key)}: {error}") from None
+            raise SettingsError(f"{self.at(key)}: {error}") from None
         if len({isinstance(each, datetime) for each in value}) > 1 or not begin < end:
             expected = "a begin before its end, both times or both seconds"
-            raise SweepError(f"{self.at(key)}: Expected {expected}, got {value!r}.")
+            raise SettingsError(f"{self.at(key)}: Expected {expected}, got {value!r}.")
         return value[0], value[1]
 
     def check(self, base: Mapping[str, Any], point: Mapping[str, Any]) -> None:
@@ -344,4 +343,4 @@ class _Reader:
             ReplayConfig(**options).settings(as_given, "dp")
         except BftrainerError as error:
             named = next((name for name in (*point, *base) if name in str(error)), "")
-            raise SweepError(f"{self.at(named) if named else self._path}: {error}") from None
+            raise SettingsError(f"{self.at(named) if named else self._path}: {error}") from None

@@ -116,7 +116,7 @@ def _assess(
         except KeyboardInterrupt:
             tell(f"Finished steps are kept; the same command with --resume continues in {output_dir}.")
             raise
-        steps.forget()
+        directory.is_finished = True
         text = _write(directory.working, found, None if quality is None else log)
     if as_json:
         click.echo(text, nl=False)
@@ -147,12 +147,13 @@ class _Steps:
     def __init__(self, directory: ResultDirectory, plan: AssessPlan, count: Callable[[object], None]) -> None:
         from bftrainer.errors import ResumeError
         from bftrainer.files.directories import JOURNAL
-        from bftrainer.files.line_journal import WorkJournal
+        from bftrainer.files.line_journal import LineJournal
 
         self._count = count
-        self._journal = WorkJournal(directory.working / JOURNAL)
+        self._journal = LineJournal(directory.working / JOURNAL)
         try:
-            identity, *steps = [json.loads(line) for line in self._journal.lines] or [plan.identity]
+            lines = [json.loads(line) for line in self._journal.read()]
+            identity, *steps = lines or [plan.identity]
             self._known: dict[str, Any] = dict(steps)
         except (ValueError, TypeError):
             raise ResumeError(f"{self._journal.path}: Expected an assessment's journal, got something else.") from None
@@ -160,7 +161,7 @@ class _Steps:
             raise ResumeError(
                 f"{directory.path}: Cannot be resumed: the log, the tasks or an option changed meanwhile."
             )
-        if not self._journal.lines:
+        if not lines:
             self._journal.append([json.dumps(plan.identity)])
 
     def __call__(self, names: Sequence[str], work: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
@@ -178,10 +179,6 @@ class _Steps:
                 self._known[name] = json.loads(line)[1]
                 self._count(name)
         return [self._known[name] for name in names]
-
-    def forget(self) -> None:
-        """Remove what a finished assessment needs no more."""
-        self._journal.path.unlink(missing_ok=True)
 
 
 def _read(

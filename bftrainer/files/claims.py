@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import socket
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bftrainer.errors import OutputError
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
+from bftrainer.files.opening import open_file
 
 LOCK = ".writing"
 """File that the process that is writing to a directory has locked."""
@@ -24,44 +19,44 @@ LOCK = ".writing"
 PATIENCE_S = 2.0
 
 
-def take_lock(path: Path, called: Path, patience_s: float | None = None) -> BaseFileLock:
-    """Lock a file, and write into it who has done so; waits a while for a process that may be ending.
+@contextmanager
+def claimed(
+    directory: Path, patience_s: float | None = None, *, name: str = LOCK, called: Path | None = None
+) -> Iterator[None]:
+    """Be the only process that writes to an existing directory, after waiting a while for one that may be ending.
 
     Parameters
     ----------
-    path : Path
-        Made if it is not there.
-    called : Path
-        What is locked, in messages.
+    directory : Path
     patience_s : float, optional
         By default `PATIENCE_S`.
+    name : str
+        Of the lock's file, `LOCK` unless several writers have one each.
+    called : Path, optional
+        What is locked, in messages; by default the directory.
 
     Raises
     ------
     OutputError
-        If another process has locked it, which is named.
-    OSError
-        If its directory is gone, or cannot be written to.
+        If another process is, which is named, or nothing can be written there.
     """
     from filelock import FileLock, Timeout
 
+    path = directory / name
     lock = FileLock(path, timeout=PATIENCE_S if patience_s is None else patience_s, thread_local=False)
     try:
         lock.acquire()
-    except Timeout:
-        raise OutputError(f"{called}: {_read_holder(path)} is writing there.") from None
-    try:
         path.write_text(f"Process {os.getpid()} on {socket.gethostname()}")
-    except BaseException:  # an interrupt too: nobody has the lock to release it
+    except Timeout:
+        raise OutputError(f"{called or directory}: {_read_holder(path)} is writing there.") from None
+    except OSError as error:
         lock.release()
-        raise
-    return lock
-
-
-def drop_lock(lock: BaseFileLock, path: Path) -> None:
-    """Delete the file of a lock, in its present place, and give the lock back."""
-    path.unlink(missing_ok=True)
-    lock.release()
+        raise OutputError(f"{called or directory}: Cannot write results: {error.strerror}.") from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        lock.release()
 
 
 def _read_holder(path: Path) -> str:
@@ -71,47 +66,11 @@ def _read_holder(path: Path) -> str:
         return "Another process"
 
 
-def writer_of(directory: Path) -> str:
+def writer_of(directory: Path, name: str = LOCK) -> str:
     """Who is writing to a directory, which need not be this user's; empty if nobody is."""
-    try:
-        file = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return ""
-    try:
-        if stat.S_ISREG(os.fstat(file).st_mode):
+    with suppress(OSError), open_file(directory / name) as file:  # one that is there, and ours
+        try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return _read_holder(directory / LOCK)
-    finally:
-        os.close(file)
+        except BlockingIOError:
+            return _read_holder(directory / name)
     return ""
-
-
-@contextmanager
-def claimed(
-    directory: Path, patience_s: float | None = None, *, name: str = LOCK, called: Path | None = None
-) -> Iterator[None]:
-    """Be the only process that writes to an existing directory.
-
-    Parameters
-    ----------
-    directory : Path
-    patience_s, called
-        See `take_lock`; the directory is locked by default.
-    name : str
-        Of the lock's file, `LOCK` unless several writers have one each.
-
-    Raises
-    ------
-    OutputError
-        If another process is, or nothing can be written there.
-    """
-    try:
-        lock = take_lock(directory / name, called or directory, patience_s)
-    except OSError as error:
-        raise OutputError(f"{directory}: Cannot write results: {error.strerror}.") from None
-    try:
-        yield
-    finally:
-        drop_lock(lock, directory / name)

@@ -31,11 +31,15 @@ def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]
     Raises
     ------
     InputError
-        As `error`: if the file cannot be read, is not TOML, or is nested too deeply.
+        As `error`: if the file cannot be read, is not TOML, is nested too deeply, or holds the character NUL.
     """
     with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
         text = whole(path, stream)
-    return parsed_toml(path, text, error), text.decode()
+    table: dict[str, Any] = _parsed(path, lambda: tomllib.loads(text.decode()), "TOML", error)
+    for place, value in _texts(table, ""):
+        if "\0" in value:  # which neither paths nor arguments can hold
+            raise error(f"{path}: Expected {place} without the character NUL, got {value!r}.")
+    return table, text.decode()
 
 
 def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
@@ -49,22 +53,6 @@ def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
     with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
         text = whole(path, stream)
     return parsed_json(path, text, error, what)
-
-
-def parsed_toml(where: object, text: bytes, error: type[BftrainerError]) -> dict[str, Any]:
-    """Parse a TOML text.
-
-    Raises
-    ------
-    BftrainerError
-        As `error`, naming `where`: if it is no TOML, is nested too deeply, or holds the character NUL, which neither
-        paths nor arguments can.
-    """
-    table: dict[str, Any] = _parsed(where, lambda: tomllib.loads(text.decode()), "TOML", error)
-    for place, value in _texts(table, ""):
-        if "\0" in value:
-            raise error(f"{where}: Expected {place} without the character NUL, got {value!r}.")
-    return table
 
 
 def parsed_json(where: object, text: str | bytes, error: type[BftrainerError], what: str = "JSON") -> Any:
@@ -168,16 +156,16 @@ def telling_fault(fault: ValidationError) -> Any:
     return min(fault.errors(), key=lambda one: one["type"] != "extra_forbidden")
 
 
-def fault_text(error: Any, keys: Callable[[tuple[int | str, ...]], list[str]]) -> str:
-    """Describe a fault that pydantic found in a table, in one line.
+def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], list[str]] = lambda _: []) -> str:
+    """Describe the most telling fault that pydantic found in a table, in one line.
 
     Parameters
     ----------
-    error : dict
-        From `telling_fault`.
+    fault : ValidationError
     keys : callable
         Known keys of the table at a path.
     """
+    error = telling_fault(fault)
     path = error["loc"]
     if not path:  # what a model says of several of its fields
         return str(error["msg"]).removeprefix("Value error, ")

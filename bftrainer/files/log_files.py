@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import re
-import zipfile
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +20,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import LogError
 from bftrainer.files.arrow import parquet_file
 from bftrainer.files.budgets import DOCUMENT_BYTES, check_bytes, most_bytes
-from bftrainer.files.opening import is_parquet, open_file, open_plain, translated
+from bftrainer.files.opening import is_parquet, open_plain, translated
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,8 +32,6 @@ _LONGEST_FIELD = 1 << 26
 """Node lists of a large machine exceed the csv module's limit of 128 KiB."""
 _LONGEST_CELL = 100
 """Most lines of a cell in quotes, and one."""
-_ZIP = b"PK\x03\x04"
-_ENCRYPTED = 0x1  # in the flags of an archive's member
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
@@ -154,16 +150,6 @@ def whole_text(path: Path) -> str:
     return "\n".join(line for block in line_blocks(path) for line in block.lines)
 
 
-def fingerprints(paths: Sequence[Path]) -> list[dict[str, str | int]]:
-    """Path, size in bytes and SHA-256 of each file as it lies on disk."""
-    marks: list[dict[str, str | int]] = []
-    for path in paths:
-        with translated(path, LogError), open_file(path) as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            marks.append({"path": str(path), "bytes": stream.tell(), "sha256": digest})
-    return marks
-
-
 def _as_utf8(text: bytes) -> bytes:
     # Names of jobs and users may be in any encoding; all that is needed from a log is ASCII.
     return text if text.isascii() else text.decode("utf-8-sig", errors="replace").encode()
@@ -178,34 +164,9 @@ def _garbage(chunk: bytes) -> re.Match[bytes] | None:
 
 
 def _chunks(path: Path, size: int = _CHUNK) -> Iterator[bytes]:
-    with translated(path, LogError), _opened(path, ahead=size > _HEAD) as stream:
+    with translated(path, LogError), open_plain(path, ahead=size > _HEAD) as stream:
         while chunk := stream.read(size):
             yield chunk
-
-
-@contextmanager
-def _opened(path: Path, *, ahead: bool) -> Iterator[BinaryIO]:
-    """Open the bytes of a file, decompressed if it is gzipped or a zip archive of one file."""
-    with open_file(path) as raw:
-        zipped = raw.read(len(_ZIP)) == _ZIP
-    if not zipped:
-        with open_plain(path, ahead=ahead) as stream:
-            yield stream
-        return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [member for member in archive.infolist() if not member.is_dir()]
-            if len(members) != 1:
-                raise LogError(f"{path}: Expected one file in the archive, got {len(members)}.")
-            if members[0].flag_bits & _ENCRYPTED:
-                raise LogError(f"{path}: Expected an archive without a password, got an encrypted one.")
-            check_bytes(path, members[0].file_size, most_bytes())  # zipfile reads no more than that
-            with archive.open(members[0]) as stream:
-                yield cast(BinaryIO, stream)
-    except zipfile.BadZipFile as cause:
-        raise LogError(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
-    except NotImplementedError as cause:
-        raise LogError(f"{path}: Expected an archive that zipfile reads, got another ({cause}).") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,38 @@ import os
 import re
 import stat
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 from bftrainer.errors import InputError, escaped
 from bftrainer.files.budgets import LOG_BYTES, check_bytes, most_bytes, whole
 
+
+def _unzip(raw: BinaryIO) -> IO[bytes]:
+    """The one file of a zip archive."""
+    try:
+        archive = zipfile.ZipFile(raw)
+        members = [member for member in archive.infolist() if not member.is_dir()]
+        if len(members) != 1:
+            raise OSError(errno.EINVAL, f"Expected one file in the archive, got {len(members)}")
+        if members[0].flag_bits & _ENCRYPTED:
+            raise OSError(errno.EINVAL, "Expected an archive without a password, got an encrypted one")
+        return archive.open(members[0])
+    except NotImplementedError as cause:
+        raise OSError(errno.EINVAL, f"Expected an archive that zipfile reads, got another ({cause})") from None
+
+
+_ENCRYPTED = 0x1  # in the flags of an archive's member
 _UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
     rb"\x1f\x8b": gzip.open,
     rb"\xfd7zXZ\x00": lzma.open,
     rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.open,
+    rb"PK\x03\x04": _unzip,
 }
 _PARQUET = b"PAR1"
 _OLD_PICKLE = re.compile(rb"c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|\(?[dl]p0\n|\(dp0|\(lp0")
@@ -55,7 +73,7 @@ _SUFFIXES = {
 
 
 def form_of(path: Path, error: type[InputError] = InputError) -> Form:
-    """Form of a file, by its first bytes or else its suffix (the one before `.gz`, `.xz` or `.bz2`).
+    """Form of a file, by its first bytes or else its suffix (the one before `.gz`, `.xz`, `.bz2` or `.zip`).
 
     Raises
     ------
@@ -105,7 +123,7 @@ def one_line(text: object) -> str:
 def suffix_form(path: Path) -> Form | None:
     """Form that a file's suffix stands for; None if unknown."""
     name = Path(path.name.lower())
-    return _SUFFIXES.get(Path(name.stem).suffix if name.suffix in (".gz", ".xz", ".bz2") else name.suffix)
+    return _SUFFIXES.get(Path(name.stem).suffix if name.suffix in (".gz", ".xz", ".bz2", ".zip") else name.suffix)
 
 
 def open_file(path: Path) -> io.BufferedReader:
@@ -150,7 +168,7 @@ def whole_bytes(path: Path) -> bytes:
 
 @contextmanager
 def open_plain(path: Path, usual: int = LOG_BYTES, *, ahead: bool = False) -> Iterator[BinaryIO]:
-    """Open the file's bytes, decompressed if compressed by gzip, xz or bzip2.
+    """Open the file's bytes, decompressed if compressed by gzip, xz, bzip2 or, alone in an archive, zip.
 
     Parameters
     ----------
@@ -251,7 +269,7 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
         raise error(f"{path}: No such file.") from None
     except IsADirectoryError:
         raise error(f"{path}: Expected a file, got a directory.") from None
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as cause:
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as cause:
         raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
     except OSError as cause:
         if str(cause) == "Invalid data stream":  # bzip2 has no error of its own

@@ -6,7 +6,6 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 
 from bftrainer.errors import BftrainerError
@@ -62,16 +61,3 @@ def _is_own_group(gid: int) -> bool:
     except KeyError:
         return False
     return group.gr_name == name and not set(group.gr_mem) - {name}
-
-
-def readable_by_others(paths: Iterable[Path]) -> list[str]:
-    """Those of some files that other users may read or write, each with its mode; files that are not there are not."""
-    found = []
-    for path in paths:
-        try:
-            mode = stat.S_IMODE(path.stat().st_mode)
-        except OSError:
-            continue
-        if mode & 0o077:
-            found.append(f"{path} (mode {mode:04o})")
-    return found

@@ -118,7 +118,7 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
             if len(paths) > 1:
                 path.unlink(missing_ok=True)
             for each, (unfinished, _) in zip(paths, made, strict=True):
-                unfinished.chmod(0o600 if private else usual_mode(0o666))
+                unfinished.chmod(0o600 if private else 0o666 & ~_umask())
                 if private and not os.geteuid() and each.exists():
                     os.chown(unfinished, each.stat().st_uid, each.stat().st_gid)
                 unfinished.replace(each)
@@ -185,48 +185,11 @@ def remove_leftovers(directory: Path, name: str) -> None:
             left.unlink()
 
 
-def state_directory() -> Path:
-    """Where bftrainer keeps what is this user's and no run's; it need not exist.
-
-    Raises
-    ------
-    OutputError
-        If this user has no home.
-
-    References
-    ----------
-    XDG Base Directory Specification, version 0.8.
-    """
-    base = Path(os.environ.get("XDG_STATE_HOME", ""))
-    try:
-        return (base if base.is_absolute() else Path.home() / ".local" / "state") / "bftrainer"
-    except RuntimeError:
-        raise OutputError("XDG_STATE_HOME: Expected a directory for what is this user's, who has no home.") from None
-
-
-@contextmanager
-def changing_alone(directory: Path) -> Iterator[None]:
-    """Have nobody else who asks for it change what is in a directory, while the block lasts.
-
-    Raises
-    ------
-    OSError
-        If the directory cannot be opened.
-    """
-    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):  # on file systems without locks there is none
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
-def usual_mode(wanted: int) -> int:
-    """Usual permissions of a new file or directory; temporary ones are readable by their owner only."""
+def _umask() -> int:
+    """Permissions that new files don't have; temporary ones are readable by their owner only."""
     mask = os.umask(0)
     os.umask(mask)
-    return wanted & ~mask
+    return mask
 
 
 def file_source(path: Path) -> dict[str, str]:

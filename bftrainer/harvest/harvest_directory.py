@@ -7,6 +7,8 @@ import os
 import shutil
 import stat
 import time
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,9 +19,9 @@ import numpy as np
 
 from bftrainer.errors import InputError, OutputError, ResumeError, RunDirectoryError
 from bftrainer.files.claims import writer_of
+from bftrainer.files.directories import list_written
 from bftrainer.files.documents import json_file
-from bftrainer.files.line_journal import WorkJournal
-from bftrainer.files.manifest import list_written
+from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.writing import file_source, replacing
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_events import (
@@ -86,24 +88,21 @@ class EventJournal:
     Raises
     ------
     ResumeError
-        If its journal is another user's, damaged, or of another version.
-    OutputError
-        If it cannot be read.
+        If its journal is another user's, or of another version.
     """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        self._journal = LineJournal(directory / JOURNAL)
+        self._lines = iter(self._journal.read())
+        first = next(self._lines, None)
         try:
-            self._journal = WorkJournal(directory / JOURNAL)
-        except OSError as fault:
-            raise OutputError(f"{directory / JOURNAL}: Cannot read the journal: {fault.strerror}.") from None
-        try:
-            self.header: dict[str, Any] = json.loads((self._journal.lines or [b"{}"])[0])
-            is_ours = not self.header or self.header["version"] == _VERSION
-        except (ValueError, TypeError, LookupError):
+            self.header: dict[str, Any] = {} if first is None else _unpacked(first)
+            is_ours = first is None or self.header["version"] == _VERSION
+        except (ValueError, TypeError, LookupError, zlib.error):
             is_ours = False
         if not is_ours:
-            raise ResumeError(f"{directory / JOURNAL}: Expected a journal of version {_VERSION}, got another one.")
+            raise ResumeError(f"{self._journal.path}: Expected a journal of version {_VERSION}, got something else.")
 
     def begin(self, header: Mapping[str, Any]) -> None:
         """Write what the harvest is begun with."""
@@ -144,31 +143,44 @@ class EventJournal:
         self._append({"end": reason})
 
     def replay(self, controller: Controller) -> str | None:
-        """Bring a controller to where the journal ends; why the harvest is over, None if it is not."""
+        """Bring a controller to where the journal ends; why the harvest is over, None if it is not.
+
+        Raises
+        ------
+        ResumeError
+            Naming the line, if one is damaged.
+        """
         controller.replaying, reason = True, None
-        for number, line in enumerate(self._journal.lines[1:], start=2):
+        for number, line in enumerate(self._lines, start=2):
             try:
-                frame = json.loads(line)
+                frame = _unpacked(line)
+                self._replay_step(controller, frame)
                 reason = frame.get("end")
-            except (ValueError, AttributeError):
-                raise ResumeError(f"{self._journal.path}:{number}: Expected a step of a harvest.") from None
-            if frame.get("reports"):
-                controller.step(controller.time_s, list(map(read_event, frame["reports"])))
-            if "events" in frame:
-                if frame["answer"] is not None:
-                    controller.allocator.answers.append(read_result(frame["answer"]))
-                controller.step(frame["time_s"], list(map(read_event, frame["events"])))
-                controller.pool.expect(frame["asked"], controller.time_s)
+            except (ValueError, TypeError, LookupError, AttributeError, RecursionError, zlib.error):
+                raise ResumeError(
+                    f"{self._journal.path}:{number}: Expected a step of a harvest, got another."
+                ) from None
         controller.allocator.result = None
         controller.replaying = False
-        self._journal.lines.clear()  # they may be many
         return reason
 
+    def _replay_step(self, controller: Controller, frame: Mapping[str, Any]) -> None:
+        if frame.get("reports"):
+            controller.step(controller.time_s, list(map(read_event, frame["reports"])))
+        if "events" in frame:
+            if frame["answer"] is not None:
+                controller.allocator.answers.append(read_result(frame["answer"]))
+            controller.step(frame["time_s"], list(map(read_event, frame["events"])))
+            controller.pool.expect(frame["asked"], controller.time_s)
+
     def _append(self, frame: Mapping[str, Any]) -> None:
-        try:
-            self._journal.append([json.dumps(frame, separators=(",", ":"))])
-        except OSError as fault:
-            raise OutputError(f"{self._journal.path}: Cannot write the journal: {fault.strerror}.") from None
+        # Tables of tasks and nodes repeat their keys: a ninth of the size.
+        self._journal.append([b64encode(zlib.compress(json.dumps(frame).encode()))])
+
+
+def _unpacked(line: bytes) -> dict[str, Any]:
+    frame: dict[str, Any] = json.loads(zlib.decompress(b64decode(line)))
+    return frame
 
 
 def ask(directory: Path, event: Submitted | Asked) -> None:

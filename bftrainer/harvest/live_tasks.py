@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from bftrainer.errors import InvalidTaskError, suggestion
-from bftrainer.files.documents import fault_text, telling_fault, toml_tables
+from bftrainer.files.documents import fault_text, toml_tables
 from bftrainer.files.opening import one_line
 from bftrainer.model import TaskSpec
 from bftrainer.tasksets import ScalingModel, read_task_set
@@ -229,4 +229,4 @@ def live_task(path: Path, number: int, table: Mapping[str, Any]) -> LiveTask:
     try:
         return LiveTask(spec, str(path.parent.resolve()), learned=draft.curve is None, table=plain, **own)
     except ValidationError as fault:
-        raise InvalidTaskError(f"{where}: {fault_text(telling_fault(fault), lambda _: list(_OWN))}") from None
+        raise InvalidTaskError(f"{where}: {fault_text(fault, lambda _: list(_OWN))}") from None

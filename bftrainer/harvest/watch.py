@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from bftrainer.errors import PollError, SettingsError
+from bftrainer.errors import PollError, ResumeError, SettingsError
 from bftrainer.files.claims import claimed
-from bftrainer.files.line_journal import LineJournal
+from bftrainer.files.line_journal import LineJournal, sealed, unsealed
 from bftrainer.files.writing import refuse_existing
 from bftrainer.harvest.pool_states import Pool, changes
 from bftrainer.model import iso
@@ -27,6 +27,7 @@ LEAST_EVERY_S = 1.0
 _STATED_ANEW_S = 86_400.0
 _WRITTEN_EVERY_S, _MOST_OF_TIME = 3600.0, 0.001
 _MILLISECOND = 0.001
+_SHOWN = 80
 
 
 class Poll(Protocol):
@@ -52,6 +53,29 @@ class WatchClock:
 def journal_path(path: Path) -> Path:
     """Path of the journal beside a node log: `idle.watch` for `idle.parquet` and `idle.csv.gz`."""
     return path.parent / f"{path.name.removesuffix('.gz').rpartition('.')[0]}.watch"
+
+
+def begin_or_continue(journal: LineJournal, source: str) -> str:
+    """Last line of a watch's journal, which is begun if it has none; a file of another origin stays as it is.
+
+    Raises
+    ------
+    ResumeError
+        If it is something else, or of something else.
+    OutputError
+        If it cannot be read or written.
+    """
+    title, lines = f"{KIND}: {source}", journal.read()
+    begun = journal.path.read_bytes() if not lines and journal.path.exists() else b""
+    if not lines and sealed(title).startswith(begun):  # new, or killed just then
+        journal.append([sealed(title)])
+        return title
+    first = (unsealed(lines[0]) or "") if lines else ""
+    if first != title:
+        about = first.removeprefix(f"{KIND}: ")
+        found = f"one of {about[:_SHOWN]}" if about != first else "something else"
+        raise ResumeError(f"{journal.path}: Expected a journal of {source[:_SHOWN]}, got {found}.")
+    return unsealed(lines[-1]) or ""
 
 
 class Watch:
@@ -99,10 +123,9 @@ class Watch:
         refuse_existing(quality_path(output), force=not is_new)
         with ExitStack() as stack:
             stack.enter_context(claimed(output.parent, name=f".{place.name}.writing", called=place))
-            self._journal = LineJournal(place, KIND, poll.source)
-            stack.callback(self._journal.close)
+            self._journal = LineJournal(place, lambda line: unsealed(line) is not None)
+            self._last_s = time_of(begin_or_continue(self._journal, poll.source))
             self._open = stack.pop_all()
-        self._last_s = time_of(self._journal.last)
         self._states: Pool = {}  # as the journal has them
         self._stated_s = -math.inf
         self._trouble = ""
@@ -178,7 +201,7 @@ class Watch:
         self._trouble = trouble
 
     def _append(self, at_s: float, *lines: str) -> None:
-        self._journal.append(*lines)
+        self._journal.append(map(sealed, lines))
         self._last_s = at_s
 
     def write(self) -> Imported | None:

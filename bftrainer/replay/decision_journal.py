@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import ResumeError
-from bftrainer.files.line_journal import WorkJournal
+from bftrainer.files.line_journal import LineJournal
 from solvers import AllocationProblem, DecidedBy, Held, SolveResult, StopReason, check
 
 Ask = Callable[[AllocationProblem], SolveResult]
@@ -39,8 +39,8 @@ class DecisionJournal:
 
     def __init__(self, path: Path, every_s: float = 0.0) -> None:
         self.path, self._every_s, self._written_s = path, every_s, time.monotonic()
-        self._file, self._waiting, self.decided = WorkJournal(path), list[str](), 0
-        self.known = deque(self._file.lines)
+        self._file, self._waiting, self.decided = LineJournal(path), list[str](), 0
+        self.known = deque(self._file.read())
         self.begun: Beginning | None = self._parse(lambda values: Beginning(**values)) if self.known else None
 
     def _parse(self, convert: Callable[[Any], Any]) -> Any:
@@ -75,7 +75,7 @@ class DecisionJournal:
         return result
 
     def write(self) -> None:
-        """Write decisions that are not written yet: `OSError` if that fails."""
+        """Write decisions that are not written yet: `OutputError` if that fails."""
         if self.decided and self._waiting:
             self._file.append(self._waiting)
             self._waiting, self._written_s = [], time.monotonic()

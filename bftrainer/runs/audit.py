@@ -27,7 +27,7 @@ from pyarrow import csv
 
 import solvers
 from bftrainer.errors import RunDirectoryError, escaped
-from bftrainer.files.manifest import written_files
+from bftrainer.files.directories import written_files
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instant_ns, is_static
 from bftrainer.model.columns import Table

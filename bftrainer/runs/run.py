@@ -24,7 +24,7 @@ from bftrainer.errors import (
 )
 from bftrainer.files.directories import JOURNAL, ResultDirectory
 from bftrainer.files.documents import json_file
-from bftrainer.files.line_journal import WorkJournal
+from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.writing import versions
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.model.records import RUN_SCHEMA, PowerRecord, Recording
@@ -398,7 +398,7 @@ def find_unfinished(directory: ResultDirectory) -> Beginning:
     """How the run in a directory was begun: `ResumeError` if there is none to resume."""
     path, in_results = directory.working / JOURNAL, directory.path / JOURNAL
     if not path.exists() and in_results.exists():
-        WorkJournal(in_results)  # refuses another user's
+        LineJournal(in_results)  # refuses another user's
         shutil.copy2(in_results, path)
     journal = DecisionJournal(path)
     if journal.begun is None:

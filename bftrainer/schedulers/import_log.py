@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.files.log_files import fingerprints, head, log_paths
+from bftrainer.files.log_files import head, log_paths
+from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import folded
@@ -351,7 +352,7 @@ def _provenance(
         "tool": f"bftrainer {version('bftrainer')}",
         "command": command,
         "format": importer.name,
-        "inputs": fingerprints(files),
+        "inputs": [{**file_source(path), "bytes": path.stat().st_size} for path in files],
         "window": [iso(found.window.start_ns), iso(found.window.end_ns)],
         "zone": reading.clock.zone,
         "inventory": settings.nodes or SEEN,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import InvalidTaskError, TrainingProfileError, at_place, suggestion
+from bftrainer.errors import InvalidTaskError, at_place, suggestion
 from bftrainer.files.documents import number_cell, table_rows, toml_content, whole_cell
 from bftrainer.files.opening import form_of, one_line, translated
 from bftrainer.model import ScalingCurve
@@ -179,7 +179,7 @@ class TrainingProfile:
 
     Raises
     ------
-    TrainingProfileError
+    InvalidTaskError
         If there is no node count, counts do not increase from 1, or a time is out of range.
     """
 
@@ -193,7 +193,7 @@ class TrainingProfile:
     def __post_init__(self) -> None:
         sizes, times_s, samples = self.world_size, self.iteration_s, self.samples_per_iteration
         require(
-            TrainingProfileError,
+            InvalidTaskError,
             (len(sizes) > 0, "iteration times for at least one world size, got none"),
             (
                 len(sizes) == len(times_s),
@@ -263,58 +263,58 @@ def read_training_profile(path: str | Path) -> TrainingProfile:
 
     Raises
     ------
-    TrainingProfileError
+    InvalidTaskError
         Naming file, and line or key.
     """
     path = Path(path)
-    with translated(path, TrainingProfileError):
+    with translated(path, InvalidTaskError):
         return _measured(path) if path.is_dir() else _declared(path)
 
 
 def _declared(path: Path) -> TrainingProfile:
-    form_of(path, TrainingProfileError)
-    table = toml_content(path, TrainingProfileError)
+    form_of(path, InvalidTaskError)
+    table = toml_content(path, InvalidTaskError)
     del table["schema"]
     for key in table:
         if key not in (*_REQUIRED, *_OPTIONAL):
-            raise TrainingProfileError(f"{path}: Unknown key {key!r}.{suggestion(key, (*_REQUIRED, *_OPTIONAL))}")
+            raise InvalidTaskError(f"{path}: Unknown key {key!r}.{suggestion(key, (*_REQUIRED, *_OPTIONAL))}")
     for key in _REQUIRED:
         if key not in table:
-            raise TrainingProfileError(f"{path}: Missing key {key!r}.")
+            raise InvalidTaskError(f"{path}: Missing key {key!r}.")
     lists = ("world_size", "iteration_s")
     fields: dict[str, Any] = {key: _number(path, key, value) for key, value in table.items() if key not in lists}
     fields["world_size"] = tuple(_list(path, "world_size", table["world_size"], int, "whole numbers"))
     times = _list(path, "iteration_s", table["iteration_s"], float, "numbers")
     fields["iteration_s"] = tuple(_number(path, "iteration_s", time) for time in times)
-    with at_place(path, TrainingProfileError):
+    with at_place(path, InvalidTaskError):
         return TrainingProfile(**fields)
 
 
 def _number(path: Path, key: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TrainingProfileError(f"{path}: Expected {key} to be a number, got {one_line(repr(value))}.")
+        raise InvalidTaskError(f"{path}: Expected {key} to be a number, got {one_line(repr(value))}.")
     try:
         return float(value)
     except OverflowError:
-        raise TrainingProfileError(f"{path}: Expected {key} to be a number, got one of too many digits.") from None
+        raise InvalidTaskError(f"{path}: Expected {key} to be a number, got one of too many digits.") from None
 
 
 def _list(path: Path, key: str, value: Any, kind: type, what: str) -> list[Any]:
     kinds = (int,) if kind is int else (int, float)
     if not isinstance(value, list) or not all(isinstance(one, kinds) and not isinstance(one, bool) for one in value):
-        raise TrainingProfileError(f"{path}: Expected {key} to be a list of {what}, got {one_line(repr(value))}.")
+        raise InvalidTaskError(f"{path}: Expected {key} to be a list of {what}, got {one_line(repr(value))}.")
     return value
 
 
 def _measured(path: Path) -> TrainingProfile:
     by_size: dict[int, list[float]] = defaultdict(list)
     for where, cells in _rows(path, *_ITERATIONS, needed=("ws", "train time")):
-        size = whole_cell(where, "ws", cells["ws"], TrainingProfileError, least=1, most=10**9)
+        size = whole_cell(where, "ws", cells["ws"], InvalidTaskError, least=1, most=10**9)
         by_size[size].append(_seconds(where, cells, "train time"))
     sizes = sorted(by_size)
     launches = _elapsed(path, *_RECONFIGURATIONS)
     if len(launches) < 2:
-        raise TrainingProfileError(
+        raise InvalidTaskError(
             f"{path / _RECONFIGURATIONS[0]}: Expected a reconfiguration after the launch, got {len(launches)} rows."
         )
     loads = _elapsed(path, *_LOADS) if any(path.glob(_LOADS[0])) else [0.0]
@@ -325,7 +325,7 @@ def _measured(path: Path) -> TrainingProfile:
         "checkpoint_s": _mean(_elapsed(path, *_CHECKPOINTS)),
         "load_s": _mean(loads),
     }
-    with at_place(path, TrainingProfileError):
+    with at_place(path, InvalidTaskError):
         return TrainingProfile(**fields)
 
 
@@ -335,10 +335,10 @@ def _rows(
     """Rows of all files of a pattern, in the order of their names."""
     files = sorted(path.glob(pattern))
     if not files:
-        raise TrainingProfileError(f"{path}: Expected {pattern} there, found none.")
-    rows = [row for file in files for row in table_rows(file, needed, TrainingProfileError, headless=columns)]
+        raise InvalidTaskError(f"{path}: Expected {pattern} there, found none.")
+    rows = [row for file in files for row in table_rows(file, needed, InvalidTaskError, headless=columns)]
     if not rows:
-        raise TrainingProfileError(f"{files[0]}: Expected measurements, got none.")
+        raise InvalidTaskError(f"{files[0]}: Expected measurements, got none.")
     return rows
 
 
@@ -348,7 +348,7 @@ def _elapsed(path: Path, pattern: str, columns: tuple[str, ...]) -> list[float]:
 
 
 def _seconds(where: str, cells: dict[str, str], column: str) -> float:
-    value = number_cell(where, column, cells[column], TrainingProfileError)
+    value = number_cell(where, column, cells[column], InvalidTaskError)
     if value < 0:
-        raise TrainingProfileError(f"{where}: Expected {column} >= 0, got {cells[column]}.")
+        raise InvalidTaskError(f"{where}: Expected {column} >= 0, got {cells[column]}.")
     return value

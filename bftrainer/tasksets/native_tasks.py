@@ -140,7 +140,7 @@ def _message(fault: ValidationError) -> str:
     if error["type"] not in ("extra_forbidden", "missing") and path[0] in ("submit", "deadline"):
         got = error["input"]
         return f"Expected {path[0]} to be a date or seconds, got {got if isinstance(got, time) else repr(got)}."
-    return fault_text(error, lambda at: list(_schemas()[str(at[0]) if at else "task"].model_fields))
+    return fault_text(fault, lambda at: list(_schemas()[str(at[0]) if at else "task"].model_fields))
 
 
 def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel | None:

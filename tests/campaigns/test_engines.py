@@ -15,7 +15,7 @@ import pytest
 
 from bftrainer.campaigns import engines
 from bftrainer.campaigns.engines import DaskEngine, LocalEngine
-from bftrainer.errors import SettingsError, SweepError
+from bftrainer.errors import SettingsError
 from bftrainer.parallel import Lost
 from tests.test_parallel import workers
 
@@ -104,7 +104,7 @@ def test_dask_not_installed(monkeypatch):
 def test_dask_scheduler_out_of_reach(monkeypatch):
     """One line that names it."""
     monkeypatch.setattr(engines, "CONNECT_S", 0.2)
-    with pytest.raises(SweepError, match=r"tcp://127\.0\.0\.1:9: ") as caught:
+    with pytest.raises(SettingsError, match=r"tcp://127\.0\.0\.1:9: ") as caught:
         list(DaskEngine("tcp://127.0.0.1:9").run(doubled, [1]))
     assert "\n" not in str(caught.value)
 
@@ -123,7 +123,7 @@ def test_another_server_is_no_scheduler():
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(SweepError, match=r"Dask scheduler .* 10 s"):
+        with pytest.raises(SettingsError, match=r"Dask scheduler .* 10 s"):
             list(DaskEngine(f"tcp://127.0.0.1:{server.getsockname()[1]}").run(doubled, [1]))
         gc.collect()
         thread.join(10.0)
@@ -134,13 +134,13 @@ def test_a_program_ends_where_no_scheduler_is():
     """One line each and nothing else, also when the program ends: what was to connect leaves no traceback behind."""
     addresses = ["tcp://127.0.0.1:9", "nonsense", "foo://x"]
     script = (
-        "from bftrainer.errors import SweepError\n"
+        "from bftrainer.errors import SettingsError\n"
         "from bftrainer.campaigns import engines\n"
         "engines.CONNECT_S = 0.2\n"
         f"for address in {addresses}:\n"
         "    try:\n"
         "        list(engines.DaskEngine(address).run(print, [1]))\n"
-        "    except SweepError as error:\n"
+        "    except SettingsError as error:\n"
         "        print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120.0, check=True)
@@ -162,7 +162,7 @@ def test_bad_batch_systems(tmp_path, text, said):
     """One line that names the file."""
     path = tmp_path / "jobqueue.toml"
     path.write_text(text)
-    with pytest.raises(SweepError) as caught:
+    with pytest.raises(SettingsError) as caught:
         DaskEngine(jobqueue=path)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -178,5 +178,5 @@ def test_what_a_batch_system_does_not_take(tmp_path, monkeypatch):
     monkeypatch.setattr(dask_jobqueue, "SLURMCluster", cluster)
     path = tmp_path / "jobqueue.toml"
     path.write_text('system = "slurm"\njobs = 1\ncors = 3\n')
-    with pytest.raises(SweepError, match=r"jobqueue\.toml: unexpected \['cors'\]$"):
+    with pytest.raises(SettingsError, match=r"jobqueue\.toml: unexpected \['cors'\]$"):
         list(DaskEngine(jobqueue=path).run(doubled, [1]))

@@ -13,7 +13,7 @@ from bftrainer.campaigns.engines import LocalEngine
 from bftrainer.campaigns.paired import paired_changes, plot_changes, read_points
 from bftrainer.campaigns.sweep import PointResult, run_sweep
 from bftrainer.campaigns.sweep_file import SweepPoint, read_sweep
-from bftrainer.errors import SettingsError, SweepError
+from bftrainer.errors import SettingsError
 from bftrainer.report.drawing import Sheet
 
 WORK = {
@@ -136,5 +136,5 @@ def test_without_a_pair_nothing_is_drawn(tmp_path):
     alone = results({(0, "a"): 1.0, (1, "b"): 2.0})
     with pytest.raises(SettingsError, match="two points that differ in objective alone and have work_done"):
         plot_changes(alone, "objective", "work_done", Sheet())
-    with pytest.raises(SweepError, match=r"Expected a sweep's directory with a sweep\.parquet"):
+    with pytest.raises(SettingsError, match=r"Expected a sweep's directory with a sweep\.parquet"):
         read_points(tmp_path)

@@ -15,7 +15,7 @@ from bftrainer.campaigns import sweep as module
 from bftrainer.campaigns.engines import DaskEngine, LocalEngine
 from bftrainer.campaigns.sweep import run_sweep
 from bftrainer.campaigns.sweep_file import read_sweep
-from bftrainer.errors import SweepError
+from bftrainer.errors import SettingsError
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs.run_files import read_summary
 from bftrainer.spot.generation import generate_trace
@@ -85,7 +85,7 @@ def test_one_failure_is_one_failure(spec, tmp_path):
 def test_names_are_looked_up_before_the_first_point(tmp_path, line, fault):
     """Of one point's objective, solver, policy or model that is not there, the file's line is told; nothing is made."""
     (tmp_path / "sweep.toml").write_text(f"schema = 1\n[grid]\n{line}\n")
-    with pytest.raises(SweepError, match=rf"sweep\.toml: line 3: {fault}") as caught:
+    with pytest.raises(SettingsError, match=rf"sweep\.toml: line 3: {fault}") as caught:
         swept(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
@@ -193,7 +193,7 @@ def test_a_broken_run_is_not_passed_over(spec, tmp_path):
     """A summary that cannot be read stops the sweep, and says what to do."""
     result = swept(spec, tmp_path / "out")
     (tmp_path / "out" / "runs" / result.points[0].point.key / "summary.json").write_text("{")
-    with pytest.raises(SweepError, match="Remove it to have it computed again"):
+    with pytest.raises(SettingsError, match="Remove it to have it computed again"):
         swept(spec, tmp_path / "out", resume=True)
 
 

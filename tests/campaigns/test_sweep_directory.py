@@ -11,8 +11,8 @@ from bftrainer.campaigns import sweep as module
 from bftrainer.campaigns.engines import LocalEngine
 from bftrainer.campaigns.sweep import run_sweep
 from bftrainer.campaigns.sweep_file import SweepSpec, read_sweep
-from bftrainer.errors import BftrainerError, OutputError, SweepError
-from bftrainer.files.manifest import MANIFEST
+from bftrainer.errors import BftrainerError, OutputError, SettingsError
+from bftrainer.files.directories import MANIFEST
 from bftrainer.tasksets.task_generator import generate_tasks
 from tests.tiny import contents, write_inputs
 
@@ -219,7 +219,7 @@ def test_one_point_that_can_begin_is_enough(swept):
 
 def test_a_file_that_is_not_there_is_named(swept, tmp_path):
     """Before there is a directory."""
-    with pytest.raises(SweepError, match="absent"):
+    with pytest.raises(SettingsError, match="absent"):
         swept('[grid]\ntasks = ["tasks.toml", "absent.toml"]')
     assert not (tmp_path / "out").exists()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bftrainer.campaigns.sweep_file import read_sweep
-from bftrainer.errors import SweepError
+from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TUNED_TASKS, sample_path
 
 
@@ -133,7 +133,7 @@ def test_keys_are_those_of_the_replay(tmp_path):
 )
 def test_bad_files_are_refused(tmp_path, text, said):
     """One line that names the line of the file and, for an unknown option, the closest one."""
-    with pytest.raises(SweepError) as caught:
+    with pytest.raises(SettingsError) as caught:
         read_sweep(written(tmp_path, text))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -141,11 +141,11 @@ def test_bad_files_are_refused(tmp_path, text, said):
 
 def test_missing_files_are_refused(tmp_path):
     """The sweep itself, or a log that it names."""
-    with pytest.raises(SweepError, match=r"absent\.toml"):
+    with pytest.raises(SettingsError, match=r"absent\.toml"):
         read_sweep(tmp_path / "absent.toml")
     (tmp_path / "sweep.toml").write_text("schema = 2\n")
-    with pytest.raises(SweepError, match="Expected schema = 1, got 2"):
+    with pytest.raises(SettingsError, match="Expected schema = 1, got 2"):
         read_sweep(tmp_path / "sweep.toml")
     spec = read_sweep(written(tmp_path, '[base]\nnode_log = "absent.parquet"\n'))
-    with pytest.raises(SweepError, match=r"node_log: .*absent\.parquet: No such file"):
+    with pytest.raises(SettingsError, match=r"node_log: .*absent\.parquet: No such file"):
         spec.resolved()

@@ -159,7 +159,8 @@ def mounted(here: Path, option: str) -> Iterator[None]:
 def is_result(command: Command, name: str) -> bool:
     """Whether a path is that of results of a command; what it is writing to is not."""
     roots = [os.path.normpath(os.path.join(command.folder, each)) for each in command.results]
-    return any(f"{name}/".startswith(f"{root}/") for root in roots) and not {LOCK, ".new"} & {*name.split("/")}
+    unfinished = {LOCK, ".new", f".new{LOCK}"} & {*name.split("/")}
+    return any(f"{name}/".startswith(f"{root}/") for root in roots) and not unfinished
 
 
 def results(command: Command, found: dict[str, Any]) -> dict[str, Any]:

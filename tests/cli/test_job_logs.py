@@ -10,7 +10,7 @@ import pytest
 
 from bftrainer.campaigns import engines
 from bftrainer.campaigns.engines import DaskEngine
-from bftrainer.errors import SweepError
+from bftrainer.errors import SettingsError
 from tests.tiny import contents, spawn
 
 QUEUE = 'system = "{system}"\njobs = 1\ncores = 1\nmemory = "1GB"\n'
@@ -97,5 +97,7 @@ def test_users_say_otherwise(here):
 def test_a_place_that_no_script_can_name(here):
     """Where dask-jobqueue would split a path, one line says what to name instead."""
     (here / "queue.toml").write_text(QUEUE.format(system="slurm"))
-    with pytest.raises(SweepError, match=r"queue\.toml: Expected a log_directory, .* blanks in its path, .*/my sweep"):
+    with pytest.raises(
+        SettingsError, match=r"queue\.toml: Expected a log_directory, .* blanks in its path, .*/my sweep"
+    ):
         DaskEngine(jobqueue=here / "queue.toml", job_logs=here / "my sweep" / "job-logs")

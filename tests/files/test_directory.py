@@ -14,8 +14,17 @@ import pytest
 from bftrainer.errors import OutputError
 from bftrainer.files import claims, directories
 from bftrainer.files.claims import LOCK, claimed, writer_of
-from bftrainer.files.directories import JOURNAL, check_free, clear_leftovers, numbered, result_directory
-from bftrainer.files.manifest import MANIFEST, list_written, remove_written, written_files
+from bftrainer.files.directories import (
+    JOURNAL,
+    MANIFEST,
+    check_free,
+    clear_leftovers,
+    list_written,
+    numbered,
+    remove_written,
+    result_directory,
+    written_files,
+)
 from tests.checksums import changed_files
 from tests.tiny import contents
 
@@ -149,7 +158,7 @@ def test_killed_at_any_step(tmp_path, monkeypatch, stays):
     number = 0
     while run_killed(number := number + 1, lambda: write_results(place, "new", force=True)):
         if (place / "summary.json").exists():
-            assert set(names(place)) - {LOCK, ".new"} in ({"old", "summary.json"}, {"new", "summary.json"})
+            assert set(names(place)) - {".new", f".new{LOCK}"} in ({"old", "summary.json"}, {"new", "summary.json"})
             assert changed_files(place) == []
         write_results(place, "old", force=True)
         assert names(place) == ["old", "summary.json"]
@@ -165,7 +174,7 @@ def test_what_is_needed_to_resume_goes_last(tmp_path):
         with result_directory([place], **options) as directory:
             (directory.working / JOURNAL).touch()
             (directory.working / "summary.json").touch()
-            directory.unneeded.add(JOURNAL)
+            directory.is_finished = True
 
     began, number = False, 0
     while run_killed(number := number + 1, finish):
@@ -184,7 +193,8 @@ def test_what_killed_runs_left_is_cleared(tmp_path):
     """Their own files alone: names that others gave stay."""
     for name in (".a.new", ".b.new", ".a.new-mine", ".git"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / LOCK).touch()
+        (tmp_path / name / MANIFEST).touch()
+    (tmp_path / f".a.new{LOCK}").touch()
     clear_leftovers(tmp_path, re.compile("a"))
     assert names(tmp_path) == [".a.new-mine", ".b.new", ".git"]
 

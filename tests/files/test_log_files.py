@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 import zipfile
 
@@ -11,7 +10,7 @@ import pytest
 
 from bftrainer.errors import LimitError, LogError
 from bftrainer.files import log_files
-from bftrainer.files.log_files import fingerprints, head, line_blocks, log_paths, whole_text
+from bftrainer.files.log_files import head, line_blocks, log_paths, whole_text
 
 TEXT = "first\nsecond line\r\n\nfourth é\n"
 LINES = ["first", "second line", "", "fourth é"]
@@ -133,13 +132,6 @@ def test_directories(tmp_path):
         log_paths([tmp_path / "sub"])
     with pytest.raises(LogError, match=r"absent: No such file\."):
         log_paths([tmp_path / "absent"])
-
-
-def test_fingerprints(tmp_path):
-    """A file is known by its bytes on disk."""
-    path = packed(tmp_path / "log.gz", TEXT.encode())
-    data = path.read_bytes()
-    assert fingerprints([path]) == [{"path": str(path), "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}]
 
 
 def test_pipes_are_refused(tmp_path):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bz2
+import zipfile
 
 import pytest
 
 from bftrainer.errors import InputError
-from bftrainer.files.opening import Form, form_of
+from bftrainer.files.opening import Form, form_of, open_plain
 from bftrainer.nodelogs import read_node_log
 from bftrainer.runs.run_files import read_run, read_summary
 from bftrainer.runs.run_inputs import CAP_COLUMN, read_series
@@ -43,3 +44,13 @@ def test_text_that_begins_like_bzip2(tmp_path):
     path.write_bytes(packed[:12] + b"damaged" + packed[19:])
     with pytest.raises(InputError, match="damaged"):
         form_of(path)
+
+
+@pytest.mark.parametrize("name", ["idle.csv.zip", "idle"])
+def test_a_zipped_file(tmp_path, name):
+    """A file that is alone in a zip archive is read as the file, whatever both are called."""
+    with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("folder/inside.csv", "a,b\n1,2\n")
+    assert form_of(tmp_path / name) is Form.CSV
+    with open_plain(tmp_path / name) as stream:
+        assert stream.read() == b"a,b\n1,2\n"

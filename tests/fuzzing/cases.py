@@ -15,7 +15,7 @@ from typing import Any
 
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import BftrainerError
-from tests.fuzzing.seeds import KEY, Special
+from tests.fuzzing.seeds import Special
 
 SLOWEST_S, MOST_BYTES = 20.0, 2 << 30
 CANARIES = {"kept": b"a canary\n", "kept.csv": b"time,node,idle\n", "folder/kept.pkl": b"\x80\x04N."}
@@ -84,8 +84,6 @@ class Scene:
             folder.mkdir()
         Case("", (), dict(CANARIES)).write(self.beside)
         (root / "state" / "bftrainer").mkdir()
-        (root / "state" / "bftrainer" / "journal.key").write_bytes(KEY)
-        (root / "state" / "bftrainer" / "journal.key").chmod(0o600)
         self._environment = {name: text for name, text in os.environ.items() if not name.startswith("BFTRAINER_")} | {
             "HOME": str(root / "home"),
             "TMPDIR": str(root / "tmp"),

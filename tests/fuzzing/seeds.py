@@ -40,7 +40,6 @@ from tests.zeus.server.support import DATA
 
 TESTS = Path(__file__).parents[1]
 SAMPLES, FIXTURES, CORPUS = TESTS.parent / "datasets", TESTS / "legacy" / "fixtures", TESTS / "corpus"
-KEY = bytes(range(32))
 _HISTORY = History(
     (Job(50, 150, ("n1", "n2")), Job(120, 200, ("n3",)), Job(150, 250, ("n1",)), Job(390, 500, ("n4",))),
     (("n2", 200, 260),),
@@ -98,8 +97,7 @@ def _begin_harvest(place: Path) -> None:
     """Write what a harvest has that begins: nothing has happened to it."""
     config = ReplayConfig(**{name: DEFAULTS.get(name, getattr(ReplayConfig(), name)) for name in SETTINGS})
     settings, start_ns = {name: getattr(config, name) for name in SETTINGS}, 1_700_000_000 * 10**9
-    with closing(EventJournal(place)) as journal:
-        journal.begin({"start_ns": start_ns, "settings": settings, "stays": False})
+    EventJournal(place).begin({"start_ns": start_ns, "settings": settings, "stays": False})
     made = Controller(config.settings(get_objective(str(config.objective)), "dp"), start_ns, HarvestLimits())
     made.step(0.0, [Submitted("live.toml", tomllib.loads((CORPUS / "seeds" / "live.toml").read_text())["task"][0])])
     told = status_of(made) | {"notes": ["J0 is here."], "over": None, "process": 1}
@@ -111,8 +109,6 @@ def _build(folder: Path) -> None:
     _first(folder)
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
     (folder / "state" / "bftrainer").mkdir(parents=True)
-    (folder / "state" / "bftrainer" / "journal.key").write_bytes(KEY)
-    (folder / "state" / "bftrainer" / "journal.key").chmod(0o600)
     _begin_harvest(folder / "harvest")
     for command in _MADE:
         sys.argv = ["bftrainer", *command.split()]

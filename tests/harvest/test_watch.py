@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import OutputError, PollError, ResumeError, SettingsError
-from bftrainer.files.line_journal import LineJournal
+from bftrainer.files.line_journal import LineJournal, sealed, unsealed
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.harvest.pool_states import slurm_pool
-from bftrainer.harvest.watch import Watch, WatchClock, journal_path
+from bftrainer.harvest.watch import Watch, WatchClock, begin_or_continue, journal_path
 from bftrainer.model import iso
 from bftrainer.nodelogs import read_node_log
 from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.formats.watch_journal import KIND
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings
 
@@ -371,3 +372,31 @@ def test_intervals_that_are_none(tmp_path, every_s):
     """Slurm is not asked more than once a second."""
     with pytest.raises(SettingsError, match="Expected --every of 1 s or more"):
         Watch(Scripted(IDLE), tmp_path / "idle.parquet", every_s, print)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["somebody's notes"], "Expected a journal of here, got something else"),
+        ([sealed(f"{KIND}: there")], "Expected a journal of here, got one of there"),
+        ([sealed("bftrainer watch 2: here")], "Expected a journal of here, got something else"),
+    ],
+)
+def test_what_is_no_journal_of_this_stays(tmp_path, lines, message):
+    """What is no journal, or one of something else, is refused in one line and not touched."""
+    journal = LineJournal(tmp_path / "x.watch")
+    journal.append(lines)
+    data = journal.path.read_bytes()
+    with pytest.raises(ResumeError, match=message):
+        begin_or_continue(LineJournal(journal.path, lambda line: unsealed(line) is not None), "here")
+    assert journal.path.read_bytes() == data
+
+
+def test_a_torn_beginning_heals(tmp_path):
+    """A journal whose first line was never whole begins anew."""
+    path, title = tmp_path / "x.watch", f"{KIND}: here"
+    for end in range(len(sealed(title)) + 1):
+        path.write_bytes(sealed(title)[:end])
+        assert begin_or_continue(LineJournal(path), "here") == title
+        assert path.read_bytes() == sealed(title) + b"\n"
+    assert begin_or_continue(LineJournal(path), "here") == title

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -280,7 +282,8 @@ def test_provenance(imported, tmp_path):
     assert story["tool"].startswith("bftrainer ")
     assert story["format"] == "slurm"
     assert [entry["path"] for entry in story["inputs"]] == [str(tmp_path / "sacct.txt")]
-    assert len(story["inputs"][0]["sha256"]) == 64
+    data = (tmp_path / "sacct.txt").read_bytes()
+    assert (story["inputs"][0]["sha256"], story["inputs"][0]["bytes"]) == (hashlib.sha256(data).hexdigest(), len(data))
     assert story["window"] == ["1970-01-01T00:01:40Z", "1970-01-01T00:03:20Z"]
     assert (story["zone"], story["inventory"], story["unseen"]) == ("UTC", "n[1-3]", "absent")
     assert (story["min_gap_s"], story["min_hole_s"]) == (1.0, 3.0)

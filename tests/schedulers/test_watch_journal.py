@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from bftrainer.errors import LogError
@@ -38,7 +40,7 @@ def imported(tmp_path):
 
     def read(*parts, **settings):
         path = tmp_path / "idle.watch"
-        path.write_bytes(b"".join(map(sealed, [f"{KIND}: sinfo", *(line for part in parts for line in part)])))
+        path.write_bytes(b"".join(b"%s\n" % sealed(line) for line in (f"{KIND}: sinfo", *chain(*parts))))
         return import_log("watch", [path], ImportSettings(**settings))
 
     return read
@@ -108,7 +110,7 @@ def test_nothing_is_known_beyond_the_polls(imported):
 def test_damage(tmp_path):
     """A damaged line is counted; nothing is known from there until all nodes are told again."""
     lines = [*session(0), *poll(30), *poll(60, n1=JOB), *poll(90, n1=None), *session(120), *poll(150)]
-    data = bytearray(b"".join(map(sealed, [f"{KIND}: sinfo", *lines])))
+    data = bytearray(b"".join(b"%s\n" % sealed(line) for line in (f"{KIND}: sinfo", *lines)))
     data[data.index(b" + job n1") + 3] ^= 1
     path = tmp_path / "idle.watch"
     path.write_bytes(data)

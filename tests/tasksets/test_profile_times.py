@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import TrainingProfileError
+from bftrainer.errors import InvalidTaskError
 from bftrainer.tasksets.measurements import TrainingProfile
 
 PROFILE = TrainingProfile((16, 32, 64), (20.0, 12.0, 8.0), 90.0, 80.0)
@@ -49,14 +49,14 @@ def test_every_size_has_a_time(size):
 )
 def test_bad_profiles(fields, said):
     """A profile without sizes, with sizes of 0 or with times out of range is refused."""
-    with pytest.raises(TrainingProfileError, match=said):
+    with pytest.raises(InvalidTaskError, match=said):
         TrainingProfile(*fields, 1.0, 1.0)
 
 
 def test_times_are_not_negative():
     """Reconfigurations, checkpoints and loads may take no time, but not less; samples are over 0."""
     for field in ("reconfiguration_s", "checkpoint_s", "load_s"):
-        with pytest.raises(TrainingProfileError, match=rf"Expected 0 <= {field} < 1e9, got -1\.0"):
+        with pytest.raises(InvalidTaskError, match=rf"Expected 0 <= {field} < 1e9, got -1\.0"):
             TrainingProfile((1,), (1.0,), **({"reconfiguration_s": 0.0, "checkpoint_s": 0.0} | {field: -1.0}))
-    with pytest.raises(TrainingProfileError, match="0 < samples_per_iteration <= 1e15"):
+    with pytest.raises(InvalidTaskError, match="0 < samples_per_iteration <= 1e15"):
         TrainingProfile((1,), (1.0,), 0.0, 0.0, samples_per_iteration=0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrainer.errors import TrainingProfileError
+from bftrainer.errors import InvalidTaskError
 from bftrainer.tasksets.measurements import TrainingProfile, read_training_profile
 
 TOML = """\
@@ -93,7 +93,7 @@ def test_loads_are_optional(raw):
 def test_bad_toml(tmp_path, old, new, said):
     """A fault is told with file and key."""
     (tmp_path / "p.toml").write_text(TOML.replace(old, new, 1))
-    with pytest.raises(TrainingProfileError) as caught:
+    with pytest.raises(InvalidTaskError) as caught:
         read_training_profile(tmp_path / "p.toml")
     assert str(caught.value).startswith(f"{tmp_path / 'p.toml'}: ")
     assert said in str(caught.value)
@@ -133,12 +133,12 @@ def test_bad_measurements(raw, name, text, said):
         (raw / name).unlink()
     else:
         (raw / name).write_text(text)
-    with pytest.raises(TrainingProfileError) as caught:
+    with pytest.raises(InvalidTaskError) as caught:
         read_training_profile(raw)
     assert said in str(caught.value)
 
 
 def test_missing_profile(tmp_path):
     """A file that is not there is named."""
-    with pytest.raises(TrainingProfileError, match=r"absent\.toml: No such file"):
+    with pytest.raises(InvalidTaskError, match=r"absent\.toml: No such file"):
         read_training_profile(tmp_path / "absent.toml")

@@ -107,7 +107,7 @@ def _files(param: click.Parameter, value: Any) -> Iterator[Path]:
 
 
 def _with_what_is_beside(path: Path) -> Iterator[Path]:
-    from bftrainer.files.manifest import written_files
+    from bftrainer.files.directories import written_files
     from bftrainer.nodelogs.native_logs import metadata_path
     from bftrainer.tasksets.task_files import scalability_path
 

@@ -186,7 +186,6 @@ def _replayed(
     as_json: bool,
 ) -> RunResult:
     """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
-    from bftrainer.files.directories import JOURNAL
     from bftrainer.runs import run_replay, write_run
     from bftrainer.runs.run import keep_decisions
 
@@ -214,7 +213,7 @@ def _replayed(
         if journal is not None and (result.is_partial or journal.path.exists()):
             journal.write()
     if not result.is_partial:
-        directory.unneeded.add(JOURNAL)  # when the results are whole: writing these may fail, too
+        directory.is_finished = True  # the journal goes when the results are whole: writing these may fail, too
     write_run(result, directory.working)
     if not printing:
         with (directory.working / "iter-prints.log").open("w", encoding="utf-8", errors="backslashreplace") as log:

@@ -19,9 +19,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import JournalError, OutputError
-from bftrainer.files.line_journal import WorkJournal
-from bftrainer.files.opening import open_file
+from bftrainer.errors import OutputError, ResumeError
+from bftrainer.files.claims import writer_of
+from bftrainer.files.line_journal import LineJournal
 from bftrainer.zeus.master.plan import Plan, restore_policy
 from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Recurrences
 from bftrainer.zeus.master.script import RunSettings, check_table
@@ -40,21 +40,19 @@ class JobJournal:
 
     def __init__(self, logdir: Path) -> None:
         self.path = logdir / JOURNAL
-        try:
-            self._file = WorkJournal(self.path)
-        except OSError as cause:
-            raise JournalError(f"{self.path}: cannot be read ({cause.strerror or cause}).") from None
-        self.length = len(self._file.lines)
+        self._file = LineJournal(self.path)
+        self._lines = self._file.read()
+        self.length = len(self._lines)
 
     def begin(self, token: str | None, policy: BatchSizeOptimizer | None, *, only_look: bool) -> Recurrences:
         """Read the plan, the first line, and register its job; see `read_journal`."""
-        first = json.loads(self._file.lines[0])
+        first = json.loads(self._lines[0])
         if first["event"] != "plan" or first["schema"] != SCHEMA:
-            raise JournalError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
+            raise ResumeError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
         values = first["plan"]
         values["job"], values["batch_sizes"] = Job(**values["job"]), tuple(values["batch_sizes"])
         values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
-        plan, settings = Plan(**values), check_table(RunSettings, first["settings"], JournalError, "settings")
+        plan, settings = Plan(**values), check_table(RunSettings, first["settings"], ResumeError, "settings")
         decisions: Decisions
         if only_look:
             decisions = Decisions(alone="server" not in first)
@@ -68,22 +66,19 @@ class JobJournal:
 
     def append(self, event: str, fields: Mapping[str, Any]) -> None:
         """Append an event; it is on the disk when this returns, or `OutputError`."""
-        try:
-            self._file.append([json.dumps({"event": event, **fields}, allow_nan=False)])
-        except OSError as cause:
-            raise OutputError(f"{self.path}: cannot be written ({cause.strerror or cause}).") from None
+        self._file.append([json.dumps({"event": event, **fields}, allow_nan=False)])
         self.length += 1
 
     def catch_up(self, progress: Recurrences, start: int) -> None:
-        """Apply the events from line `start` on, counted from 0: `JournalError` names a line that cannot be."""
-        for number, line in enumerate(self._file.lines[start:], start=start + 1):
+        """Apply the events from line `start` on, counted from 0: `ResumeError` names a line that cannot be."""
+        for number, line in enumerate(self._lines[start:], start=start + 1):
             try:
                 fields = json.loads(line)
                 progress.apply(fields.pop("event"), fields)
-            except JournalError as fault:
-                raise JournalError(f"{self.path}:{number}: {fault}") from None
+            except ResumeError as fault:
+                raise ResumeError(f"{self.path}:{number}: {fault}") from None
             except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError):
-                raise JournalError(f"{self.path}:{number}: Expected an event of a job, got something else.") from None
+                raise ResumeError(f"{self.path}:{number}: Expected an event of a job, got something else.") from None
 
 
 def write_plan(logdir: Path, progress: Recurrences) -> None:
@@ -116,7 +111,7 @@ def read_journal(
 
     Raises
     ------
-    JournalError
+    ResumeError
         If there is no journal, it is damaged, or the policy cannot be made again or decides otherwise.
     """
     path = logdir / JOURNAL
@@ -124,14 +119,14 @@ def read_journal(
         missing = (
             "Not the logs of a recurring job: journal.jsonl is missing" if logdir.is_dir() else "No such directory"
         )
-        raise JournalError(f"{logdir}: {missing}.")
+        raise ResumeError(f"{logdir}: {missing}.")
     journal = JobJournal(logdir)
     try:
         progress = journal.begin(token, policy, only_look=only_look)
-    except JournalError as fault:
-        raise JournalError(f"{path}:1: {fault}") from None
+    except ResumeError as fault:
+        raise ResumeError(f"{path}:1: {fault}") from None
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as fault:
-        raise JournalError(f"{path}:1: Expected the plan of a job, got something else ({fault!r}).") from None
+        raise ResumeError(f"{path}:1: Expected the plan of a job, got something else ({fault!r}).") from None
     journal.catch_up(progress, 1)
     return progress
 
@@ -142,7 +137,7 @@ def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
 
     Raises
     ------
-    JournalError, OutputError
+    ResumeError, OutputError
         If another master still holds the lock after `patience_s`, or the directory cannot be written to.
     """
     # Scripts inherit the descriptor, so that the lock lasts until all processes of a killed master are gone: of
@@ -160,7 +155,7 @@ def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     holder = os.pread(lock, 1000, 0).decode(errors="replace") or "its processes are being ended"
-                    raise JournalError(f"{logdir}: Locked: another master is running this job ({holder}).") from None
+                    raise ResumeError(f"{logdir}: Locked: another master is running this job ({holder}).") from None
                 time.sleep(POLL_S)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
@@ -171,11 +166,4 @@ def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
 
 def is_running(logdir: Path) -> bool:
     """Whether a master is running the job of a directory, or its processes are still being ended."""
-    try:
-        with open_file(logdir / LOCK) as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+    return bool(writer_of(logdir, LOCK))

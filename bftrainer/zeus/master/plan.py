@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bftrainer.errors import JournalError, TuningInputError, suggestion
+from bftrainer.errors import ResumeError, TuningInputError, suggestion
 from bftrainer.files.documents import toml_file
 from bftrainer.plugins import Plugins, full_name
 from bftrainer.zeus.master.script import RunSettings, check_table
@@ -47,18 +47,18 @@ def describe_policy(policy: BatchSizeOptimizer) -> dict[str, Any]:
 
 
 def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
-    """Make a policy from what `describe_policy` returned, as new: `JournalError` if that is not possible."""
+    """Make a policy from what `describe_policy` returned, as new: `ResumeError` if that is not possible."""
     name = description["class"]
     try:
         policy = Plugins("bftrainer.batch_size_optimizers", "Policy", TuningInputError).imported(name)(
             **description["options"]
         )
     except (TuningInputError, TypeError) as fault:
-        raise JournalError(
+        raise ResumeError(
             f"The policy {name} cannot be made again ({fault}); pass one as Driver.resume(..., policy=...)."
         ) from None
     if not isinstance(policy, BatchSizeOptimizer):
-        raise JournalError(f"Expected {name} to make a BatchSizeOptimizer, got {type(policy).__name__}.")
+        raise ResumeError(f"Expected {name} to make a BatchSizeOptimizer, got {type(policy).__name__}.")
     return policy
 
 

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import PydanticKnownError
 
 from bftrainer.errors import BftrainerError, InputError, OutputError, TrainingReportError, TuningInputError
-from bftrainer.files.documents import fault_text, json_file, telling_fault
+from bftrainer.files.documents import fault_text, json_file
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 
@@ -37,7 +37,7 @@ def check_table(model: type[M], values: Mapping[str, Any], error: type[Bftrainer
     try:
         return model.model_validate(values)
     except ValidationError as fault:
-        raise error(f"{place}{': ' if place else ''}{fault_text(telling_fault(fault), keys)}") from None
+        raise error(f"{place}{': ' if place else ''}{fault_text(fault, keys)}") from None
 
 
 class RunSettings(BaseModel):

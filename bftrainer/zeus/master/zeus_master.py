@@ -15,7 +15,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bftrainer.errors import JournalError, NotConvergedError, OutputError, TrainingReportError, TuningInputError
+from bftrainer.errors import NotConvergedError, OutputError, ResumeError, TrainingReportError, TuningInputError
 from bftrainer.files.permissions import refuse_foreign
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
 from bftrainer.zeus.master.journal import JOURNAL, JobJournal, lock_directory, read_journal, write_plan
@@ -319,12 +319,12 @@ class Driver:
 
         Raises
         ------
-        JournalError
+        ResumeError
             If there is no journal to resume from, the policy decides otherwise than it did, or others have made the
             directory or may change it: its command would be run.
         """
         if logdir.is_dir():
-            refuse_foreign(logdir, JournalError)
+            refuse_foreign(logdir, ResumeError)
         return cls(logdir, read_journal(logdir, token, policy), observers)
 
     def drive(self, at_most: int | None = None) -> list[HistoryEntry]:
@@ -345,7 +345,7 @@ class Driver:
         TuningError
             If the default batch size misses the target in the first run, a recurrence misses it 20 times, the script
             succeeds without a usable report, or the policy has no batch size left; with the `history` so far.
-        TuningInputError, JournalError, OutputError
+        TuningInputError, ResumeError, OutputError
             If the command cannot be run, another master is running the job, or journal or log cannot be written.
         """
         progress = self.progress

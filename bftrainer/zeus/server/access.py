@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -21,8 +21,9 @@ from pathlib import Path
 from unicodedata import normalize
 
 from bftrainer.errors import ForbiddenError, OutputError, SettingsError, suggestion
+from bftrainer.files.claims import claimed
 from bftrainer.files.opening import whole_bytes
-from bftrainer.files.writing import changing_alone, replacing, state_directory
+from bftrainer.files.writing import replacing
 
 
 class Role(IntEnum):
@@ -273,11 +274,7 @@ def revoke(path: Path, which: str) -> list[Grant]:
 @contextmanager
 def _editing(path: Path) -> Iterator[list[str]]:
     """The lines of a file, which replace it as the block leaves them; nobody else changes it meanwhile."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(changing_alone(path.parent))
-        except OSError as error:
-            raise OutputError(f"{path}: cannot be written ({error.strerror}).") from None
+    with claimed(path.parent, name=f".{path.name}.writing", called=path):
         lines = _read_lines(path) if path.exists() else []
         yield lines
         with replacing(path, private=True) as stream:
@@ -285,8 +282,12 @@ def _editing(path: Path) -> Iterator[list[str]]:
 
 
 def own_path() -> Path:
-    """Where the file of tokens of this user's own servers is."""
-    return state_directory() / "bso-tokens"
+    """Where the file of tokens of this user's own servers is, by the XDG Base Directory Specification."""
+    base = Path(os.environ.get("XDG_STATE_HOME", ""))
+    try:
+        return (base if base.is_absolute() else Path.home() / ".local" / "state") / "bftrainer" / "bso-tokens"
+    except RuntimeError:
+        raise SettingsError("XDG_STATE_HOME: Expected a directory for this user's tokens, who has no home.") from None
 
 
 def own_file() -> Path:

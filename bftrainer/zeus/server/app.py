@@ -19,15 +19,13 @@ with requiring("The server needs", "server", "fastapi"):
 
 from bftrainer._version import __version__
 from bftrainer.errors import (
+    BadOperationError,
     BftrainerError,
     ForbiddenError,
     JobMismatchError,
-    LateTrialError,
+    NotFoundError,
     NothingConvergedError,
     StoreUnavailableError,
-    TrialEndedError,
-    UnknownJobError,
-    UnknownTrialError,
     UnusableRequestError,
     UnusableValueError,
 )
@@ -45,10 +43,8 @@ logger = logging.getLogger(__name__)
 # Two HTTP statuses for each error: that of registrations, predictions and reports, and that of requests about the
 # object itself.
 _STATUS: Mapping[type[BftrainerError], tuple[int, int]] = {
-    UnknownJobError: (400, 404),
-    UnknownTrialError: (400, 404),
-    TrialEndedError: (400, 400),
-    LateTrialError: (400, 400),
+    NotFoundError: (400, 404),
+    BadOperationError: (400, 400),
     ForbiddenError: (403, 403),
     JobMismatchError: (409, 409),
     NothingConvergedError: (409, 409),

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from bftrainer.errors import TuningInputError, escaped, legible, suggestion
-from bftrainer.files.documents import fault_text, telling_fault
+from bftrainer.files.documents import fault_text
 
 # Names are keys of a database, whose indexes are limited in length.
 NAME_LENGTH = 400
@@ -69,8 +69,7 @@ class _Strict(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            fault = fault_text(telling_fault(error), lambda at: [])  # noqa: ARG005
-            raise TuningInputError(f"{type(self).__name__}: {fault}") from None
+            raise TuningInputError(f"{type(self).__name__}: {fault_text(error)}") from None
 
     # So that pydantic does not call it for what it reads: a server answers all faults of a request.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ with requiring("The server needs", "server", "fastapi", "jinja2"):
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-from bftrainer.errors import NothingConvergedError, UnknownJobError
+from bftrainer.errors import NotFoundError, NothingConvergedError
 from bftrainer.report.intervals import Estimate
 from bftrainer.zeus.server.messages import LARGEST, NAME_LENGTH, Arm, JobSummary, StoredTrial, few
 from bftrainer.zeus.server.savings import estimate_mean, figures_by_size, saved_texts, savings, si
@@ -76,7 +76,7 @@ def pages(*, front: bool) -> APIRouter:
         template, code = "jobs.html" if job_id is None else "job.html", 200
         try:
             view = await optimizer.call(_view, optimizer.service, job_id, before, after)
-        except UnknownJobError as error:
+        except NotFoundError as error:
             template, code, view = "missing.html", 404, {"missing": str(error).removeprefix("Unknown ")}
         return HTMLResponse(environment.get_template(template).render(path=request.url.path, **view), code, headers)
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import SettingsError
-from bftrainer.files.permissions import readable_by_others
 from bftrainer.zeus.server.access import AccessFile, own_path
 from bftrainer.zeus.server.guard import audit_logger
 from bftrainer.zeus.server.settings import ServerSettings, is_loopback
@@ -198,8 +197,10 @@ def _announce(where: str, settings: ServerSettings, access: AccessFile | None) -
     path = sqlite_path(database_url(settings.database_url))
     files = [] if path is None else [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm")]
     files += map(Path, filter(None, (settings.token_file, settings.tls_key)))
-    for exposed in readable_by_others(files):
-        logger.warning("other users may read or write %s; chmod 600 keeps them out", exposed)
+    for file in files:
+        with suppress(OSError):  # one that is not there yet
+            if (mode := stat.S_IMODE(file.stat().st_mode)) & 0o077:
+                logger.warning("other users may read or write %s (mode %04o); chmod 600 keeps them out", file, mode)
     with suppress(OSError):  # nobody reads a log that is closed
         mode = os.fstat(_STDERR).st_mode
         if stat.S_ISREG(mode) and mode & 0o077:

@@ -22,12 +22,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
 from bftrainer.errors import (
+    BadOperationError,
     JobMismatchError,
-    LateTrialError,
+    NotFoundError,
     NothingConvergedError,
-    TrialEndedError,
-    UnknownJobError,
-    UnknownTrialError,
     UnusableRequestError,
 )
 from bftrainer.zeus.lease import LEASE_S
@@ -118,7 +116,7 @@ class BatchSizeService:
 
     Raises
     ------
-    UnknownJobError, UnknownTrialError
+    NotFoundError
         By the methods, if there is no such job, or the trial was not handed out.
     StoreUnavailableError
         By the methods, if the database cannot be used; then nothing has changed.
@@ -187,7 +185,7 @@ class BatchSizeService:
         """
         job = self._find(job_id)
         if job is None:
-            raise UnknownJobError(f"Unknown job({job_id}). Please register the job first")
+            raise NotFoundError(f"Unknown job({job_id}). Please register the job first")
         if request_id is None or request_id not in job.numbers:
             spec, now, number = job.tuned.spec, self.clock(), job.last_number + 1
             if self.published and not spec.num_pruning_rounds:
@@ -237,31 +235,29 @@ class BatchSizeService:
 
         Raises
         ------
-        TrialEndedError
-            If the trial was ended without a result.
-        LateTrialError
-            If the published server would refuse the report as too late.
+        BadOperationError
+            If the trial was ended without a result, or the published server would refuse the report as too late.
         UnusableRequestError
             If the report cannot be true; its `field` is what is wrong.
         """
         job = self._load(result.job_id)
         trial = _find_trial(job, result)
         if trial is None:
-            raise UnknownTrialError(f"Unknown trial {result}")
+            raise NotFoundError(f"Unknown trial {result}")
         if trial.status == TrialStatus.SUCCEEDED:
             message = f"Result for this trial({trial.trial_number}) is already reported."
             return ReportResponse(stop_train=True, converged=bool(trial.converged), message=message)
         if trial.status == TrialStatus.FAILED:
             is_void = trial.excluded == VOIDED and not self.published
             why = "was voided, and counts for nothing" if is_void else "is already reported but converged is not set"
-            raise TrialEndedError(f"Trial({trial.trial_number}) {why}.")
+            raise BadOperationError(f"Trial({trial.trial_number}) {why}.")
         verdict, cost_j = job.tuned.judge(result)
         ended = verdict.stop_train
         self._check_report(job, trial, result, cost_j, ended=ended)
         values = _usage(result, trial) | {"heard": self.clock(), "refused": False}
         if ended:
             if self.published and trial.type == TrialType.CONCURRENT and job.tuned.stage is Stage.MAB:
-                raise LateTrialError("Cannot update an arm since this trial is not issued from MAB stage.")
+                raise BadOperationError("Cannot update an arm since this trial is not issued from MAB stage.")
             values |= {"status": TrialStatus.SUCCEEDED.value, "ended": values["heard"], "cost": cost_j}
             values |= {"time": result.time, "energy": result.energy, "converged": verdict.converged}
             values |= {"observation": job.observations + 1}
@@ -297,12 +293,12 @@ class BatchSizeService:
 
         Raises
         ------
-        TrialEndedError
+        BadOperationError
             If it has no result, and was ended: another trial may have its place.
         """
         trial = self._find_named(trial_id)
         if trial.status == TrialStatus.FAILED:
-            raise TrialEndedError(f"Trial({trial.trial_number}) was ended without a result.")
+            raise BadOperationError(f"Trial({trial.trial_number}) was ended without a result.")
         if trial.status == TrialStatus.DISPATCHED:
             self.store.update_trial(trial, heard=self.clock())
 
@@ -325,7 +321,7 @@ class BatchSizeService:
         actor.check_owner(job_id, job.stored.owner)
         trial = job.trials.get(number)
         if trial is None:
-            raise UnknownTrialError(f"Could not find trial {number} of job {job_id}")
+            raise NotFoundError(f"Could not find trial {number} of job {job_id}")
         is_changed, stopped = trial.excluded != VOIDED, []
         if is_changed:
             was_cheapest = trial.excluded is None and trial.cost is not None and trial.cost == job.tuned.min_cost
@@ -341,7 +337,7 @@ class BatchSizeService:
         """Delete a job with all its trials."""
         job = self._find(job_id)
         if job is None:
-            raise UnknownJobError("No job was deleted.")
+            raise NotFoundError("No job was deleted.")
         actor.check_owner(job_id, job.stored.owner)
         self.store.delete_job(job_id)
         self._jobs.pop(job_id, None)
@@ -420,7 +416,7 @@ class BatchSizeService:
     def _load(self, job_id: str) -> LoadedJob:
         job = self._find(job_id)
         if job is None:
-            raise UnknownJobError(f"Unknown job {job_id}")
+            raise NotFoundError(f"Unknown job {job_id}")
         return job
 
     def _replay(self, stored: StoredJob, trials: dict[int, StoredTrial]) -> TunedJob:
@@ -430,7 +426,7 @@ class BatchSizeService:
         """Find a trial that is to be ended, or that is heard of."""
         trial = _find_trial(self._find(trial_id.job_id), trial_id)
         if trial is None:
-            raise UnknownTrialError(f"Could not find the trial: {trial_id}")
+            raise NotFoundError(f"Could not find the trial: {trial_id}")
         return trial
 
     @contextmanager

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bftrainer.errors import SettingsError, TuningInputError, suggestion
-from bftrainer.files.documents import fault_text, telling_fault, toml_tables
+from bftrainer.files.documents import fault_text, toml_tables
 from bftrainer.files.opening import sample_path
 from bftrainer.files.writing import file_source, versions
 from bftrainer.zeus.policies.job import Job
@@ -261,7 +261,7 @@ def read_jobs(path: Path) -> list[Job]:
         try:
             job = Job(**_JobTable.model_validate(table).model_dump())
         except ValidationError as fault:
-            reason = fault_text(telling_fault(fault), lambda at: [] if at else list(_JobTable.model_fields))
+            reason = fault_text(fault, lambda at: [] if at else list(_JobTable.model_fields))
             raise TuningInputError(f"{path}, job {number}: {reason}") from None
         except TuningInputError as error:
             raise TuningInputError(f"{path}: {error}") from None

@@ -280,7 +280,7 @@ def watch(folder: Path, history: History) -> Written:
         now = {node: min((cause for name, cause in causes if name == node), default=None) for node in NODES}
         lines.append(poll_line(DAY + time, dict(now.items() - before.items())))
         before = now
-    (folder / "idle.watch").write_bytes(b"".join(map(sealed, lines)))
+    (folder / "idle.watch").write_bytes(b"".join(b"%s\n" % sealed(line) for line in lines))
     return Written((folder / "idle.watch",), {})
 
 

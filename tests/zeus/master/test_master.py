@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import (
-    JournalError,
     MeasurementError,
     NotConvergedError,
     OutputError,
+    ResumeError,
     TrainingReportError,
     TuningInputError,
 )
@@ -188,12 +188,12 @@ def test_foreign_directories(tmp_path, mode, uid, message):
     if uid and os.geteuid():
         pytest.skip("only root can give a directory away")
     driver = master(tmp_path / "logs").start(shell(tmp_path, "touch ran"), 1, [32], 2.0, 0.5)
-    for folder, error in ((driver.logdir, JournalError), (tmp_path / "logs", OutputError)):
+    for folder, error in ((driver.logdir, ResumeError), (tmp_path / "logs", OutputError)):
         folder.chmod(mode)
         if uid:
             os.chown(folder, uid, uid)
         with pytest.raises(error, match=f"Expected a directory .*{message}"):
-            (Driver.resume if error is JournalError else master)(folder)
+            (Driver.resume if error is ResumeError else master)(folder)
     assert not (tmp_path / "ran").exists()
     (tmp_path / "logs").chmod(0o1777)
     master(tmp_path / "logs")

@@ -11,9 +11,9 @@ from contextlib import closing
 import pytest
 
 from bftrainer.errors import (
-    JournalError,
     NotConvergedError,
     OutputError,
+    ResumeError,
     ServerRequestError,
     TrainingReportError,
     TuningInputError,
@@ -235,5 +235,5 @@ def test_a_damaged_server(tmp_path, client, server):
     driver = start(tmp_path, client)
     path = driver.logdir / JOURNAL
     path.write_text(f"{json.dumps(json.loads(path.read_text()) | {'server': server})}\n")
-    with pytest.raises(JournalError, match=r"journal.jsonl:1: Expected a job on a server, got something else"):
+    with pytest.raises(ResumeError, match=r"journal.jsonl:1: Expected a job on a server, got something else"):
         read_journal(driver.logdir)

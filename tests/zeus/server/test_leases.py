@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from bftrainer.errors import ServerRequestError, TrialEndedError, UnknownTrialError
+from bftrainer.errors import BadOperationError, NotFoundError, ServerRequestError
 from bftrainer.zeus.lease import Lease
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TrialId
 from bftrainer.zeus.server.app import create_app
@@ -44,9 +44,9 @@ def test_a_dead_exploration_is_handed_out_after_its_lease(database_url):
             now[0] += 11.0
             again = await optimizer.predict(name)
             assert (await trials(optimizer, name))[::2] == [("Exploration", "Failed"), ("Exploration", "Dispatched")]
-            with pytest.raises(TrialEndedError):
+            with pytest.raises(BadOperationError):
                 optimizer.service.hear(first)
-            with pytest.raises(TrialEndedError):
+            with pytest.raises(BadOperationError):
                 await report(optimizer, first, 100.0)
             # It has asked for no lease: nothing is given away for a day.
             now[0] += DAY_S - 1.0
@@ -54,7 +54,7 @@ def test_a_dead_exploration_is_handed_out_after_its_lease(database_url):
             await report(optimizer, again, 100.0)
             # One that has its result is still answered: a thread may beat once more while the last report is under way.
             optimizer.service.hear(again)
-            with pytest.raises(UnknownTrialError):
+            with pytest.raises(NotFoundError):
                 optimizer.service.hear(TrialId(job_id=name, batch_size=8, trial_number=again.trial_number))
 
     asyncio.run(story())

@@ -10,13 +10,12 @@ from uuid import uuid4
 import pytest
 
 from bftrainer.errors import (
+    BadOperationError,
     JobMismatchError,
+    NotFoundError,
     NothingConvergedError,
     SettingsError,
     StoreUnavailableError,
-    TrialEndedError,
-    UnknownJobError,
-    UnknownTrialError,
     UnusableRequestError,
 )
 from bftrainer.zeus.server.access import Actor, Role
@@ -95,7 +94,7 @@ def test_an_exploration_that_was_ended_is_handed_out_again(database_url):
             first = await optimizer.predict(name)
             await optimizer.end_trial(first)
             await optimizer.end_trial(first)
-            with pytest.raises(TrialEndedError, match=r"Trial\(1\) is already reported"):
+            with pytest.raises(BadOperationError, match=r"Trial\(1\) is already reported"):
                 await report(optimizer, first)
             second = await optimizer.predict(name)
             assert (second.batch_size, second.trial_number) == (16, 2)
@@ -129,13 +128,13 @@ def test_trials_that_fall_silent_fail_by_themselves(database_url):
                 2: ("Concurrent", "Dispatched"),
                 3: ("Exploration", "Dispatched"),
             }
-            with pytest.raises(TrialEndedError):
+            with pytest.raises(BadOperationError):
                 await report(optimizer, first)
             now[0] += 101
             assert optimizer.service.end_abandoned() >= 2
             assert optimizer.service.end_abandoned() == 0
             for trial in (beside, instead):
-                with pytest.raises(TrialEndedError):
+                with pytest.raises(BadOperationError):
                     await report(optimizer, trial)
 
     asyncio.run(story())
@@ -162,14 +161,14 @@ def test_what_is_unknown(database_url):
             name = await register(optimizer)
             trial = await optimizer.predict(name)
             for job_id in ("nobody", "", name.upper(), f"{name}\0"):
-                with pytest.raises(UnknownJobError):
+                with pytest.raises(NotFoundError):
                     await optimizer.predict(job_id)
-                with pytest.raises(UnknownJobError):
+                with pytest.raises(NotFoundError):
                     await optimizer.delete_job(job_id)
             for changes in ({"trial_number": 2}, {"batch_size": 8}):
-                with pytest.raises(UnknownTrialError):
+                with pytest.raises(NotFoundError):
                     await report(optimizer, TrialId(**trial.model_dump() | changes))
-                with pytest.raises(UnknownTrialError):
+                with pytest.raises(NotFoundError):
                     await optimizer.end_trial(TrialId(**trial.model_dump() | changes))
 
     asyncio.run(story())
@@ -183,9 +182,9 @@ def test_what_no_database_holds(database_url):
             name = await register(optimizer)
             trial = LenientTrialId(job_id=name, batch_size=8, trial_number=10**30)
             reported = {"time": 1.0, "energy": 1.0, "metric": 1.0, "current_epoch": 1}
-            with pytest.raises((UnusableRequestError, UnknownTrialError)):
+            with pytest.raises((UnusableRequestError, NotFoundError)):
                 await optimizer.end_trial(trial)
-            with pytest.raises((UnusableRequestError, UnknownTrialError)):
+            with pytest.raises((UnusableRequestError, NotFoundError)):
                 await optimizer.report(LenientTrainingResult(**trial.model_dump(), **reported))
 
     asyncio.run(story())

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bftrainer.errors import TrialEndedError, TuningInputError, UnknownJobError, UnknownTrialError, UnusableRequestError
+from bftrainer.errors import BadOperationError, NotFoundError, TuningInputError, UnusableRequestError
 from bftrainer.zeus import server as bso
 from bftrainer.zeus.server import JobSpec, JobSpecFromClient, Stage, TrialId, TrialStatus, TrialType, TuningParams
 from tests.zeus.server.support import SPEC
@@ -36,13 +36,13 @@ def test_registering_answers_what_a_bool_would():
 def test_errors_are_caught_by_their_published_names():
     """`except` with a published name catches what stands for it here, as its base, and nothing else."""
     under = {
-        "ZeusBSOServerNotFoundError": (UnknownJobError, UnknownTrialError),
-        "ZeusBSOServiceBadOperationError": (UnknownJobError, UnknownTrialError, TrialEndedError),
+        "ZeusBSOServerNotFoundError": (NotFoundError,),
+        "ZeusBSOServiceBadOperationError": (NotFoundError, BadOperationError),
         "ZeusBSOValueError": (UnusableRequestError,),
     }
     for name, kinds in under.items():
         assert all(issubclass(kind, getattr(bso, name)) for kind in kinds)
-    assert not issubclass(TrialEndedError, bso.ZeusBSOServerNotFoundError)
+    assert not issubclass(BadOperationError, bso.ZeusBSOServerNotFoundError)
     server = [name for name in bso.__all__ if name.startswith("ZeusBSO") and "Serv" in name]
     assert all(issubclass(getattr(bso, name), bso.ZeusBSOServerBaseError) for name in server)
 
