@@ -41,7 +41,7 @@ TIE_SHARE = 2.0**-36
 CERTIFIED_GAP = 1e-9
 ROUNDING = 2.0**-40
 # Windows first include counts that lose up to this share of a node's price against the bound: mostly enough.
-FIRST_BUDGET, GROWTH = 0.15, 4.0
+FIRST_BUDGET, GROWTH = 0.02, 4.0
 # Candidates of the search by labels that count as one unit of effort.
 CANDIDATES = 1_000
 

@@ -26,6 +26,7 @@ from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.nodelogs.edit import partitions_of
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.parallel import Work
+from bftrainer.replay import Adoption, Cluster, Observer
 from bftrainer.report.ledger import PARTS, best_rate, limited_by
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.config import ReplayConfig
@@ -287,13 +288,22 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+class _NodeStarts(Observer):
+    """Counts nodes that tasks are given."""
+
+    nodes = 0
+
+    def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:  # noqa: ARG002
+        """Count those of a decision."""
+        self.nodes += sum(map(len, adopted.added.values()))
+
+
 def _replayed(config: ReplayConfig, idle_node_s: float) -> dict[str, Any]:
     """Figures of a replay of the whole window, which has so many idle node-seconds."""
-    result = run_replay(config=config)
+    starts = _NodeStarts()
+    result = run_replay(config=config, observers=[starts], details=False)
     summary = result.summary()
     days = summary["window_s"] / DAY_S
-    allocation = result.recording.allocation
-    given = np.asarray(allocation["task"]) >= 0
     ledger = summary["ledger"]
     useful_s = ledger["idle_node_s"] * (ledger["useful"] or 0.0)
     if summary["end_reason"] == "finished" and idle_node_s > ledger["idle_node_s"] > 0:
@@ -309,7 +319,7 @@ def _replayed(config: ReplayConfig, idle_node_s: float) -> dict[str, Any]:
         "used_node_s": summary["used_node_s"],
         "useful_node_s": useful_s,
         "blocks": _blocks(result, useful_s, config.node_log.window_s if isinstance(config.node_log, NodeLog) else 0.0),
-        "node_starts_per_day": float(allocation["nodes"].sizes[given].sum()) / days if days else 0.0,
+        "node_starts_per_day": starts.nodes / days if days else 0.0,
         "rescales_per_day": summary["rescales"] / days if days else 0.0,
         "preemptions_per_day": summary["preemptions"] / days if days else 0.0,
         "decisions": summary["decisions"],

@@ -54,7 +54,7 @@ class ClusterTask:
     saving_cost: float = 0.0
     earlier_work: float = 0.0  # of runs that ended short of their target
     is_stopped: bool = False  # given up when such a run had just ended
-    is_steady: bool = False  # nothing but perhaps its rate has changed since a span in which it rescaled no more
+    is_steady: bool = False  # nothing but perhaps its rate has changed since the last span began
     offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
 
     def __post_init__(self) -> None:
@@ -81,8 +81,7 @@ class ClusterTask:
             self.progress = self.span_progress + (end_s - begin_s) * self.rate - self.pending
             self.node_s += self.span_nodes * (end_s - begin_s)
             self.rescale_cost += self.pending
-        self.is_steady = not self.pending
-        self.pending = 0.0
+        self.is_steady, self.pending = True, 0.0
         self.settle()
 
     def lose_nodes(self, gone: Set[int], now_s: float) -> None:
@@ -139,6 +138,7 @@ class ClusterChange:
     time_s: float
     elapsed_s: float  # since the instant before
     tasks: tuple[ClusterTask, ...]  # those that were active before; each knows what it did in the span and what it lost
+    unsteady: list[ClusterTask] = field(default_factory=list)  # those of them that changed in the span before, or save
     joined: int = 0  # nodes that entered the pool, and that left it
     left: int = 0
     completed: list[ClusterTask] = field(default_factory=list)
@@ -283,14 +283,16 @@ class Cluster:
     def _note_rate(self, task: ClusterTask) -> None:
         """Note that a task has another rate, or other work to do, and so another time of completion."""
         task.is_steady = False
-        if task.rate > 0:
-            self._no_completion_before_s = min(self._no_completion_before_s, self.time_s + task.remaining_s() / 2.0)
+        if task.rate > 0 and (before_s := self.time_s + task.remaining_s() / 2.0) < self._no_completion_before_s:
+            self._no_completion_before_s = before_s
 
     def advance(self, time_s: float) -> None:
         """Book the time since the last instant for each active task."""
-        begin_s, tasks = self.time_s, tuple(self.active)
+        begin_s, tasks, unsteady = self.time_s, tuple(self.active), list[ClusterTask]()
         elapsed_s = time_s - begin_s
-        self.change = ClusterChange(time_s, elapsed_s, tasks)
+        for task in self.change.unsteady:
+            task.rescale_booked = 0.0  # that was of another span
+        self.change = ClusterChange(time_s, elapsed_s, tasks, unsteady)
         if self.is_noticing:
             self._span_start_s, self._completions_s = begin_s, [task.completion_s(begin_s) for task in tasks]
         for task in tasks:
@@ -302,6 +304,7 @@ class Cluster:
                 task.node_s += task.span_nodes * elapsed_s
             else:
                 task.advance(begin_s, time_s)
+                unsteady.append(task)
         self.time_s = time_s
 
     def complete(self, tasks: Iterable[ClusterTask]) -> None:
@@ -427,10 +430,10 @@ class Cluster:
             adopted.added, adopted.removed = added, removed
             for task, _ in changes:
                 self._start(task)
-        for number in self.change.lost:
-            if self.tasks[number].span_rate > 0:  # it was hit
-                self.tasks[number].resume()
-                self._note_rate(self.tasks[number])
+        for task in {self.tasks[number] for number in self.change.lost}.difference(adopted.added, adopted.removed):
+            if task.span_rate > 0:  # it was hit
+                task.resume()
+                self._note_rate(task)
         return adopted
 
     def _give(self, task: ClusterTask, nodes: Sequence[int]) -> None:

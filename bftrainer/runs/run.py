@@ -267,6 +267,7 @@ def run_replay(
     command: str = "",
     journal: DecisionJournal | None = None,
     scratch: Path | None = None,
+    details: bool = True,
     **options: Any,
 ) -> RunResult:
     """Replay a node log with a task set.
@@ -288,6 +289,8 @@ def run_replay(
         Decisions of an earlier start of the same run, which come first, and where further ones are kept.
     scratch : Path, optional
         Directory for records that are too many for memory; the system's temporary one by default.
+    details : bool
+        Whether to record which nodes change hands, and the tasks and counts of decisions; the summary needs neither.
     **options
         Fields of `ReplayConfig`; objective and solvers may be callables and objects of your own.
 
@@ -309,7 +312,7 @@ def run_replay(
     elif config not in (None, inputs.config) or options:
         raise SettingsError("Give either inputs or a configuration, not both.")
     named = [_name_in_errors(observer) for observer in observers]
-    result = _replay_and_record(inputs, command, named, interrupted, journal, scratch)
+    result = _replay_and_record(inputs, command, named, interrupted, journal, Recorder(scratch, details=details), scratch)
     if inputs.config.baseline and not result.is_partial:
         result = _compare_with_constant_pools(result, interrupted, journal)
     if result.failure is not None:
@@ -332,6 +335,7 @@ def _replay_and_record(
     observers: Sequence[Observer],
     interrupted: Callable[[], bool],
     journal: DecisionJournal | None,
+    recorder: Recorder,
     scratch: Path | None,
 ) -> RunResult:
     """Replay the inputs and record everything; raise what fails before the first decision."""
@@ -342,7 +346,6 @@ def _replay_and_record(
     departures = None if horizon_s is None else DepartureOrder(log.rows(), horizon_s)
     allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, departures, learning)
     allocator.journal = journal
-    recorder = Recorder(scratch)
     meter = PowerMeter(config.idle_power_w, scratch) if tuner is not None or config.idle_power_w > 0 else None
     recorders: list[Recorder | PowerMeter] = [recorder, *([] if meter is None else [meter])]
     failure, until_s = None, config.until_s(log.start_ns)
