@@ -12,7 +12,7 @@
 #define FIRST_BUDGET 0.02
 #define GROWTH 4.0
 #define CUTTING_PLANES 60
-#define UNCHECKED (1 << 16)
+#define UNCHECKED (1 << 16) /* sums between two looks at the clock */
 #define LANES 8
 #define MOST_LANES 32
 
@@ -349,7 +349,7 @@ WIDE static void convolve(
 
 /* Compute the rows of f_j, j >= 1, of `count` free tasks: `pad` entries of -inf, the states, `pad` unused entries. */
 static Outcome forward(Programme *p, Py_ssize_t count, Py_ssize_t nodes, Py_ssize_t pad, Py_ssize_t earlier) {
-    Py_ssize_t length = pad + nodes + pad, later = 0, unchecked = 0;
+    Py_ssize_t length = pad + nodes + pad, later = 0, unchecked = UNCHECKED;
     if (length > PY_SSIZE_T_MAX / (count + 1)) {
         PyErr_NoMemory();
         return FAILED;

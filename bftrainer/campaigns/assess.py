@@ -48,8 +48,8 @@ _STRETCHES = 240
 """Into how many the window is cut for a picture of it."""
 _USEFUL = "ledger.useful"
 Floats = NDArray[np.float64]
-Steps = Callable[[Sequence[str], Work], Sequence[dict[str, Any]]]
-"""Results of steps of these names, which the work, a picklable callable, computes if they are not known."""
+Steps = Callable[[Mapping[str, ReplayConfig], Work], Sequence[dict[str, Any]]]
+"""Results of steps by name, which the work, a picklable callable, makes of a configuration if they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class AssessPlan:
 def assessment_of(
     plan: AssessPlan,
     quality: Mapping[str, Any] | None = None,
-    steps: Steps = lambda names, work: list(map(work, names)),
+    steps: Steps = lambda configs, work: list(map(work, configs.values())),
 ) -> dict[str, Any]:
     """Assess a machine; the answer is ready for JSON.
 
@@ -127,12 +127,12 @@ def assessment_of(
     sets = _sets(plan, holes)
     window_s = plan.log.window_s
     configs = {f"settings {name}": _config(plan, tasks, holes) for name, tasks, _ in sets}
-    advice = steps(list(configs), partial(_of, _advised, configs, window_s))
+    advice = steps(configs, partial(_of, _advised, window_s))
     chosen = {
         f"replay {name}": replace(config, forward_time_s=found["forward_time_s"], max_tasks=found["max_tasks"])
         for (name, _, _), config, found in zip(sets, configs.values(), advice, strict=True)
     }
-    replayed = steps(list(chosen), partial(_of, _replayed, chosen, holes["node_hours"] * HOUR_S))
+    replayed = steps(chosen, partial(_of, _replayed, holes["node_hours"] * HOUR_S))
     kinds = []
     for (name, _, about), settings, figures in zip(sets, advice, replayed, strict=True):
         entry = {"name": name, "assumed": dict(about), "settings": settings, **figures}
@@ -232,13 +232,13 @@ def _by_partition(log: NodeLog) -> dict[str, dict[str, float]]:
     return found
 
 
-def _of(work: Callable[..., dict[str, Any]], configs: Mapping[str, ReplayConfig], of: float, name: str) -> Any:
+def _of(work: Callable[..., dict[str, Any]], of: float, config: ReplayConfig) -> Any:
     """What a step's work makes of its configuration."""
     usual = gc.get_threshold()
     # Thousands of tasks live as long as a replay: to look through them as often as usual takes a tenth of its time.
     gc.set_threshold(_COLLECTED_AFTER)
     try:
-        return work(configs[name], of)
+        return work(config, of)
     finally:
         gc.set_threshold(*usual)
 

@@ -214,7 +214,7 @@ class LiveAllocator(Allocator):
         undo()
         for task, believed in known:
             task.believed = believed
-            task.offers = {}
+            task.forget_offers()
         return sum(cluster.runnable_counts if result.counts is None else result.counts)
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -56,6 +56,7 @@ class ClusterTask:
     is_stopped: bool = False  # given up when such a run had just ended
     is_steady: bool = False  # nothing but perhaps its rate has changed since the last span began
     offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
+    offered: Any = None  # those at its present count, if they are known
 
     def __post_init__(self) -> None:
         self.span_spec = self.spec
@@ -64,6 +65,10 @@ class ClusterTask:
     def decision_spec(self) -> TaskSpec:
         """The task as decisions see it."""
         return self.believed or self.spec
+
+    def forget_offers(self) -> None:
+        """Let its options be computed again, as they may be others."""
+        self.offers, self.offered = {}, None
 
     def rate_on(self, count: int) -> float:
         """Work/s on `count` nodes; 0 below its minimum."""
@@ -84,11 +89,11 @@ class ClusterTask:
         self.is_steady, self.pending = True, 0.0
         self.settle()
 
-    def lose_nodes(self, gone: Set[int], now_s: float) -> None:
+    def lose_nodes(self, gone: Collection[int], now_s: float) -> None:
         """Lose nodes to the scheduler, which costs once, whatever their number."""
         cost = self.preemption(now_s)
         self.nodes = [node for node in self.nodes if node not in gone]
-        self.is_steady = False
+        self.is_steady, self.offered = False, None
         self.preemptions += 1
         self.preemption_loss = cost
         self.preemption_cost += cost
@@ -282,7 +287,7 @@ class Cluster:
 
     def _note_rate(self, task: ClusterTask) -> None:
         """Note that a task has another rate, or other work to do, and so another time of completion."""
-        task.is_steady = False
+        task.is_steady, task.offered = False, None
         if task.rate > 0 and (before_s := self.time_s + task.remaining_s() / 2.0) < self._no_completion_before_s:
             self._no_completion_before_s = before_s
 
@@ -296,12 +301,14 @@ class Cluster:
         if self.is_noticing:
             self._span_start_s, self._completions_s = begin_s, [task.completion_s(begin_s) for task in tasks]
         for task in tasks:
-            if task.is_steady and task.rate == task.span_rate:
+            rate = task.rate
+            if task.is_steady and rate == task.span_rate:
                 # As `ClusterTask.advance`, less what stays as it is: this loop is most of the cost of many tasks.
-                task.span_progress = before = task.progress
-                task.progress = after = before + elapsed_s * task.span_rate
-                task.gross = after - before
-                task.node_s += task.span_nodes * elapsed_s
+                if task.span_nodes:
+                    task.span_progress = before = task.progress
+                    task.progress = after = before + elapsed_s * rate
+                    task.gross = after - before
+                    task.node_s += task.span_nodes * elapsed_s
             else:
                 task.advance(begin_s, time_s)
                 unsteady.append(task)
@@ -322,7 +329,7 @@ class Cluster:
                 task.status, task.completed_s = Status.DONE, self.time_s
                 self.active.remove(task)
                 self.change.completed.append(task)
-            task.offers = {}
+            task.forget_offers()
 
     def complete_due(self) -> None:
         """Let no task have done more than its work; where completions are only noticed, end those that have done it."""
@@ -345,7 +352,7 @@ class Cluster:
         """Free all nodes of a task."""
         self.change.freed.setdefault(task.number, task.nodes)
         self._add_free(task.nodes)
-        task.nodes, task.rate, task.is_steady = [], 0.0, False
+        task.nodes, task.rate, task.is_steady, task.offered = [], 0.0, False, None
 
     def _add_free(self, nodes: Sequence[int]) -> None:
         for node in nodes:
@@ -369,7 +376,7 @@ class Cluster:
             owner[node] = BUSY
         for number, gone in lost.items():
             task = self.tasks[number]
-            task.lose_nodes(set(gone), self.time_s)
+            task.lose_nodes(gone if len(gone) < 4 else set(gone), self.time_s)
             if task.rate > task.span_rate:  # else it completes later than it would have
                 self._no_completion_before_s = -math.inf
         self.pool -= len(nodes)
@@ -414,11 +421,10 @@ class Cluster:
             removed: dict[ClusterTask, list[int]] = {}
             tasks = zip(self.active, adopted.before, adopted.after, strict=True)
             changes = self.order.sort_changes([(task, new - old) for task, old, new in tasks if new != old])
+            # First shrinking tasks give nodes up, then growing ones take free ones.
             for task, more in changes:
                 self.charge_rescale(task, len(task.nodes) + more)
                 task.rescales += len(task.nodes) >= task.spec.min_nodes
-            # First shrinking tasks give nodes up, then growing ones take free ones.
-            for task, more in changes:
                 if more < 0:
                     task.nodes = list(task.nodes)  # snapshots hold the old one
                     removed[task] = self.order.release(task.nodes, -more)
@@ -427,9 +433,8 @@ class Cluster:
                 if more > 0:
                     added[task] = self.order.take(self.free, more)
                     self._give(task, added[task])
-            adopted.added, adopted.removed = added, removed
-            for task, _ in changes:
                 self._start(task)
+            adopted.added, adopted.removed = added, removed
         for task in {self.tasks[number] for number in self.change.lost}.difference(adopted.added, adopted.removed):
             if task.span_rate > 0:  # it was hit
                 task.resume()
@@ -492,7 +497,7 @@ class Cluster:
         """Let a task go on with another spec: another amount of work, and another rate if it runs."""
         task.spec = spec
         if not task.modes:
-            task.offers = {}
+            task.forget_offers()
         if task.rate > 0:
             task.rate = task.rate_on(len(task.nodes))
         self._note_rate(task)

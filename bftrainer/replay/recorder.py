@@ -107,13 +107,20 @@ class Recorder(Observer):
         """Close the books."""
         if cluster.is_last_rate_repeated and cluster.is_finished:
             self._row[RATE] = math.fsum([task.span_rate for task in cluster.change.tasks])
-        same = ("spec", "submitted_s", "started_s", "completed_s", "node_s", "rescales", "preemptions")
-        costs = ("rescale_cost", "preemption_cost", "saving_cost")
         tasks = tuple(
             TaskRecord(
+                task.spec,
+                task.submitted_s,
+                task.started_s,
+                task.completed_s,
                 work_done=task.earlier_work + task.progress,
                 work_total=task.earlier_work + (0.0 if task.is_stopped else task.spec.work),
-                **{name: getattr(task, name) for name in (*same, *costs)},
+                node_s=task.node_s,
+                rescales=task.rescales,
+                preemptions=task.preemptions,
+                rescale_cost=task.rescale_cost,
+                preemption_cost=task.preemption_cost,
+                saving_cost=task.saving_cost,
             )
             for task in cluster.tasks
         )

@@ -312,7 +312,9 @@ def run_replay(
     elif config not in (None, inputs.config) or options:
         raise SettingsError("Give either inputs or a configuration, not both.")
     named = [_name_in_errors(observer) for observer in observers]
-    result = _replay_and_record(inputs, command, named, interrupted, journal, Recorder(scratch, details=details), scratch)
+    result = _replay_and_record(
+        inputs, command, named, interrupted, journal, Recorder(scratch, details=details), scratch
+    )
     if inputs.config.baseline and not result.is_partial:
         result = _compare_with_constant_pools(result, interrupted, journal)
     if result.failure is not None:
