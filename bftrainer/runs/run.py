@@ -311,12 +311,8 @@ def run_replay(
         inputs = load_inputs(ReplayConfig(**options) if config is None else replace(config, **options))
     elif config not in (None, inputs.config) or options:
         raise SettingsError("Give either inputs or a configuration, not both.")
-    named = [_name_in_errors(observer) for observer in observers]
-    result = _replay_and_record(
-        inputs, command, named, interrupted, journal, Recorder(scratch, details=details), scratch
-    )
-    if inputs.config.baseline and not result.is_partial:
-        result = _compare_with_constant_pools(result, interrupted, journal)
+    result = _replay_and_record(inputs, command, observers, interrupted, journal, scratch, details=details)
+    result = _compare_with_constant_pools(result, interrupted, journal) if inputs.config.baseline else result
     if result.failure is not None:
         raise RunFailedError(str(result.failure), result) from result.failure
     return result
@@ -337,10 +333,12 @@ def _replay_and_record(
     observers: Sequence[Observer],
     interrupted: Callable[[], bool],
     journal: DecisionJournal | None,
-    recorder: Recorder,
     scratch: Path | None,
+    *,
+    details: bool,
 ) -> RunResult:
     """Replay the inputs and record everything; raise what fails before the first decision."""
+    named = [_name_in_errors(observer) for observer in observers]
     began_s, config, log = time.perf_counter(), inputs.config, inputs.log
     tuner = inputs.make_tuner() if inputs.make_tuner else None
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
@@ -348,6 +346,7 @@ def _replay_and_record(
     departures = None if horizon_s is None else DepartureOrder(log.rows(), horizon_s)
     allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, departures, learning)
     allocator.journal = journal
+    recorder = Recorder(scratch, details=details)
     meter = PowerMeter(config.idle_power_w, scratch) if tuner is not None or config.idle_power_w > 0 else None
     recorders: list[Recorder | PowerMeter] = [recorder, *([] if meter is None else [meter])]
     failure, until_s = None, config.until_s(log.start_ns)
@@ -360,7 +359,7 @@ def _replay_and_record(
             allocator,
             stops=stops,
             power_caps_w=inputs.power_caps_w,
-            observers=[*recorders, *observers],
+            observers=[*recorders, *named],
         )
     except _FAILURES as error:
         failure = error
@@ -388,7 +387,9 @@ def _replay_and_record(
 def _compare_with_constant_pools(
     result: RunResult, interrupted: Callable[[], bool], journal: DecisionJournal | None
 ) -> RunResult:
-    """Add the efficiency; an interruption or a failure leaves the result partial."""
+    """Add the efficiency to a whole result; an interruption or a failure leaves it partial."""
+    if result.is_partial:
+        return result
     began_s, efficiency, failure = time.perf_counter(), None, None
     try:
         efficiency = compute_efficiency(result.inputs, result.recording, interrupted, journal)
