@@ -9,9 +9,10 @@
 #define TIE_SHARE 0x1p-36
 #define CERTIFIED_GAP 1e-9
 #define ROUNDING 0x1p-40
-#define FIRST_BUDGET 0.15
+#define FIRST_BUDGET 0.02
 #define GROWTH 4.0
 #define CUTTING_PLANES 60
+#define UNCHECKED (1 << 16) /* sums between two looks at the clock */
 #define LANES 8
 #define MOST_LANES 32
 
@@ -45,7 +46,7 @@ Outcome checkpoint(double deadline_s) {
     return clock_s() > deadline_s ? OUT_OF_TIME : DONE;
 }
 
-/* Make an empty problem: all entries -inf, nothing held. */
+/* Make a problem of which no value is known, and nothing held. */
 int new_problem(Problem *problem, Py_ssize_t tasks, int64_t width, int64_t nodes) {
     *problem = (Problem){.tasks = tasks, .width = (Py_ssize_t)width, .nodes = nodes};
     if (width > INT32_MAX || width > PY_SSIZE_T_MAX / (FIRST_MAX(tasks, 1))) {
@@ -59,8 +60,6 @@ int new_problem(Problem *problem, Py_ssize_t tasks, int64_t width, int64_t nodes
         free_problem(problem);
         return -1;
     }
-    for (Py_ssize_t i = 0; i < tasks * problem->width; i++)
-        problem->values[i] = -INFINITY;
     memset(problem->held, 0, (size_t)tasks * sizeof(int64_t));
     return 0;
 }
@@ -182,14 +181,21 @@ static int by_slope(const void *left, const void *right) {
     return (a->count < b->count) - (a->count > b->count);
 }
 
-/* Guess the node price: serve tasks of constant gain per node, best first. */
-static double first_guess(const Problem *problem, const double *table, const int64_t *most, Slope *slopes) {
+/* Guess the node price: serve tasks of constant gain per node, best first; `place` is for where each task's gain is. */
+static double first_guess(
+    const Problem *problem, const double *table, const int64_t *most, Slope *slopes, int64_t *place
+) {
     Py_ssize_t found = 0;
     int64_t nodes = problem->nodes;
     for (Py_ssize_t j = 0; j < problem->tasks; j++) {
         const double *row = table + j * problem->width;
-        if (most[j])
-            slopes[found++] = (Slope){(row[most[j]] - row[0]) / (double)most[j], most[j]};
+        if (problem->like[j] < j) {
+            place[j] = place[problem->like[j]];
+        } else {
+            place[j] = found;
+            slopes[found++] = (Slope){most[j] ? (row[most[j]] - row[0]) / (double)most[j] : 0.0, 0};
+        }
+        slopes[place[j]].count += most[j];
     }
     qsort(slopes, (size_t)found, sizeof(Slope), by_slope);
     for (Py_ssize_t i = 0; i < found; i++) {
@@ -250,7 +256,7 @@ static void meet(
     relaxed->value = fit.value;
 }
 
-/* Minimise the bound of a table over the price of a node. */
+/* Minimise the bound of a table over the price of a node; of equal tasks, the first alone gets its losses. */
 int relax(const Problem *problem, const double *table, Relaxed *relaxed) {
     Py_ssize_t tasks = problem->tasks, width = problem->width;
     int64_t *chosen = grown(NULL, tasks, sizeof(int64_t));
@@ -276,8 +282,8 @@ int relax(const Problem *problem, const double *table, Relaxed *relaxed) {
         memcpy(relaxed->losses, table, (size_t)(tasks * width) * sizeof(double));
         relaxed->bound = relaxed->value = over.value;
     } else {
+        relaxed->price = first_guess(problem, table, chosen, slopes, relaxed->choices);
         memset(relaxed->choices, 0, (size_t)tasks * sizeof(int64_t));
-        relaxed->price = first_guess(problem, table, chosen, slopes);
         meet(problem, table, over, nothing, relaxed, chosen, best);
         double sum = 0.0;
         for (Py_ssize_t j = 0; j < tasks; j++)
@@ -286,11 +292,8 @@ int relax(const Problem *problem, const double *table, Relaxed *relaxed) {
     }
     for (Py_ssize_t j = 0; j < tasks; j++) {
         double *losses = relaxed->losses + j * width;
-        if (problem->like[j] < j)
-            memcpy(losses, relaxed->losses + problem->like[j] * width, (size_t)width * sizeof(double));
-        else
-            for (Py_ssize_t c = 0; c < width; c++)
-                losses[c] = best[j] - losses[c];
+        for (Py_ssize_t c = 0; c < width && problem->like[j] == j; c++)
+            losses[c] = best[j] - losses[c];
     }
     free(chosen);
     free(best);
@@ -346,7 +349,7 @@ WIDE static void convolve(
 
 /* Compute the rows of f_j, j >= 1, of `count` free tasks: `pad` entries of -inf, the states, `pad` unused entries. */
 static Outcome forward(Programme *p, Py_ssize_t count, Py_ssize_t nodes, Py_ssize_t pad, Py_ssize_t earlier) {
-    Py_ssize_t length = pad + nodes + pad, later = 0;
+    Py_ssize_t length = pad + nodes + pad, later = 0, unchecked = UNCHECKED;
     if (length > PY_SSIZE_T_MAX / (count + 1)) {
         PyErr_NoMemory();
         return FAILED;
@@ -374,14 +377,15 @@ static Outcome forward(Programme *p, Py_ssize_t count, Py_ssize_t nodes, Py_ssiz
             for (Py_ssize_t n = 1; n < size && pad + n < length; n++)
                 row[pad + n] = column[n] > row[pad + n - 1] ? column[n] : row[pad + n - 1];
         } else {
-            Outcome outcome = checkpoint(p->effort.deadline_s);
-            for (Py_ssize_t from = start; from < stop && outcome == DONE; from += 4096) {
-                convolve(row + length, row, column, size, from, FIRST_MIN(stop, from + 4096));
-                if (from + 4096 < stop)
-                    outcome = checkpoint(p->effort.deadline_s);
+            for (Py_ssize_t from = start; from < stop; from += 4096) {
+                Py_ssize_t until = FIRST_MIN(stop, from + 4096);
+                convolve(row + length, row, column, size, from, until);
+                unchecked += (until - from) * size;
+                Outcome outcome = unchecked < UNCHECKED ? DONE : checkpoint(p->effort.deadline_s);
+                if (outcome != DONE)
+                    return outcome;
+                unchecked = unchecked < UNCHECKED ? unchecked : 0;
             }
-            if (outcome != DONE)
-                return outcome;
         }
         for (Py_ssize_t i = stop; i < stop + pad - 1; i++)
             row[i] = row[stop - 1];
@@ -462,13 +466,13 @@ static int64_t set_windows(Programme *p, double budget) {
     int64_t sum = 0;
     for (Py_ssize_t j = 0; j < p->problem->tasks; j++) {
         const double *losses = p->losses + j * width;
-        Py_ssize_t low = 0, high = width - 1;
-        while (low < width && !(losses[low] <= budget))
+        Py_ssize_t low = 0, high = width - 1, same = p->problem->like[j];
+        while (same == j && low < width && !(losses[low] <= budget))
             low++;
-        while (high >= 0 && !(losses[high] <= budget))
+        while (same == j && high >= 0 && !(losses[high] <= budget))
             high--;
-        p->low[j] = low < width ? low : 0;
-        p->high[j] = high >= 0 ? high : width - 1;
+        p->low[j] = same < j ? p->low[same] : low < width ? low : 0;
+        p->high[j] = same < j ? p->high[same] : high >= 0 ? high : width - 1;
         sum += p->low[j];
     }
     return sum;

@@ -57,7 +57,7 @@ static void find_equals(PyObject *rows, Problem *problem) {
     for (Py_ssize_t j = 0; j < problem->tasks; j++) {
         problem->like[j] = j;
         for (Py_ssize_t i = j - 1; i >= 0 && i >= j - NEAR_TASKS && problem->like[j] == j; i--)
-            if (PyTuple_GetItem(rows, j) == PyTuple_GetItem(rows, i) && problem->held[j] == problem->held[i])
+            if (problem->held[j] == problem->held[i] && PyTuple_GetItem(rows, j) == PyTuple_GetItem(rows, i))
                 problem->like[j] = problem->like[i];
     }
 }
@@ -75,7 +75,10 @@ static int read_problem(PyObject *rows, PyObject *held, long long nodes, Problem
     Py_ssize_t width = problem->width * (Py_ssize_t)sizeof(double);
     for (Py_ssize_t j = 0; j < problem->tasks; j++) {
         PyObject *row = PyTuple_GetItem(rows, j);
-        memcpy(problem->values + j * problem->width, PyBytes_AsString(row), (size_t)FIRST_MIN(PyBytes_Size(row), width));
+        Py_ssize_t size = FIRST_MIN(PyBytes_Size(row), width);
+        memcpy(problem->values + j * problem->width, PyBytes_AsString(row), (size_t)size);
+        for (Py_ssize_t c = size / (Py_ssize_t)sizeof(double); c < problem->width; c++)
+            problem->values[j * problem->width + c] = -INFINITY;
     }
     if (held != NULL && read_held(held, problem) < 0) {
         free_problem(problem);

@@ -212,6 +212,11 @@ Outcome prune(const Problem *problem, double deadline_s, Pruned *pruned) {
         (s.now = grown(NULL, problem->tasks, sizeof(double))) != NULL &&
         (s.options = grown(NULL, s.room, sizeof(Option))) != NULL && relax(problem, problem->values, &relaxed) == 0) {
         s.tolerance = KEPT_SHARE * fabs(relaxed.bound);
+        for (Py_ssize_t j = 0, width = problem->width; j < problem->tasks; j++) {
+            double *losses = relaxed.losses + j * width, *first = relaxed.losses + problem->like[j] * width;
+            if (first < losses)
+                memcpy(losses, first, (size_t)width * sizeof(double));
+        }
         outcome = mark_kept(&s, deadline_s, pruned);
     }
     free(relaxed.losses);

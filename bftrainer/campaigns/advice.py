@@ -293,7 +293,7 @@ def _value(config: ReplayConfig, settings: SearchedSettings, metric: str, checks
     changed = {each.name: getattr(settings, each.name) for each in fields(settings)}
     inputs = load_inputs(replace(config, **changed))
     refuse_changed_inputs(inputs, checksums)
-    summary = run_replay(inputs=inputs).summary()
+    summary = run_replay(inputs=inputs, details=False).summary()
     value = figures_of(summary).get(metric)
     if metric in _OF_ALL and summary[_OF_ALL[metric]] < summary["tasks_total"]:
         return math.nan

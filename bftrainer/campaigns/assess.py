@@ -26,6 +26,7 @@ from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.nodelogs.edit import partitions_of
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.parallel import Work
+from bftrainer.replay import Adoption, Cluster, Observer
 from bftrainer.report.ledger import PARTS, best_rate, limited_by
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.config import ReplayConfig
@@ -47,8 +48,8 @@ _STRETCHES = 240
 """Into how many the window is cut for a picture of it."""
 _USEFUL = "ledger.useful"
 Floats = NDArray[np.float64]
-Steps = Callable[[Sequence[str], Work], Sequence[dict[str, Any]]]
-"""Results of steps of these names, which the work, a picklable callable, computes if they are not known."""
+Steps = Callable[[Mapping[str, ReplayConfig], Work], Sequence[dict[str, Any]]]
+"""Results of steps by name, which the work, a picklable callable, makes of a configuration if they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class AssessPlan:
 def assessment_of(
     plan: AssessPlan,
     quality: Mapping[str, Any] | None = None,
-    steps: Steps = lambda names, work: list(map(work, names)),
+    steps: Steps = lambda configs, work: list(map(work, configs.values())),
 ) -> dict[str, Any]:
     """Assess a machine; the answer is ready for JSON.
 
@@ -126,12 +127,12 @@ def assessment_of(
     sets = _sets(plan, holes)
     window_s = plan.log.window_s
     configs = {f"settings {name}": _config(plan, tasks, holes) for name, tasks, _ in sets}
-    advice = steps(list(configs), partial(_of, _advised, configs, window_s))
+    advice = steps(configs, partial(_of, _advised, window_s))
     chosen = {
         f"replay {name}": replace(config, forward_time_s=found["forward_time_s"], max_tasks=found["max_tasks"])
         for (name, _, _), config, found in zip(sets, configs.values(), advice, strict=True)
     }
-    replayed = steps(list(chosen), partial(_of, _replayed, chosen, holes["node_hours"] * HOUR_S))
+    replayed = steps(chosen, partial(_of, _replayed, holes["node_hours"] * HOUR_S))
     kinds = []
     for (name, _, about), settings, figures in zip(sets, advice, replayed, strict=True):
         entry = {"name": name, "assumed": dict(about), "settings": settings, **figures}
@@ -231,13 +232,13 @@ def _by_partition(log: NodeLog) -> dict[str, dict[str, float]]:
     return found
 
 
-def _of(work: Callable[..., dict[str, Any]], configs: Mapping[str, ReplayConfig], of: float, name: str) -> Any:
+def _of(work: Callable[..., dict[str, Any]], of: float, config: ReplayConfig) -> Any:
     """What a step's work makes of its configuration."""
     usual = gc.get_threshold()
     # Thousands of tasks live as long as a replay: to look through them as often as usual takes a tenth of its time.
     gc.set_threshold(_COLLECTED_AFTER)
     try:
-        return work(configs[name], of)
+        return work(config, of)
     finally:
         gc.set_threshold(*usual)
 
@@ -287,13 +288,22 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+class _NodeStarts(Observer):
+    """Counts nodes that tasks are given."""
+
+    nodes = 0
+
+    def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:  # noqa: ARG002
+        """Count those of a decision."""
+        self.nodes += sum(map(len, adopted.added.values()))
+
+
 def _replayed(config: ReplayConfig, idle_node_s: float) -> dict[str, Any]:
     """Figures of a replay of the whole window, which has so many idle node-seconds."""
-    result = run_replay(config=config)
+    starts = _NodeStarts()
+    result = run_replay(config=config, observers=[starts], details=False)
     summary = result.summary()
     days = summary["window_s"] / DAY_S
-    allocation = result.recording.allocation
-    given = np.asarray(allocation["task"]) >= 0
     ledger = summary["ledger"]
     useful_s = ledger["idle_node_s"] * (ledger["useful"] or 0.0)
     if summary["end_reason"] == "finished" and idle_node_s > ledger["idle_node_s"] > 0:
@@ -309,7 +319,7 @@ def _replayed(config: ReplayConfig, idle_node_s: float) -> dict[str, Any]:
         "used_node_s": summary["used_node_s"],
         "useful_node_s": useful_s,
         "blocks": _blocks(result, useful_s, config.node_log.window_s if isinstance(config.node_log, NodeLog) else 0.0),
-        "node_starts_per_day": float(allocation["nodes"].sizes[given].sum()) / days if days else 0.0,
+        "node_starts_per_day": starts.nodes / days if days else 0.0,
         "rescales_per_day": summary["rescales"] / days if days else 0.0,
         "preemptions_per_day": summary["preemptions"] / days if days else 0.0,
         "decisions": summary["decisions"],

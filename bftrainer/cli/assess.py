@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bftrainer.campaigns.assess import AssessPlan
     from bftrainer.files.directories import ResultDirectory
     from bftrainer.model import NodeLog
+    from bftrainer.runs.config import ReplayConfig
 
 NODE_LOG, AUTO, DIRECTORY = "node-log", "auto", Path("assessment")
 _TAKEN = ("output", "force", "as_json", "gpus_per_node")
@@ -164,21 +165,23 @@ class _Steps:
         if not lines:
             self._journal.append([json.dumps(plan.identity)])
 
-    def __call__(self, names: Sequence[str], work: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
+    def __call__(
+        self, configs: Mapping[str, ReplayConfig], work: Callable[[ReplayConfig], dict[str, Any]]
+    ) -> list[dict[str, Any]]:
         """Results of steps, as JSON gives them back; those that are not known are computed on all processors."""
         from bftrainer.parallel import in_order, usable_processors
 
-        unknown = [name for name in names if name not in self._known]
-        for name in names:
+        unknown = [name for name in configs if name not in self._known]
+        for name in configs:
             if name in self._known:
                 self._count(name)
-        with closing(in_order(work, unknown, usable_processors())) as results:
+        with closing(in_order(work, [configs[name] for name in unknown], usable_processors())) as results:
             for name, result in zip(unknown, results, strict=True):
                 line = json.dumps([name, result])
                 self._journal.append([line])
                 self._known[name] = json.loads(line)[1]
                 self._count(name)
-        return [self._known[name] for name in names]
+        return [self._known[name] for name in configs]
 
 
 def _read(

@@ -158,7 +158,7 @@ class LiveAllocator(Allocator):
         learner = self.curves.learners.get(task.number)
         if learner is not None and not learner.measured:
             speed = 0.0  # what it could have done instead is not known
-        task.pending = 0.0
+        task.pending, task.is_steady = 0.0, False
         if elapsed_s > 0:
             task.rate = max(speed, gained / elapsed_s)
             task.pending = max(0.0, task.rate * elapsed_s - gained)  # rounding aside it is
@@ -223,7 +223,7 @@ class LiveAllocator(Allocator):
         undo()
         for task, believed in known:
             task.believed = believed
-            task.offers = {}
+            task.forget_offers()
         return sum(cluster.runnable_counts if result.counts is None else result.counts)
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:

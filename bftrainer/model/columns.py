@@ -55,7 +55,7 @@ class Stored:
 
     def extend(self, values: Iterable[Any]) -> None:
         """Add numbers."""
-        added = np.fromiter(values, self.dtype)
+        added = np.asarray(values, self.dtype) if isinstance(values, np.ndarray) else np.fromiter(values, self.dtype)
         self._stream.seek(0, SEEK_END)
         self._stream.write(added.data)
         self._size += added.size
@@ -329,7 +329,8 @@ class _Field:
         if self.items is not None:
             lists = list(values)
             ends = len(column.values) + np.cumsum(list(map(len, lists)), dtype=np.int64)
-            self.items.extend(column.values, chain.from_iterable(lists))
+            is_array = bool(lists) and isinstance(lists[-1], np.ndarray)
+            self.items.extend(column.values, np.concatenate(lists) if is_array else chain.from_iterable(lists))
             column.offsets.extend(ends)
         elif isinstance(column, Coded):
             codes = column.names

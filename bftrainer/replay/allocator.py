@@ -153,7 +153,7 @@ class Allocator:
             del self.node_names[nodes:]
             self._task_number = {task.spec.name: task.number for task in self.cluster.tasks}
             for task in self.cluster.active:
-                task.offers = {}  # they may be of runs or beliefs that no longer exist
+                task.forget_offers()  # they may be of runs or beliefs that no longer exist
             raise
 
     def _apply_events(self, events: Sequence[Event]) -> ClusterChange:

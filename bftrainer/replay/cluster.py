@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -54,8 +54,9 @@ class ClusterTask:
     saving_cost: float = 0.0
     earlier_work: float = 0.0  # of runs that ended short of their target
     is_stopped: bool = False  # given up when such a run had just ended
-    is_steady: bool = False  # nothing but perhaps its rate has changed since a span in which it rescaled no more
+    is_steady: bool = False  # nothing but perhaps its rate has changed since the last span began
     offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
+    offered: Any = None  # those at its present count, if they are known
 
     def __post_init__(self) -> None:
         self.span_spec = self.spec
@@ -64,6 +65,10 @@ class ClusterTask:
     def decision_spec(self) -> TaskSpec:
         """The task as decisions see it."""
         return self.believed or self.spec
+
+    def forget_offers(self) -> None:
+        """Let its options be computed again, as they may be others."""
+        self.offers, self.offered = {}, None
 
     def rate_on(self, count: int) -> float:
         """Work/s on `count` nodes; 0 below its minimum."""
@@ -81,15 +86,14 @@ class ClusterTask:
             self.progress = self.span_progress + (end_s - begin_s) * self.rate - self.pending
             self.node_s += self.span_nodes * (end_s - begin_s)
             self.rescale_cost += self.pending
-        self.is_steady = not self.pending
-        self.pending = 0.0
+        self.is_steady, self.pending = True, 0.0
         self.settle()
 
-    def lose_nodes(self, gone: Set[int], now_s: float) -> None:
+    def lose_nodes(self, gone: Collection[int], now_s: float) -> None:
         """Lose nodes to the scheduler, which costs once, whatever their number."""
         cost = self.preemption(now_s)
         self.nodes = [node for node in self.nodes if node not in gone]
-        self.is_steady = False
+        self.is_steady, self.offered = False, None
         self.preemptions += 1
         self.preemption_loss = cost
         self.preemption_cost += cost
@@ -139,6 +143,7 @@ class ClusterChange:
     time_s: float
     elapsed_s: float  # since the instant before
     tasks: tuple[ClusterTask, ...]  # those that were active before; each knows what it did in the span and what it lost
+    unsteady: list[ClusterTask] = field(default_factory=list)  # those of them that changed in the span before, or save
     joined: int = 0  # nodes that entered the pool, and that left it
     left: int = 0
     completed: list[ClusterTask] = field(default_factory=list)
@@ -282,26 +287,31 @@ class Cluster:
 
     def _note_rate(self, task: ClusterTask) -> None:
         """Note that a task has another rate, or other work to do, and so another time of completion."""
-        task.is_steady = False
-        if task.rate > 0:
-            self._no_completion_before_s = min(self._no_completion_before_s, self.time_s + task.remaining_s() / 2.0)
+        task.is_steady, task.offered = False, None
+        if task.rate > 0 and (before_s := self.time_s + task.remaining_s() / 2.0) < self._no_completion_before_s:
+            self._no_completion_before_s = before_s
 
     def advance(self, time_s: float) -> None:
         """Book the time since the last instant for each active task."""
-        begin_s, tasks = self.time_s, tuple(self.active)
+        begin_s, tasks, unsteady = self.time_s, tuple(self.active), list[ClusterTask]()
         elapsed_s = time_s - begin_s
-        self.change = ClusterChange(time_s, elapsed_s, tasks)
+        for task in self.change.unsteady:
+            task.rescale_booked = 0.0  # that was of another span
+        self.change = ClusterChange(time_s, elapsed_s, tasks, unsteady)
         if self.is_noticing:
             self._span_start_s, self._completions_s = begin_s, [task.completion_s(begin_s) for task in tasks]
         for task in tasks:
-            if task.is_steady and task.rate == task.span_rate:
+            rate = task.rate
+            if task.is_steady and rate == task.span_rate:
                 # As `ClusterTask.advance`, less what stays as it is: this loop is most of the cost of many tasks.
-                task.span_progress = before = task.progress
-                task.progress = after = before + elapsed_s * task.span_rate
-                task.gross = after - before
-                task.node_s += task.span_nodes * elapsed_s
+                if task.span_nodes:
+                    task.span_progress = before = task.progress
+                    task.progress = after = before + elapsed_s * rate
+                    task.gross = after - before
+                    task.node_s += task.span_nodes * elapsed_s
             else:
                 task.advance(begin_s, time_s)
+                unsteady.append(task)
         self.time_s = time_s
 
     def complete(self, tasks: Iterable[ClusterTask]) -> None:
@@ -319,7 +329,7 @@ class Cluster:
                 task.status, task.completed_s = Status.DONE, self.time_s
                 self.active.remove(task)
                 self.change.completed.append(task)
-            task.offers = {}
+            task.forget_offers()
 
     def complete_due(self) -> None:
         """Let no task have done more than its work; where completions are only noticed, end those that have done it."""
@@ -342,7 +352,7 @@ class Cluster:
         """Free all nodes of a task."""
         self.change.freed.setdefault(task.number, task.nodes)
         self._add_free(task.nodes)
-        task.nodes, task.rate, task.is_steady = [], 0.0, False
+        task.nodes, task.rate, task.is_steady, task.offered = [], 0.0, False, None
 
     def _add_free(self, nodes: Sequence[int]) -> None:
         for node in nodes:
@@ -366,7 +376,7 @@ class Cluster:
             owner[node] = BUSY
         for number, gone in lost.items():
             task = self.tasks[number]
-            task.lose_nodes(set(gone), self.time_s)
+            task.lose_nodes(gone if len(gone) < 4 else set(gone), self.time_s)
             if task.rate > task.span_rate:  # else it completes later than it would have
                 self._no_completion_before_s = -math.inf
         self.pool -= len(nodes)
@@ -411,11 +421,10 @@ class Cluster:
             removed: dict[ClusterTask, list[int]] = {}
             tasks = zip(self.active, adopted.before, adopted.after, strict=True)
             changes = self.order.sort_changes([(task, new - old) for task, old, new in tasks if new != old])
+            # First shrinking tasks give nodes up, then growing ones take free ones.
             for task, more in changes:
                 self.charge_rescale(task, len(task.nodes) + more)
                 task.rescales += len(task.nodes) >= task.spec.min_nodes
-            # First shrinking tasks give nodes up, then growing ones take free ones.
-            for task, more in changes:
                 if more < 0:
                     task.nodes = list(task.nodes)  # snapshots hold the old one
                     removed[task] = self.order.release(task.nodes, -more)
@@ -424,13 +433,12 @@ class Cluster:
                 if more > 0:
                     added[task] = self.order.take(self.free, more)
                     self._give(task, added[task])
-            adopted.added, adopted.removed = added, removed
-            for task, _ in changes:
                 self._start(task)
-        for number in self.change.lost:
-            if self.tasks[number].span_rate > 0:  # it was hit
-                self.tasks[number].resume()
-                self._note_rate(self.tasks[number])
+            adopted.added, adopted.removed = added, removed
+        for task in {self.tasks[number] for number in self.change.lost}.difference(adopted.added, adopted.removed):
+            if task.span_rate > 0:  # it was hit
+                task.resume()
+                self._note_rate(task)
         return adopted
 
     def _give(self, task: ClusterTask, nodes: Sequence[int]) -> None:
@@ -489,7 +497,7 @@ class Cluster:
         """Let a task go on with another spec: another amount of work, and another rate if it runs."""
         task.spec = spec
         if not task.modes:
-            task.offers = {}
+            task.forget_offers()
         if task.rate > 0:
             task.rate = task.rate_on(len(task.nodes))
         self._note_rate(task)

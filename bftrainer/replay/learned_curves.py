@@ -212,7 +212,7 @@ class LearnedCurves:
             if number not in self._believed:
                 changed[task] = learner.curve()
                 self._believed[number] = replace(spec, scaling=changed[task])
-                task.offers = {}
+                task.forget_offers()
             task.believed = self._believed[number]
         return changed
 

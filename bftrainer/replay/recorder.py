@@ -7,6 +7,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bftrainer.model.columns import RowStore
 from bftrainer.model.decision import BeliefRecord
 from bftrainer.model.records import AllocationChange, DecisionRecord, EventRecord, Recording, TaskRecord
@@ -25,13 +27,18 @@ OF_TUNED = attrgetter("batch_sizes", "power_limits_w", "drawn_w", "cap_w")
 
 
 class Recorder(Observer):
-    """Keeps everything that happened, as a `Recording`; what becomes too much for memory, in files of a directory."""
+    """Keeps everything that happened, as a `Recording`; what becomes too much for memory, in files of a directory.
 
-    def __init__(self, folder: Path | None = None) -> None:
+    Without `details` that is what figures of the whole run are made of: no nodes change hands, and decisions lack tasks
+    and counts.
+    """
+
+    def __init__(self, folder: Path | None = None, *, details: bool = True) -> None:
         self._events, self._decisions = RowStore(EventRecord, folder), RowStore(DecisionRecord, folder)
         self._moves, self._beliefs = RowStore(AllocationChange, folder), RowStore(BeliefRecord, folder)
         self._number: int | None = None
-        self._event, self._row, self._active = 0, list[Any](), list[int]()
+        self._event, self._row, self._active = 0, list[Any](), np.empty(0, np.int32)
+        self._has_details = details
         self._recording: Recording | None = None
 
     @property
@@ -47,17 +54,17 @@ class Recorder(Observer):
             self._number = cluster.first_event
             if change.time_s > 0.0:
                 self._events.append(WINDOW_START)
-        for nodes in change.list_released_nodes():
+        for nodes in change.list_released_nodes() if self._has_details else ():
             self._moves.append((change.time_s, -1, nodes), len(nodes))
         if change.admitted or change.completed or change.failed:
-            self._active = [task.number for task in cluster.active]
+            self._active = np.array([task.number for task in cluster.active], np.int32)
         tasks = change.tasks
         row = [
             self._number if change.is_event else -1,
             change.time_s,
             change.elapsed_s,
             math.fsum([task.gross for task in tasks]),
-            math.fsum([task.rescale_booked for task in tasks]),
+            math.fsum([task.rescale_booked for task in change.unsteady]),
             math.fsum([cluster.tasks[number].preemption_loss for number in change.lost]),
             0.0,
             0.0,
@@ -69,7 +76,7 @@ class Recorder(Observer):
             0,
             cluster.pool - len(cluster.free),
             change.overruns,
-            math.fsum([task.saving_loss for task in tasks]),
+            math.fsum([task.saving_loss for task in change.unsteady]),
         ]
         self._events.append(row, len(self._active))
         self._row, self._event = row, self._number - (not change.is_event)
@@ -82,29 +89,38 @@ class Recorder(Observer):
         if adopted.added or adopted.removed:
             row[RESCALE] = math.fsum([task.pending for task in {*adopted.added, *adopted.removed}])
         row[USED] = cluster.pool - len(cluster.free)
-        for nodes in adopted.removed.values():
-            self._moves.append((adopted.time_s, -1, nodes), len(nodes))
-        for task, nodes in adopted.added.items():
-            self._moves.append((adopted.time_s, task.number, nodes), len(nodes))
+        if self._has_details:
+            for nodes in adopted.removed.values():
+                self._moves.append((adopted.time_s, -1, nodes), len(nodes))
+            for task, nodes in adopted.added.items():
+                self._moves.append((adopted.time_s, task.number, nodes), len(nodes))
         for believed, curve in (adopted.beliefs or {}).items():
             for point in zip(curve.nodes, curve.throughput, strict=True):
                 self._beliefs.append((self._event, believed.spec.name, *point))
         result = adopted.result
         if result is not None:
-            place = (self._event, adopted.time_s, adopted.nodes, self._active, adopted.before, adopted.after)
-            self._decisions.append((*place, *OF_RESULT(result), *OF_TUNED(adopted)), 3 * len(self._active))
+            lists = (self._active, adopted.before, adopted.after) if self._has_details else ((), (), ())
+            place = (self._event, adopted.time_s, adopted.nodes, *lists)
+            self._decisions.append((*place, *OF_RESULT(result), *OF_TUNED(adopted)), 3 * len(lists[0]))
 
     def on_end(self, cluster: Cluster, reason: str) -> None:
         """Close the books."""
         if cluster.is_last_rate_repeated and cluster.is_finished:
             self._row[RATE] = math.fsum([task.span_rate for task in cluster.change.tasks])
-        same = ("spec", "submitted_s", "started_s", "completed_s", "node_s", "rescales", "preemptions")
-        costs = ("rescale_cost", "preemption_cost", "saving_cost")
         tasks = tuple(
             TaskRecord(
+                task.spec,
+                task.submitted_s,
+                task.started_s,
+                task.completed_s,
                 work_done=task.earlier_work + task.progress,
                 work_total=task.earlier_work + (0.0 if task.is_stopped else task.spec.work),
-                **{name: getattr(task, name) for name in (*same, *costs)},
+                node_s=task.node_s,
+                rescales=task.rescales,
+                preemptions=task.preemptions,
+                rescale_cost=task.rescale_cost,
+                preemption_cost=task.preemption_cost,
+                saving_cost=task.saving_cost,
             )
             for task in cluster.tasks
         )

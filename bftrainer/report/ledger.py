@@ -92,7 +92,7 @@ def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str
         part = np.minimum(rest, wanted)
         rest = rest - part
         free.append(math.fsum(part * length_s))
-    held = [held_parts(task) for task in tasks]
+    held = [held_parts(task) for task in tasks if task.node_s or task.started_s is not None or task.work_done]
     node_s = {name: math.fsum(parts[name] for parts in held) for name in HELD} | dict(zip(FREE, free, strict=True))
     total = math.fsum(begun["idle"] * length_s) + not_offered_node_s
     return {"idle_node_s": total, **{name: node_s[name] / total if total else None for name in PARTS}}

@@ -267,6 +267,7 @@ def run_replay(
     command: str = "",
     journal: DecisionJournal | None = None,
     scratch: Path | None = None,
+    details: bool = True,
     **options: Any,
 ) -> RunResult:
     """Replay a node log with a task set.
@@ -288,6 +289,8 @@ def run_replay(
         Decisions of an earlier start of the same run, which come first, and where further ones are kept.
     scratch : Path, optional
         Directory for records that are too many for memory; the system's temporary one by default.
+    details : bool
+        Whether to record which nodes change hands, and the tasks and counts of decisions; the summary needs neither.
     **options
         Fields of `ReplayConfig`; objective and solvers may be callables and objects of your own.
 
@@ -308,10 +311,8 @@ def run_replay(
         inputs = load_inputs(ReplayConfig(**options) if config is None else replace(config, **options))
     elif config not in (None, inputs.config) or options:
         raise SettingsError("Give either inputs or a configuration, not both.")
-    named = [_name_in_errors(observer) for observer in observers]
-    result = _replay_and_record(inputs, command, named, interrupted, journal, scratch)
-    if inputs.config.baseline and not result.is_partial:
-        result = _compare_with_constant_pools(result, interrupted, journal)
+    result = _replay_and_record(inputs, command, observers, interrupted, journal, scratch, details=details)
+    result = _compare_with_constant_pools(result, interrupted, journal) if inputs.config.baseline else result
     if result.failure is not None:
         raise RunFailedError(str(result.failure), result) from result.failure
     return result
@@ -333,8 +334,11 @@ def _replay_and_record(
     interrupted: Callable[[], bool],
     journal: DecisionJournal | None,
     scratch: Path | None,
+    *,
+    details: bool,
 ) -> RunResult:
     """Replay the inputs and record everything; raise what fails before the first decision."""
+    named = [_name_in_errors(observer) for observer in observers]
     began_s, config, log = time.perf_counter(), inputs.config, inputs.log
     tuner = inputs.make_tuner() if inputs.make_tuner else None
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
@@ -342,7 +346,7 @@ def _replay_and_record(
     departures = None if horizon_s is None else DepartureOrder(log.rows(), horizon_s)
     allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, departures, learning)
     allocator.journal = journal
-    recorder = Recorder(scratch)
+    recorder = Recorder(scratch, details=details)
     meter = PowerMeter(config.idle_power_w, scratch) if tuner is not None or config.idle_power_w > 0 else None
     recorders: list[Recorder | PowerMeter] = [recorder, *([] if meter is None else [meter])]
     failure, until_s = None, config.until_s(log.start_ns)
@@ -355,7 +359,7 @@ def _replay_and_record(
             allocator,
             stops=stops,
             power_caps_w=inputs.power_caps_w,
-            observers=[*recorders, *observers],
+            observers=[*recorders, *named],
         )
     except _FAILURES as error:
         failure = error
@@ -383,7 +387,9 @@ def _replay_and_record(
 def _compare_with_constant_pools(
     result: RunResult, interrupted: Callable[[], bool], journal: DecisionJournal | None
 ) -> RunResult:
-    """Add the efficiency; an interruption or a failure leaves the result partial."""
+    """Add the efficiency to a whole result; an interruption or a failure leaves it partial."""
+    if result.is_partial:
+        return result
     began_s, efficiency, failure = time.perf_counter(), None, None
     try:
         efficiency = compute_efficiency(result.inputs, result.recording, interrupted, journal)

@@ -56,6 +56,20 @@ def test_summary_by_hand(result):
     assert {name: summary[name] for name in expected} == pytest.approx(expected)
 
 
+def test_summary_without_details(result):
+    """A run without details has the same summary, but for what clocks tell, and no lists."""
+    brief = run_replay(inputs=result.inputs, details=False)
+    clocks = {"replay_s", "baseline_s", "wall_s", "solve_wall_share", "backend_s", "solvers"}
+    clocks |= {name for name in brief.summary() if name.startswith("solve_s")}
+    one, other = (
+        {name: value for name, value in each.summary().items() if name not in clocks} for each in (brief, result)
+    )
+    assert one == other
+    assert not len(brief.recording.allocation)
+    assert {decision.tasks + decision.before + decision.after for decision in brief.recording.decisions} == {()}
+    assert {decision.after for decision in result.recording.decisions} != {()}
+
+
 def test_below_large_idle_by_hand(result):
     """Fewer than 4 nodes are idle in the first and the last 10 s: 2 nodes, both used, nothing lost."""
     assert result.summary()["below_large_idle"] == {
