@@ -29,7 +29,7 @@ from bftrainer.schedulers.busy_records import (
     BusyRecords,
 )
 from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, empty_spans, judged, lost_days
-from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, quality_of
+from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, idle_share, quality_of
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.formats.slurm import read_downtimes
 from bftrainer.schedulers.idle_spans import (
@@ -43,6 +43,7 @@ from bftrainer.schedulers.idle_spans import (
     placed,
     unit_spans,
 )
+from bftrainer.schedulers.node_lives import NodeLives, recorded_lives
 from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised, run_importer
 from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, counted_nodes, places, selected_nodes
 
@@ -145,11 +146,15 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     chosen = selected_nodes(whole, seen, reading, is_availability=importer.is_availability)
     place = places(records.names, chosen.names)
     records = records.where(~np.isin(records.kind, [OFFERABLE[name] for name in settings.offer]))
-    swept = _sweep(records.unions(place), records.job_node_s(window, place), len(chosen.names), window, reading)
+    lives = _lives(importer, reading, whole, seen, chosen, window, coverage)
+    jobs_s = records.job_node_s(window, place)
+    swept = _sweep(records.unions(place), jobs_s, len(chosen.names), window, reading, lives.spans)
+    if swept.away_s.any():
+        reading.note(f"{lives.reason}. {swept.away_s.sum() / 3600:,.1f} node-hours are left out.")
     whole_share = None
     if settings.unit != "node":
-        whole_share = swept.idle.node_s / (len(chosen.names) * window.length_ns / NS_PER_S)
-        chosen, swept = _by_unit(records, place, chosen, window, reading)
+        whole_share = idle_share(swept, window)
+        chosen, swept = _by_unit(records, place, chosen, window, reading, lives.spans)
     times_ns = jobs.start_ns, jobs.end_ns
     empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
     if settings.offer:
@@ -158,8 +163,33 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     return SweptLog(window, chosen, swept, outside, coverage, empty, lost, unknown, whole_share)
 
 
+def _lives(
+    importer: Importer,
+    reading: Reading,
+    records: BusyRecords,
+    seen: int,
+    chosen: NodeChoice,
+    window: Window,
+    coverage: Coverage | None,
+) -> NodeLives:
+    """When the chosen nodes were part of the machine; those that the log never names count all the time."""
+    if chosen.lives is not None:
+        spans = chosen.lives.within(window.start_ns, window.end_ns)
+        return NodeLives(spans, "nodes count only while --nodes says that they were there")
+    if importer.is_availability or reading.is_exact:
+        return NodeLives(None)
+    place = places(records.names, chosen.names)
+    place[seen:] = -1  # downtimes alone do not tell when a node was there
+    return recorded_lives(records, place, chosen.names, window, coverage)
+
+
 def _by_unit(
-    records: BusyRecords, place: NDArray[np.int32], chosen: NodeChoice, window: Window, reading: Reading
+    records: BusyRecords,
+    place: NDArray[np.int32],
+    chosen: NodeChoice,
+    window: Window,
+    reading: Reading,
+    lives: NodeSpans | None,
 ) -> tuple[NodeChoice, Swept]:
     """Sweep GPUs or cores in place of nodes.
 
@@ -179,7 +209,8 @@ def _by_unit(
     reading.placement = UNIT_PLACEMENT.format(unit=unit)
     reading.note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
     jobs = found.by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(window)
-    swept = _sweep([found.by_kind], jobs, len(found.names), window, reading)
+    lives = None if lives is None else lives.on_parts([chosen.units[name] for name in chosen.names])
+    swept = _sweep([found.by_kind], jobs, len(found.names), window, reading, lives)
     of = {name: tuple(f"{name}/{unit}{at}" for at in range(chosen.units[name])) for name in chosen.names}
 
     def within(groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -252,11 +283,12 @@ def _sweep(
     nodes: int,
     window: Window,
     reading: Reading,
+    lives: NodeSpans | None = None,
 ) -> Swept:
     settings = reading.settings
     gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(settings.min_hole_s)
     after_ns = nanoseconds(settings.offer_after_s)
-    return line_sweep(blocks, nodes, window, gap_ns, hole_ns, after_ns, job_node_s)
+    return line_sweep(blocks, nodes, window, gap_ns, hole_ns, after_ns, job_node_s, lives)
 
 
 def _nothing(reading: Reading) -> LogError:
@@ -359,6 +391,7 @@ def _provenance(
         "min_gap_s": reading.min_gap_s,
         "min_hole_s": settings.min_hole_s,
         "offer_after_s": settings.offer_after_s,
+        "away_node_s": float(found.swept.away_s.sum()),
         "notes": [
             *reading.notes,
             *causes({name: node_s * found.block for name, node_s in found.swept.busy_node_s.items()}),

@@ -16,11 +16,11 @@ from bftrainer.files.log_files import Block, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import expanded, known_part
-from bftrainer.nodelogs.inventory import is_out_of_service, tres_count
+from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, tres_count
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_book import BusyBook
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, duration_s, field_stamps, natural_number, read_stamps
 from bftrainer.schedulers.formats.sacct_rows import NEEDED, Layout, SacctRows, layout_of, sections
 from bftrainer.schedulers.reading import Importer, Reading
@@ -29,6 +29,7 @@ _UNSET = frozenset({"", "Unknown", "None"})
 _NO_NODES = frozenset({"", "None assigned", "None", "(null)"})
 _STEP = re.compile(r"[^.]*[\d\]]\.\w")
 _EPOCH = re.compile(r"\d{9,11}", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _GOING_ON = ("RUNNING", "SUSPENDED", "COMPLETING")
 _LOST = (
     *("job step", "no nodes", "impossible time", "never started"),
@@ -273,6 +274,12 @@ _DOWNTIME_COLUMNS = {
     "state": ("state", "flags"),
     "cluster": ("cluster", "clustername"),
 }
+_CLUSTER_COLUMNS = {"nodes": ("clusternodes",), "start": _DOWNTIME_COLUMNS["start"], "end": _DOWNTIME_COLUMNS["end"]}
+_DATED_COLUMNS = {
+    "nodes": (*_DOWNTIME_COLUMNS["nodes"], "hostname", "host", "name"),
+    "start": ("from", "start_date", "since"),
+    "end": ("to", "end_date", "until"),
+}
 _UNKNOWN = frozenset({"", "Unknown", "None", "NONE", "(null)"})
 _CAUSES = {
     "MAINT": BusyKind.MAINTENANCE,
@@ -291,6 +298,7 @@ def read_downtimes(
     cluster: str | None = None,
     *,
     qualified: bool = False,
+    wanted: Mapping[str, Sequence[str]] = _DOWNTIME_COLUMNS,
 ) -> int:
     """Write down the downtimes that a file lists, and return the number of its rows.
 
@@ -308,6 +316,8 @@ def read_downtimes(
         Skip rows of other clusters, where a column names them.
     qualified : bool
         Whether that column's names become part of those of nodes.
+    wanted : mapping of str to sequence of str
+        Names of the columns.
 
     Raises
     ------
@@ -326,7 +336,7 @@ def read_downtimes(
                 continue
             if not columns:
                 separator = "|" if "|" in line else ","
-                columns = _downtime_columns(path, line.strip(f"{separator} ").split(separator))
+                columns = _downtime_columns(path, line.strip(f"{separator} ").split(separator), wanted)
                 continue
             fields, place = _downtime_fields(line, separator), f"{path}:{number}"
             if len(fields) <= max(columns.values()):
@@ -341,17 +351,42 @@ def read_downtimes(
     return rows
 
 
-def _downtime_columns(path: Path, header: Sequence[str]) -> dict[str, int]:
+def _downtime_columns(path: Path, header: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Where nodes, start, end and, if it has them, state and cluster stand."""
     names = [name.strip().lower() for name in header]
     found = {}
-    for key, wanted in _DOWNTIME_COLUMNS.items():
+    for key, wanted in columns.items():
         at = next((names.index(name) for name in wanted if name in names), None)
         if at is not None:
             found[key] = at
         elif key not in ("state", "cluster"):
             raise LogError(f"{path}:1: Expected a column {' or '.join(wanted)}, got {one_line(', '.join(header))}.")
     return found
+
+
+def dated_nodes(source: str, clock: Clock) -> BusyRecords | None:
+    """When nodes were part of the machine, as an inventory says: times in which they were there; None if it does not.
+
+    Parameters
+    ----------
+    source : str
+        A file with columns of nodes, `from` and `to` (or `start_date` and `end_date`), or of `ClusterNodes`,
+        `TimeStart` and `TimeEnd`, as `sacctmgr show event` prints them of a cluster. Anything else is not dated.
+    clock : Clock
+
+    Raises
+    ------
+    LogError, SettingsError
+        As for `read_downtimes`.
+    """
+    for path in inventory_paths(source):
+        names = {name.strip().lower() for name in re.split(r"[|,]", head(path)[0])}
+        for columns in (_CLUSTER_COLUMNS, _DATED_COLUMNS):
+            if all(names.intersection(some) for some in columns.values()):
+                book = BusyBook()
+                read_downtimes(path, book, clock, BusyKind.AWAY, wanted=columns)
+                return book.records()
+    return None
 
 
 def _downtime_fields(line: str, separator: str) -> list[str]:
@@ -365,7 +400,7 @@ def _read_downtime(row: Mapping[str, str], lead: str, place: str, book: BusyBook
     """Write down one row, whose nodes' names begin with `lead`."""
     with at_place(place, HostlistError):
         node_set = book.nodes(lead + row["nodes"], lambda _: [lead + name for name in expanded(row["nodes"])])
-    texts = (row["start"], row["end"])
+    texts = [f"{text}T00:00:00" if _DATE.fullmatch(text) else text for text in (row["start"], row["end"])]
     stamps = read_stamps(texts, _UNKNOWN)
     for text, seconds in zip(texts, stamps.seconds.tolist(), strict=True):
         if seconds == BAD:
