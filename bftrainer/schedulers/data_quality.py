@@ -133,6 +133,8 @@ class SweptLog:
     whole_idle_share: float | None = None
     over_capacity_share: float | None = None
     block: int = 1
+    runaways: int = 0
+    runaway_share: float = 0.0
 
 
 def idle_share(swept: Swept, window: Window) -> float:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bftrainer.files.fields import stretches
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords, column, repeated
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords, column, repeated, superseded
 from bftrainer.schedulers.node_lives import idle_while_there
 
 PLACEMENT = (
@@ -59,6 +59,10 @@ class Demand:
     def is_repeated(self) -> NDArray[np.bool_]:
         """Which jobs repeat an earlier row."""
         return repeated(self.key, self.start_ns, self.end_ns)
+
+    def is_superseded(self) -> NDArray[np.bool_]:
+        """Which jobs have no end, and are told again with one."""
+        return superseded(self.key, self.start_ns, self.end_ns, self.end_ns >= OPEN_END_NS)
 
     def sizes(self) -> NDArray[np.int64]:
         """Number of nodes of each job."""

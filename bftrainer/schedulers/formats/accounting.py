@@ -83,8 +83,10 @@ def _apply(entry: Entry, runs: Runs) -> None:
         start_run(entry, runs)
     elif entry.type in ("R", "A", "C"):
         interrupt_run(entry, runs)
-    elif entry.type in ("T", "u", "c") or (entry.type in ("z", "r") and settings.suspended == "idle"):
+    elif entry.type in ("T", "u", "c"):
         _change(entry, runs)
+    elif entry.type in ("z", "r"):
+        _suspend(entry, runs)
     elif entry.type in ("P", "p"):
         occupy(entry, runs, PROVISIONING, "P")
     elif entry.type in ("B", "F", "K", "k") and settings.reserved_busy:
@@ -100,8 +102,18 @@ def _note(entry: Entry, runs: Runs) -> None:
     runs.reading.tally.drop(NO_RUN)
 
 
+def _suspend(entry: Entry, runs: Runs) -> None:
+    """z, r: a run is suspended and resumed; its time limit waits for it."""
+    if runs.reading.settings.suspended == "idle":
+        _change(entry, runs)
+    else:
+        _note(entry, runs)
+    if entry.id in runs.open and (at := runs.moment_ns(entry.moment)) is not None:
+        (runs.stop_clock if entry.type == "z" else runs.start_clock)(entry.id, at)
+
+
 def _change(entry: Entry, runs: Runs) -> None:
-    """u, c: a run gives back some of its nodes. T: it goes on. z, r: it is suspended and resumed."""
+    """u, c: a run gives back some of its nodes. T: it goes on. z, r: it leaves its nodes for a while."""
     fields = entry.fields()
     at, nodes, run = runs.moment_ns(entry.moment), runs.node_list(fields), runs.open.get(entry.id)
     if at is None:

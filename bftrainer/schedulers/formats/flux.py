@@ -178,7 +178,8 @@ class FluxImporter(Importer):
         for job in jobs:
             node_set = reading.book.node_set(job.nodes or map(ranks.name, job.ranks))
             partition = reading.book.partition(job.queue)
-            reading.book.add(job.start_ns, job.end_ns, node_set, job.key, BusyKind.JOB, partition, job.submit_ns)
+            times_ns, is_open = (job.start_ns, job.end_ns), job.end_ns == OPEN_END_NS
+            reading.book.add(*times_ns, node_set, job.key, BusyKind.JOB, partition, job.submit_ns, is_open=is_open)
         if eventlogs:
             reading.window_ns = ranks.window_ns()
 
@@ -299,7 +300,6 @@ def _read_jobs(path: Path, ranks: _Ranks, reading: Reading) -> Iterator[_Job]:
         elif job is None:
             reading.tally.drop("no nodes")
         elif reading.tally.lasts(job.start_ns, job.end_ns):
-            reading.tally.open_ended += job.end_ns == OPEN_END_NS
             yield job
 
 
@@ -343,6 +343,6 @@ def _job(value: Mapping[str, Any], ranks: _Ranks) -> _Job | None:
     end_ns = OPEN_END_NS if end is None else _time_ns(end)
     if start_ns is None or end_ns is None:
         raise ValueError("impossible time")
-    key = hash((str(value.get("id")), names, numbered))
+    key = hash(str(value["id"])) if value.get("id") is not None else hash((names, numbered))
     submit_ns = _time_ns(value.get("t_submit"))
     return _Job(start_ns, end_ns, names, numbered, str(value.get("queue") or ""), key, submit_ns)

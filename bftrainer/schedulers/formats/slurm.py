@@ -103,8 +103,8 @@ def _read_block(block: Block, layout: Layout, reading: Reading) -> None:
             reading.tally.drop("of another cluster", mine.at.size)
             continue
         start, end = _times(mine.columns, reading)
-        _settle_open_ends(mine.columns, start, end, reading)
-        _write_rows(mine, start, end, book, reading)
+        is_open = _settle_open_ends(mine.columns, start, end, reading)
+        _write_rows(mine, start, end, is_open, book, reading)
 
 
 def _times(columns: _Columns, reading: Reading) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -146,8 +146,14 @@ def _duration_s(columns: _Columns, name: str, at: int) -> int | None:
     return seconds if seconds is not None else duration_s(text)
 
 
-def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[np.int64], reading: Reading) -> None:
-    """Give unfinished jobs an end: after any window; if suspended ones count as idle, after the time they ran."""
+def _settle_open_ends(
+    columns: _Columns, start: NDArray[np.int64], end: NDArray[np.int64], reading: Reading
+) -> NDArray[np.bool_]:
+    """Give unfinished jobs an end: after any window, or when their limit allows; and tell which they are.
+
+    A limit is not the end of a job that has run for longer, and waits while a job is suspended. If suspended jobs count
+    as idle, they end after the time that they ran.
+    """
     open_ended = end == UNSET
     if "State" in columns:
         codes, states = columns["State"].coded()
@@ -158,8 +164,9 @@ def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[
     for at in np.flatnonzero(open_ended).tolist():
         limit_s = duration_s(columns["Timelimit"].text(at)) if "Timelimit" in columns else None
         if limit_s is not None:
-            end[at] = start[at] + limit_s * NS_PER_S
-    reading.tally.open_ended += int(open_ended.sum())
+            elapsed_s, *_ = _run_lengths_s(columns, at) or (0,)
+            held_s = max(limit_s, elapsed_s) + (_duration_s(columns, "Suspended", at) or 0)
+            end[at] = min(start[at] + held_s * NS_PER_S, OPEN_END_NS)
     if "Suspended" in columns and not {"", "00:00:00", "0"}.issuperset(columns["Suspended"].coded()[1]):
         reading.note("some jobs were suspended for a while, sacct does not say when: their nodes count as busy.")
     if reading.settings.suspended == "idle" and "State" in columns:
@@ -169,10 +176,16 @@ def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[
                 end[at] = start[at] + ran_s[0] * NS_PER_S
             else:
                 reading.note("suspended jobs without an elapsed time count as busy: how long they ran is unknown.")
+    return np.asarray(open_ended)
 
 
 def _write_rows(
-    rows: SacctRows, start: NDArray[np.int64], end: NDArray[np.int64], book: BusyBook, reading: Reading
+    rows: SacctRows,
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    is_open: NDArray[np.bool_],
+    book: BusyBook,
+    reading: Reading,
 ) -> None:
     """Write down each row, or count why not."""
     columns = rows.columns
@@ -214,8 +227,9 @@ def _write_rows(
             # One more on the first nodes: which ones had it the log does not tell.
             first = book.first_of(int(node_set[at]), int(counts[at] % sizes[at]))
             times = int(start[kept][at]), int(end[kept][at])
-            book.add(*times, first, int(key[at]) ^ 1, kind[at], int(partition[at]), int(submit[at]), 1)
-    book.extend(start[kept], end[kept], node_set, kind, key, partition, submit, units)
+            what, whose, is_open_run = BusyKind(kind[at]), int(key[at]) ^ 1, bool(is_open[kept][at])
+            book.add(*times, first, whose, what, int(partition[at]), int(submit[at]), 1, is_open=is_open_run)
+    book.extend(start[kept], end[kept], node_set, kind, key, partition, submit, units, is_open[kept])
 
 
 def _are_steps(rows: SacctRows) -> NDArray[np.bool_]:
@@ -228,12 +242,9 @@ def _are_steps(rows: SacctRows) -> NDArray[np.bool_]:
 
 
 def _keys(rows: SacctRows) -> NDArray[np.int64]:
-    """A key of each row, of its job's numbers and its nodes."""
-    key = rows.columns["NodeList"].hashes()
-    for name in ("JobIDRaw", "JobID"):
-        if name in rows.columns:
-            key = key * np.uint64(0x2545F4914F6CDD1D) ^ rows.columns[name].hashes()
-    return key.view(np.int64)
+    """A key of each row's job."""
+    column = next((rows.columns[name] for name in ("JobID", "JobIDRaw") if name in rows.columns), None)
+    return np.zeros(rows.at.size, dtype=np.int64) if column is None else column.hashes().view(np.int64)
 
 
 def _node_sets(

@@ -336,5 +336,5 @@ def _write_names(
         if node_set < 0:
             reading.tally.refuse("no node ids", *jobs.place(at), "Expected node ids {...} as on other lines, got none")
             continue
-        key = hash((number[at], node_set)) if number[at] > 0 else -1 - at
+        key = hash(number[at]) if number[at] > 0 else -1 - at
         reading.book.add(start, end, node_set, key, kind, partition, submit)

@@ -232,7 +232,6 @@ class _Rows:
             detail = f"Expected a number of nodes up to {MOST_NODES:,}, got {one_line(given)!r}"
             reading.refuse_row("impossible number of nodes", row, detail)
         elif reading.tally.lasts(start_ns, end_ns := OPEN_END_NS if end_ns == UNSET else end_ns):
-            reading.tally.open_ended += end_ns == OPEN_END_NS
             try:
                 self._write(row, (start_ns, end_ns), submit_ns, location, count)
             except HostlistError as fault:
@@ -246,7 +245,7 @@ class _Rows:
             return
         # Of Parquet only some columns are read, in which two jobs may be alike.
         job = self._cell(row, "job") or (row.place if self.table.is_parquet else tuple(row.fields))
-        key, cause = hash((job, location)), self._cell(row, "cause").lower()
+        key, cause = hash(job), self._cell(row, "cause").lower()
         if cause not in _CAUSES:
             raise HostlistError(f"Expected a cause among {', '.join(filter(None, _CAUSES))}, got {cause!r}.")
         if not location:
@@ -266,7 +265,8 @@ class _Rows:
         elif is_whole:
             self.jobs.reading.note(f"a node here is a midplane, of {MIDPLANE} of the machine's nodes.")
         kind = kind if is_whole else BusyKind.UNKNOWN
-        book.add(*times_ns, book.node_set(names), key, kind, partition, submit_ns)
+        is_open = times_ns[1] == OPEN_END_NS
+        book.add(*times_ns, book.node_set(names), key, kind, partition, submit_ns, is_open=is_open)
 
 
 def _instant(text: str) -> tuple[int, bool]:
