@@ -16,12 +16,21 @@ from bftrainer.files.log_files import Block, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import expanded, known_part
-from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, tres_count
+from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, state_words, tres_count
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_book import BusyBook
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords
-from bftrainer.schedulers.clock import BAD, UNSET, Clock, duration_s, field_stamps, natural_number, read_stamps
+from bftrainer.schedulers.clock import (
+    BAD,
+    UNSET,
+    Clock,
+    duration_s,
+    field_stamps,
+    natural_number,
+    read_stamps,
+    set_unset,
+)
 from bftrainer.schedulers.formats.sacct_rows import NEEDED, Layout, SacctRows, layout_of, sections
 from bftrainer.schedulers.reading import Importer, Reading
 
@@ -29,14 +38,16 @@ _UNSET = frozenset({"", "Unknown", "None"})
 _NO_NODES = frozenset({"", "None assigned", "None", "(null)"})
 _STEP = re.compile(r"[^.]*[\d\]]\.\w")
 _EPOCH = re.compile(r"\d{9,11}", re.ASCII)
+_ROUNDED = re.compile(r"\d+(\.\d+)?[KMG]", re.ASCII)
+_NO_NUMBER = -2
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _GOING_ON = ("RUNNING", "SUSPENDED", "COMPLETING")
 _LOST = (
     *("job step", "no nodes", "impossible time", "never started"),
-    *("end before start", "zero length", "unreadable node list"),
+    *("end before start", "zero length", "impossible number of nodes", "unreadable node list"),
 )
 """Why a row is not kept, in the order in which it is asked."""
-_BAD_TIME, _UNREADABLE, _KEPT = 2, 6, 7
+_BAD_TIME, _BAD_NUMBER, _UNREADABLE, _KEPT = 2, 6, 7, 8
 
 _Columns = Mapping[str, Fields]
 
@@ -116,6 +127,7 @@ def _times(columns: _Columns, reading: Reading) -> tuple[NDArray[np.int64], NDAr
     clock: Clock = reading.clock
     starts, ends = field_stamps(columns["Start"], _UNSET), field_stamps(columns["End"], _UNSET)
     start, end = clock.utc_ns(starts, second_pass=False), clock.utc_ns(ends, second_pass=True)
+    set_unset(start, end)
     if clock.zone is None:
         return start, end
     second_start, first_end = clock.utc_ns(starts, second_pass=True), clock.utc_ns(ends, second_pass=False)
@@ -191,32 +203,34 @@ def _write_rows(
     columns = rows.columns
     codes, lists = columns["NodeList"].distinct()
     no_nodes = lists.are_among(_NO_NODES)[codes]
-    checks = (_are_steps(rows), no_nodes, (start == BAD) | (end == BAD), start == UNSET, end < start, end == start)
+    submit = np.full(start.size, UNSET)
+    if "Submit" in columns:
+        submit = reading.clock.utc_ns(field_stamps(columns["Submit"], _UNSET), second_pass=False)
+    is_bad, number = (start == BAD) | (end == BAD) | (submit == BAD), _node_counts(columns, start.size)
+    checks = (_are_steps(rows), no_nodes, is_bad, start == UNSET, end < start, end == start, number == _NO_NUMBER)
     fate = np.select(checks, range(len(checks)), _KEPT)
     node_sets, is_whole, faults = _node_sets(lists, np.flatnonzero(np.bincount(codes[fate == _KEPT])), book)
     fate[(fate == _KEPT) & (node_sets[codes] < 0)] = _UNREADABLE
 
     def bad_time(at: int) -> str:
-        given = columns["Start" if start[at] == BAD else "End"].text(at)
+        times = {"Start": start, "End": end, "Submit": submit}
+        given = next(columns[name].text(at) for name, time in times.items() if time[at] == BAD)
         return f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {one_line(given[:60])!r}"
 
-    _count(rows, fate, {_BAD_TIME: bad_time, _UNREADABLE: lambda at: faults[int(codes[at])]}, reading)
+    def bad_number(at: int) -> str:
+        return f"Expected a number of nodes, got {one_line(columns['NNodes'].text(at)[:60])!r}"
+
+    refused = {_BAD_TIME: bad_time, _BAD_NUMBER: bad_number, _UNREADABLE: lambda at: faults[int(codes[at])]}
+    _count(rows, fate, refused, reading)
     kept = fate == _KEPT
     rows, node_set, trusted = rows.where(kept), node_sets[codes[kept]], is_whole[codes[kept]]
-    if "NNodes" in columns:
-        counts, given = rows.columns["NNodes"].coded()
-        numbers = [natural_number(text) for text in given]
-        number = np.array([-1 if each is None else each for each in numbers], dtype=np.int64)[counts]
-        trusted &= (number < 0) | (number == book.sizes(node_set))
+    trusted &= (number[kept] < 0) | (number[kept] == book.sizes(node_set))
     kind = np.where(trusted, BusyKind.JOB, BusyKind.UNKNOWN)
     partition = np.full(node_set.size, -1)
     if "Partition" in columns:
         queues, names = rows.columns["Partition"].coded()
         partition = np.array([book.partition(name) for name in names], dtype=np.int64)[queues]
-    submit = np.full(node_set.size, OPEN_START_NS)
-    if "Submit" in columns:
-        given_ns = reading.clock.utc_ns(field_stamps(rows.columns["Submit"], _UNSET), second_pass=False)
-        submit = np.where(given_ns > BAD, given_ns, submit)
+    submit = np.where(submit[kept] > BAD, submit[kept], OPEN_START_NS)
     key, units = _keys(rows), np.full(node_set.size, ALL_UNITS)
     if reading.settings.unit != "node" and "AllocTRES" in columns:
         resources, texts = rows.columns["AllocTRES"].coded()
@@ -230,6 +244,19 @@ def _write_rows(
             what, whose, is_open_run = BusyKind(kind[at]), int(key[at]) ^ 1, bool(is_open[kept][at])
             book.add(*times, first, whose, what, int(partition[at]), int(submit[at]), 1, is_open=is_open_run)
     book.extend(start[kept], end[kept], node_set, kind, key, partition, submit, units, is_open[kept])
+
+
+def _node_counts(columns: _Columns, rows: int) -> NDArray[np.int64]:
+    """How many nodes each row says that its job had: -1 if it does not, `_NO_NUMBER` for what is no number."""
+    if "NNodes" not in columns:
+        return np.full(rows, -1)
+    codes, texts = columns["NNodes"].coded()
+    numbers = [natural_number(text) for text in texts]
+    known = [
+        each if each is not None else -1 if text in _UNSET or _ROUNDED.fullmatch(text) else _NO_NUMBER
+        for each, text in zip(numbers, texts, strict=True)
+    ]
+    return np.array(known, dtype=np.int64)[codes]
 
 
 def _are_steps(rows: SacctRows) -> NDArray[np.bool_]:
@@ -252,9 +279,12 @@ def _node_sets(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], dict[int, str]]:
     """Sets of nodes of the wanted lists, -1 for others; whether each is a whole list, not cut off; faults by index."""
     is_cut_off = (lists.count("[") > lists.count("]")) | lists.end_with("+")
+    is_odd = lists.count(":") + lists.count("|") > 0
+    odd, wanted = wanted[is_odd[wanted]], wanted[~is_odd[wanted]]
     node_sets, whole = np.full(len(lists), -1), wanted[~is_cut_off[wanted]]
     node_sets[whole], refused = book.hostlists(lists.where(whole))
     faults = {int(whole[at]): fault for at, fault in refused.items()}
+    faults |= {at: f"Expected names of nodes, got {one_line(lists.text(at)[:60])!r}" for at in odd.tolist()}
     for at in wanted[is_cut_off[wanted]].tolist():
         try:
             node_sets[at] = book.node_set(known_part(lists.text(at)))
@@ -423,6 +453,6 @@ def _read_downtime(row: Mapping[str, str], lead: str, place: str, book: BusyBook
     if end < start:
         raise LogError(f"{place}: Expected an end after the start, got {texts[1]} after {texts[0]}.")
     if start < end:
-        state = row.get("state", "").upper()
+        state = "+".join(state_words(row.get("state", ""))).upper()
         cause = next((cause for word, cause in _CAUSES.items() if word in state), kind)
         book.add(start, end, node_set, hash((lead, row["nodes"], start, end)), cause)
