@@ -46,6 +46,7 @@ from bftrainer.schedulers.node_lives import NodeLives, recorded_lives
 from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised, run_importer
 from bftrainer.schedulers.runaways import end_runaways
 from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, counted_nodes, places, selected_nodes
+from bftrainer.schedulers.tally import Tally
 
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
@@ -234,6 +235,15 @@ def _drop_superseded(stale: NDArray[np.bool_], reading: Reading) -> NDArray[np.b
     return stale
 
 
+def _read_beside(path: Path, book: BusyBook, kind: BusyKind, reading: Reading, *, qualified: bool) -> None:
+    """Read downtimes or reservations; unusable rows are counted, and too many of them are an error."""
+    settings, tally = reading.settings, Tally(reading.settings.max_bad)
+    read_downtimes(path, book, reading.clock, kind, settings.cluster, qualified=qualified, tally=tally)
+    tally.check(at_end=True)
+    if tally.bad:
+        reading.note(f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable, the first: {tally.examples[0]}")
+
+
 def _note_open(runs: int, reading: Reading) -> None:
     """Note that runs have no end."""
     if runs:
@@ -254,9 +264,9 @@ def _with_downtimes(books: Mapping[str, BusyBook], reading: Reading) -> tuple[Bu
         if is_eventlog(path):
             eventlog_downtimes(path, reading)
         else:
-            read_downtimes(path, beside, reading.clock, BusyKind.DOWN, settings.cluster, qualified=not is_one_cluster)
+            _read_beside(path, beside, BusyKind.DOWN, reading, qualified=not is_one_cluster)
     for path in log_paths(settings.reservations):
-        read_downtimes(path, beside, reading.clock, BusyKind.RESERVED, settings.cluster, qualified=not is_one_cluster)
+        _read_beside(path, beside, BusyKind.RESERVED, reading, qualified=not is_one_cluster)
     if sole:
         return beside.records(), seen
     own = BusyRecords.joined([("" if is_one_cluster else name, book.records()) for name, book in books.items()])

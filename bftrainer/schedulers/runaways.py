@@ -13,6 +13,8 @@ from bftrainer.schedulers.busy_records import BusyRecords
 
 _MOST_SHARED = 0.01
 """Share of a node's busy time that finished jobs may share, for it to be one that runs one job at a time."""
+_SURE = 20
+"""Finished jobs of a node that tell this of it, whatever the others do."""
 
 
 def end_runaways(records: BusyRecords, is_job: NDArray[np.bool_]) -> tuple[BusyRecords, NDArray[np.bool_]]:
@@ -87,4 +89,7 @@ def _run_one_job_at_a_time(records: BusyRecords, node: NDArray[np.int32], row: N
     row, node, nodes = row[is_over], node[is_over], len(records.names)
     spans = NodeSpans(node, records.start_ns[row], records.end_ns[row])
     total, union = spans.seconds_by_node(nodes), spans.merged().seconds_by_node(nodes)
-    return np.asarray((total > 0) & (total - union <= _MOST_SHARED * total))
+    is_whole = (total > 0) & (total - union <= _MOST_SHARED * total)
+    # What few jobs did on a node says little of it where others are shared.
+    is_sure = np.bincount(node, minlength=nodes) >= _SURE
+    return np.asarray(is_whole & (is_sure | bool((total - union).sum() <= _MOST_SHARED * total.sum())))

@@ -222,3 +222,12 @@ def test_shared_nodes_have_no_runaways(tmp_path):
     quality = imported(tmp_path, "slurm", sacct((1, "RUNNING", 0, None, "", "", "", "n1"), *rows))
     assert quality.idle_node_s == 0
     assert quality.coverage["runaways"] == 0
+
+
+def test_few_jobs_of_a_node_do_not_make_it_whole_where_others_are_shared(tmp_path):
+    """A node on which two jobs ran one after the other may share as the others do."""
+    shared = [(n, "COMPLETED", n / 10, n / 10 + 1, "", "", "", "n1") for n in range(3, 12)]
+    late = [(1, "RUNNING", 0, None, "", "", "", "n1"), (20, "RUNNING", 0, None, "", "", "", "n2")]
+    few = [(n, "COMPLETED", n - 20, n - 19.5, "", "", "", "n2") for n in (21, 22)]
+    quality = imported(tmp_path, "slurm", sacct(*late, *shared, *few))
+    assert (quality.idle_node_s, quality.coverage["runaways"]) == (0, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -33,6 +33,7 @@ from bftrainer.schedulers.clock import (
 )
 from bftrainer.schedulers.formats.sacct_rows import NEEDED, Layout, SacctRows, layout_of, sections
 from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.tally import Tally
 
 _UNSET = frozenset({"", "Unknown", "None"})
 _NO_NODES = frozenset({"", "None assigned", "None", "(null)"})
@@ -340,6 +341,7 @@ def read_downtimes(
     *,
     qualified: bool = False,
     wanted: Mapping[str, Sequence[str]] = _DOWNTIME_COLUMNS,
+    tally: Tally | None = None,
 ) -> int:
     """Write down the downtimes that a file lists, and return the number of its rows.
 
@@ -359,6 +361,8 @@ def read_downtimes(
         Whether that column's names become part of those of nodes.
     wanted : mapping of str to sequence of str
         Names of the columns.
+    tally : Tally, optional
+        Counts rows, and refuses those that are unusable; without it the first of these is an error.
 
     Raises
     ------
@@ -367,29 +371,40 @@ def read_downtimes(
     SettingsError
         If times are local and no zone is given.
     """
-    rows = 0
-    columns: dict[str, int] = {}
-    separator = "|"
-    document = SlurmDocument(path, ("nodes", "reservations")) if is_slurm_json(head(path)) else None
-    for block in document.rows(is_out_of_service) if document else line_blocks(path):
-        for number, line in enumerate(block.lines, start=block.first):
-            if not line.strip():
-                continue
-            if not columns:
-                separator = "|" if "|" in line else ","
-                columns = _downtime_columns(path, line.strip(f"{separator} ").split(separator), wanted)
-                continue
-            fields, place = _downtime_fields(line, separator), f"{path}:{number}"
-            if len(fields) <= max(columns.values()):
-                raise LogError(f"{place}: Expected {max(columns.values()) + 1} columns or more, got {len(fields)}.")
-            row = {name: fields[at] for name, at in columns.items()}
+    rows, counted, lines = 0, tally or Tally(0.0), _downtime_lines(path)
+    header = next((line for _, line in lines), None)
+    if header is None:
+        raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
+    separator = "|" if "|" in header else ","
+    columns = _downtime_columns(path, header.strip(f"{separator} ").split(separator), wanted)
+    for number, line in lines:
+        counted.records += 1
+        place = f"{path}:{number}"
+        try:
+            row = _downtime_row(_downtime_fields(line, separator), columns, place)
             of = row.get("cluster", "")
             if row["nodes"] not in _UNKNOWN and (not of or cluster in (None, of)):
                 _read_downtime(row, f"{of}/" if qualified and of else "", place, book, clock, kind)
                 rows += 1
-    if not columns:
-        raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
+        except LogError as fault:
+            if tally is None:
+                raise
+            counted.refuse("unusable row", path, number, str(fault).removeprefix(f"{place}: "))
     return rows
+
+
+def _downtime_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines of a table that are not blank, or rows of a document, with their numbers."""
+    document = SlurmDocument(path, ("nodes", "reservations")) if is_slurm_json(head(path)) else None
+    for block in document.rows(is_out_of_service) if document else line_blocks(path):
+        yield from ((number, line) for number, line in enumerate(block.lines, start=block.first) if line.strip())
+
+
+def _downtime_row(fields: Sequence[str], columns: Mapping[str, int], place: str) -> dict[str, str]:
+    """Cells of a row by what they tell."""
+    if len(fields) <= max(columns.values()):
+        raise LogError(f"{place}: Expected {max(columns.values()) + 1} columns or more, got {len(fields)}.")
+    return {name: fields[at] for name, at in columns.items()}
 
 
 def _downtime_columns(path: Path, header: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, int]:
