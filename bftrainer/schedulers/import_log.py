@@ -133,7 +133,7 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     is_own = np.arange(len(whole)) < own
     repeated, is_job = whole.is_repeated(), is_own & np.isin(whole.kind, (BusyKind.JOB, BusyKind.UNKNOWN))
     reading.tally.drop(DUPLICATE, int((repeated & is_job).sum()))
-    repeated |= _drop_superseded(whole.is_superseded() & ~repeated & is_job, reading)
+    repeated |= _drop_superseded(whole, repeated, reading)
     whole, is_runaway = end_runaways(whole, is_job & ~repeated)
     jobs = whole.where(is_job & ~repeated & ~is_runaway)
     _note_open(int((jobs.is_open > 0).sum()), reading)
@@ -229,8 +229,10 @@ def _by_unit(
     return replace(chosen, names=found.names, partitions=within(chosen.partitions), types=within(chosen.types)), swept
 
 
-def _drop_superseded(stale: NDArray[np.bool_], reading: Reading) -> NDArray[np.bool_]:
-    """Count the records of runs without an end that others tell to the end."""
+def _drop_superseded(records: BusyRecords | Demand, repeated: NDArray[np.bool_], reading: Reading) -> NDArray[np.bool_]:
+    """Count the records of runs without an end, each once, that others tell to the end; return which they are."""
+    stale = ~repeated
+    stale[stale] = records.where(~repeated).is_superseded()
     reading.tally.drop("told again when it had ended", int(stale.sum()))
     return stale
 
@@ -284,7 +286,7 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
         )
     repeated = demand.is_repeated()
     reading.tally.drop(DUPLICATE, int(repeated.sum()))
-    repeated |= _drop_superseded(demand.is_superseded() & ~repeated, reading)
+    repeated |= _drop_superseded(demand, repeated, reading)
     _note_open(int((demand.end_ns[~repeated] >= OPEN_END_NS).sum()), reading)
     coverage = _judged(importer, reading, demand.where(~repeated))
     window = _window(reading, demand.extent_ns(), coverage)
