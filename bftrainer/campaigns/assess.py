@@ -137,7 +137,7 @@ def assessment_of(
     for (name, _, about), settings, figures in zip(sets, advice, replayed, strict=True):
         entry = {"name": name, "assumed": dict(about), "settings": settings, **figures}
         saving = about["save_s"] / (about["save_s"] + about["checkpoint_interval_s"]) if "save_s" in about else 0.0
-        kinds.append(judged_kind(entry, saving, plan.prices, plan.gpus_per_node, len(plan.log.nodes) * window_s))
+        kinds.append(judged_kind(entry, saving, plan.prices, plan.gpus_per_node, _machine_node_s(plan.log)))
     source = {
         "nodes": len(plan.log.nodes),
         "window": [iso(plan.log.start_ns), iso(plan.log.end_ns)],
@@ -173,6 +173,12 @@ def _sets(plan: AssessPlan, holes: Mapping[str, Any]) -> list[tuple[str, tuple[T
     return found
 
 
+def _machine_node_s(log: NodeLog) -> float:
+    """Node-seconds of the machine, without those in which nodes were not part of it, as far as its import told."""
+    away_s = 0.0 if "edits" in log.provenance else float(log.provenance.get("away_node_s") or 0.0)
+    return len(log.nodes) * log.window_s - away_s
+
+
 def _idle_time(log: NodeLog) -> dict[str, Any]:
     """Idle time of a log: how much, on how many nodes, where and when."""
     time_ns, joined, changed = log.changes()
@@ -187,7 +193,7 @@ def _idle_time(log: NodeLog) -> dict[str, Any]:
     pool = {f"p{share}": int(level[order][at]) for share, at in zip(_POOL_PERCENT, places, strict=True)}
     return {
         "node_hours": total / HOUR_S,
-        "share": total / (len(log.nodes) * log.window_s),
+        "share": total / max(_machine_node_s(log), 1.0),
         "mean_nodes": total / log.window_s,
         "pool_nodes": pool,
         "while_most_idle_share": float((level * length_s)[2 * level > len(log.nodes)].sum()) / total if total else 0.0,

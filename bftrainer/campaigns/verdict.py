@@ -234,6 +234,11 @@ def _why_none(found: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
             doubts.append(f"{100 * untrusted:.3g} % of the window is not covered by the log")
         if missing is not None and missing > MOST_DOUBT:
             doubts.append(f"about {100 * missing:.2g} % of the busy node-time is missing, and looks idle")
+        if (runaway := coverage.get("runaway_share") or 0.0) > MOST_DOUBT:
+            doubts.append(
+                f"{coverage['runaways']:,} runs without an end, whose nodes ran other jobs since (runaways), hold "
+                f"{100 * runaway:.3g} % of the busy node-time"
+            )
         if lost := coverage.get("lost_days"):
             doubts.append(
                 f"records of about {lost:.3g} days within the window are missing, and what ran then looks idle"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from bftrainer.errors import HostlistError, PollError
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expanded
-from bftrainer.nodelogs.inventory import is_out_of_service
+from bftrainer.nodelogs.inventory import is_out_of_service, state_words
 from bftrainer.nodelogs.slurm_json import states_of, words
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.watch_journal import CAUSES, Cause
@@ -17,22 +17,25 @@ from bftrainer.schedulers.formats.watch_journal import CAUSES, Cause
 Pool = dict[str, Cause]
 """By node why it is not idle; None if it is."""
 
-SINFO_FIELDS = "NodeList:64,StateComplete:64,StateLong:24"
-"""What `sinfo -O` has to print: the state with all its flags, and Slurm's word for it, whose sign tells of power."""
+SINFO_FIELDS = "NodeList:256,StateComplete:256,StateLong:64"
+"""What `sinfo -O` has to print: the state with all its flags, and Slurm's word for it, whose sign tells of power.
+
+It puts nothing between columns, and cuts what is longer than they are.
+"""
 SQUEUE_FIELDS = "%i|%P|%N"
 
-# Of what is said of a node, by words and signs of sinfo(1), "NODE STATE CODES", the first counts.
+# Of what is said of a node, by the words of sinfo(1), "NODE STATE CODES", the first counts.
 _USED = re.compile(r"alloc|\bmix|\bcomp")
 _OUT = (
-    (re.compile(r"maint|\$"), BusyKind.MAINTENANCE),
-    (re.compile(r"pow|[~#%!]"), BusyKind.POWERED_DOWN),
+    (re.compile(r"maint"), BusyKind.MAINTENANCE),
+    (re.compile(r"pow"), BusyKind.POWERED_DOWN),
     (re.compile(r"drain|drng"), BusyKind.DRAIN),
     (re.compile(r"\bunk"), BusyKind.UNKNOWN),
-    (re.compile(r"reboot|[@^]"), BusyKind.DOWN),
+    (re.compile(r"reboot"), BusyKind.DOWN),
 )
 _KEPT = (
     (re.compile(r"\bres(erved|v)|block"), BusyKind.RESERVED),
-    (re.compile(r"planned|plnd|-$"), BusyKind.PLANNED),
+    (re.compile(r"planned|plnd"), BusyKind.PLANNED),
     (_USED, None),
     (re.compile(r"\bidle"), None),
 )
@@ -55,7 +58,7 @@ def slurm_cause(states: str, *, is_ours: bool = False) -> Cause:
     >>> slurm_cause("allocated", is_ours=True), slurm_cause("allocated+drain", is_ours=True)
     (None, <BusyKind.DRAIN: 6>)
     """
-    said = states.lower()
+    said = "+".join(state_words(states))
     if not is_ours and _USED.search(said):
         return BusyKind.JOB
     for sign, cause in _OUT:
@@ -80,8 +83,11 @@ def slurm_pool(answer: str, ours: Collection[str] = ()) -> Pool:
     PollError
         If it is something else, or tells of no node.
     """
-    rows = _json_rows(answer) if answer.lstrip().startswith("{") else _rows(answer, 3)
-    pool = _pool((name, slurm_cause(states, is_ours=name in ours)) for names, states in rows for name in names)
+    if answer.lstrip().startswith("{"):
+        rows = _json_rows(answer)
+        pool = _pool((name, slurm_cause(states, is_ours=name in ours)) for names, states in rows for name in names)
+    else:
+        pool = _pool(_sinfo_causes(answer, ours))
     if set(pool.values()) == {BusyKind.UNKNOWN}:
         raise PollError(f"Expected nodes and states of Slurm, got {one_line(answer[:80])!r}.")
     return pool
@@ -107,6 +113,19 @@ def listed_pool(answer: str) -> Pool:
             raise PollError(f"Expected a state such as idle, job or down, got {one_line(state)!r}.")
         found += [(name, cause) for name in names]
     return _pool(found)
+
+
+def _sinfo_causes(answer: str, ours: Collection[str]) -> Iterator[tuple[str, Cause]]:
+    """Why nodes are not idle, by rows of sinfo; a node whose row does not tell it is unknown."""
+    for cells in filter(None, map(str.split, answer.splitlines())):
+        cause = slurm_cause("+".join(cells[1:]), is_ours=cells[0] in ours)
+        # A state that fills its column runs into the next one: what was cut off may be what is wrong with the node.
+        is_whole = len(cells) == 3 or cause is not None
+        try:
+            names = expanded(cells[0])
+        except HostlistError:
+            names, is_whole = (cells[0],), False
+        yield from ((name, cause if is_whole else BusyKind.UNKNOWN) for name in names)
 
 
 def _rows(answer: str, fields: int) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -15,8 +15,19 @@ from bftrainer.nodelogs.hostlist import expanded
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 
 _EXAMPLES = 10
-_SUFFIXES = "*~#!%$@^-+"
-# Slurm's node states, long and short (sinfo(1), "NODE STATE CODES").
+# Slurm's node states, long and short, and the signs behind them (sinfo(1), "NODE STATE CODES").
+_SIGNS = {
+    "*": "not_responding",
+    "~": "powered_down",
+    "#": "powering_up",
+    "%": "powering_down",
+    "!": "power_down",
+    "$": "maintenance",
+    "@": "reboot_requested",
+    "^": "reboot_issued",
+    "-": "planned",
+    "+": "",
+}
 _OUT_OF_SERVICE = frozenset(
     {"down", "drain", "drained", "draining", "drng", "fail", "failg", "failing", "future", "futr", "inval"}
     | {"invalid_reg", "maint", "maintenance", "not_responding", "power_drain"}
@@ -202,17 +213,27 @@ def _split_line(line: str, columns: list[str]) -> tuple[str, str, str]:
 
 
 def _is_state(word: str) -> bool:
-    return bool(_state_parts(word) & (_OUT_OF_SERVICE | _IN_SERVICE))
+    return bool((_OUT_OF_SERVICE | _IN_SERVICE).intersection(state_words(word)[:1]))
 
 
 def is_out_of_service(state: str) -> bool:
     """Whether a node in this state, such as `IDLE+DRAIN` or `down*`, takes no jobs."""
-    return "*" in state or bool(_state_parts(state) & _OUT_OF_SERVICE)
+    return bool(_OUT_OF_SERVICE.intersection(state_words(state)))
 
 
-def _state_parts(state: str) -> frozenset[str]:
-    """Parts of a state, without the suffixes for a node's power state or lack of response."""
-    return frozenset(word.rstrip(_SUFFIXES) for word in state.lower().split("+"))
+def state_words(state: str) -> tuple[str, ...]:
+    """Words of a node's state, small; of the signs behind them, too, those that mean the same.
+
+    Examples
+    --------
+    >>> state_words("IDLE+DRAIN"), state_words("alloc$"), state_words("down*")
+    (('idle', 'drain'), ('alloc', 'maintenance'), ('down', 'not_responding'))
+    """
+    words: list[str] = []
+    for part in state.lower().split("+"):
+        word = part.rstrip("".join(_SIGNS))
+        words += [word, *(_SIGNS[sign] for sign in part[len(word) :])]
+    return tuple(dict.fromkeys(filter(None, words)))
 
 
 def partition_names(wanted: Sequence[str], partitions: Mapping[str, Sequence[str]]) -> frozenset[str]:

@@ -87,6 +87,10 @@ class NodeSpans:
         """Total length of the spans in node-seconds."""
         return in_seconds(self.end_ns - self.start_ns)
 
+    def seconds_by_node(self, nodes: int) -> NDArray[np.float64]:
+        """Total length of the spans of each of nodes 0 to `nodes` - 1."""
+        return np.bincount(self.node, (self.end_ns - self.start_ns) / NS_PER_S, nodes).astype(np.float64)
+
     def node_s_within(self, window: Window) -> float:
         """Total length of the spans within a window in node-seconds."""
         lengths = np.minimum(self.end_ns, window.end_ns)
@@ -157,6 +161,12 @@ class NodeSpans:
         end[closes], end[~closes] = window.end_ns, self.start_ns
         node = np.repeat(np.arange(nodes, dtype=np.int32), taken + 1)
         return NodeSpans(node, start, end).where(start < end)
+
+    def on_parts(self, parts: Sequence[int]) -> NodeSpans:
+        """The spans on each part of their nodes, which have so many; parts are numbered node by node."""
+        sizes, first = np.array(parts, dtype=np.int64)[self.node], np.append(0, np.cumsum(parts))[self.node]
+        each = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes - first, sizes)
+        return NodeSpans(each.astype(np.int32), np.repeat(self.start_ns, sizes), np.repeat(self.end_ns, sizes))
 
     def delayed(self, by_ns: int) -> NodeSpans:
         """The spans without their first `by_ns`; those that are no longer than that are left out."""

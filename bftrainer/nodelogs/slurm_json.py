@@ -27,7 +27,7 @@ _SPACE = re.compile(r"\s+")
 _BAR = re.compile(r"[|\x00-\x1f]")
 
 JOB_COLUMNS = (
-    *("JobIDRaw", "Cluster", "Partition", "State", "Submit", "Start", "End", "ElapsedRaw", "Suspended"),
+    *("JobIDRaw", "JobID", "Cluster", "Partition", "State", "Submit", "Start", "End", "ElapsedRaw", "Suspended"),
     *("Timelimit", "NNodes", "AllocTRES", "NodeList"),
 )
 DOWN_COLUMNS = ("NodeName", "TimeStart", "TimeEnd", "State")
@@ -186,16 +186,41 @@ def _of_job(job: Mapping[str, Any], _: Callable[[str], bool]) -> Sequence[object
     else:
         times = {}
     states = words(state)
-    # A job that runs has the end that its limit allows, which is in the future.
-    end = None if states.startswith(_GOES_ON) else job.get("end_time")
-    submit, start, end = map(_time, (job.get("submit_time"), job.get("start_time"), end))
+    submit, start, end = (_time(job.get(name)) for name in ("submit_time", "start_time", "end_time"))
     elapsed, suspended = (_number(times.get(name)) for name in ("elapsed", "suspended"))
+    if states.startswith(_GOES_ON):
+        # A job that runs has the end that its limit allows, after what it was suspended: it may run so long.
+        lengths = [elapsed] if elapsed is not None else []
+        if isinstance(start, int) and isinstance(end, int) and end > start:
+            lengths.append(end - start)
+        elapsed, end = max(lengths, default=None), _UNSET
     limit, count = _number(job.get("time_limit")), _number(job.get("node_count"))
     return (
-        *(job.get("job_id", ""), job.get("cluster") or "", job.get("partition") or "", states, submit, start, end),
+        *(
+            job.get("job_id", ""),
+            _name_of(job),
+            job.get("cluster") or "",
+            job.get("partition") or "",
+            states,
+            submit,
+            start,
+            end,
+        ),
         *("" if elapsed is None else elapsed, suspended or 0, f"{limit}:00" if limit else "", count or ""),
         *(tres or "", job.get("nodes") or ""),
     )
+
+
+def _name_of(job: Mapping[str, Any]) -> str:
+    """Number of a job as `sacct` writes it, with its place in an array or a heterogeneous job."""
+    array, het = ({**job, **part} if isinstance(part := job.get(kind), dict) else job for kind in ("array", "het"))
+    for whole, part, mark in (
+        (array.get("array_job_id", array.get("job_id")), array.get("array_task_id", array.get("task_id")), "_"),
+        (het.get("het_job_id", het.get("job_id")), het.get("het_job_offset", het.get("job_offset")), "+"),
+    ):
+        if _number(whole) and _number(part) is not None:
+            return f"{_number(whole)}{mark}{_number(part)}"
+    return str(job.get("job_id", ""))
 
 
 def _tres(given: Any) -> str:

@@ -297,14 +297,16 @@ class BusyBook:
         partition: int = -1,
         submit_ns: int | None = None,
         units: int = ALL_UNITS,
+        *,
+        is_open: bool = False,
     ) -> None:
         """Record that a set of nodes was busy, each with so many of its units, or as `share` says of the set."""
         if node_set in self._shares:
             for at, (some, units) in enumerate(self._shares[node_set]):
-                self.add(start_ns, end_ns, some, key + at, kind, partition, submit_ns, units)
+                self.add(start_ns, end_ns, some, key + at, kind, partition, submit_ns, units, is_open=is_open)
             return
         submitted_ns = OPEN_START_NS if submit_ns is None else submit_ns
-        row = (start_ns, end_ns, node_set, kind, key, partition, submitted_ns, units)
+        row = (start_ns, end_ns, node_set, kind, key, partition, submitted_ns, units, is_open)
         for values, value in zip(self._columns.values(), row, strict=True):
             values.append(value)
 

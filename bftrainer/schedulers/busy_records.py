@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
@@ -20,8 +20,8 @@ SPANS_AT_A_TIME = 1 << 20
 _NODES_AT_A_TIME = 1 << 16
 ALL_UNITS = -1
 _SETS = ("set_nodes", "set_ends")
-_NAMES = ("start_ns", "end_ns", "node_set", "kind", "key", "partition", "submit_ns", "units")
-COLUMNS = dict(zip(_NAMES, "qqibqiqi", strict=True))
+_NAMES = ("start_ns", "end_ns", "node_set", "kind", "key", "partition", "submit_ns", "units", "is_open")
+COLUMNS = dict(zip(_NAMES, "qqibqiqib", strict=True))
 """Columns of records, and their types as in the module `array`."""
 
 
@@ -65,13 +65,15 @@ class BusyRecords:
     node_set : ndarray of int32, shape (R,)
     kind : ndarray of int8, shape (R,)
     key : ndarray of int64, shape (R,)
-        Equal for two records only if they describe the same run on the same nodes.
+        Equal for two records only if they are of the same job.
     partition : ndarray of int32, shape (R,)
         Index into `partitions`, or -1.
     submit_ns : ndarray of int64, shape (R,)
         When a job was submitted; `OPEN_START_NS` where the log does not tell.
     units : ndarray of int32, shape (R,)
         GPUs or cores that it held of each node; `ALL_UNITS` for whole nodes.
+    is_open : ndarray of int8, shape (R,)
+        1 for a job of which no end is recorded.
     partitions : tuple of str
     """
 
@@ -86,14 +88,15 @@ class BusyRecords:
     partition: NDArray[np.int32]
     submit_ns: NDArray[np.int64]
     units: NDArray[np.int32]
+    is_open: NDArray[np.int8]
     partitions: tuple[str, ...]
 
     def __len__(self) -> int:
         return self.start_ns.size
 
     @classmethod
-    def joined(cls, parts: Mapping[str | None, BusyRecords]) -> BusyRecords:
-        """Records of several clusters by their names, which names of nodes and partitions then begin with.
+    def joined(cls, parts: Sequence[tuple[str, BusyRecords]]) -> BusyRecords:
+        """Records of several clusters, each after its name, which names of nodes and partitions then begin with.
 
         What has no cluster keeps its names.
         """
@@ -102,7 +105,7 @@ class BusyRecords:
         columns: dict[str, list[Any]] = {name: [] for name in (*_SETS, *COLUMNS)}
         columns["set_ends"].append(np.zeros(1, dtype=np.int64))
         members = sets = 0
-        for number, (cluster, part) in enumerate(parts.items()):
+        for number, (cluster, part) in enumerate(parts):
             lead = f"{cluster}/" if cluster else ""
             node, queue = (
                 np.array([known.setdefault(lead + name, len(known)) for name in some] + [-1], dtype=np.int32)
@@ -112,7 +115,7 @@ class BusyRecords:
                 "set_nodes": node[part.set_nodes],
                 "set_ends": part.set_ends[1:] + members,
                 "node_set": part.node_set + np.int32(sets),
-                "key": part.key + number * 0x2545F4914F6CDD1D % (1 << 62),
+                "key": part.key + (number if cluster else 0) * 0x2545F4914F6CDD1D % (1 << 62),
                 "partition": queue[part.partition],
             }
             for name, values in columns.items():
@@ -129,7 +132,18 @@ class BusyRecords:
 
     def is_repeated(self) -> NDArray[np.bool_]:
         """Which records repeat an earlier one, as overlapping exports do."""
-        return repeated(self.key, self.start_ns, self.end_ns)
+        return repeated(self._runs(), self.start_ns, self.end_ns)
+
+    def is_superseded(self) -> NDArray[np.bool_]:
+        """Which records tell of a run without an end that another one ends, or tells of later."""
+        return superseded(self._runs(), self.start_ns, self.end_ns, self.is_open > 0)
+
+    def _runs(self) -> NDArray[np.int64]:
+        """A key of each record's job and nodes, however these are written."""
+        sums, sizes = np.zeros(self.set_ends.size - 1, dtype=np.int64), np.diff(self.set_ends)
+        if sizes.any():
+            sums[sizes > 0] = np.add.reduceat(self.set_nodes, self.set_ends[:-1][sizes > 0], dtype=np.int64)
+        return np.asarray(self.key ^ ((sums * 0x369DEA0F31A53F85) ^ sizes)[self.node_set])
 
     def sizes(self) -> NDArray[np.int64]:
         """Number of nodes of each record."""
@@ -282,6 +296,20 @@ def repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArra
     again = np.ones(key.size, dtype=np.bool_)
     again[first] = False
     return again
+
+
+def superseded(
+    key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], is_open: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Which rows without an end have the key and start of another that ends, or else of one that lasts longer."""
+    stale = np.zeros(key.size, dtype=np.bool_)
+    if not is_open.any():
+        return stale
+    run = key ^ (start_ns * 0x2545F4914F6CDD1D)
+    rows = np.flatnonzero(np.isin(run, run[is_open]))
+    rows = rows[np.lexsort((end_ns[rows], ~is_open[rows], run[rows]))]
+    stale[rows[:-1]] = run[rows[1:]] == run[rows[:-1]]
+    return stale & is_open
 
 
 def column(values: array[int] | array[float]) -> NDArray[Any]:

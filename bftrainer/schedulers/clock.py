@@ -107,6 +107,14 @@ def field_stamps(fields: Fields, unset: frozenset[str] = frozenset()) -> Stamps:
     return Stamps(seconds, local)
 
 
+def set_unset(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> None:
+    """Take a time of 0, or of about 1970, for one that is not set, where the other time of a row is one of today."""
+    day_ns, year_ns = 86_400 * NS_PER_S, 365 * 86_400 * NS_PER_S
+    no_start = (np.abs(start_ns) <= day_ns) & (end_ns > year_ns)
+    end_ns[(np.abs(end_ns) <= day_ns) & (start_ns > year_ns)] = UNSET
+    start_ns[no_start] = UNSET
+
+
 class Clock:
     """Local time of a zone.
 

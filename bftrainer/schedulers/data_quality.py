@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,9 @@ class DataQuality:
     busy_node_s : mapping of str to float
         Busy node-seconds in the window by kind; kinds may overlap.
     idle_node_s, idle_share : float
-        Idle node-seconds, and their share of nodes x window.
+        Idle node-seconds, and their share of nodes x window, without what `away_node_s` tells.
+    away_node_s : float
+        Node-seconds in which nodes were not part of the machine, as far as the log or the inventory tells.
     by : mapping of str to mapping
         Idle time of each partition or type of nodes, if that was asked for: see `idle_figures`.
     unit : {"node", "gpu", "core"}
@@ -103,6 +105,7 @@ class DataQuality:
     busy_node_s: Mapping[str, float]
     idle_node_s: float
     idle_share: float
+    away_node_s: float
     by: Mapping[str, Mapping[str, Any]]
     unit: str
     whole_idle_share: float | None
@@ -130,18 +133,25 @@ class SweptLog:
     whole_idle_share: float | None = None
     over_capacity_share: float | None = None
     block: int = 1
+    runaways: int = 0
+    runaway_share: float = 0.0
 
 
-def idle_figures(
-    idle: NodeSpans, names: Sequence[str], members: Sequence[str], window: Window
-) -> dict[str, float | None]:
+def idle_share(swept: Swept, window: Window) -> float:
+    """Share of the nodes' time in a window that was idle, without the time in which they were not there."""
+    there_s = swept.away_s.size * window.length_ns / NS_PER_S - float(swept.away_s.sum())
+    return swept.idle.node_s / there_s if there_s else 0.0
+
+
+def idle_figures(swept: Swept, names: Sequence[str], members: Sequence[str], window: Window) -> dict[str, float | None]:
     """Number, idle share and idle intervals of some nodes; times in seconds, of intervals within the window."""
     wanted = set(members)
-    spans = idle.where(np.array([name in wanted for name in names], dtype=np.bool_)[idle.node])
+    is_member = np.array([name in wanted for name in names], dtype=np.bool_)
+    spans = swept.idle.where(is_member[swept.idle.node])
     lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
     return {
         "nodes": len(wanted),
-        "idle_share": spans.node_s / (len(wanted) * window.length_ns / NS_PER_S),
+        "idle_share": idle_share(replace(swept, idle=spans, away_s=swept.away_s[is_member]), window),
         "idle_node_s": spans.node_s,
         "holes": len(spans),
         "hole_mean_s": float(lengths_s.mean()) if len(spans) else None,
@@ -170,7 +180,7 @@ def _groups(found: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
     groups = chosen.partitions if by == "partition" else chosen.types
     if not groups:
         raise SettingsError(f"--by {by}: neither the log nor --nodes tells the {by} of nodes.")
-    return {name: idle_figures(found.swept.idle, chosen.names, some, found.window) for name, some in groups.items()}
+    return {name: idle_figures(found.swept, chosen.names, some, found.window) for name, some in groups.items()}
 
 
 def quality_of(
@@ -184,7 +194,6 @@ def quality_of(
         If groups are asked for that nothing tells of.
     """
     tally, chosen, swept = reading.tally, found.chosen, found.swept
-    total_s = len(log.nodes) * found.window.length_ns / NS_PER_S
     dropped = dict(tally.dropped.most_common())
     return DataQuality(
         format=importer.name,
@@ -210,7 +219,8 @@ def quality_of(
         coverage=trust,
         busy_node_s={name: node_s * found.block for name, node_s in sorted(swept.busy_node_s.items())},
         idle_node_s=swept.idle.node_s * found.block,
-        idle_share=swept.idle.node_s / total_s,
+        idle_share=idle_share(swept, found.window),
+        away_node_s=float(swept.away_s.sum()),
         overlap_factor=swept.overlap_factor,
         by=_groups(found, reading),
         unit=reading.settings.unit,

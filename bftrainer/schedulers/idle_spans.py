@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from bftrainer.files.fields import stretches
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords, column, repeated
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords, column, repeated, superseded
+from bftrainer.schedulers.node_lives import idle_while_there
 
 PLACEMENT = (
     "first fit on the lowest-numbered idle nodes: the log has no node names. "
@@ -58,6 +59,10 @@ class Demand:
     def is_repeated(self) -> NDArray[np.bool_]:
         """Which jobs repeat an earlier row."""
         return repeated(self.key, self.start_ns, self.end_ns)
+
+    def is_superseded(self) -> NDArray[np.bool_]:
+        """Which jobs have no end, and are told again with one."""
+        return superseded(self.key, self.start_ns, self.end_ns, self.end_ns >= OPEN_END_NS)
 
     def sizes(self) -> NDArray[np.int64]:
         """Number of nodes of each job."""
@@ -180,11 +185,14 @@ class Swept:
         Node-seconds of the union of busy spans in the window, by kind.
     job_node_s : float
         Node-seconds of jobs in the window; a node shared by two jobs counts twice.
+    away_s : ndarray of float64, shape (N,)
+        Seconds that each node was neither busy nor part of the machine.
     """
 
     idle: NodeSpans
     busy_node_s: Mapping[str, float]
     job_node_s: float
+    away_s: NDArray[np.float64]
 
     @property
     def overlap_factor(self) -> float | None:
@@ -201,6 +209,7 @@ def line_sweep(
     min_hole_ns: int = 0,
     offer_after_ns: int = 0,
     job_node_s: float = 0.0,
+    lives: NodeSpans | None = None,
 ) -> Swept:
     """Find idle spans: sweep over busy spans, block by block.
 
@@ -219,6 +228,8 @@ def line_sweep(
         Idle spans lose so much at their beginning.
     job_node_s : float
         See `Swept`.
+    lives : NodeSpans, optional
+        When nodes were part of the machine, merged and within the window; by default all the time.
     """
     busy_node_s: defaultdict[str, float] = defaultdict(float)
     unions = []
@@ -228,8 +239,13 @@ def line_sweep(
         by_kind = list(block.values())
         union = by_kind[0].closed(min_gap_ns) if len(by_kind) == 1 else NodeSpans.joined(by_kind).merged(min_gap_ns)
         unions.append(union.within(window.start_ns, window.end_ns))
-    idle = NodeSpans.joined(unions).gaps(nodes, window).lasting(min_hole_ns).delayed(offer_after_ns)
-    return Swept(idle, dict(busy_node_s), job_node_s)
+    free = NodeSpans.joined(unions).gaps(nodes, window)
+    there = free if lives is None else idle_while_there(free, lives, nodes, window)
+    away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes) if there is not free else np.zeros(nodes)
+    if away_s.any():
+        busy_node_s[BusyKind.AWAY.name.lower()] += float(away_s.sum())
+    idle = there.lasting(min_hole_ns).delayed(offer_after_ns)
+    return Swept(idle, dict(busy_node_s), job_node_s, away_s)
 
 
 UNIT_PLACEMENT = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +18,7 @@ from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import folded
 from bftrainer.nodelogs.inventory import inventory_paths, listed
-from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, NodeSpans, Window, log_of_idle, nanoseconds
 from bftrainer.schedulers.busy_book import BusyBook
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
@@ -30,7 +29,7 @@ from bftrainer.schedulers.busy_records import (
     BusyRecords,
 )
 from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, empty_spans, judged, lost_days
-from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, quality_of
+from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, idle_share, quality_of
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.formats.slurm import read_downtimes
 from bftrainer.schedulers.idle_spans import (
@@ -44,8 +43,11 @@ from bftrainer.schedulers.idle_spans import (
     placed,
     unit_spans,
 )
+from bftrainer.schedulers.node_lives import NodeLives, recorded_lives
 from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised, run_importer
+from bftrainer.schedulers.runaways import end_runaways
 from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, counted_nodes, places, selected_nodes
+from bftrainer.schedulers.tally import Tally
 
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
@@ -96,9 +98,6 @@ def import_log(
     reading = Reading.begun(settings)
     run_importer(importer, files, reading)
     reading.tally.check(at_end=True)
-    if reading.tally.open_ended:
-        runs = f"{reading.tally.open_ended:,} runs have no end in the log"
-        reading.note(f"{runs}: their nodes are busy to the end of the window, or of the time limit if it is earlier.")
     if reading.demand is None:
         found = _swept_names(importer, reading)
     else:
@@ -128,13 +127,17 @@ def _last_changes(found: SweptLog, reading: Reading) -> dict[int, bool]:
 def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     """Sweep records that name nodes."""
     settings, books = reading.settings, reading.books()
-    own, seen = (sum(map(count, books.values())) for count in (len, attrgetter("node_count")))
+    own = sum(map(len, books.values()))
     if not own and reading.nodes is None:
         raise _nothing(reading)
-    whole = _with_downtimes(books, reading)
+    whole, seen = _with_downtimes(books, reading)
     is_own = np.arange(len(whole)) < own
     repeated, is_job = whole.is_repeated(), is_own & np.isin(whole.kind, (BusyKind.JOB, BusyKind.UNKNOWN))
-    jobs = whole.where(is_job & ~repeated)
+    reading.tally.drop(DUPLICATE, int((repeated & is_job).sum()))
+    repeated |= _drop_superseded(whole, repeated, reading)
+    whole, is_runaway = end_runaways(whole, is_job & ~repeated)
+    jobs = whole.where(is_job & ~repeated & ~is_runaway)
+    _note_open(int((jobs.is_open > 0).sum()), reading)
     coverage = _judged(importer, reading, jobs)
     window = _window(reading, whole.where(is_own).extent_ns(), coverage)
     if rare := jobs.rare_nodes():
@@ -146,21 +149,58 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     chosen = selected_nodes(whole, seen, reading, is_availability=importer.is_availability)
     place = places(records.names, chosen.names)
     records = records.where(~np.isin(records.kind, [OFFERABLE[name] for name in settings.offer]))
-    swept = _sweep(records.unions(place), records.job_node_s(window, place), len(chosen.names), window, reading)
+    lives = _lives(importer, reading, whole, seen, chosen, window, coverage)
+    jobs_s = records.job_node_s(window, place)
+    swept = _sweep(records.unions(place), jobs_s, len(chosen.names), window, reading, lives.spans)
+    if swept.away_s.any():
+        reading.note(f"{lives.reason}. {swept.away_s.sum() / 3600:,.1f} node-hours are left out.")
+    runaways, share = int(is_runaway.sum()), 0.0
+    if runaways:
+        share = whole.where(is_runaway).job_node_s(window, place) / max(swept.busy_node_s.get("job", 0.0), 1.0)
+        reading.note(
+            f"{runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They count until "
+            f"the first of these starts, {100 * share:.3g} % of the busy node-time."
+        )
     whole_share = None
     if settings.unit != "node":
-        whole_share = swept.idle.node_s / (len(chosen.names) * window.length_ns / NS_PER_S)
-        chosen, swept = _by_unit(records, place, chosen, window, reading)
+        whole_share = idle_share(swept, window)
+        chosen, swept = _by_unit(records, place, chosen, window, reading, lives.spans)
     times_ns = jobs.start_ns, jobs.end_ns
     empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
     if settings.offer:
         reading.note(f"nodes are offered in spite of this: {', '.join(settings.offer)}.")
     unknown = int((records.kind == BusyKind.UNKNOWN).sum())
-    return SweptLog(window, chosen, swept, outside, coverage, empty, lost, unknown, whole_share)
+    found = SweptLog(window, chosen, swept, outside, coverage, empty, lost, unknown, whole_share)
+    return replace(found, runaways=runaways, runaway_share=share)
+
+
+def _lives(
+    importer: Importer,
+    reading: Reading,
+    records: BusyRecords,
+    seen: int,
+    chosen: NodeChoice,
+    window: Window,
+    coverage: Coverage | None,
+) -> NodeLives:
+    """When the chosen nodes were part of the machine; those that the log never names count all the time."""
+    if chosen.lives is not None:
+        spans = chosen.lives.within(window.start_ns, window.end_ns)
+        return NodeLives(spans, "nodes count only while --nodes says that they were there")
+    if importer.is_availability or reading.is_exact:
+        return NodeLives(None)
+    place = places(records.names, chosen.names)
+    place[seen:] = -1  # downtimes alone do not tell when a node was there
+    return recorded_lives(records, place, chosen.names, window, coverage)
 
 
 def _by_unit(
-    records: BusyRecords, place: NDArray[np.int32], chosen: NodeChoice, window: Window, reading: Reading
+    records: BusyRecords,
+    place: NDArray[np.int32],
+    chosen: NodeChoice,
+    window: Window,
+    reading: Reading,
+    lives: NodeSpans | None,
 ) -> tuple[NodeChoice, Swept]:
     """Sweep GPUs or cores in place of nodes.
 
@@ -180,7 +220,8 @@ def _by_unit(
     reading.placement = UNIT_PLACEMENT.format(unit=unit)
     reading.note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
     jobs = found.by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(window)
-    swept = _sweep([found.by_kind], jobs, len(found.names), window, reading)
+    lives = None if lives is None else lives.on_parts([chosen.units[name] for name in chosen.names])
+    swept = _sweep([found.by_kind], jobs, len(found.names), window, reading, lives)
     of = {name: tuple(f"{name}/{unit}{at}" for at in range(chosen.units[name])) for name in chosen.names}
 
     def within(groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -189,21 +230,52 @@ def _by_unit(
     return replace(chosen, names=found.names, partitions=within(chosen.partitions), types=within(chosen.types)), swept
 
 
-def _with_downtimes(books: Mapping[str, BusyBook], reading: Reading) -> BusyRecords:
-    """Records of all clusters, then downtimes and reservations; with several clusters, names begin with theirs."""
+def _drop_superseded(records: BusyRecords | Demand, repeated: NDArray[np.bool_], reading: Reading) -> NDArray[np.bool_]:
+    """Count the records of runs without an end, each once, that others tell to the end; return which they are."""
+    stale = ~repeated
+    stale[stale] = records.where(~repeated).is_superseded()
+    reading.tally.drop("told again when it had ended", int(stale.sum()))
+    return stale
+
+
+def _read_beside(path: Path, book: BusyBook, kind: BusyKind, reading: Reading, *, qualified: bool) -> None:
+    """Read downtimes or reservations; unusable rows are counted, and too many of them are an error."""
+    settings, tally = reading.settings, Tally(reading.settings.max_bad)
+    read_downtimes(path, book, reading.clock, kind, settings.cluster, qualified=qualified, tally=tally)
+    tally.check(at_end=True)
+    if tally.bad:
+        reading.note(f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable, the first: {tally.examples[0]}")
+
+
+def _note_open(runs: int, reading: Reading) -> None:
+    """Note that runs have no end."""
+    if runs:
+        text = "their nodes are busy to the end of the window, or of the time limit if it is earlier"
+        reading.note(f"{runs:,} runs have no end in the log: {text}.")
+
+
+def _with_downtimes(books: Mapping[str, BusyBook], reading: Reading) -> tuple[BusyRecords, int]:
+    """Records of all clusters, then downtimes and reservations; and how many nodes the former name.
+
+    With several clusters, names begin with theirs. What names no cluster is of the only one that others name.
+    """
     settings, sole = reading.settings, len(books) == 1
+    is_one_cluster = sole or (len(books) == 2 and "" in books)
     beside = next(iter(books.values())) if sole else BusyBook()
+    seen = beside.node_count
     for path in log_paths(settings.downtimes):
         if is_eventlog(path):
             eventlog_downtimes(path, reading)
         else:
-            read_downtimes(path, beside, reading.clock, BusyKind.DOWN, settings.cluster, qualified=not sole)
+            _read_beside(path, beside, BusyKind.DOWN, reading, qualified=not is_one_cluster)
     for path in log_paths(settings.reservations):
-        read_downtimes(path, beside, reading.clock, BusyKind.RESERVED, settings.cluster, qualified=not sole)
+        _read_beside(path, beside, BusyKind.RESERVED, reading, qualified=not is_one_cluster)
     if sole:
-        return beside.records()
-    reading.note(f"the log is of {len(books):,} clusters ({', '.join(books)}): nodes are named after them.")
-    return BusyRecords.joined({name: book.records() for name, book in books.items()} | {None: beside.records()})
+        return beside.records(), seen
+    own = BusyRecords.joined([("" if is_one_cluster else name, book.records()) for name, book in books.items()])
+    if not is_one_cluster:
+        reading.note(f"the log is of {len(books):,} clusters ({', '.join(books)}): nodes are named after them.")
+    return BusyRecords.joined([("", own), ("", beside.records())]), len(own.names)
 
 
 def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> SweptLog:
@@ -214,6 +286,9 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
             "--downtimes, --reservations, --partition and --exclude-nodes cannot be used: the log names no nodes."
         )
     repeated = demand.is_repeated()
+    reading.tally.drop(DUPLICATE, int(repeated.sum()))
+    repeated |= _drop_superseded(demand, repeated, reading)
+    _note_open(int((demand.end_ns[~repeated] >= OPEN_END_NS).sum()), reading)
     coverage = _judged(importer, reading, demand.where(~repeated))
     window = _window(reading, demand.extent_ns(), coverage)
     chosen, sizes = counted_nodes(settings.nodes, reading.capacity), reading.node_sizes
@@ -253,11 +328,12 @@ def _sweep(
     nodes: int,
     window: Window,
     reading: Reading,
+    lives: NodeSpans | None = None,
 ) -> Swept:
     settings = reading.settings
     gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(settings.min_hole_s)
     after_ns = nanoseconds(settings.offer_after_s)
-    return line_sweep(blocks, nodes, window, gap_ns, hole_ns, after_ns, job_node_s)
+    return line_sweep(blocks, nodes, window, gap_ns, hole_ns, after_ns, job_node_s, lives)
 
 
 def _nothing(reading: Reading) -> LogError:
@@ -323,6 +399,7 @@ def _said_of_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | Non
     share = sum(idle.within(*span).node_s for span in spans) / max(idle.node_s, 1.0)
     account = coverage.account(window, idle) | {"empty_days": days, "empty_idle_share": share, "lost_days": lost}
     account["untrusted_idle_node_s"] *= found.block
+    account |= {"runaways": found.runaways, "runaway_share": found.runaway_share}
     text = coverage.sentence(window, account["untrusted_idle_node_s"])
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
@@ -335,7 +412,6 @@ def _cleaned(
     records: _Records, is_job: NDArray[np.bool_], repeated: NDArray[np.bool_], window: Window, reading: Reading
 ) -> tuple[_Records, int]:
     """Records without duplicates, in or near the window; and the number of jobs outside the window."""
-    reading.tally.drop(DUPLICATE, int((repeated & is_job).sum()))
     inside = (records.end_ns > window.start_ns) & (records.start_ns < window.end_ns)
     # Records just outside the window decide whether a gap at its ends is clean-up.
     gap_ns = nanoseconds(reading.min_gap_s)
@@ -360,6 +436,7 @@ def _provenance(
         "min_gap_s": reading.min_gap_s,
         "min_hole_s": settings.min_hole_s,
         "offer_after_s": settings.offer_after_s,
+        "away_node_s": float(found.swept.away_s.sum()),
         "notes": [
             *reading.notes,
             *causes({name: node_s * found.block for name, node_s in found.swept.busy_node_s.items()}),

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from bftrainer.errors import HostlistError, LogError, SettingsError, at_place
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded
 from bftrainer.nodelogs.inventory import Inventory, listed, natural_order, partition_names, read_inventory
+from bftrainer.nodelogs.node_spans import NodeSpans
 from bftrainer.schedulers.busy_records import BusyRecords
 from bftrainer.schedulers.clock import natural_number
+from bftrainer.schedulers.formats.slurm import dated_nodes
 from bftrainer.schedulers.reading import ImportSettings, Reading
 
 SEEN = "seen"
@@ -40,6 +42,8 @@ class NodeChoice:
         Chosen nodes by their numbers of cores and GPUs; empty if these are unknown.
     units : mapping of str to int
         GPUs or cores of the chosen nodes, if these are what is offered.
+    lives : NodeSpans, optional
+        When the nodes were part of the machine, if the inventory tells.
     """
 
     names: tuple[str, ...]
@@ -50,6 +54,7 @@ class NodeChoice:
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     units: Mapping[str, int] = field(default_factory=dict)
+    lives: NodeSpans | None = None
 
 
 def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_availability: bool = False) -> NodeChoice:
@@ -73,7 +78,8 @@ def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_avai
         If a partition is unknown.
     """
     settings, in_log = reading.settings, records.names[:seen]
-    inventory, unseen_are = _inventory(in_log, reading, is_availability=is_availability)
+    dated = None if settings.nodes is None else dated_nodes(settings.nodes, reading.clock)
+    inventory, unseen_are = _inventory(in_log, reading, dated, is_availability=is_availability)
     known, found = set(inventory.names), set(in_log)
     outside = tuple(name for name in natural_order(in_log) if name not in known)
     if in_log and len(outside) == len(in_log):
@@ -81,12 +87,7 @@ def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_avai
             f"Expected an inventory with nodes of the log ({listed(natural_order(in_log))}), got others "
             f"({listed(inventory.names)})."
         )
-    strange = [name for name in records.names[seen:] if name not in known]
-    if strange:
-        reading.note(
-            f"{len(strange):,} nodes that downtimes or reservations alone name are left out: "
-            f"{listed(natural_order(strange))}."
-        )
+    _note_strange([name for name in records.names[seen:] if name not in known], reading)
     unseen = [name for name in inventory.names if name not in found]
     absent = set(unseen) if unseen_are == "absent" else inventory.out_of_service & set(unseen)
     if absent and unseen_are == "idle":
@@ -111,7 +112,15 @@ def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_avai
         partitions=_within(set(names), partitions),
         types=_types(names, inventory),
         units=_units(names, inventory, settings),
+        lives=None if dated is None else _lives(dated, names),
     )
+
+
+def _note_strange(names: Sequence[str], reading: Reading) -> None:
+    """Note the nodes that neither the log nor the inventory names."""
+    if names:
+        shown = listed(natural_order(names))
+        reading.note(f"{len(names):,} nodes that downtimes or reservations alone name are left out: {shown}.")
 
 
 def _within(kept: set[str], groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -150,7 +159,15 @@ def _units(names: Sequence[str], inventory: Inventory, settings: ImportSettings)
     return {name: known.get(name, each or 0) for name in names}
 
 
-def _inventory(in_log: Sequence[str], reading: Reading, *, is_availability: bool) -> tuple[Inventory, str]:
+def _lives(dated: BusyRecords, names: Sequence[str]) -> NodeSpans:
+    """When nodes were part of the machine, by a list that dates them."""
+    blocks = dated.unions(places(dated.names, names))
+    return NodeSpans.joined([spans for block in blocks for spans in block.values()])
+
+
+def _inventory(
+    in_log: Sequence[str], reading: Reading, dated: BusyRecords | None, *, is_availability: bool
+) -> tuple[Inventory, str]:
     """The machine's nodes, and whether those that the log does not name are absent or idle."""
     settings = reading.settings
     if reading.nodes is not None and settings.nodes is None:
@@ -160,7 +177,7 @@ def _inventory(in_log: Sequence[str], reading: Reading, *, is_availability: bool
         if settings.nodes is None and not is_availability:
             reading.note("no --nodes: the nodes are those that the log names; others may have been idle all the time.")
         return Inventory(natural_order(in_log)), settings.unseen
-    return read_inventory(str(settings.nodes)), settings.unseen
+    return read_inventory(str(settings.nodes)) if dated is None else Inventory(dated.names), settings.unseen
 
 
 def counted_nodes(nodes: str | None, counted: int | None) -> NodeChoice:

@@ -30,8 +30,6 @@ class Tally:
         Number of dropped records that should have given a busy interval.
     examples : list of str
         Place and fault of the first bad records.
-    open_ended : int
-        Number of runs that have no end.
     """
 
     max_bad: float
@@ -39,7 +37,6 @@ class Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     bad: int = 0
     examples: list[str] = field(default_factory=list)
-    open_ended: int = 0
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count records that rightly give no interval."""

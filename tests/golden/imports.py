@@ -102,8 +102,7 @@ IMPORTS: dict[str, str] = {
     "page of table": "table documented/table/jobs.csv --map start=began,end=ended,nodes=hosts,partition=queue "
     f"--tz Europe/Berlin {DAY} --nodes 'n[1-2]'",
     "page of watch": "watch documented/watch/idle.watch",
-    # Shapes that sites met. Some are read wrongly even now, and kept as they are until that is mended: resized jobs of
-    # LSF, runs suspended past their limit, exports that overlap, 0 for no end, counts of slots, new logs of Flux.
+    # Shapes that sites met.
     "flux, new eventlog": "flux field/flux-new-eventlog/resource.eventlog field/flux-new-eventlog/jobs.json "
     f"--nodes 'c[0-2]' {MORNING}",
     "flux, remapped": f"flux field/flux-remapped/journal.json --nodes 'c[0-2]' {MORNING}",

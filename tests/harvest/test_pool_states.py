@@ -67,6 +67,21 @@ def test_rows_of_sinfo(states, cause):
     assert slurm_pool(answer) == {"n1": cause, "n2": None}
 
 
+LONG = "down+cloud+drain+dynamic_norm+invalid_reg+not_responding+powering_down"
+
+
+@pytest.mark.parametrize("width", [64, 256])
+def test_state_that_fills_its_column_loses_no_other_node(width):
+    """Nodes of the rows beside one that is cut off are read; that one is out of service, or unknown."""
+    rows = (("n1", "idle", "idle"), ("n2", LONG, "inval"), ("n3", "idle+" + 60 * "x", "idle"), ("n[", "idle", "idle"))
+    answer = "".join(f"{name:{width}.{width}}{states:{width}.{width}}{word:24}\n" for name, states, word in rows)
+    pool = slurm_pool(answer)
+    assert pool["n1"] is None
+    assert pool["n2"] == BusyKind.POWERED_DOWN
+    assert pool["n3"] == (BusyKind.UNKNOWN if width == 64 else None)
+    assert pool["n["] == BusyKind.UNKNOWN
+
+
 @pytest.mark.parametrize(("state", "cause"), SHORT.items())
 def test_short_states(state, cause):
     """They mean the same, upper case or lower."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError
+from bftrainer.harvest.pool_states import slurm_cause
 from bftrainer.nodelogs.inventory import natural_order, read_inventory
 
 SINFO = """\
@@ -33,7 +34,7 @@ NodeName=n2 Arch=x86_64
     [
         ("n1\nn2\n", ("n1", "n2"), set()),
         ("# ours\nn[1-2],m\n\nn4\n", ("n1", "n2", "m", "n4"), set()),
-        ("n1,idle\nn2,down*\nn3,drained\nn4,mixed-\nn5,idle~\n", ("n1", "n2", "n3", "n4", "n5"), {"n2", "n3"}),
+        ("n1,idle\nn2,down*\nn3,drained\nn4,mixed-\nn5,idle~\n", ("n1", "n2", "n3", "n4", "n5"), {"n2", "n3", "n5"}),
         ("n1 idle\nn2 IDLE+DRAIN\n", ("n1", "n2"), {"n2"}),
         ("n1 idle\nn2 idle+not_responding\nn3 idle+maintenance\n", ("n1", "n2", "n3"), {"n2", "n3"}),
         ("n1|batch|alloc\nn2|batch|fail*\n", ("n1", "n2"), {"n2"}),
@@ -111,3 +112,25 @@ def test_malformed_files(tmp_path, text, message):
 def test_order():
     """Numbers in names count by value, and text by its letters."""
     assert natural_order(["b2", "b10", "a", "b02", "10", "9"]) == ("9", "10", "a", "b02", "b2", "b10")
+
+
+@pytest.mark.parametrize(
+    ("sign", "word"),
+    {
+        "*": "NOT_RESPONDING",
+        "~": "POWERED_DOWN",
+        "#": "POWERING_UP",
+        "%": "POWERING_DOWN",
+        "!": "POWER_DOWN",
+        "$": "MAINTENANCE",
+        "@": "REBOOT_REQUESTED",
+        "^": "REBOOT_ISSUED",
+    }.items(),
+)
+def test_signs_mean_what_words_mean(tmp_path, sign, word):
+    """A node is out of service whether sinfo's sign or scontrol's word says so, also to who watches."""
+    (tmp_path / "sinfo").write_text(f"NODELIST NODES PARTITION STATE\nn1 1 b idle\nn2 1 b idle{sign}\n")
+    (tmp_path / "scontrol").write_text(f"NodeName=n1 State=IDLE\nNodeName=n2 State=IDLE+{word}\n")
+    for name in ("sinfo", "scontrol"):
+        assert read_inventory(str(tmp_path / name)).out_of_service == {"n2"}, name
+    assert slurm_cause(f"idle{sign}") == slurm_cause(f"IDLE+{word}") is not None

@@ -74,7 +74,7 @@ def test_times_that_are_none(tmp_path):
     jobs = [job(10, **ran), job(10, 0, **ran), job([], 20, **ran), job(10, "", **ran), job(10, {}, **ran)]
     reading, records = read(tmp_path, jobs=jobs)
     assert records == [("n1", 10, OPEN_END, BusyKind.JOB)] * 2
-    assert reading.tally.open_ended == 2
+    assert int(reading.book.records().is_open.sum()) == 2
     assert dict(reading.tally.dropped) == {"malformed job": 3}
     assert "jobs:3: Expected a job" in reading.tally.examples[0]
 
@@ -267,3 +267,43 @@ def test_sample(sample_logs):
     excluded = {"rank0", "rank1", "rank2"}
     changing = {done.log.nodes[node] for node in done.log.node.tolist()}
     assert changing == set(done.log.nodes) - excluded
+
+
+EIGHT, HOUR = 1788249600, 3600  # 2026-09-01 08:00 UTC
+
+
+def down_and_away(tmp_path, *events, nodes="c[0-2]", **settings):
+    """Idle hours by node, and node-hours of each cause, in four hours of an eventlog: hour, name and context."""
+    lines = [
+        json.dumps({"timestamp": EIGHT + hour * HOUR, "name": name, "context": told}) for hour, name, told in events
+    ]
+    (tmp_path / "events").write_text("\n".join([*lines, ""]))
+    window = {"start": str(EIGHT), "end": str(EIGHT + 4 * HOUR), "window": "asked"}
+    done = import_log("flux", [tmp_path / "events"], ImportSettings(nodes=nodes, **(window | settings)))
+    causes = {kind: node_s / HOUR for kind, node_s in done.quality.busy_node_s.items()}
+    return idle_of(done.log, EIGHT, HOUR), causes
+
+
+def test_eventlog_that_never_says_online_has_all_nodes_up(tmp_path):
+    """Since flux-core 0.62 only drained ranks are told; what is never reported is no evidence of its opposite."""
+    rank = {"idset": "1", "nodelist": "c1"}
+    events = ((0, "resource-define", {}), (1, "drain", rank), (2, "undrain", rank), (4, "resource-define", {}))
+    idle, causes = down_and_away(tmp_path, *events)
+    assert idle == {"c0": [(0, 4)], "c1": [(0, 1), (2, 4)], "c2": [(0, 4)]}
+    assert causes == {"down": 1}
+    idle, _ = down_and_away(tmp_path, (1, "offline", {"idset": "1"}), (4, "resource-define", {}))
+    assert idle == {"c0": [(0, 4)], "c1": [(0, 1)], "c2": [(0, 4)]}
+
+
+@pytest.mark.parametrize("nodes", [None, "c[0-2]"])
+def test_ranks_are_those_of_the_latest_list_of_nodes(tmp_path, nodes):
+    """After a change of configuration rank 1 is another node; one that has no rank any more is away."""
+    events = (
+        (0, "restart", {"ranks": "0-2", "online": "0-2", "nodelist": "c[0-2]"}),
+        (1, "restart", {"ranks": "0-1", "online": "0-1", "nodelist": "c[0,2]"}),
+        (2, "drain", {"idset": "1", "nodelist": "c2", "reason": "fan", "overwrite": 0}),
+        (4, "undrain", {"idset": "1", "nodelist": "c2"}),
+    )
+    idle, causes = down_and_away(tmp_path, *events, nodes=nodes)
+    assert idle == {"c0": [(0, 4)], "c1": [(0, 1)], "c2": [(0, 2)]}
+    assert causes == {"away": 3, "down": 2}

@@ -385,3 +385,13 @@ def test_counts_have_no_names(tmp_path, settings):
     """What is said by node's name cannot be said of nodes without names."""
     with pytest.raises(SettingsError, match="the log names no nodes"):
         counted(tmp_path, (0, 10, 2), **settings)
+
+
+def test_bad_row_of_downtimes_counts_against_max_bad(imported):
+    """A row that cannot be read is an error if such rows are too many, else a note; the others count."""
+    downtimes = "node,start,end\nn1,150,160\nn1,noon,170\n"
+    with pytest.raises(LogError, match=r"downtimes:3: Expected a time .* \(1 of 2 records are unusable"):
+        imported(JOBS, downtimes=downtimes)
+    done = imported(JOBS, downtimes=downtimes, max_bad=0.5)
+    assert idle(done)["n1"] == [(120, 150), (160, 200)]
+    assert any("1 of 2 rows of" in note and "are unusable" in note for note in done.quality.notes)

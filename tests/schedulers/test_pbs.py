@@ -84,7 +84,7 @@ def test_a_start_alone(tmp_path):
     """A run without an end goes on to the end of any window, and that is noted."""
     reading, runs = read(tmp_path, run()[0])
     assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
-    assert reading.tally.open_ended == 1
+    assert int(reading.book.records().is_open.sum()) == 1
 
 
 def test_deleting_is_not_ending(tmp_path):
@@ -318,7 +318,7 @@ def test_lines_in_any_order(tmp_path, order):
     reading = Reading.begun(ImportSettings())
     PbsImporter().read([tmp_path / "log"], reading)
     assert sorted(records_of(reading, MIDNIGHT)) == [("c1", start, start + 7000, BusyKind.JOB) for start in starts]
-    assert reading.tally.open_ended == 0
+    assert int(reading.book.records().is_open.sum()) == 0
     assert [note.split(" ", 1)[1] for note in reading.notes] == (
         [] if order == sorted(order) else ["lines are out of order: they were sorted by their times."]
     )
@@ -329,7 +329,7 @@ def test_a_run_without_an_end(tmp_path):
     start = run()[0].rstrip("\n") + " Resource_List.walltime=10:00:00\n"
     reading, runs = read(tmp_path, start)
     assert runs == [("c1", 0, 36_000, BusyKind.JOB)]
-    assert reading.tally.open_ended == 1
+    assert int(reading.book.records().is_open.sum()) == 1
     _, runs = read(tmp_path, start, entry("c", at=600, exec_host="c2/0"))
     assert runs == [("c1", 0, 600, BusyKind.JOB), ("c2", 600, 36_000, BusyKind.JOB)]
 

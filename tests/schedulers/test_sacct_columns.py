@@ -175,17 +175,17 @@ class ByRows:
         start, end = self.span(starts, ends, row)
         if start >= end:
             return self.lose("zero length" if start == end else "end before start")
+        given = row["NNodes"]
+        if given and not given.isdecimal():
+            return self.lose("impossible number of nodes", at, "Expected a number of nodes")
         is_whole = nodes.count("[") <= nodes.count("]") and not nodes.endswith("+")
         try:
             names = expanded(nodes) if is_whole else known_part(nodes)
         except HostlistError:
             return self.lose("unreadable node list", at, "Expected ")
-        given = row["NNodes"]
         trusted = is_whole and (not given.isdecimal() or int(given) == len(names))
         kind = BusyKind.JOB if trusted else BusyKind.UNKNOWN
-        return self.rows.append(
-            (",".join(names), start, end, kind, (row["JobIDRaw"], row["JobID"], nodes), row["Partition"])
-        )
+        return self.rows.append((",".join(names), start, end, kind, (row["JobID"], frozenset(names)), row["Partition"]))
 
     def span(self, starts: list, ends: list, row: dict[str, str]) -> tuple[float, float]:
         """Start and end of a row, by its elapsed time where clocks showed one of them twice."""

@@ -255,3 +255,17 @@ def test_blocks(tmp_path, monkeypatch):
     assert (done.quality.idle_share, done.log.provenance["nodes_per_block"]) == (whole.idle_share, 256)
     named = import_log("swf", [tmp_path / "log.swf"], ImportSettings(nodes="c[1-1024]", window="asked"))
     assert named.log.nodes[0] == "c1"
+
+
+def test_thousands_between_commas(tmp_path):
+    """`1,024` is a number of nodes, not one."""
+    header = "; UnixStartTime: 1000\n; MaxNodes: 1,024\n; MaxProcs: 2,048\n"
+    reading, jobs = read(tmp_path, header + line(used=4))
+    assert (reading.capacity, jobs[0][2]) == (1024, 2)
+
+
+def test_processors_per_node_of_a_header_that_counts_processors(tmp_path):
+    """Where MaxNodes is MaxProcs, two processors a node make half as many nodes, not twice the machine."""
+    header = "; UnixStartTime: 1000\n; MaxNodes: 16\n; MaxProcs: 16\n"
+    reading, jobs = read(tmp_path, header + line(used=5), procs_per_node=2)
+    assert (reading.capacity, jobs[0][2]) == (8, 3)

@@ -243,3 +243,10 @@ def test_parquet(tmp_path):
     done = import_log("table", [tmp_path / "jobs.parquet"], given)
     assert idle_of(done.log, NOON - 7200)["n1"] == [(9, 7200)]
     assert done.quality.dropped == {"never started": 1}
+
+
+def test_array_of_json_is_named(tmp_path):
+    """A JSON array is no table of lines: the message says how to make one."""
+    (tmp_path / "jobs.json").write_text('[{"start": 1, "end": 2}]\n')
+    with pytest.raises(LogError, match="Expected a table or JSON lines, got a JSON array"):
+        import_log("table", [tmp_path / "jobs.json"], ImportSettings(map=("start=start", "end=end", "nodes=n")))

@@ -36,6 +36,7 @@ def write_quality(quality: DataQuality, out: IO[str]) -> None:
         ("zone", quality.zone or "not needed"),
         ("nodes", _nodes(quality)),
         ("not in the inventory", _outside(quality)),
+        ("not there", f"{quality.away_node_s / 3600:,.1f} node-hours, left out" if quality.away_node_s else None),
         ("busy", _busy(quality)),
         ("idle", f"{format_value(quality.idle_share, 'share')}, {quality.idle_node_s / 3600:,.1f} node-hours"),
         ("idle, whole nodes", _whole_nodes(quality)),

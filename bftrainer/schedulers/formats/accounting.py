@@ -37,6 +37,8 @@ from bftrainer.schedulers.reading import Importer, Reading
 
 _NGPUS = re.compile(r"\bngpus=(\d{1,4})\b", re.ASCII)
 _PORT = re.compile(r":\d+$", re.ASCII)
+_COUNTED = re.compile(r"([^/]+)/(\d{1,5})", re.ASCII)
+_ASKED_NODES = re.compile(r"(\d{1,6})(?::(?:[^+:]+:)*?ppn=(\d{1,5}))?", re.ASCII)
 _VNODE = re.compile(r"\[\d+\]$", re.ASCII)
 
 
@@ -83,8 +85,10 @@ def _apply(entry: Entry, runs: Runs) -> None:
         start_run(entry, runs)
     elif entry.type in ("R", "A", "C"):
         interrupt_run(entry, runs)
-    elif entry.type in ("T", "u", "c") or (entry.type in ("z", "r") and settings.suspended == "idle"):
+    elif entry.type in ("T", "u", "c"):
         _change(entry, runs)
+    elif entry.type in ("z", "r"):
+        _suspend(entry, runs)
     elif entry.type in ("P", "p"):
         occupy(entry, runs, PROVISIONING, "P")
     elif entry.type in ("B", "F", "K", "k") and settings.reserved_busy:
@@ -100,8 +104,18 @@ def _note(entry: Entry, runs: Runs) -> None:
     runs.reading.tally.drop(NO_RUN)
 
 
+def _suspend(entry: Entry, runs: Runs) -> None:
+    """z, r: a run is suspended and resumed; its time limit waits for it."""
+    if runs.reading.settings.suspended == "idle":
+        _change(entry, runs)
+    else:
+        _note(entry, runs)
+    if entry.id in runs.open and (at := runs.moment_ns(entry.moment)) is not None:
+        (runs.stop_clock if entry.type == "z" else runs.start_clock)(entry.id, at)
+
+
 def _change(entry: Entry, runs: Runs) -> None:
-    """u, c: a run gives back some of its nodes. T: it goes on. z, r: it is suspended and resumed."""
+    """u, c: a run gives back some of its nodes. T: it goes on. z, r: it leaves its nodes for a while."""
     fields = entry.fields()
     at, nodes, run = runs.moment_ns(entry.moment), runs.node_list(fields), runs.open.get(entry.id)
     if at is None:
@@ -126,9 +140,10 @@ def _node_list(fields: dict[str, str], reading: Reading) -> NodeList | None:
     book, unit = reading.book, reading.settings.unit
     text, vnodes = fields.get("exec_host", ""), fields.get("exec_vnode", "")
     if text and unit != "node" and (vnodes or unit == "core"):
-        key = f"{text} {vnodes}" if unit == "gpu" else text
+        total = _total_slots(fields)
+        key = f"{text} {vnodes}" if unit == "gpu" else f"{text} {total}"
         node_set = book.nodes(key, lambda _: _hosts(text))
-        counts = Counter(_slots(text)) if unit == "core" else Counter(_vnode_gpus(vnodes))
+        counts = Counter(_slots(text, total)) if unit == "core" else Counter(_vnode_gpus(vnodes))
         book.share(node_set, {name: counts[name] for name in _hosts(text)})
     elif text:
         node_set = book.nodes(text, _hosts)
@@ -156,14 +171,33 @@ def _hosts(text: str) -> list[str]:
     return [host for host in hosts if host]
 
 
-def _slots(text: str) -> Iterator[str]:
-    """The host of each slot.
+def _total_slots(fields: dict[str, str]) -> int | None:
+    """How many slots a job of TORQUE has, by its record of the end or by what it asked for; None if neither tells."""
+    if (told := natural_number(fields.get("total_execution_slots", ""))) is not None:
+        return told
+    asked = [_ASKED_NODES.match(part) for part in fields.get("Resource_List.nodes", "").split("+")]
+    if not all(asked):
+        return None
+    return sum(int(part[1]) * int(part[2] or 1) for part in asked if part is not None)
+
+
+def _slots(text: str, total: int | None = None) -> Iterator[str]:
+    """The host of each slot; newer versions of TORQUE count those of a host, if that gives the `total`.
 
     Examples
     --------
     >>> list(_slots("c1/0*2+c2/0-2,5"))
     ['c1', 'c1', 'c2', 'c2', 'c2', 'c2']
+    >>> list(_slots("c1/2+c2/1", total=3))
+    ['c1', 'c1', 'c2']
     """
+    counted = [_COUNTED.fullmatch(part) for part in text.split("+")]
+    if total is not None and len(counted) != total and all(counted):
+        sizes = [int(part[2]) for part in counted if part is not None]
+        if sum(sizes) == total:
+            for host, size in zip(_hosts(text), sizes, strict=True):
+                yield from repeat(host, size)
+            return
     for part in filter(None, text.split("+")):
         host, _, slots = part.partition("/")
         chosen, _, times = slots.partition("*")
@@ -193,8 +227,10 @@ def _vnodes(text: str) -> list[str]:
 
 _FIELD = re.compile(r'"((?:[^"]|"")*)"|(\S+)')
 _SLOTS = re.compile(r"^\d+\*", re.ASCII)
-_END, _SUBMIT, _START, _QUEUE, _ASKED = 2, 7, 10, 12, 22
-_FINISH = '"JOB_FINISH" '
+_END, _JOB, _SUBMIT, _START, _QUEUE, _ASKED = 2, 3, 7, 10, 12, 22
+_FORMER = 10
+"""Fields of a resized job before the number of the hosts that it had, and their names."""
+_FINISH, _RESIZE = '"JOB_FINISH" ', '"JOB_RESIZE" '
 _RECORD = re.compile(r'"[A-Z_]+" ')
 
 
@@ -214,15 +250,40 @@ class LsfImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files."""
+        resized: dict[tuple[int, int], int] = {}
         for path in paths:
             for block in line_blocks(path):
                 for at, line in enumerate(block.lines):
-                    if line.strip():
-                        _read_line(line, block, at, reading)
+                    if line.startswith(_RESIZE):
+                        _read_resize(line, block, at, resized, reading)
+                    elif line.strip():
+                        _read_line(line, block, at, resized, reading)
                 reading.tally.check()
 
 
-def _read_line(line: str, block: Block, at: int, reading: Reading) -> None:
+def _read_resize(line: str, block: Block, at: int, resized: dict[tuple[int, int], int], reading: Reading) -> None:
+    """Write down the time that a job spent on the hosts which it had until now."""
+    reading.tally.records += 1
+    fields = _fields(line)
+    try:
+        given = _next(fields, _FORMER)
+        hosts = _next(fields, int(next(fields)))
+        end_s, job, index, start_s, last_s = (int(given[place]) for place in (2, 3, 4, 5, 9))
+    except (StopIteration, ValueError):
+        reading.refuse("malformed line", block, at, f"Expected all fields of JOB_RESIZE, got {one_line(line[:60])!r}")
+        return
+    begin_s = max(start_s, last_s)
+    resized[job, start_s] = max(end_s, resized.get((job, start_s), 0))
+    if not hosts:
+        reading.tally.drop("no nodes")
+    elif not 0 < begin_s <= end_s < OPEN_END_NS // NS_PER_S:
+        reading.refuse("impossible time", block, at, f"Expected epoch seconds, got {begin_s} and {end_s}")
+    elif reading.tally.lasts(begin_s, end_s):
+        node_set = reading.book.nodes(" ".join(hosts), _lsf_hosts)
+        reading.book.add(begin_s * NS_PER_S, end_s * NS_PER_S, node_set, hash((job, index)))
+
+
+def _read_line(line: str, block: Block, at: int, resized: dict[tuple[int, int], int], reading: Reading) -> None:
     """Write down a job, or count why not."""
     reading.tally.records += 1
     if not line.startswith(_FINISH):
@@ -243,6 +304,9 @@ def _read_line(line: str, block: Block, at: int, reading: Reading) -> None:
     elif not hosts:
         reading.tally.drop("no nodes")
     elif reading.tally.lasts(start_s, end_s):
+        # Of a job that was resized the line tells the last hosts only.
+        job = natural_number(line.split(None, _JOB + 1)[_JOB]) or 0
+        start_s = min(max(start_s, resized.get((job, start_s), 0)), end_s - 1)
         node_set = reading.book.nodes(" ".join(hosts), _lsf_hosts)
         # Members of a job array differ in the last fields only; copies of a record differ in none.
         key = hash(line)

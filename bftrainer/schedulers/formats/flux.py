@@ -25,91 +25,146 @@ _STARTS = ("resource-init", "restart")
 _CHANGES = (*_STARTS, "online", "offline", "drain", "undrain")
 
 
-class _Ranks:
-    """Which ranks are up, by the events read so far, and the nodes of ranks as far as they are known.
+_Node = str | int
+"""A node's name, or its rank as long as the name is not known."""
 
-    A rank is up while it is online, neither drained nor excluded. Restarts of Flux take all ranks offline, and leave
-    drained ones drained.
+
+class _Ranks:
+    """Which nodes are up, by the events read so far, and the nodes of ranks as far as they are known.
+
+    A node is up while it is online, neither drained nor excluded. Restarts of Flux take all ranks offline, and leave
+    drained ones drained. They may give ranks to other nodes: nodes that have none any more are away. Where no event
+    tells of ranks that are online, as in eventlogs since flux-core 0.62, all are unless they go offline.
 
     References
     ----------
     flux-core, `src/modules/resource`: drained ranks are replayed from the eventlog when Flux restarts.
     """
 
-    def __init__(self, names: Mapping[int, str]) -> None:
-        self._names = dict(names)
-        self._online: set[int] = set()
-        self._drained: set[int] = set()
-        self._excluded: set[int] = set()
-        self._up: set[int] = set()
-        self._down_since_ns: dict[int, int] = {}
-        self._down: list[tuple[int, int, int]] = []
+    def __init__(self, names: Mapping[int, str], *, tells_online: bool = True) -> None:
+        self._nodes: dict[int, _Node] = dict(names)
+        self._tells_online = tells_online
+        self._online: set[_Node] = set()
+        self._offline: set[_Node] = set()
+        self._drained: set[_Node] = set()
+        self._excluded: set[_Node] = set()
+        self._gone: set[_Node] = set()
+        self._states: dict[_Node, tuple[BusyKind | None, int]] = {}
+        self._spans: list[tuple[_Node, int, int, BusyKind]] = []
         self._first_ns, self._last_ns = OPEN_END_NS, OPEN_START_NS
 
     def apply(self, name: str, context: Mapping[str, Any], now_ns: int) -> bool:
         """Apply an event; return whether it is about availability."""
         self._first_ns, self._last_ns = min(self._first_ns, now_ns), max(self._last_ns, now_ns)
+        if name not in _CHANGES:
+            return False
         # All is read before anything changes: an event may prove unreadable.
         keys = ("idset", "ranks", "online", "exclude") if name in _STARTS else ("idset", "ranks")
         some, named, *rest = (_ids(context.get(key, "")) for key in keys)
-        nodes = expanded(str(context["nodelist"])) if context.get("nodelist") else ()
+        names = expanded(str(context["nodelist"])) if context.get("nodelist") else ()
+        drain = context.get("drain") if name in _STARTS else None
+        drained = [rank for ranks in (drain if isinstance(drain, dict) else {}) for rank in _ids(ranks)]
         if name in _STARTS:
-            online, excluded = rest
-            drain = context.get("drain")
-            drained = [rank for ranks in (drain if isinstance(drain, dict) else {}) for rank in _ids(ranks)]
-            self._online, self._excluded = set(online), set(excluded)
-            self._drained.update(drained)
-            some = (*named, *online, *excluded, *drained)
-        elif name == "online":
-            self._online.update(some)
-        elif name == "offline":
-            self._online.difference_update(some)
-        elif name == "drain":
-            self._drained.update(some)
-        elif name == "undrain":
-            self._drained.difference_update(some)
+            before = set(self._nodes.values())
+            self._assign(named or some, names, is_whole=True)
+            online, excluded = (set(map(self._node, ranks)) for ranks in rest)
+            self._online, self._excluded, self._offline = online, excluded, set()
+            self._drained.update(map(self._node, drained))
+            self._gone = before.union(self._states) - set(self._nodes.values()) if names else self._gone
+            touched = {*map(self._node, (*named, *rest[0], *rest[1], *drained)), *self._states}
         else:
-            return False
-        if nodes:
-            self.learn(named or some, nodes)
-        self._settle(some, now_ns)
+            self._assign(named or some, names)
+            touched = set(map(self._node, some))
+            ins, outs = {
+                "online": ((self._online,), (self._offline,)),
+                "offline": ((self._offline,), (self._online,)),
+                "drain": ((self._drained,), ()),
+                "undrain": ((), (self._drained,)),
+            }[name]
+            for nodes in ins:
+                nodes.update(touched)
+            for nodes in outs:
+                nodes.difference_update(touched)
+        self._settle(touched, now_ns)
         return True
 
-    def _settle(self, some: Iterable[int], now_ns: int) -> None:
-        """Note which ranks came up or went down; those named for the first time were down before."""
-        for rank in some:
-            if rank not in self._up:
-                self._down_since_ns.setdefault(rank, OPEN_START_NS)
-        up = self._online - self._drained - self._excluded
-        for rank in up - self._up:
-            self._down.append((rank, self._down_since_ns.pop(rank), now_ns))
-        for rank in self._up - up:
-            self._down_since_ns[rank] = now_ns
-        self._up = up
+    def _settle(self, some: Iterable[_Node], now_ns: int) -> None:
+        """Note which nodes came up, went down or left; those named for the first time were down before, or up."""
+        for node in some:
+            first = BusyKind.DOWN if self._tells_online else None
+            before, since_ns = self._states.get(node, (first, OPEN_START_NS))
+            now = self._state(node)
+            if node not in self._states or now != before:
+                if before is not None and now != before:
+                    self._spans.append((node, since_ns, now_ns, before))
+                self._states[node] = now, (since_ns if now == before else now_ns)
+
+    def _state(self, node: _Node) -> BusyKind | None:
+        """Why a node is not up; None if it is."""
+        if node in self._gone:
+            return BusyKind.AWAY
+        is_up = node in self._online if self._tells_online else node not in self._offline
+        return None if is_up and node not in self._drained and node not in self._excluded else BusyKind.DOWN
+
+    def _assign(self, ranks: Sequence[int], names: Sequence[str], *, is_whole: bool = False) -> None:
+        """Give ranks to nodes, if there are as many of both; a whole list takes those of all others."""
+        if not names or len(ranks) != len(names):
+            return
+        if is_whole:
+            for rank in tuple(self._nodes):
+                if isinstance(self._nodes[rank], str):
+                    del self._nodes[rank]
+        self.learn(ranks, names)
+        self._nodes.update(zip(ranks, names, strict=True))
 
     def learn(self, ranks: Sequence[int], names: Sequence[str]) -> None:
-        """Remember the names of ranks, if there are as many of both."""
+        """Remember the names of ranks that have none, if there are as many of both."""
         if len(ranks) == len(names):
             for rank, name in zip(ranks, names, strict=True):
-                self._names.setdefault(rank, name)
+                if not isinstance(self._nodes.get(rank), str):
+                    self._nodes[rank] = name
+                    self._rename(rank, name)
+
+    def _rename(self, rank: int, name: str) -> None:
+        """A node that was known by its rank has a name."""
+        for nodes in (self._online, self._offline, self._drained, self._excluded, self._gone):
+            if rank in nodes:
+                nodes.remove(rank)
+                nodes.add(name)
+        if rank in self._states:
+            self._states[name] = self._states.pop(rank)
+        self._spans = [(name if node == rank else node, *span) for node, *span in self._spans]  # type: ignore[misc]
+
+    def _node(self, rank: int) -> _Node:
+        return self._nodes.setdefault(rank, rank)
 
     def name(self, rank: int) -> str:
         """Node of a rank, as far as it is known."""
-        return self._names.get(rank, f"rank{rank}")
+        return _shown(self._nodes.get(rank, rank))
 
     def has_nameless(self) -> bool:
         """Whether events name ranks whose nodes are not known."""
-        return any(rank not in self._names for rank in self._up | self._down_since_ns.keys())
+        return any(isinstance(node, int) for node in self._states)
 
-    def downtimes(self) -> Iterator[tuple[str, int, int]]:
-        """Node, start and end of each stretch in which a rank was down."""
-        still = ((rank, since_ns, OPEN_END_NS) for rank, since_ns in self._down_since_ns.items())
-        for rank, start_ns, end_ns in (*self._down, *still):
-            yield self.name(rank), start_ns, end_ns
+    def silent(self) -> tuple[str, ...]:
+        """Names of nodes that are up as long as no event says otherwise."""
+        return () if self._tells_online else tuple(_shown(node) for node in self._nodes.values())
+
+    def downtimes(self) -> Iterator[tuple[str, int, int, BusyKind]]:
+        """Node, start, end and cause of each stretch in which a node was down or away."""
+        still = (
+            (node, since_ns, OPEN_END_NS, kind) for node, (kind, since_ns) in self._states.items() if kind is not None
+        )
+        for node, start_ns, end_ns, kind in (*self._spans, *still):
+            yield _shown(node), start_ns, end_ns, kind
 
     def window_ns(self) -> tuple[int, int]:
         """First and last event."""
         return self._first_ns, self._last_ns
+
+
+def _shown(node: _Node) -> str:
+    return node if isinstance(node, str) else f"rank{node}"
 
 
 def _ids(text: Any) -> tuple[int, ...]:
@@ -164,21 +219,22 @@ class FluxImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the eventlogs and all jobs."""
-        ranks = _Ranks(_named_ranks(reading))
         began = {path: start for path in paths if (start := _first_event_ns(path)) is not None}
         eventlogs = sorted(began, key=lambda path: began[path])
-        _read_eventlogs(eventlogs, ranks, reading)
+        ranks = _read_eventlogs(eventlogs, reading)
         jobs = [job for path in paths if path not in eventlogs for job in _read_jobs(path, ranks, reading)]
         if not jobs:
             reading.note("there are no jobs among the files: nodes count as idle whenever they are up.")
         elif eventlogs and ranks.has_nameless() and any(job.nodes for job in jobs):
             raise SettingsError(_NAMELESS)
-        for node, start_ns, end_ns in ranks.downtimes():
-            reading.book.add_node(node, start_ns, end_ns, BusyKind.DOWN)
+        reading.book.node_set(ranks.silent())
+        for down in ranks.downtimes():
+            reading.book.add_node(*down)
         for job in jobs:
             node_set = reading.book.node_set(job.nodes or map(ranks.name, job.ranks))
             partition = reading.book.partition(job.queue)
-            reading.book.add(job.start_ns, job.end_ns, node_set, job.key, BusyKind.JOB, partition, job.submit_ns)
+            times_ns, is_open = (job.start_ns, job.end_ns), job.end_ns == OPEN_END_NS
+            reading.book.add(*times_ns, node_set, job.key, BusyKind.JOB, partition, job.submit_ns, is_open=is_open)
         if eventlogs:
             reading.window_ns = ranks.window_ns()
 
@@ -230,23 +286,24 @@ def eventlog_downtimes(path: Path, reading: Reading) -> None:
     SettingsError
         If the settings do not name the nodes of all ranks.
     """
-    ranks = _Ranks(_named_ranks(reading))
     beside = Reading.begun(reading.settings)
-    _read_eventlogs([path], ranks, beside)
+    ranks = _read_eventlogs([path], beside)
     beside.tally.check(at_end=True)
     if ranks.has_nameless():
         raise SettingsError(f"{path}: {_NAMELESS}")
-    for node, start_ns, end_ns in ranks.downtimes():
-        reading.book.add_node(node, start_ns, end_ns, BusyKind.DOWN)
+    for down in ranks.downtimes():
+        reading.book.add_node(*down)
 
 
 _Event = tuple[int, Mapping[str, Any], Block, int]
 """Time of an event, the event, and its place."""
 
 
-def _read_eventlogs(paths: Iterable[Path], ranks: _Ranks, reading: Reading) -> None:
-    """Apply all events of the files to the ranks, in order of time."""
+def _read_eventlogs(paths: Iterable[Path], reading: Reading) -> _Ranks:
+    """Ranks after all events of the files, in order of time."""
     events = [event for path in paths for event in _events(path, reading)]
+    is_told = not events or any(event["name"] == "online" or event["name"] in _STARTS for _, event, _, _ in events)
+    ranks = _Ranks(_named_ranks(reading), tells_online=is_told)
     late = sum(before > now for before, now in pairwise(event[0] for event in events))
     if late:
         reading.note(f"{late:,} events are out of order: they were sorted by their times.")
@@ -263,6 +320,7 @@ def _read_eventlogs(paths: Iterable[Path], ranks: _Ranks, reading: Reading) -> N
             continue
         if not changes:
             reading.tally.drop("no change of availability")
+    return ranks
 
 
 def _events(path: Path, reading: Reading) -> Iterator[_Event]:
@@ -299,7 +357,6 @@ def _read_jobs(path: Path, ranks: _Ranks, reading: Reading) -> Iterator[_Job]:
         elif job is None:
             reading.tally.drop("no nodes")
         elif reading.tally.lasts(job.start_ns, job.end_ns):
-            reading.tally.open_ended += job.end_ns == OPEN_END_NS
             yield job
 
 
@@ -343,6 +400,6 @@ def _job(value: Mapping[str, Any], ranks: _Ranks) -> _Job | None:
     end_ns = OPEN_END_NS if end is None else _time_ns(end)
     if start_ns is None or end_ns is None:
         raise ValueError("impossible time")
-    key = hash((str(value.get("id")), names, numbered))
+    key = hash(str(value["id"])) if value.get("id") is not None else hash((names, numbered))
     submit_ns = _time_ns(value.get("t_submit"))
     return _Job(start_ns, end_ns, names, numbered, str(value.get("queue") or ""), key, submit_ns)

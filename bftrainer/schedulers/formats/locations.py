@@ -15,6 +15,7 @@ _BLUE_GENE_P = re.compile(
 )
 _BLUE_GENE_Q = re.compile(r"(?:MIR|CET|VST)-(?:\S+-)?\d{1,6}", re.ASCII)
 _SEPARATOR = re.compile(r"[,:;|+\s]+")
+_QUOTES = re.compile("['\"]")
 _RANGE = re.compile(r"\d+-\d+", re.ASCII)
 
 
@@ -53,6 +54,7 @@ def located(text: str) -> tuple[str, ...]:
         return _racks(text, *rows.groups())
     if text.startswith("[") and text.endswith("]") and text.count("[") == 1:
         text = text[1:-1]
+    text = _QUOTES.sub("", text)
     names: dict[str, None] = {}
     for part in filter(None, outer_parts(text, _SEPARATOR)):
         names.update(dict.fromkeys(map(str, numbers(part)) if _RANGE.fullmatch(part) else expanded(part)))

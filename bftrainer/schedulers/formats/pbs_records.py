@@ -155,6 +155,8 @@ class OpenRun:
         Whether earlier stretches have been written down.
     is_paused : bool
         Whether it holds no nodes for the time being.
+    suspended_ns : int, optional
+        Since when it is suspended: its time limit waits for it.
     due_ns : int
         When it ends if no line says so.
     submit_ns : int, optional
@@ -166,6 +168,7 @@ class OpenRun:
     partition: int = -1
     is_continued: bool = False
     is_paused: bool = False
+    suspended_ns: int | None = None
     due_ns: int = OPEN_END_NS
     submit_ns: int | None = None
 
@@ -275,6 +278,19 @@ class Runs:
         if run is not None and run.is_paused:
             self.open[name] = replace(run, start_ns=at_ns, is_paused=False)
 
+    def stop_clock(self, name: str, at_ns: int) -> None:
+        """A run is suspended, on its nodes or not."""
+        run = self.open.get(name)
+        if run is not None and run.suspended_ns is None:
+            self.open[name] = replace(run, suspended_ns=at_ns)
+
+    def start_clock(self, name: str, at_ns: int) -> None:
+        """A run is resumed: it is due so much later."""
+        run = self.open.get(name)
+        if run is not None and run.suspended_ns is not None:
+            due_ns = min(run.due_ns + at_ns - run.suspended_ns, OPEN_END_NS)
+            self.open[name] = replace(run, suspended_ns=None, due_ns=due_ns)
+
     def write(
         self,
         name: str,
@@ -284,22 +300,26 @@ class Runs:
         partition: int,
         kind: BusyKind = BusyKind.JOB,
         submit_ns: int | None = None,
+        *,
+        is_open: bool = False,
     ) -> None:
-        """Write down a stretch that is over."""
+        """Write down a stretch that is over, or `is_open`."""
         node_set, trust = nodes
         if start_ns < end_ns:
-            key = hash((name, node_set, kind))
+            key = hash((name, kind))
             what = trust if kind is BusyKind.JOB else kind
-            self.reading.book.add(start_ns, end_ns, node_set, key, what, partition, submit_ns)
+            self.reading.book.add(start_ns, end_ns, node_set, key, what, partition, submit_ns, is_open=is_open)
 
     def end_all(self) -> None:
-        """Write down all that is still open, to the end of any window or its time limit, and count the jobs."""
-        jobs = sum(run_kind(name) is BusyKind.JOB and not run.is_paused for name, run in self.open.items())
-        for name in tuple(self.open):
-            self.close(name, self.open[name].due_ns, run_kind(name))
+        """Write down all that is still open, to its time limit or the end of any window."""
+        for name, run in self.open.items():
+            if not run.is_paused:
+                due_ns, kind = run.due_ns if run.suspended_ns is None else OPEN_END_NS, run_kind(name)
+                is_open = kind is BusyKind.JOB
+                self.write(name, run.start_ns, due_ns, run.nodes, run.partition, kind, run.submit_ns, is_open=is_open)
+        self.open.clear()
         if self._first_ns < self._last_ns:
             self.reading.window_ns = (self._first_ns, self._last_ns)
-        self.reading.tally.open_ended += jobs
 
 
 def run_kind(name: str) -> BusyKind:

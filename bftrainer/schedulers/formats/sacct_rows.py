@@ -20,6 +20,10 @@ _KNOWN = (
     *(*NEEDED, "JobIDRaw", "JobID", "State", "NNodes", "Partition", "Elapsed", "ElapsedRaw", "Suspended"),
     *("Submit", "Timelimit", "Cluster", "AllocTRES"),
 )
+_FREE = frozenset(
+    {"jobname", "comment", "admincomment", "systemcomment", "workdir", "submitline", "extra", "wckey", "stdout"}
+)
+"""Columns whose text users choose."""
 XDMOD_COLUMNS = (
     *("JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID", "Submit"),
     *("Eligible", "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS", "ReqCPUS", "ReqMem", "ReqTRES"),
@@ -38,12 +42,15 @@ class Layout:
         Those that the importer uses.
     count : int
         Number of columns.
+    free : int or None
+        The only column that may hold any text, and so bars, which sacct does not escape; None if several may.
     trailing_bar : bool
         Whether rows end in a bar, as `sacct -p` writes them.
     """
 
     columns: Mapping[str, int]
     count: int
+    free: int | None
     trailing_bar: bool
 
     @classmethod
@@ -60,7 +67,8 @@ class Layout:
         missing = next((name for name in NEEDED if name not in columns), None)
         if missing is not None:
             raise LogError(f"{place}: Expected a column {missing}, got none.{suggestion(missing, names)}")
-        return cls(columns, len(names), trailing_bar)
+        free = [at for at, name in enumerate(names) if name.lower() in _FREE]
+        return cls(columns, len(names), free[0] if len(free) == 1 else None, trailing_bar)
 
 
 def layout_of(block: Block, names: Sequence[str] | None) -> Layout:
@@ -81,7 +89,10 @@ def layout_of(block: Block, names: Sequence[str] | None) -> Layout:
     if "|" not in line:
         raise LogError(f"{place}: Expected columns between bars (sacct -P), got {one_line(line[:60])!r}.")
     if names is None:
-        raise SettingsError(f"{place}: Expected a header, or --columns with the names of the columns, got neither.")
+        hint = "; --preset xdmod of `import table` names them" if line.count("|") >= len(XDMOD_COLUMNS) - 1 else ""
+        raise SettingsError(
+            f"{place}: Expected a header, or --columns with the names of the columns, got neither{hint}."
+        )
     return Layout.of(names, "--columns", trailing_bar=trailing_bar and line.count("|") == len(names))
 
 
@@ -129,7 +140,10 @@ class SacctRows:
 
     @classmethod
     def of(cls, block: Block, layout: Layout, reading: Reading) -> SacctRows:
-        """The rows of a section, counted in the tally; those with too few columns are refused."""
+        """The rows of a section, counted in the tally; those with too few or too many columns are refused.
+
+        More bars than columns are those of the only column that may have some.
+        """
         data = np.frombuffer(block.data, dtype=np.uint8)
         begins, ends = block.bounds[:-1], block.bounds[1:] - 1
         ends = ends - Fields(data, begins, ends).end_with("\r")
@@ -141,17 +155,19 @@ class SacctRows:
         first = np.searchsorted(bars, begins)
         found, wanted = np.searchsorted(bars, ends) - first, layout.count - 1
         reading.tally.records += int(is_row.sum())
-        for at in np.flatnonzero(is_row & (found < wanted)).tolist():
+        is_whole = (found == wanted) | ((found > wanted) & (layout.free is not None))
+        for at in np.flatnonzero(is_row & ~is_whole).tolist():
             detail = f"Expected {layout.count} columns, got {found[at] + 1}"
             reading.refuse("wrong number of columns", block, at, detail)
-        rows = np.flatnonzero(is_row & (found >= wanted))
-        first, begins, ends = first[rows], begins[rows], ends[rows]
+        rows = np.flatnonzero(is_row & is_whole)
+        first, begins, ends, surplus = first[rows], begins[rows], ends[rows], (found - wanted)[rows]
+
+        def bar(at: int) -> NDArray[np.int64]:
+            """Place of the bar behind a column."""
+            return bars[first + at + (surplus if layout.free is not None and at >= layout.free else 0)]
+
         columns = {
-            name: Fields(
-                data,
-                begins if at == 0 else bars[first + at - 1] + 1,
-                ends if at == wanted else bars[first + at],
-            )
+            name: Fields(data, begins if at == 0 else bar(at - 1) + 1, ends if at == wanted else bar(at))
             for name, at in layout.columns.items()
         }
         return cls(block, rows, columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,26 +16,39 @@ from bftrainer.files.log_files import Block, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import expanded, known_part
-from bftrainer.nodelogs.inventory import is_out_of_service, tres_count
+from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, state_words, tres_count
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_book import BusyBook
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
-from bftrainer.schedulers.clock import BAD, UNSET, Clock, duration_s, field_stamps, natural_number, read_stamps
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords
+from bftrainer.schedulers.clock import (
+    BAD,
+    UNSET,
+    Clock,
+    duration_s,
+    field_stamps,
+    natural_number,
+    read_stamps,
+    set_unset,
+)
 from bftrainer.schedulers.formats.sacct_rows import NEEDED, Layout, SacctRows, layout_of, sections
 from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.tally import Tally
 
 _UNSET = frozenset({"", "Unknown", "None"})
 _NO_NODES = frozenset({"", "None assigned", "None", "(null)"})
 _STEP = re.compile(r"[^.]*[\d\]]\.\w")
 _EPOCH = re.compile(r"\d{9,11}", re.ASCII)
+_ROUNDED = re.compile(r"\d+(\.\d+)?[KMG]", re.ASCII)
+_NO_NUMBER = -2
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _GOING_ON = ("RUNNING", "SUSPENDED", "COMPLETING")
 _LOST = (
     *("job step", "no nodes", "impossible time", "never started"),
-    *("end before start", "zero length", "unreadable node list"),
+    *("end before start", "zero length", "impossible number of nodes", "unreadable node list"),
 )
 """Why a row is not kept, in the order in which it is asked."""
-_BAD_TIME, _UNREADABLE, _KEPT = 2, 6, 7
+_BAD_TIME, _BAD_NUMBER, _UNREADABLE, _KEPT = 2, 6, 7, 8
 
 _Columns = Mapping[str, Fields]
 
@@ -102,8 +115,8 @@ def _read_block(block: Block, layout: Layout, reading: Reading) -> None:
             reading.tally.drop("of another cluster", mine.at.size)
             continue
         start, end = _times(mine.columns, reading)
-        _settle_open_ends(mine.columns, start, end, reading)
-        _write_rows(mine, start, end, book, reading)
+        is_open = _settle_open_ends(mine.columns, start, end, reading)
+        _write_rows(mine, start, end, is_open, book, reading)
 
 
 def _times(columns: _Columns, reading: Reading) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -115,6 +128,7 @@ def _times(columns: _Columns, reading: Reading) -> tuple[NDArray[np.int64], NDAr
     clock: Clock = reading.clock
     starts, ends = field_stamps(columns["Start"], _UNSET), field_stamps(columns["End"], _UNSET)
     start, end = clock.utc_ns(starts, second_pass=False), clock.utc_ns(ends, second_pass=True)
+    set_unset(start, end)
     if clock.zone is None:
         return start, end
     second_start, first_end = clock.utc_ns(starts, second_pass=True), clock.utc_ns(ends, second_pass=False)
@@ -145,8 +159,14 @@ def _duration_s(columns: _Columns, name: str, at: int) -> int | None:
     return seconds if seconds is not None else duration_s(text)
 
 
-def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[np.int64], reading: Reading) -> None:
-    """Give unfinished jobs an end: after any window; if suspended ones count as idle, after the time they ran."""
+def _settle_open_ends(
+    columns: _Columns, start: NDArray[np.int64], end: NDArray[np.int64], reading: Reading
+) -> NDArray[np.bool_]:
+    """Give unfinished jobs an end: after any window, or when their limit allows; and tell which they are.
+
+    A limit is not the end of a job that has run for longer, and waits while a job is suspended. If suspended jobs count
+    as idle, they end after the time that they ran.
+    """
     open_ended = end == UNSET
     if "State" in columns:
         codes, states = columns["State"].coded()
@@ -157,8 +177,9 @@ def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[
     for at in np.flatnonzero(open_ended).tolist():
         limit_s = duration_s(columns["Timelimit"].text(at)) if "Timelimit" in columns else None
         if limit_s is not None:
-            end[at] = start[at] + limit_s * NS_PER_S
-    reading.tally.open_ended += int(open_ended.sum())
+            elapsed_s, *_ = _run_lengths_s(columns, at) or (0,)
+            held_s = max(limit_s, elapsed_s) + (_duration_s(columns, "Suspended", at) or 0)
+            end[at] = min(start[at] + held_s * NS_PER_S, OPEN_END_NS)
     if "Suspended" in columns and not {"", "00:00:00", "0"}.issuperset(columns["Suspended"].coded()[1]):
         reading.note("some jobs were suspended for a while, sacct does not say when: their nodes count as busy.")
     if reading.settings.suspended == "idle" and "State" in columns:
@@ -168,41 +189,49 @@ def _settle_open_ends(columns: _Columns, start: NDArray[np.int64], end: NDArray[
                 end[at] = start[at] + ran_s[0] * NS_PER_S
             else:
                 reading.note("suspended jobs without an elapsed time count as busy: how long they ran is unknown.")
+    return np.asarray(open_ended)
 
 
 def _write_rows(
-    rows: SacctRows, start: NDArray[np.int64], end: NDArray[np.int64], book: BusyBook, reading: Reading
+    rows: SacctRows,
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    is_open: NDArray[np.bool_],
+    book: BusyBook,
+    reading: Reading,
 ) -> None:
     """Write down each row, or count why not."""
     columns = rows.columns
     codes, lists = columns["NodeList"].distinct()
     no_nodes = lists.are_among(_NO_NODES)[codes]
-    checks = (_are_steps(rows), no_nodes, (start == BAD) | (end == BAD), start == UNSET, end < start, end == start)
+    submit = np.full(start.size, UNSET)
+    if "Submit" in columns:
+        submit = reading.clock.utc_ns(field_stamps(columns["Submit"], _UNSET), second_pass=False)
+    is_bad, number = (start == BAD) | (end == BAD) | (submit == BAD), _node_counts(columns, start.size)
+    checks = (_are_steps(rows), no_nodes, is_bad, start == UNSET, end < start, end == start, number == _NO_NUMBER)
     fate = np.select(checks, range(len(checks)), _KEPT)
     node_sets, is_whole, faults = _node_sets(lists, np.flatnonzero(np.bincount(codes[fate == _KEPT])), book)
     fate[(fate == _KEPT) & (node_sets[codes] < 0)] = _UNREADABLE
 
     def bad_time(at: int) -> str:
-        given = columns["Start" if start[at] == BAD else "End"].text(at)
+        times = {"Start": start, "End": end, "Submit": submit}
+        given = next(columns[name].text(at) for name, time in times.items() if time[at] == BAD)
         return f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {one_line(given[:60])!r}"
 
-    _count(rows, fate, {_BAD_TIME: bad_time, _UNREADABLE: lambda at: faults[int(codes[at])]}, reading)
+    def bad_number(at: int) -> str:
+        return f"Expected a number of nodes, got {one_line(columns['NNodes'].text(at)[:60])!r}"
+
+    refused = {_BAD_TIME: bad_time, _BAD_NUMBER: bad_number, _UNREADABLE: lambda at: faults[int(codes[at])]}
+    _count(rows, fate, refused, reading)
     kept = fate == _KEPT
     rows, node_set, trusted = rows.where(kept), node_sets[codes[kept]], is_whole[codes[kept]]
-    if "NNodes" in columns:
-        counts, given = rows.columns["NNodes"].coded()
-        numbers = [natural_number(text) for text in given]
-        number = np.array([-1 if each is None else each for each in numbers], dtype=np.int64)[counts]
-        trusted &= (number < 0) | (number == book.sizes(node_set))
+    trusted &= (number[kept] < 0) | (number[kept] == book.sizes(node_set))
     kind = np.where(trusted, BusyKind.JOB, BusyKind.UNKNOWN)
     partition = np.full(node_set.size, -1)
     if "Partition" in columns:
         queues, names = rows.columns["Partition"].coded()
         partition = np.array([book.partition(name) for name in names], dtype=np.int64)[queues]
-    submit = np.full(node_set.size, OPEN_START_NS)
-    if "Submit" in columns:
-        given_ns = reading.clock.utc_ns(field_stamps(rows.columns["Submit"], _UNSET), second_pass=False)
-        submit = np.where(given_ns > BAD, given_ns, submit)
+    submit = np.where(submit[kept] > BAD, submit[kept], OPEN_START_NS)
     key, units = _keys(rows), np.full(node_set.size, ALL_UNITS)
     if reading.settings.unit != "node" and "AllocTRES" in columns:
         resources, texts = rows.columns["AllocTRES"].coded()
@@ -213,8 +242,22 @@ def _write_rows(
             # One more on the first nodes: which ones had it the log does not tell.
             first = book.first_of(int(node_set[at]), int(counts[at] % sizes[at]))
             times = int(start[kept][at]), int(end[kept][at])
-            book.add(*times, first, int(key[at]) ^ 1, kind[at], int(partition[at]), int(submit[at]), 1)
-    book.extend(start[kept], end[kept], node_set, kind, key, partition, submit, units)
+            what, whose, is_open_run = BusyKind(kind[at]), int(key[at]) ^ 1, bool(is_open[kept][at])
+            book.add(*times, first, whose, what, int(partition[at]), int(submit[at]), 1, is_open=is_open_run)
+    book.extend(start[kept], end[kept], node_set, kind, key, partition, submit, units, is_open[kept])
+
+
+def _node_counts(columns: _Columns, rows: int) -> NDArray[np.int64]:
+    """How many nodes each row says that its job had: -1 if it does not, `_NO_NUMBER` for what is no number."""
+    if "NNodes" not in columns:
+        return np.full(rows, -1)
+    codes, texts = columns["NNodes"].coded()
+    numbers = [natural_number(text) for text in texts]
+    known = [
+        each if each is not None else -1 if text in _UNSET or _ROUNDED.fullmatch(text) else _NO_NUMBER
+        for each, text in zip(numbers, texts, strict=True)
+    ]
+    return np.array(known, dtype=np.int64)[codes]
 
 
 def _are_steps(rows: SacctRows) -> NDArray[np.bool_]:
@@ -227,12 +270,9 @@ def _are_steps(rows: SacctRows) -> NDArray[np.bool_]:
 
 
 def _keys(rows: SacctRows) -> NDArray[np.int64]:
-    """A key of each row, of its job's numbers and its nodes."""
-    key = rows.columns["NodeList"].hashes()
-    for name in ("JobIDRaw", "JobID"):
-        if name in rows.columns:
-            key = key * np.uint64(0x2545F4914F6CDD1D) ^ rows.columns[name].hashes()
-    return key.view(np.int64)
+    """A key of each row's job."""
+    column = next((rows.columns[name] for name in ("JobID", "JobIDRaw") if name in rows.columns), None)
+    return np.zeros(rows.at.size, dtype=np.int64) if column is None else column.hashes().view(np.int64)
 
 
 def _node_sets(
@@ -240,9 +280,12 @@ def _node_sets(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], dict[int, str]]:
     """Sets of nodes of the wanted lists, -1 for others; whether each is a whole list, not cut off; faults by index."""
     is_cut_off = (lists.count("[") > lists.count("]")) | lists.end_with("+")
+    is_odd = lists.count(":") + lists.count("|") > 0
+    odd, wanted = wanted[is_odd[wanted]], wanted[~is_odd[wanted]]
     node_sets, whole = np.full(len(lists), -1), wanted[~is_cut_off[wanted]]
     node_sets[whole], refused = book.hostlists(lists.where(whole))
     faults = {int(whole[at]): fault for at, fault in refused.items()}
+    faults |= {at: f"Expected names of nodes, got {one_line(lists.text(at)[:60])!r}" for at in odd.tolist()}
     for at in wanted[is_cut_off[wanted]].tolist():
         try:
             node_sets[at] = book.node_set(known_part(lists.text(at)))
@@ -273,6 +316,12 @@ _DOWNTIME_COLUMNS = {
     "state": ("state", "flags"),
     "cluster": ("cluster", "clustername"),
 }
+_CLUSTER_COLUMNS = {"nodes": ("clusternodes",), "start": _DOWNTIME_COLUMNS["start"], "end": _DOWNTIME_COLUMNS["end"]}
+_DATED_COLUMNS = {
+    "nodes": (*_DOWNTIME_COLUMNS["nodes"], "hostname", "host", "name"),
+    "start": ("from", "start_date", "since"),
+    "end": ("to", "end_date", "until"),
+}
 _UNKNOWN = frozenset({"", "Unknown", "None", "NONE", "(null)"})
 _CAUSES = {
     "MAINT": BusyKind.MAINTENANCE,
@@ -291,6 +340,8 @@ def read_downtimes(
     cluster: str | None = None,
     *,
     qualified: bool = False,
+    wanted: Mapping[str, Sequence[str]] = _DOWNTIME_COLUMNS,
+    tally: Tally | None = None,
 ) -> int:
     """Write down the downtimes that a file lists, and return the number of its rows.
 
@@ -308,6 +359,10 @@ def read_downtimes(
         Skip rows of other clusters, where a column names them.
     qualified : bool
         Whether that column's names become part of those of nodes.
+    wanted : mapping of str to sequence of str
+        Names of the columns.
+    tally : Tally, optional
+        Counts rows, and refuses those that are unusable; without it the first of these is an error.
 
     Raises
     ------
@@ -316,42 +371,78 @@ def read_downtimes(
     SettingsError
         If times are local and no zone is given.
     """
-    rows = 0
-    columns: dict[str, int] = {}
-    separator = "|"
-    document = SlurmDocument(path, ("nodes", "reservations")) if is_slurm_json(head(path)) else None
-    for block in document.rows(is_out_of_service) if document else line_blocks(path):
-        for number, line in enumerate(block.lines, start=block.first):
-            if not line.strip():
-                continue
-            if not columns:
-                separator = "|" if "|" in line else ","
-                columns = _downtime_columns(path, line.strip(f"{separator} ").split(separator))
-                continue
-            fields, place = _downtime_fields(line, separator), f"{path}:{number}"
-            if len(fields) <= max(columns.values()):
-                raise LogError(f"{place}: Expected {max(columns.values()) + 1} columns or more, got {len(fields)}.")
-            row = {name: fields[at] for name, at in columns.items()}
+    rows, counted, lines = 0, tally or Tally(0.0), _downtime_lines(path)
+    header = next((line for _, line in lines), None)
+    if header is None:
+        raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
+    separator = "|" if "|" in header else ","
+    columns = _downtime_columns(path, header.strip(f"{separator} ").split(separator), wanted)
+    for number, line in lines:
+        counted.records += 1
+        place = f"{path}:{number}"
+        try:
+            row = _downtime_row(_downtime_fields(line, separator), columns, place)
             of = row.get("cluster", "")
             if row["nodes"] not in _UNKNOWN and (not of or cluster in (None, of)):
                 _read_downtime(row, f"{of}/" if qualified and of else "", place, book, clock, kind)
                 rows += 1
-    if not columns:
-        raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
+        except LogError as fault:
+            if tally is None:
+                raise
+            counted.refuse("unusable row", path, number, str(fault).removeprefix(f"{place}: "))
     return rows
 
 
-def _downtime_columns(path: Path, header: Sequence[str]) -> dict[str, int]:
+def _downtime_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines of a table that are not blank, or rows of a document, with their numbers."""
+    document = SlurmDocument(path, ("nodes", "reservations")) if is_slurm_json(head(path)) else None
+    for block in document.rows(is_out_of_service) if document else line_blocks(path):
+        yield from ((number, line) for number, line in enumerate(block.lines, start=block.first) if line.strip())
+
+
+def _downtime_row(fields: Sequence[str], columns: Mapping[str, int], place: str) -> dict[str, str]:
+    """Cells of a row by what they tell."""
+    if len(fields) <= max(columns.values()):
+        raise LogError(f"{place}: Expected {max(columns.values()) + 1} columns or more, got {len(fields)}.")
+    return {name: fields[at] for name, at in columns.items()}
+
+
+def _downtime_columns(path: Path, header: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Where nodes, start, end and, if it has them, state and cluster stand."""
     names = [name.strip().lower() for name in header]
     found = {}
-    for key, wanted in _DOWNTIME_COLUMNS.items():
+    for key, wanted in columns.items():
         at = next((names.index(name) for name in wanted if name in names), None)
         if at is not None:
             found[key] = at
         elif key not in ("state", "cluster"):
             raise LogError(f"{path}:1: Expected a column {' or '.join(wanted)}, got {one_line(', '.join(header))}.")
     return found
+
+
+def dated_nodes(source: str, clock: Clock) -> BusyRecords | None:
+    """When nodes were part of the machine, as an inventory says: times in which they were there; None if it does not.
+
+    Parameters
+    ----------
+    source : str
+        A file with columns of nodes, `from` and `to` (or `start_date` and `end_date`), or of `ClusterNodes`,
+        `TimeStart` and `TimeEnd`, as `sacctmgr show event` prints them of a cluster. Anything else is not dated.
+    clock : Clock
+
+    Raises
+    ------
+    LogError, SettingsError
+        As for `read_downtimes`.
+    """
+    for path in inventory_paths(source):
+        names = {name.strip().lower() for name in re.split(r"[|,]", head(path)[0])}
+        for columns in (_CLUSTER_COLUMNS, _DATED_COLUMNS):
+            if all(names.intersection(some) for some in columns.values()):
+                book = BusyBook()
+                read_downtimes(path, book, clock, BusyKind.AWAY, wanted=columns)
+                return book.records()
+    return None
 
 
 def _downtime_fields(line: str, separator: str) -> list[str]:
@@ -365,7 +456,7 @@ def _read_downtime(row: Mapping[str, str], lead: str, place: str, book: BusyBook
     """Write down one row, whose nodes' names begin with `lead`."""
     with at_place(place, HostlistError):
         node_set = book.nodes(lead + row["nodes"], lambda _: [lead + name for name in expanded(row["nodes"])])
-    texts = (row["start"], row["end"])
+    texts = [f"{text}T00:00:00" if _DATE.fullmatch(text) else text for text in (row["start"], row["end"])]
     stamps = read_stamps(texts, _UNKNOWN)
     for text, seconds in zip(texts, stamps.seconds.tolist(), strict=True):
         if seconds == BAD:
@@ -377,6 +468,6 @@ def _read_downtime(row: Mapping[str, str], lead: str, place: str, book: BusyBook
     if end < start:
         raise LogError(f"{place}: Expected an end after the start, got {texts[1]} after {texts[0]}.")
     if start < end:
-        state = row.get("state", "").upper()
+        state = "+".join(state_words(row.get("state", ""))).upper()
         cause = next((cause for word, cause in _CAUSES.items() if word in state), kind)
         book.add(start, end, node_set, hash((lead, row["nodes"], start, end)), cause)

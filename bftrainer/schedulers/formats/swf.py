@@ -264,7 +264,8 @@ def _check_without_waits(jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping
 
 def _number(header: Mapping[str, str], key: str) -> float | None:
     """A number of the header; what follows it is remarks."""
-    found = re.match(r"\d{1,15}(\.\d{1,9})?", header.get(key, ""), re.ASCII)
+    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", header.get(key, ""))
+    found = re.match(r"\d{1,15}(\.\d{1,9})?", text, re.ASCII)
     return float(found[0]) if found and float(found[0]) > 0 else None
 
 
@@ -289,6 +290,8 @@ def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
         per_node = int(each)
         if not nodes or not processors:
             reading.note("the header does not say how many processors a node has: each processor counts as a node.")
+    elif processors and nodes == processors:
+        nodes = float(-(-int(processors) // per_node))  # the header counts processors as nodes
     if not nodes and not processors:
         given = node_number(reading.settings.nodes)
         if given is None:
@@ -336,5 +339,5 @@ def _write_names(
         if node_set < 0:
             reading.tally.refuse("no node ids", *jobs.place(at), "Expected node ids {...} as on other lines, got none")
             continue
-        key = hash((number[at], node_set)) if number[at] > 0 else -1 - at
+        key = hash(number[at]) if number[at] > 0 else -1 - at
         reading.book.add(start, end, node_set, key, kind, partition, submit)

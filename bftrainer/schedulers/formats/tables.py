@@ -22,7 +22,7 @@ from bftrainer.nodelogs.hostlist import MOST_NODES
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_book import BusyBook
 from bftrainer.schedulers.busy_records import BusyKind, column
-from bftrainer.schedulers.clock import BAD, UNSET, Clock, Stamps, exact_ns, is_instant
+from bftrainer.schedulers.clock import BAD, UNSET, Clock, Stamps, exact_ns, is_instant, set_unset
 from bftrainer.schedulers.formats.locations import MIDPLANE, is_whole_block, located
 from bftrainer.schedulers.formats.sacct_rows import XDMOD_COLUMNS
 from bftrainer.schedulers.formats.slurm import SlurmImporter
@@ -34,6 +34,7 @@ _ROLES = (*_MOST_NEEDED, "submit", "partition", "cluster", "cause", "job")
 _UNSET = frozenset({"", "NULL", "null", "None", "NaT", "nan", "NaN", "Unknown"})
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e\+?\d+)?", re.ASCII)
 _ROWS_AT_A_TIME = 1 << 14
+_DAY_NS = 86_400 * NS_PER_S
 _CAUSES = {
     "": BusyKind.JOB,
     "reservation": BusyKind.RESERVED,
@@ -190,6 +191,7 @@ class _Rows:
             some = [row for row in some if len(row.fields) == width]
             # Better busy too long than wrongly idle: of an hour that comes twice both passes count.
             starts, ends = self._instants(some, "start", last=False), self._instants(some, "end", last=True)
+            set_unset(starts, ends)
             submits = self._instants(some, "submit", last=False) if "submit" in self.at else np.full(len(some), BAD)
             submits = np.where((submits > BAD) & (submits <= starts), submits, OPEN_START_NS)
             for row, *times_ns in zip(some, starts.tolist(), ends.tolist(), submits.tolist(), strict=True):
@@ -232,7 +234,6 @@ class _Rows:
             detail = f"Expected a number of nodes up to {MOST_NODES:,}, got {one_line(given)!r}"
             reading.refuse_row("impossible number of nodes", row, detail)
         elif reading.tally.lasts(start_ns, end_ns := OPEN_END_NS if end_ns == UNSET else end_ns):
-            reading.tally.open_ended += end_ns == OPEN_END_NS
             try:
                 self._write(row, (start_ns, end_ns), submit_ns, location, count)
             except HostlistError as fault:
@@ -246,7 +247,7 @@ class _Rows:
             return
         # Of Parquet only some columns are read, in which two jobs may be alike.
         job = self._cell(row, "job") or (row.place if self.table.is_parquet else tuple(row.fields))
-        key, cause = hash((job, location)), self._cell(row, "cause").lower()
+        key, cause = hash(job), self._cell(row, "cause").lower()
         if cause not in _CAUSES:
             raise HostlistError(f"Expected a cause among {', '.join(filter(None, _CAUSES))}, got {cause!r}.")
         if not location:
@@ -266,7 +267,8 @@ class _Rows:
         elif is_whole:
             self.jobs.reading.note(f"a node here is a midplane, of {MIDPLANE} of the machine's nodes.")
         kind = kind if is_whole else BusyKind.UNKNOWN
-        book.add(*times_ns, book.node_set(names), key, kind, partition, submit_ns)
+        is_open = times_ns[1] == OPEN_END_NS
+        book.add(*times_ns, book.node_set(names), key, kind, partition, submit_ns, is_open=is_open)
 
 
 def _instant(text: str) -> tuple[int, bool]:
@@ -288,7 +290,8 @@ def _instant(text: str) -> tuple[int, bool]:
         count = instant_ns(text)
     except (ValueError, OverflowError):
         return BAD, False
-    return (count if 0 <= count < OPEN_END_NS else BAD), not is_instant(text)
+    # The epoch in zones behind UTC is of the last day of 1969.
+    return (max(count, 0) if -_DAY_NS <= count < OPEN_END_NS else BAD), not is_instant(text)
 
 
 def _count(text: str) -> int | None:
