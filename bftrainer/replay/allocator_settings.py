@@ -59,6 +59,8 @@ class Settings:
         Power of a node that does not train.
     pue : float
         Watts that the site draws for each watt of its nodes.
+    give_way : {"named", "chosen"}
+        Whether the nodes that leave are those that are named, or as many of their kind as the decision frees.
 
     Raises
     ------
@@ -80,6 +82,7 @@ class Settings:
     power_cap_w: float = math.inf
     idle_node_w: float = 0.0
     pue: float = 1.0
+    give_way: Literal["named", "chosen"] = "named"
 
     def __post_init__(self) -> None:
         limits = replace(self.limits) if isinstance(self.limits, solvers.Limits) else self.limits

@@ -1,13 +1,14 @@
-"""The order of nodes by departures that are known beforehand."""
+"""Departures: the order of nodes by those that are known beforehand, and who gives way where no decision says so."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from bftrainer.model import Instant
 from bftrainer.replay.cluster import ClusterTask, NodeOrder, remove_all
+from solvers import AllocationProblem, TaskOptions
 
 
 class DepartureOrder(NodeOrder):
@@ -56,3 +57,25 @@ class DepartureOrder(NodeOrder):
         chosen = sorted(sorted(free, key=lambda node: (-self.remaining_s(node), -node))[:count])
         remove_all(free, chosen)
         return chosen
+
+
+def shrink_greedily(problem: AllocationProblem, counts: Sequence[int]) -> list[int]:
+    """Shrink counts to the pool: again and again, the task for which a node that it gives up costs least value."""
+    counts = list(counts)
+    while (need := sum(counts) - problem.nodes) > 0:
+        price, slot, fewer = (0.0, -1, 0)
+        for place, (options, count) in enumerate(zip(problem.tasks, counts, strict=True)):
+            if not count:
+                continue
+            after = count - min(count, need)
+            after = after if after >= options.minimum else 0
+            cost = (_value(options, count) - _value(options, after)) / min(count - after, need)
+            if slot < 0 or cost < price:
+                price, slot, fewer = cost, place, after
+        counts[slot] = fewer
+    return counts
+
+
+def _value(options: TaskOptions, count: int) -> float:
+    """Most that a count is worth."""
+    return float(options.values[options.counts == count].max())

@@ -28,6 +28,7 @@ from bftrainer.files.line_journal import WorkJournal
 from bftrainer.files.writing import versions
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.model.records import RUN_SCHEMA, PowerRecord, Recording
+from bftrainer.nodelogs.edit import list_kinds
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import answering, full_name
@@ -342,6 +343,8 @@ def _replay_and_record(
     departures = None if horizon_s is None else DepartureOrder(log.rows(), horizon_s)
     allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, departures, learning)
     allocator.journal = journal
+    if inputs.settings.give_way == "chosen":
+        allocator.cluster.kinds = list_kinds(log)
     recorder = Recorder(scratch)
     meter = PowerMeter(config.idle_power_w, scratch) if tuner is not None or config.idle_power_w > 0 else None
     recorders: list[Recorder | PowerMeter] = [recorder, *([] if meter is None else [meter])]

@@ -2,7 +2,8 @@
 
 It imports nothing of the product but its data classes, and favours what is short to what is fast: a save at a time,
 every allocation compared that may be the best. Docstrings name sections of the specifications: R replay (section 3 is
-the order within an event, section 4 the decision), P preemption costs, Z Zeus (A as published, E tuned tasks).
+the order within an event, section 4 the decision), P preemption costs, Z Zeus (A as published, E tuned tasks), G who
+gives way.
 
 Where they leave room, docs/replay.md and docs/solvers.md hold: completions come before departures of their instant, or
 with `decide_on` "nodes" are noticed after them; the window's end decides nothing; ties go to the fewest changed counts,
@@ -30,7 +31,7 @@ INSTANT_S = 1e-9  # computed times that differ by less are one instant
 SAVED_S = 1e-6  # a save that lacks less than this is whole
 TIE = 2.0**-36  # values that differ by less, relative to the largest, are equal
 FREE = -1
-BOOKED = ("gross", "rescale_booked", "preemption_cost", "saving_cost", "preempted")
+BOOKED = ("gross", "rescale_booked", "give_back_booked", "preemption_cost", "saving_cost", "preempted")
 
 Measured = Mapping[tuple[str, str, str], MeasuredJob]  # by dataset, network and optimizer
 Advice = tuple[tuple[int, ...], tuple[int | None, ...]]  # counts and power limits of a decision
@@ -51,6 +52,7 @@ class Rules:
     pue: float = 1.0
     seed: int = 0
     initial: str = "solve"
+    give_way: str = "named"
 
 
 class Row(NamedTuple):
@@ -189,6 +191,7 @@ class Account:
     work_at: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     earlier: float = 0.0  # work of runs that ended short of their target
     stopped: bool = False  # given up at the end of a run
+    gives_back: bool = False  # whether what is pending is for nodes given back
 
     def __post_init__(self) -> None:
         self.mode = Mode.of_task(self.task)
@@ -242,14 +245,16 @@ class Account:
         if is_reported or self.progress >= self.mode.work - near:
             self.progress = self.mode.work
         net = self.progress - before
-        booked = {"gross": net + self.pending + hit + saving, "rescale_booked": self.pending}
+        pending = (0.0, self.pending) if self.gives_back else (self.pending, 0.0)
+        booked = {"gross": net + self.pending + hit + saving, "rescale_booked": pending[0]}
+        booked["give_back_booked"] = pending[1]
         booked |= {"preemption_cost": hit, "saving_cost": saving, "preempted": int(lost > 0)}
         self.draw(elapsed_s, booked["gross"], profiling_s)
         for name, value in {**booked, "work_done": net, "node_s": count * elapsed_s}.items():
             self.totals[name] += value
         if self.mode.limit_w is not None and len(self.modes) > 1:
             self.work_at[self.mode.limit_w] += net
-        self.pending, self.rescaling_s = 0.0, hit_s if hit else 0.0
+        self.pending, self.gives_back, self.rescaling_s = 0.0, False, hit_s if hit else 0.0
         return booked
 
     def lose(self, count: int) -> tuple[float, float]:
@@ -306,6 +311,16 @@ class Account:
             self.clock.start(new)
         if self.rate > 0.0 and self.started_s is None:
             self.started_s = now_s
+
+    def give_back(self, option: Option, now_s: float, shrinks: bool) -> None:
+        """G1: pay for what a decision takes as for losing nodes; who shrinks so has not been rescaled."""
+        old = len(self.nodes)
+        self.rate = self.rate_at(old)
+        cost, seconds = self.lose(old)
+        self.pay(option, 0.0, now_s)
+        self.totals["rescales"] -= shrinks and old >= self.task.min_nodes
+        self.totals["give_backs"] += 1
+        self.pending, self.gives_back, self.rescaling_s = cost, True, self.rescaling_s + (seconds if cost else 0.0)
 
     def list_options(self) -> list[Option]:
         """R4: the counts that the task may have, in each of its modes, with the value of each."""
@@ -397,7 +412,9 @@ class Replay:
         self, log: NodeLog, tasks: Sequence[TaskSpec], rules: Rules, measured: Measured, advice: Sequence[Advice] = ()
     ) -> None:
         self.rules, self.advice, self.end_s = rules, advice, (log.end_ns - log.start_ns) / NS
-        self.rows = offer_rows(log, rules.offer_after_s)
+        self.rows, self.owed = offer_rows(log, rules.offer_after_s), set[int]()
+        lists = log.provenance.get("partitions", {}).items()
+        self.kinds = [{name for name, nodes in lists if node in nodes.split(",")} for node in log.nodes]
         self.accounts = [Account(number, task, rules) for number, task in enumerate(tasks)]
         self.waiting, self.active = list(self.accounts), list[Account]()
         changes = [after[0] for before, after in pairwise(rules.power_cap) if after[1] != before[1]]
@@ -451,8 +468,12 @@ class Replay:
         self.idle_node_s += len(self.pool) * elapsed_s
         self.idle_energy_j += (len(self.pool) - held) * self.rules.idle_power_w * elapsed_s
         sums: dict[str, float] = dict.fromkeys(BOOKED, 0)
+        # G1: who gives way is chosen where that makes a difference, and a decision follows.
+        has_choice = self.rules.give_way == "chosen" and time_s < self.end_s
+        has_choice = has_choice and len(self.pool) + len(row.joined) > len(row.left)
+        taken, self.owed = (set[int](), row.left) if has_choice else (row.left, set[int]())
         for account in self.active:
-            lost = 0 if account in reported else len(row.left & set(account.nodes))
+            lost = 0 if account in reported else len(taken & set(account.nodes))
             for name, value in account.book(elapsed_s, lost, account in reported).items():
                 sums[name] += value
         noticed = [a for a in self.active if self.rules.decide_on == "nodes" and a.progress == a.mode.work]
@@ -460,7 +481,7 @@ class Replay:
         for account in ended:
             self.end_run(account)
         for account in self.active:
-            self.release(account, sorted(row.left & set(account.nodes)))
+            self.release(account, sorted(taken & set(account.nodes)))
         self.pool = (self.pool - row.left) | row.joined
         retrying = [account for account in ended if account in self.active]
         self.launch([*retrying, *self.admit()], retrying)
@@ -526,14 +547,41 @@ class Replay:
         if is_first and self.rules.initial != "solve":
             return
         plan, before = self.choose_plan(), [len(account.nodes) for account in self.active]
-        pairs = list(zip(self.active, plan.options, strict=True))
+        pairs, is_short = list(zip(self.active, plan.options, strict=True)), sum(before) > len(self.pool)
+        kept, losers = self.choose_nodes({account: option.nodes for account, option in pairs})
         for account, option in pairs:
-            account.pay(option, account.charge(option.nodes, option.mode, "rates"), self.now_s)
-            self.release(account, account.nodes[: max(0, len(account.nodes) - option.nodes)])
+            shrinks = is_short and option.nodes < len(account.nodes)
+            if shrinks or account in losers:
+                account.give_back(option, self.now_s, shrinks)
+            else:
+                account.pay(option, account.charge(option.nodes, option.mode, "rates"), self.now_s)
+            self.release(account, sorted({*account.nodes} - {*kept[account]}))
+        for account, _ in pairs:
+            self.give(account, sorted({*kept[account]} - {*account.nodes}))
         free = sorted(self.pool - {node for account in self.active for node in account.nodes})
         for account, option in pairs:
             self.give(account, [free.pop(0) for _ in range(option.nodes - len(account.nodes))])
         self.record_decision(plan, before)
+
+    def choose_nodes(self, counts: Mapping[Account, int]) -> tuple[dict[Account, list[int]], set[Account]]:
+        """G1: what tasks keep, or get in exchange for nodes that leave; and those that lose one, as none is like it.
+
+        Tasks that shrink give up first what leaves, then what is like it, then their lowest. Who keeps a node that
+        leaves gets the lowest free one of its kind; if there is none, the lowest.
+        """
+        held = {node for account in counts for node in account.nodes}
+        kinds = [self.kinds[node] for node in self.owed & held] if self.owed & held else self.kinds
+        kept, losers = dict[Account, list[int]](), set[Account]()
+        for account, count in counts.items():
+            given = sorted(account.nodes, key=lambda n: (n not in self.owed, self.kinds[n] not in kinds, n))
+            kept[account] = given[max(0, len(given) - count) :]
+        for node in sorted(self.owed):
+            for account in (account for account, nodes in kept.items() if node in nodes):
+                free = sorted(self.pool - {each for nodes in kept.values() for each in nodes})
+                alike = [each for each in free if self.kinds[each] == self.kinds[node]]
+                losers |= set() if alike else {account}
+                kept[account] = [each for each in kept[account] if each != node] + [(alike or free)[0]]
+        return kept, losers
 
     def choose_plan(self) -> Plan:
         """R4: the best allocation; under a cap that binds, of equal ones with as many counts kept the advised one."""
@@ -589,7 +637,9 @@ class Replay:
                 **booked,
                 "time_s": self.now_s,
                 "rate": sum(account.rate for account in self.active),
-                "rescale_cost": sum(account.pending for account in self.active),
+                "rescale_cost": sum(account.pending for account in self.active if not account.gives_back),
+                "give_back_cost": sum(account.pending for account in self.active if account.gives_back),
+                "gave_back": sum(account.gives_back for account in self.active),
                 "left": len(row.left),
                 "joined": len(row.joined),
                 "tasks": tuple(account.number for account in self.active),
