@@ -61,6 +61,8 @@ class Settings:
         Watts that the site draws for each watt of its nodes.
     give_way : {"named", "chosen"}
         Whether the nodes that leave are those that are named, or as many of their kind as the decision frees.
+    notice_s : float
+        Seconds before nodes leave from which on tasks that save can save for it.
 
     Raises
     ------
@@ -83,6 +85,7 @@ class Settings:
     idle_node_w: float = 0.0
     pue: float = 1.0
     give_way: Literal["named", "chosen"] = "named"
+    notice_s: float = 0.0
 
     def __post_init__(self) -> None:
         limits = replace(self.limits) if isinstance(self.limits, solvers.Limits) else self.limits
@@ -108,6 +111,7 @@ class Settings:
             (limits.threads >= 1, f"threads >= 1, got {limits.threads}"),
             (self.power_cap_w >= 0, f"a power cap of 0 W or more, got {self.power_cap_w}"),
             (0 <= self.idle_node_w < math.inf, f"idle power of 0 W or more, got {self.idle_node_w}"),
+            (self.notice_s >= 0, f"a notice of 0 s or more, got {self.notice_s}"),
             (1 <= self.pue < math.inf, f"a PUE of 1 or more, got {self.pue}"),
         )
 

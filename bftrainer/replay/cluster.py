@@ -58,6 +58,7 @@ class ClusterTask:
     give_back_cost: float = 0.0
     earlier_work: float = 0.0  # of runs that ended short of their target
     is_stopped: bool = False  # given up when such a run had just ended
+    notice_s: float = 0.0  # since when it knows that nodes leave, before they do
     is_steady: bool = False  # nothing but perhaps its rate has changed since a span in which it rescaled no more
     offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
 
@@ -188,9 +189,9 @@ class NodeOrder:
     def note_arrival(self, nodes: Sequence[int]) -> None:
         """Nodes enter the pool."""
 
-    def count_offered(self, pool: int, free: list[int], now_s: float) -> int:  # noqa: ARG002
-        """Number of nodes on offer, of those that are idle now."""
-        return pool
+    def count_declined(self, cluster: Cluster) -> int:  # noqa: ARG002
+        """Number of free nodes that are not offered, as they are known to leave too soon."""
+        return 0
 
     def sort_changes(self, changes: list[tuple[ClusterTask, int]]) -> list[tuple[ClusterTask, int]]:
         """Tasks whose counts change, and by how many nodes: in the order in which they give up and take nodes."""
@@ -252,6 +253,7 @@ class Cluster:
         for spec in specs:
             kind = ClusterTask if spec.saves is None else SavingTask
             task = kind(len(self.tasks), spec, spec.submitted_after_s(self.start_ns))
+            task.notice_s = self.settings.notice_s
             self.tasks.append(task)
             insort(self._coming, (task.submitted_s, task.number))
 

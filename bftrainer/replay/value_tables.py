@@ -56,7 +56,7 @@ class ValueTables:
             for task in cluster.active
         ]
         capacities = (max(0.0, compute_spare_w(cluster, cap_w)),) if is_metered else ()
-        nodes = cluster.order.count_offered(cluster.pool, cluster.free, now_s)
+        nodes = cluster.pool - cluster.order.count_declined(cluster)
         problem = AllocationProblem(tuple(options), nodes, capacities=capacities)
         if self._constraints is None:
             return problem

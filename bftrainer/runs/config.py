@@ -159,6 +159,13 @@ class ReplayConfig:
         "Nodes that leave: named by the log, or as many that decisions have chosen.",
         default_told=False,
     )
+    notice_s: float = option(
+        0.0,
+        "departures: --notice",
+        "Seconds before a node leaves from which on decisions know it.",
+        least=0,
+        default_told=False,
+    )
     max_events: int | None = option(None, "inputs: --max-events", "Stop after this many events.", least=1)
     decide_on: DecideOn = option(
         None,
@@ -246,8 +253,9 @@ class ReplayConfig:
             object.__setattr__(self, name, check_value(name, option, getattr(self, name)))
         if self.compat == "published" and self.decide_on != "nodes":
             raise SettingsError(f"Expected decide_on nodes with compat published, got {self.decide_on}.")
-        if self.compat == "published" and self.give_way != "named":
-            raise SettingsError(f"Expected give_way named with compat published, got {self.give_way}.")
+        if self.compat == "published" and (self.give_way != "named" or self.notice_s):
+            ways = f"{self.give_way} and {self.notice_s:g} s"
+            raise SettingsError(f"Expected give_way named and no notice with compat published, got {ways}.")
         if self.strict_published and self.solver != "equal-share":
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
 

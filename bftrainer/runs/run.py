@@ -339,8 +339,8 @@ def _replay_and_record(
     began_s, config, log = time.perf_counter(), inputs.config, inputs.log
     tuner = inputs.make_tuner() if inputs.make_tuner else None
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
-    horizon_s = inputs.departure_horizon_s
-    departures = None if horizon_s is None else DepartureOrder(log.rows(), horizon_s)
+    notice_s = inputs.settings.notice_s
+    departures = DepartureOrder(log.rows(), notice_s) if notice_s else None
     allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, departures, learning)
     allocator.journal = journal
     if inputs.settings.give_way == "chosen":

@@ -43,6 +43,7 @@ class World:
             f"decides on {rules.decide_on}": True,
             "startup cost": rules.startup_cost == "full",
             f"initially {rules.initial}": rules.initial != "solve",
+            "notice": rules.notice_s > 0.0,
             "chosen": rules.give_way == "chosen",
             "partitions": "partitions" in self.log.provenance,
         }
@@ -132,7 +133,11 @@ def draw_world(seed: int, case: int) -> World:
 
 
 def draw_giving(rng: np.random.Generator, log: NodeLog, rules: Rules) -> tuple[NodeLog, Rules]:
-    """Who gives way: chosen in half of the worlds, in a third of these among nodes of two partitions that overlap."""
+    """Who gives way: chosen in half of the worlds, in a third of these among nodes of two partitions that overlap.
+
+    In half of the worlds departures are known some time before.
+    """
+    rules = replace(rules, notice_s=float(rng.choice([0, 0, 0, 5, 30, 120, 1000])) if rng.random() < 0.8 else 30.0)
     if rng.random() < 1 / 2:
         return log, rules
     if rng.random() < 1 / 3:

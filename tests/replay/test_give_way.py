@@ -14,9 +14,9 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import Event, NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
-from bftrainer.replay import Adoption, Allocator, Cluster, ClusterChange, Observer, Settings, replay
+from bftrainer.replay import Adoption, Allocator, Cluster, ClusterChange, Observer, Recorder, Settings, replay
 from bftrainer.replay.allocator_settings import BUSY
-from bftrainer.replay.departure_order import shrink_greedily
+from bftrainer.replay.departure_order import DepartureOrder, shrink_greedily
 from bftrainer.runs import ReplayConfig, RunResult, run_replay
 from solvers import AllocationProblem, Held, SolveResult, StopReason, TaskOptions
 from tests.examples import examples
@@ -170,9 +170,10 @@ def test_events_by_hand():
 
 
 def test_published_rules_name_the_nodes():
-    """The published replayer knows no choice."""
-    with pytest.raises(SettingsError, match="Expected give_way named with compat published, got chosen"):
-        ReplayConfig(compat="published", give_way="chosen")
+    """The published replayer knows no choice, and no notice."""
+    for options in ({"give_way": "chosen"}, {"notice_s": 60.0}):
+        with pytest.raises(SettingsError, match="Expected give_way named and no notice with compat published"):
+            ReplayConfig(compat="published", **options)
 
 
 class Watch(Observer):
@@ -240,3 +241,76 @@ def test_without_departures_nothing_is_chosen(world: World):
     named, chosen = stays.replay(), stays.replay(give_way="chosen")
     assert [replace(each, give_backs=None) for each in chosen.tasks] == list(named.tasks)
     assert chosen.events == named.events
+
+
+COSTLY = task("costly", shrink_cost_s=30.0, grow_cost_s=30.0)
+
+
+@pytest.mark.parametrize(
+    ("notice_s", "after"),
+    [
+        (0.0, (2,)),  # nobody knows that the second node leaves after 50 s
+        (50.0, (1,)),  # 50 s on it gain 500 of work, losing it costs 600
+        (49.0, (2,)),
+    ],
+)
+def test_a_node_that_leaves_soon_is_left_alone(notice_s: float, after: tuple[int, ...]):
+    """A task that runs on one node takes another only if it gains by it while that stays."""
+    log = log_of((0, 0, True), (50, 1, True), (100, 1, False))
+    result = play(log, replace(COSTLY, grow_cost_s=0.0), notice_s=notice_s, give_way="named")
+    assert result.recording.decisions[1].after == after
+    assert result.recording.tasks[0].preemptions == (after == (2,))
+
+
+def test_a_node_whose_stay_pays_is_taken():
+    """Where losing it costs less than it gains, notice changes nothing."""
+    log = log_of((0, 0, True), (50, 1, True), (100, 1, False))
+    cheap = task("cheap", shrink_cost_s=5.0, grow_cost_s=5.0)
+    assert play(log, cheap, notice_s=60.0).recording.decisions[1].after == (2,)
+
+
+def test_free_nodes_stand_in_for_those_that_leave_soon():
+    """With a choice it does not matter which node leaves: one of the free ones is left alone for it."""
+    log = log_of((0, 0, True), (50, 1, True), (50, 2, True), (100, 0, False))
+    wide = replace(COSTLY, max_nodes=3, grow_cost_s=0.0, scaling=ScalingCurve.linear(10.0, 3))
+    assert play(log, wide, notice_s=50.0).recording.decisions[1].after == (2,)
+    assert play(log, wide, notice_s=50.0, give_way="named").recording.decisions[1].after == (3,)
+
+
+@pytest.mark.parametrize(("notice_s", "cost"), [(4.0, 37.0), (5.0, 12.0)])
+def test_a_task_that_saves_saves_before_it_loses_nodes(notice_s: float, cost: float):
+    """With time for a save of 5 s, it loses that and its restart of 7 s, instead of the 30 s since its last save."""
+    saving = task("J0", checkpoint_s=5.0, restart_s=7.0, checkpoint_interval_s=35.0)
+    log = log_of((0, 0, True), (0, 1, True), (70, 1, False))
+    for give_way in ("named", "chosen"):
+        task_record = play(log, saving, notice_s=notice_s, give_way=give_way).recording.tasks[0]
+        assert task_record.preemption_cost + task_record.give_back_cost == 20.0 * cost
+
+
+@many
+@given(saving_worlds(), saving_worlds(), st.integers(0, 400), st.sampled_from([1, 30, 120]), st.booleans())
+def test_nothing_but_the_notice_is_seen(world: World, other: World, until_s: int, notice_s: int, is_chosen: bool):
+    """Two logs with the same rows up to t and the notice give the same decisions up to t."""
+    log, end_ns = world.log, (until_s + notice_s) * NS
+    keep, later = log.time_ns <= end_ns, other.log.time_ns > end_ns
+    later &= other.log.node < len(log.nodes)
+    states = {int(node): bool(idle) for node, idle in zip(log.node[keep], log.idle[keep], strict=True)}
+    rows = [
+        (int(t), int(n), bool(i)) for t, n, i in zip(log.time_ns[keep], log.node[keep], log.idle[keep], strict=True)
+    ]
+    for time_ns, node in zip(other.log.time_ns[later].tolist(), other.log.node[later].tolist(), strict=True):
+        states[node] = not states.get(node, False)
+        rows.append((time_ns, node, states[node]))
+    time, node, idle = (np.array([row[place] for row in rows]) for place in range(3))
+    changed = replace(log, time_ns=time.astype(np.int64), node=node.astype(np.int32), idle=idle.astype(np.bool_))
+    options = {"notice_s": float(notice_s), "give_way": "chosen" if is_chosen else "named"}
+    both = []
+    for each in (log, changed):
+        allocator = replace(world, log=each).allocator(**options)
+        allocator.cluster.order = DepartureOrder(each.rows(), float(notice_s))
+        recorder = Recorder()
+        replay(each.rows(), each.window_s, allocator, observers=[recorder])
+        both.append(
+            [(row.time_s, row.tasks, row.after) for row in recorder.recording.decisions if row.time_s <= until_s]
+        )
+    assert both[0] == both[1]
