@@ -111,6 +111,10 @@ class Settings:
             (limits.threads >= 1, f"threads >= 1, got {limits.threads}"),
             (self.power_cap_w >= 0, f"a power cap of 0 W or more, got {self.power_cap_w}"),
             (0 <= self.idle_node_w < math.inf, f"idle power of 0 W or more, got {self.idle_node_w}"),
+            (
+                self.compat == "none" or (self.give_way, self.notice_s) == ("named", 0.0),
+                f"named nodes and no notice with compat published, got {self.give_way} and {self.notice_s} s",
+            ),
             (self.notice_s >= 0, f"a notice of 0 s or more, got {self.notice_s}"),
             (1 <= self.pue < math.inf, f"a PUE of 1 or more, got {self.pue}"),
         )
