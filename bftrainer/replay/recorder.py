@@ -71,7 +71,7 @@ class Recorder(Observer):
             cluster.pool - len(cluster.free),
             change.overruns,
             math.fsum([task.saving_loss for task in tasks]),
-            math.fsum([task.give_back_booked for task in tasks]),
+            math.fsum([task.give_back_booked for task in tasks]) if self._row and self._row[GAVE_BACK] else 0.0,
             0.0,
             0,
         ]
