@@ -315,7 +315,7 @@ def _replayed(config: ReplayConfig, idle_node_s: float) -> dict[str, Any]:
     if summary["end_reason"] == "finished" and idle_node_s > ledger["idle_node_s"] > 0:
         # What was idle after the last task was done is wanted by none.
         share = ledger["idle_node_s"] / idle_node_s
-        ledger = {"idle_node_s": idle_node_s, **{part: share * ledger[part] for part in PARTS}}
+        ledger = {"idle_node_s": idle_node_s, **{part: share * ledger[part] for part in PARTS if part in ledger}}
         ledger["demand"] += 1.0 - share
     return {
         "tasks": summary["tasks_total"],

@@ -1,7 +1,8 @@
-"""Bounds of a replay: the same tasks and nodes with knowledge of departures, and with changes that cost nothing."""
+"""What grants and knowledge are worth: the same tasks and nodes with choice, with notice, and with free changes."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +16,11 @@ from bftrainer.report.metrics import Intervals
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_inputs import Inputs, work_adds_up
 
+NAMED, CHOSEN, KNOWN, FREE = "named", "chosen", "all departures known", "changes free"
+BOTH_S = 120.0
+"""Notice that is also granted together with the choice."""
+BOTH = f"chosen, notice {BOTH_S:g} s"
+
 
 @dataclass(frozen=True, slots=True)
 class WorkBound:
@@ -23,36 +29,33 @@ class WorkBound:
     Parameters
     ----------
     name : str
-    horizon_s : float or None
-        How long before they leave free nodes were left alone; None if they were not.
     work : float
         Work done until the instant of comparison.
-    against_blind : float or None
-        The same as a share of that of the given settings, less 1; None if these did no lasting work.
-    preemption_share, rescale_share : float
+    against_named : float or None
+        The same as a share of that of named nodes without notice, less 1; None if these did no lasting work.
+    departure_share, rescale_share : float
         Work lost until the end of the replay to departures, and to the decisions' own changes, as shares of all done.
     """
 
     name: str
-    horizon_s: float | None
     work: float
-    against_blind: float | None
-    preemption_share: float
+    against_named: float | None
+    departure_share: float
     rescale_share: float
 
 
 @dataclass(frozen=True, slots=True)
 class WorkBounds:
-    """Bounds of a replay, from the ceiling down to what it did.
+    """What each grant makes of a replay.
 
     Parameters
     ----------
     bounds : tuple of WorkBound
-        *cost-free*, *clairvoyant pool*, *clairvoyant order* and *blind*.
+        *Named*, notices in ascending order, *chosen*, that with notice, *all departures known* and *changes free*.
     time_s : float
         The instant of comparison, seconds since the window's start: the earliest at which any of them is done.
     outstanding_share : float
-        Share of all work that blind decisions have left at half of the window.
+        Share of all work that is left with named nodes at half of the window.
     """
 
     bounds: tuple[WorkBound, ...]
@@ -66,62 +69,64 @@ class WorkBounds:
     def notes(self) -> list[str]:
         """Reasons why the figures may say little."""
         work = {bound.name: bound.work for bound in self.bounds}
-        notes = []
+        notices = [name for name in work if name.startswith("notice")]
+        orders = ([NAMED, *notices, KNOWN, FREE], [NAMED, CHOSEN, BOTH, FREE])
+        pairs = [pair for order in orders for pair in itertools.pairwise(order) if work[pair[0]] > work[pair[1]]]
+        notes = [f"{less} does less than {more}: decisions look only one forward time ahead." for more, less in pairs]
         if self.outstanding_share < 0.5:
-            notes.append(
+            notes.insert(
+                0,
                 f"only {100 * self.outstanding_share:.0f} % of the work is outstanding at half-time: bounds say little "
-                "where all is done in the end; take more or larger tasks."
-            )
-        if work["blind"] > work["clairvoyant pool"] or work["clairvoyant pool"] > work["cost-free"]:
-            notes.append(
-                "the order blind, clairvoyant, cost-free does not hold here: clairvoyant decisions still look only one "
-                "forward time ahead, so that they are no strict bounds."
+                "where all is done in the end; take more or larger tasks.",
             )
         return notes
 
 
 def bound_work(
     inputs: Inputs,
-    horizons_s: Sequence[float],
+    notices_s: Sequence[float],
     on_progress: Callable[[int], object] = lambda done: None,  # noqa: ARG005
 ) -> WorkBounds:
-    """Bound the work of a replay by other replays of the same rules.
+    """Compute what grants are worth by other replays of the same rules; only *changes free* is a bound.
 
-    *cost-free* has no rescale costs, knows curves and maximises throughput; *clairvoyant order* gives nodes by when
-    they will leave, the last to the tasks that lose most; *clairvoyant pool* also leaves those alone that leave within
-    a horizon, the best of `horizons_s`; *blind* is the replay as given.
+    *Named* is the replay as given; *notice* tells it some time before which nodes leave; *chosen* lets decisions say
+    which; *all departures known* tells it from the start on. *Changes free* has no rescale costs, knows curves and
+    maximises throughput.
 
     Raises
     ------
     SettingsError
-        If there is no horizon, or tasks count work in different units.
+        If there is no notice, tasks count work in different units, or rules are those of the published replayer.
     SolverError, RunFailedError
         If the solver fails, at a first decision or later.
     """
-    if not horizons_s:
-        raise SettingsError("Expected at least one horizon, got none.")
+    if not notices_s:
+        raise SettingsError("Expected at least one notice, got none.")
     if not work_adds_up(inputs.tasks):
         raise SettingsError("Expected tasks that count work in one unit, got epochs over different datasets.")
-    pools = [("clairvoyant pool", horizon_s) for horizon_s in horizons_s]
-    ways = [("cost-free", None), *pools, ("clairvoyant order", 0.0), ("blind", None)]
+    ways: dict[str, dict[str, Any]] = {NAMED: {}}
+    ways |= {f"notice {notice_s:g} s": {"notice_s": notice_s} for notice_s in sorted(notices_s)}
+    ways |= {CHOSEN: {"give_way": "chosen"}, BOTH: {"give_way": "chosen", "notice_s": BOTH_S}}
+    ways |= {KNOWN: {"notice_s": inputs.log.window_s}, FREE: {}}
     recordings = []
-    for done, (name, horizon_s) in enumerate(ways, start=1):
-        changed = replace(inputs, config=replace(inputs.config, baseline=False), departure_horizon_s=horizon_s)
-        recordings.append(run_replay(inputs=_without_costs(changed) if name == "cost-free" else changed).recording)
+    for done, (name, granted) in enumerate(ways.items(), start=1):
+        options: dict[str, Any] = {"give_way": "named", "notice_s": 0.0} | granted
+        config = replace(inputs.config, baseline=False, **options)
+        changed = replace(inputs, config=config, settings=replace(inputs.settings, **options))
+        recordings.append(run_replay(inputs=_without_costs(changed) if name == FREE else changed).recording)
         on_progress(done)
     time_s = min(recording.end_s for recording in recordings)
     runs = [Intervals.of(recording) for recording in recordings]
-    blind_work = runs[-1].work_at(time_s)
+    named_work = runs[0].work_at(time_s)
     bounds = []
-    for (name, horizon_s), run in zip(ways, runs, strict=True):
-        work = run.work_at(time_s)
-        gain = work / blind_work - 1.0 if blind_work > 0.0 else None
-        losses = (ratio(math.fsum(lost), math.fsum(run.gross)) or 0.0 for lost in (run.preemption, run.rescale))
-        bounds.append(WorkBound(name, horizon_s or None, work, gain, *losses))
-    best_pool = max(bounds[1 : 1 + len(pools)], key=lambda bound: bound.work)
+    for name, run in zip(ways, runs, strict=True):
+        work, gross = run.work_at(time_s), math.fsum(run.gross)
+        gain = work / named_work - 1.0 if named_work > 0.0 else None
+        losses = (ratio(math.fsum(lost), gross) or 0.0 for lost in (run.preemption + run.given_back, run.rescale))
+        bounds.append(WorkBound(name, work, gain, *losses))
     half_s = min(inputs.log.window_s, inputs.config.until_s(inputs.log.start_ns)) / 2
-    outstanding_share = 1.0 - runs[-1].work_at(half_s) / math.fsum(task.work for task in inputs.tasks)
-    return WorkBounds((bounds[0], best_pool, *bounds[-2:]), time_s, outstanding_share)
+    outstanding_share = 1.0 - runs[0].work_at(half_s) / math.fsum(task.work for task in inputs.tasks)
+    return WorkBounds(tuple(bounds), time_s, outstanding_share)
 
 
 def _without_costs(inputs: Inputs) -> Inputs:

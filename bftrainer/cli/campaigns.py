@@ -255,7 +255,7 @@ def _print_advice(found: Advice) -> None:
         click.echo(f"{MARK} {ASSUMED}: {found.assumed_scaling}")
 
 
-def _horizons(text: str) -> tuple[float, ...]:
+def _notices(text: str) -> tuple[float, ...]:
     """Seconds above 0, with commas between them."""
     found = tuple(map(float, text.split(",")))
     if not all(0 < each < float("inf") for each in found):
@@ -264,29 +264,29 @@ def _horizons(text: str) -> tuple[float, ...]:
 
 
 @click.command(
-    **_helped("horizons_s", "as_json"),
+    **_helped("notices_s", "as_json"),
     epilog="Example: bftrainer bound -Tfwd 120 --solver dp --max-events 100",
 )
 @click.option(
-    "--horizons",
-    "horizons_s",
-    type=Parsed("S,S,...", _horizons, "seconds above 0 such as 60,600"),
-    default="60,600,3600",
+    "--notices",
+    "notices_s",
+    type=Parsed("S,S,...", _notices, "seconds above 0 such as 60,120"),
+    default="30,120,300",
     show_default=True,
-    help="Clairvoyant decisions leave nodes alone that leave within one of these; the best counts.",
+    help="How long before nodes leave decisions know it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @setting_options
 @click.pass_context
-def bound(ctx: click.Context, /, horizons_s: tuple[float, ...], as_json: bool, **options: Any) -> None:
-    """How much work could the same nodes do if decisions knew when nodes leave, or if changes were free?"""
+def bound(ctx: click.Context, /, notices_s: tuple[float, ...], as_json: bool, **options: Any) -> None:
+    """How much more work would choice of nodes that leave, notice of it, or free changes bring?"""
     from bftrainer.campaigns.bound import bound_work
     from bftrainer.cli._shared.progress import counting
     from bftrainer.runs import load_inputs
 
     inputs = load_inputs(replace(config_of(ctx, options), baseline=False))
-    with counting("Replaying", len(horizons_s) + 3) as count:
-        found = bound_work(inputs, horizons_s, count)
+    with counting("Replaying", len(notices_s) + 5) as count:
+        found = bound_work(inputs, notices_s, count)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
@@ -294,13 +294,14 @@ def bound(ctx: click.Context, /, horizons_s: tuple[float, ...], as_json: bool, *
 
 
 def _print_bounds(found: WorkBounds) -> None:
+    from bftrainer.campaigns.bound import NAMED
+
     rows = []
     for each in found.bounds:
-        gain = "" if each.name == "blind" or each.against_blind is None else f"{100 * each.against_blind:+.1f} %"
-        losses = (f"{100 * share:.1f} %" for share in (each.preemption_share, each.rescale_share))
-        name = each.name if each.horizon_s is None else f"{each.name}, {each.horizon_s:g} s"
-        rows.append([name, f"{each.work:.4g}", gain, *losses])
-    print_table(["decisions", "work done", "against blind", "lost to departures", "to own changes"], rows)
+        gain = "" if each.name == NAMED or each.against_named is None else f"{100 * each.against_named:+.1f} %"
+        losses = (f"{100 * share:.1f} %" for share in (each.departure_share, each.rescale_share))
+        rows.append([each.name, f"{each.work:.4g}", gain, *losses])
+    print_table(["granted", "work done", "against named", "lost to departures", "to own changes"], rows)
     click.echo(f"Work done in {found.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
     for note in found.notes():
         click.echo(f"Note: {note}", err=True)

@@ -65,7 +65,7 @@ def begin_or_continue(journal: LineJournal, source: str) -> str:
     OutputError
         If it cannot be read or written.
     """
-    title, lines = f"{KIND}: {source}", journal.read()
+    title, lines = unsealed(sealed(f"{KIND}: {source}")) or "", journal.read()  # without ends of lines within it
     begun = journal.path.read_bytes() if not lines and journal.path.exists() else b""
     if not lines and sealed(title).startswith(begun):  # new, or killed just then
         journal.append([sealed(title)])

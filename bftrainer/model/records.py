@@ -67,6 +67,10 @@ class EventRecord:
         Number of idle nodes, running tasks, and nodes that tasks hold, after the decision.
     overruns : tuple of Overrun
         Tasks that finished their work before the event; none if completions are events of their own.
+    give_back_booked, give_back_cost : float
+        Like those of rescaling, for tasks that the decision let shrink as the scheduler took nodes.
+    gave_back : int
+        Number of these tasks.
     """
 
     number: int
@@ -86,11 +90,14 @@ class EventRecord:
     used: int
     overruns: tuple[Overrun, ...] = ()
     saving_cost: float = 0.0
+    give_back_booked: float = 0.0
+    give_back_cost: float = 0.0
+    gave_back: int = 0
 
     @property
     def work(self) -> float:
         """Work done since the previous event, minus costs."""
-        return self.gross - self.rescale_booked - self.preemption_cost - self.saving_cost
+        return self.gross - self.rescale_booked - self.preemption_cost - self.saving_cost - self.give_back_booked
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +244,10 @@ class TaskRecord:
         Work lost to rescales, to preemptions and to saves.
     tuned : TunedRecord, optional
         Result of tuning, for tasks with a tuning section.
+    give_backs : int or None
+        Number of decisions that let it give nodes back; None where these are not chosen.
+    give_back_cost : float
+        Work lost to that.
     """
 
     spec: TaskSpec
@@ -252,6 +263,8 @@ class TaskRecord:
     preemption_cost: float
     saving_cost: float = 0.0
     tuned: TunedRecord | None = None
+    give_backs: int | None = None
+    give_back_cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -91,6 +91,15 @@ def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
     return {name: expanded(nodes) for name, nodes in lists.items()}
 
 
+def list_kinds(log: NodeLog) -> dict[int, frozenset[str]]:
+    """The partitions of each node that is in any, by its number: `HostlistError` if they are malformed."""
+    kinds: dict[str, frozenset[str]] = {}
+    for partition, nodes in partitions_of(log).items():
+        for node in nodes:
+            kinds[node] = kinds.get(node, frozenset()) | {partition}
+    return {number: kinds[name] for number, name in enumerate(log.nodes) if name in kinds}
+
+
 def filtered_log(
     log: NodeLog,
     nodes: Sequence[str] | None = None,

@@ -18,7 +18,7 @@ from bftrainer.model.type_checks import instances, whole_number
 from bftrainer.replay.allocator_settings import BUSY, Settings
 from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask
 from bftrainer.replay.decision_journal import DecisionJournal
-from bftrainer.replay.departure_order import DepartureOrder
+from bftrainer.replay.departure_order import DepartureOrder, shrink_greedily
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.power_draw import reduce_to_cap, sum_power_w
 from bftrainer.replay.published_cluster import PublishedCluster
@@ -193,6 +193,10 @@ class Allocator:
                 cluster.owner.append(BUSY)
         for cap_w in caps_w:
             self.power_cap_w = math.inf if cap_w is None else cap_w
+        if self.settings.give_way == "chosen":  # a node that leaves and comes back need not leave
+            leaving, joining = (
+                [name for name in one if name not in two] for one, two in ((leaving, joining), (joining, leaving))
+            )
         joined, left = sorted(node_numbers[name] for name in joining), [node_numbers[name] for name in leaving]
         return self.apply(times_s[0], joined, left, [task for task in cluster.active if task.spec.name in ending])
 
@@ -209,14 +213,17 @@ class Allocator:
         not be idle, nodes that leave must be.
         """
         cluster = self.cluster
+        can_choose = cluster.can_choose(len(joined), len(left))
         cluster.advance(time_s)
         cluster.complete(completed)  # first, as a task that is done loses nothing any more
-        cluster.remove_nodes(left)
+        cluster.remove_nodes(() if can_choose else left)
         cluster.complete_due()
         cluster.add_nodes(joined)
         cluster.admit()
         for extension in self._extensions:
             extension.update(cluster, cluster.change)
+        if can_choose:
+            cluster.claim_nodes(left)
         return cluster.change
 
     def decide(self) -> Adoption | None:
@@ -258,7 +265,8 @@ class Allocator:
         """Adopt the allocation of a result (the present one if it has none) and its power limits."""
         cluster = self.cluster
         if result.counts is None:
-            return cluster.adopt(reduce_to_cap(cluster, self.power_cap_w, cluster.runnable_counts))
+            counts = shrink_greedily(problem, cluster.runnable_counts)
+            return cluster.adopt(reduce_to_cap(cluster, self.power_cap_w, counts))
         if self._tuned is None or all(options.labels is None for options in problem.tasks):
             return cluster.adopt(result.counts)
         choices = result.choices or choices_of(problem, result.counts)

@@ -59,6 +59,10 @@ class Settings:
         Power of a node that does not train.
     pue : float
         Watts that the site draws for each watt of its nodes.
+    give_way : {"named", "chosen"}
+        Whether the nodes that leave are those that are named, or as many of their kind as the decision frees.
+    notice_s : float
+        Seconds before nodes leave from which on tasks that save can save for it.
 
     Raises
     ------
@@ -80,6 +84,8 @@ class Settings:
     power_cap_w: float = math.inf
     idle_node_w: float = 0.0
     pue: float = 1.0
+    give_way: Literal["named", "chosen"] = "named"
+    notice_s: float = 0.0
 
     def __post_init__(self) -> None:
         limits = replace(self.limits) if isinstance(self.limits, solvers.Limits) else self.limits
@@ -105,6 +111,11 @@ class Settings:
             (limits.threads >= 1, f"threads >= 1, got {limits.threads}"),
             (self.power_cap_w >= 0, f"a power cap of 0 W or more, got {self.power_cap_w}"),
             (0 <= self.idle_node_w < math.inf, f"idle power of 0 W or more, got {self.idle_node_w}"),
+            (
+                self.compat == "none" or (self.give_way, self.notice_s) == ("named", 0.0),
+                f"named nodes and no notice with compat published, got {self.give_way} and {self.notice_s} s",
+            ),
+            (self.notice_s >= 0, f"a notice of 0 s or more, got {self.notice_s}"),
             (1 <= self.pue < math.inf, f"a PUE of 1 or more, got {self.pue}"),
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ class ClusterTask:
     rate: float = 0.0  # work/s now
     pending: float = 0.0  # work that the next event deducts for the last decision
     rescaling_s: float = 0.0  # how long that rescaling takes
+    is_giving_back: bool = False  # whether that decision let it shrink as the scheduler took nodes back
     span_nodes: int = 0
     span_rate: float = 0.0
     span_spec: TaskSpec = field(init=False)
@@ -44,16 +45,20 @@ class ClusterTask:
     rescale_booked: float = 0.0
     preemption_loss: float = 0.0
     saving_loss: float = 0.0
+    give_back_booked: float = 0.0
     started_s: float | None = None
     completed_s: float | None = None
     node_s: float = 0.0  # these are sums over its life
     rescales: int = 0
     preemptions: int = 0
+    give_backs: int = 0
     rescale_cost: float = 0.0
     preemption_cost: float = 0.0
     saving_cost: float = 0.0
+    give_back_cost: float = 0.0
     earlier_work: float = 0.0  # of runs that ended short of their target
     is_stopped: bool = False  # given up when such a run had just ended
+    notice_s: float = 0.0  # since when it knows that nodes leave, before they do
     is_steady: bool = False  # nothing but perhaps its rate has changed since the last span began
     offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
     offered: Any = None  # those at its present count, if they are known
@@ -82,10 +87,14 @@ class ClusterTask:
         """Book a span: ``progress += (end - begin) rate - pending``."""
         self.span_nodes, self.span_rate, self.span_spec = len(self.nodes), self.rate, self.spec
         self.span_progress, self.rescale_booked, self.preemption_loss = self.progress, self.pending, 0.0
+        self.give_back_booked = 0.0
+        if self.is_giving_back:
+            self.give_back_booked, self.rescale_booked, self.is_giving_back = self.pending, 0.0, False
         if self.span_nodes or self.pending:
             self.progress = self.span_progress + (end_s - begin_s) * self.rate - self.pending
             self.node_s += self.span_nodes * (end_s - begin_s)
-            self.rescale_cost += self.pending
+            self.rescale_cost += self.rescale_booked
+            self.give_back_cost += self.give_back_booked
         self.is_steady, self.pending = True, 0.0
         self.settle()
 
@@ -108,12 +117,12 @@ class ClusterTask:
     def settle(self) -> None:
         """Compute the gross work of the span again, after its end was changed."""
         net = self.progress - self.span_progress
-        self.gross = net + self.rescale_booked + self.preemption_loss + self.saving_loss
+        self.gross = net + self.rescale_booked + self.preemption_loss + self.saving_loss + self.give_back_booked
 
     @property
     def net(self) -> float:
         """Work of the span that ended at the last event, less costs."""
-        return self.gross - self.rescale_booked - self.preemption_loss - self.saving_loss
+        return self.gross - self.rescale_booked - self.preemption_loss - self.saving_loss - self.give_back_booked
 
     def resume(self) -> None:
         """Go on after its count has changed, or nodes were lost."""
@@ -185,9 +194,9 @@ class NodeOrder:
     def note_arrival(self, nodes: Sequence[int]) -> None:
         """Nodes enter the pool."""
 
-    def count_offered(self, pool: int, free: list[int], now_s: float) -> int:  # noqa: ARG002
-        """Number of nodes on offer, of those that are idle now."""
-        return pool
+    def count_declined(self, cluster: Cluster) -> int:  # noqa: ARG002
+        """Number of free nodes that are not offered, as they are known to leave too soon."""
+        return 0
 
     def sort_changes(self, changes: list[tuple[ClusterTask, int]]) -> list[tuple[ClusterTask, int]]:
         """Tasks whose counts change, and by how many nodes: in the order in which they give up and take nodes."""
@@ -233,6 +242,9 @@ class Cluster:
         self.order = self.make_order()  # which nodes tasks give up, and which they take
         self.tasks = list[ClusterTask]()  # in file order
         self.active = list[ClusterTask]()  # in order of admission
+        self.kinds: Mapping[int, object] = {}  # what tells nodes apart that cannot stand in for each other
+        self.owed = dict[int, int]()  # nodes that leave once it is decided who gives way, and the tasks that hold them
+        self.is_ending = False  # whether the replay ends at the next instant, where nothing is decided
         self._coming, self._queue = list[tuple[float, int]](), list[int]()  # by time, and due ones by number
         self.change = ClusterChange(0.0, 0.0, ())
         self._span_start_s, self._completions_s = 0.0, list[float]()
@@ -246,6 +258,7 @@ class Cluster:
         for spec in specs:
             kind = ClusterTask if spec.saves is None else SavingTask
             task = kind(len(self.tasks), spec, spec.submitted_after_s(self.start_ns))
+            task.notice_s = self.settings.notice_s
             self.tasks.append(task)
             insort(self._coming, (task.submitted_s, task.number))
 
@@ -296,7 +309,7 @@ class Cluster:
         begin_s, tasks, unsteady = self.time_s, tuple(self.active), list[ClusterTask]()
         elapsed_s = time_s - begin_s
         for task in self.change.unsteady:
-            task.rescale_booked = 0.0  # that was of another span
+            task.rescale_booked = task.give_back_booked = 0.0  # these were of another span
         self.change = ClusterChange(time_s, elapsed_s, tasks, unsteady)
         if self.is_noticing:
             self._span_start_s, self._completions_s = begin_s, [task.completion_s(begin_s) for task in tasks]
@@ -382,6 +395,22 @@ class Cluster:
         self.pool -= len(nodes)
         self.change.left = len(nodes)
 
+    def can_choose(self, joined: int, left: int) -> bool:
+        """Whether the decision chooses who gives way: not where all nodes leave, or nothing is decided any more."""
+        return self.settings.give_way == "chosen" and self.pool + joined > left and not self.is_ending
+
+    def claim_nodes(self, nodes: Sequence[int]) -> None:
+        """Let idle nodes leave the pool; those that tasks hold stay with them until it is decided who gives way."""
+        for node in nodes:
+            holder = self.owner[node]
+            if holder == FREE:
+                del self.free[bisect_left(self.free, node)]
+            else:
+                self.owed[node] = holder
+            self.owner[node] = BUSY
+        self.pool -= len(nodes)
+        self.change.left = len(nodes)
+
     def add_nodes(self, nodes: Sequence[int]) -> None:
         """Let busy nodes enter the pool; the number of a node that was not known before is the next one."""
         self.order.note_arrival(nodes)
@@ -416,23 +445,29 @@ class Cluster:
         """
         adopted = self.hold()
         adopted.after = list(counts)
-        if adopted.after != adopted.before:
+        if adopted.after != adopted.before or self.owed:
             added: dict[ClusterTask, list[int]] = {}
             removed: dict[ClusterTask, list[int]] = {}
+            is_giving_back = bool(self.owed) and sum(adopted.before) > self.pool
             tasks = zip(self.active, adopted.before, adopted.after, strict=True)
             changes = self.order.sort_changes([(task, new - old) for task, old, new in tasks if new != old])
             # First shrinking tasks give nodes up, then growing ones take free ones.
             for task, more in changes:
-                self.charge_rescale(task, len(task.nodes) + more)
-                task.rescales += len(task.nodes) >= task.spec.min_nodes
+                if is_giving_back and more < 0:
+                    self._charge_give_back(task)
+                else:
+                    self.charge_rescale(task, len(task.nodes) + more)
+                    task.rescales += len(task.nodes) >= task.spec.min_nodes
                 if more < 0:
                     task.nodes = list(task.nodes)  # snapshots hold the old one
-                    removed[task] = self.order.release(task.nodes, -more)
-                    self._add_free(removed[task])
+                    removed[task] = self._release_some(task.nodes, -more)
+                    self._add_free([node for node in removed[task] if node not in self.owed])
+            self._exchange_owed(added, removed)
             for task, more in changes:
                 if more > 0:
-                    added[task] = self.order.take(self.free, more)
-                    self._give(task, added[task])
+                    taken = self.order.take(self.free, more)
+                    added[task] = sorted((*added.get(task, ()), *taken))
+                    self._give(task, taken)
                 self._start(task)
             adopted.added, adopted.removed = added, removed
         for task in {self.tasks[number] for number in self.change.lost}.difference(adopted.added, adopted.removed):
@@ -440,6 +475,41 @@ class Cluster:
                 task.resume()
                 self._note_rate(task)
         return adopted
+
+    def _release_some(self, nodes: list[int], count: int) -> list[int]:
+        """Take from a task's nodes those that it gives up: first those that leave, then others of their kind."""
+        if not self.owed:
+            return self.order.release(nodes, count)
+        kinds = {self.kinds.get(node) for node in self.owed}
+        first = sorted(nodes, key=lambda node: (node not in self.owed, self.kinds.get(node) not in kinds))[:count]
+        remove_all(nodes, first)
+        return sorted(first)
+
+    def _exchange_owed(self, added: dict[ClusterTask, list[int]], removed: dict[ClusterTask, list[int]]) -> None:
+        """Let the nodes leave that the scheduler takes; a task that keeps one gets a free one of its kind instead.
+
+        Nodes of a kind are alike, so that only names change. If none is free, the task loses it, and gets another.
+        """
+        owed, self.owed = self.owed, {}
+        for node, number in owed.items():
+            task, kind = self.tasks[number], self.kinds.get(node)
+            if node not in task.nodes:
+                continue
+            other = next((free for free in self.free if self.kinds.get(free) == kind), self.free[0])
+            if self.kinds.get(other) != kind and not task.is_giving_back:
+                self._charge_give_back(task)
+                self._start(task)
+            remove_all(self.free, [other])
+            task.nodes = [held for held in task.nodes if held != node]
+            self._give(task, [other])
+            removed[task] = sorted((*removed.get(task, ()), node))
+            added[task] = sorted((*added.get(task, ()), other))
+
+    def _charge_give_back(self, task: ClusterTask) -> None:
+        """Let a task pay for nodes that it gives back to the scheduler, as for losing them."""
+        task.is_giving_back, task.give_backs = True, task.give_backs + 1
+        task.rescaling_s = float(task.spec.start_s(task.span_nodes)) if task.spec.saves else task.spec.shrink_cost_s
+        task.pending = task.preemption(self.time_s)
 
     def _give(self, task: ClusterTask, nodes: Sequence[int]) -> None:
         """Give a task nodes that were free."""

@@ -1,39 +1,69 @@
-"""The order of nodes by departures that are known beforehand."""
+"""Departures: those that are known beforehand, and who gives way where no decision says so."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from bftrainer.model import Instant
-from bftrainer.replay.cluster import ClusterTask, NodeOrder, remove_all
+from bftrainer.replay.cluster import Cluster, ClusterTask, NodeOrder, remove_all
+from solvers import AllocationProblem, TaskOptions
 
 
 class DepartureOrder(NodeOrder):
     """By known departures: tasks give up nodes that leave soon, and those that lose most take those that stay longest.
 
-    `bftrainer bound` lets decisions use that, and no scheduler tells. Departures are read from the rows of the log that
-    is replayed; free nodes that leave within a horizon are not offered to tasks.
+    Departures are read from the rows of the log that is replayed; each is known for so long before it.
     """
 
-    def __init__(self, rows: Iterable[Instant], horizon_s: float = 0.0) -> None:
-        self._horizon_s, self._now_s = horizon_s, 0.0
+    def __init__(self, rows: Iterable[Instant], notice_s: float) -> None:
+        self._notice_s, self._now_s = notice_s, 0.0
         self._leave_s: dict[int, list[float]] = {}
         for time_s, _, left in rows:
             for node in left:
                 self._leave_s.setdefault(node, []).append(time_s)
 
     def remaining_s(self, node: int) -> float:
-        """Seconds until an idle node leaves; infinity if it stays to the end."""
+        """Seconds until an idle node leaves; infinity if that is not known."""
         times_s = self._leave_s.get(node, [])
         place = bisect_right(times_s, self._now_s)
-        return times_s[place] - self._now_s if place < len(times_s) else math.inf
+        stay_s = times_s[place] - self._now_s if place < len(times_s) else math.inf
+        return stay_s if stay_s <= self._notice_s else math.inf
 
-    def count_offered(self, pool: int, free: list[int], now_s: float) -> int:
-        """Number of nodes on offer: those that tasks hold, and free ones that stay beyond the horizon."""
-        self._now_s = now_s
-        return pool - sum(self.remaining_s(node) <= self._horizon_s for node in free)
+    def count_declined(self, cluster: Cluster) -> int:
+        """Number of free nodes that leave so soon that no task gains by growing onto them.
+
+        Those that stay longest come first; as many of them are offered as there is a task for that gains by them.
+        """
+        self._now_s = cluster.time_s
+        stays_s = self._list_stays_s(cluster)
+        lasting = max(0, len(cluster.free) - len(cluster.owed) - len(stays_s))
+        for offered in range(len(stays_s), 0, -1):
+            is_last = offered == len(stays_s) or stays_s[offered - 1] > stays_s[offered]  # of those that leave together
+            if is_last and any(
+                _gains(task, lasting, lasting + offered, stays_s[offered - 1]) for task in cluster.active
+            ):
+                return len(stays_s) - offered
+        return len(stays_s)
+
+    def _list_stays_s(self, cluster: Cluster) -> list[float]:
+        """How long free nodes stay of which it is known that they leave, the longest first."""
+        if cluster.settings.give_way == "named":
+            stays_s = [self.remaining_s(node) for node in cluster.free]
+            return sorted([stay_s for stay_s in stays_s if stay_s < math.inf], reverse=True)
+        # Whichever nodes the log names, free ones of their kind leave first, as some do now for nodes that are owed.
+        free = Counter(map(cluster.kinds.get, cluster.free))
+        free.subtract(map(cluster.kinds.get, cluster.owed))
+        held = [node for task in cluster.active for node in task.nodes if node not in cluster.owed]
+        stays_s = []
+        for stay_s, node in sorted((self.remaining_s(node), node) for node in (*cluster.free, *held)):
+            kind = cluster.kinds.get(node)
+            if stay_s < math.inf and free[kind] > 0:
+                free[kind] -= 1
+                stays_s.append(stay_s)
+        return stays_s[::-1]
 
     def sort_changes(self, changes: list[tuple[ClusterTask, int]]) -> list[tuple[ClusterTask, int]]:
         """Those first that have most work at stake on their new count."""
@@ -53,6 +83,43 @@ class DepartureOrder(NodeOrder):
 
     def take(self, free: list[int], count: int) -> list[int]:
         """Take those that stay longest."""
-        chosen = sorted(sorted(free, key=lambda node: (-self.remaining_s(node), -node))[:count])
+        chosen = sorted(sorted(free, key=lambda node: -self.remaining_s(node))[:count])
         remove_all(free, chosen)
         return chosen
+
+
+def _gains(task: ClusterTask, lasting: int, offered: int, stay_s: float) -> bool:
+    """Whether a task gains by growing onto all nodes that are offered, of which the lasting ones stay, and others not.
+
+    What they do while they stay is weighed against growing, if it would not grow anyway, and losing them again.
+    """
+    spec, count = task.decision_spec, len(task.nodes)
+    credit, low, high = task.offers.tables[0], *(min(count + more, spec.max_nodes) for more in (lasting, offered))
+    if high == low or high < spec.min_nodes:
+        return False
+    gain = stay_s * (credit.item(high) - (credit.item(low) if low >= spec.min_nodes else 0.0))
+    if low == count and count >= spec.min_nodes:
+        gain -= credit.item(count) * spec.change_s(count)[0]
+    return bool(gain > credit.item(high) * task.hit_loss_s(high))
+
+
+def shrink_greedily(problem: AllocationProblem, counts: Sequence[int]) -> list[int]:
+    """Shrink counts to the pool: again and again, the task for which a node that it gives up costs least value."""
+    counts = list(counts)
+    while (need := sum(counts) - problem.nodes) > 0:
+        price, slot, fewer = (0.0, -1, 0)
+        for place, (options, count) in enumerate(zip(problem.tasks, counts, strict=True)):
+            if not count:
+                continue
+            after = count - min(count, need)
+            after = after if after >= options.minimum else 0
+            cost = (_value(options, count) - _value(options, after)) / min(count - after, need)
+            if slot < 0 or cost < price:
+                price, slot, fewer = cost, place, after
+        counts[slot] = fewer
+    return counts
+
+
+def _value(options: TaskOptions, count: int) -> float:
+    """Most that a count is worth."""
+    return float(options.values[options.counts == count].max())

@@ -106,6 +106,7 @@ def replay(
         instant = due if ending is None else ending.instant
         while caps_w and caps_w[0][0] <= instant.time_s:
             allocator.power_cap_w = caps_w.popleft()[1]
+        cluster.is_ending = ending is not None
         # Progress is booked, tasks that are done complete, nodes leave (one cost a task) and join, tasks are admitted.
         change = allocator.apply(*instant)
         # The window's end is no event of itself; the published opening of the window never is, even if nodes join.

@@ -131,7 +131,7 @@ class PowerMeter(Observer):
 
     def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:  # noqa: ARG002
         """Note which tasks rescale from now on, and how long: the cost over the rate that it was charged at."""
-        for task in (*adopted.added, *adopted.removed):
+        for task in {*adopted.added, *adopted.removed}:
             if task.pending:
                 self._rescaling_s[task.number] = task.rescaling_s + self._rescaling_s.get(task.number, 0.0)
 

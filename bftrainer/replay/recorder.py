@@ -15,8 +15,9 @@ from bftrainer.model.records import AllocationChange, DecisionRecord, EventRecor
 from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, Observer
 
 # The record begins at the window's start, even if the first event is later.
-WINDOW_START = [-1, *(0.0,) * 7, 0, 0, 0, (), 0, 0, 0, (), 0.0]
-RATE, RESCALE, RUNNING, USED = map(list(EventRecord.__annotations__).index, ("rate", "rescale_cost", "running", "used"))
+WINDOW_START = [-1, *(0.0,) * 7, 0, 0, 0, (), 0, 0, 0, (), 0.0, 0.0, 0.0, 0]
+_DECIDED = ("rate", "rescale_cost", "running", "used", "give_back_cost", "gave_back")
+RATE, RESCALE, RUNNING, USED, GIVE_BACK, GAVE_BACK = map(list(EventRecord.__annotations__).index, _DECIDED)
 
 # Fields of a decision's record, from the sixth on: those of the solver's result, and those of the decision.
 OF_RESULT = attrgetter(
@@ -77,6 +78,9 @@ class Recorder(Observer):
             cluster.pool - len(cluster.free),
             change.overruns,
             math.fsum([task.saving_loss for task in change.unsteady]),
+            math.fsum([task.give_back_booked for task in change.unsteady]),
+            0.0,
+            0,
         ]
         self._events.append(row, len(self._active))
         self._row, self._event = row, self._number - (not change.is_event)
@@ -87,7 +91,10 @@ class Recorder(Observer):
         row, rates = self._row, [task.rate for task in adopted.tasks]
         row[RATE], row[RUNNING] = math.fsum(rates), len(rates) - rates.count(0.0)
         if adopted.added or adopted.removed:
-            row[RESCALE] = math.fsum([task.pending for task in {*adopted.added, *adopted.removed}])
+            changed = {*adopted.added, *adopted.removed}
+            row[RESCALE] = math.fsum([task.pending for task in changed if not task.is_giving_back])
+            gave_back = [task.pending for task in changed if task.is_giving_back]
+            row[GIVE_BACK], row[GAVE_BACK] = math.fsum(gave_back), len(gave_back)
         row[USED] = cluster.pool - len(cluster.free)
         if self._has_details:
             for nodes in adopted.removed.values():
@@ -107,6 +114,7 @@ class Recorder(Observer):
         """Close the books."""
         if cluster.is_last_rate_repeated and cluster.is_finished:
             self._row[RATE] = math.fsum([task.span_rate for task in cluster.change.tasks])
+        is_chosen = cluster.settings.give_way == "chosen"
         tasks = tuple(
             TaskRecord(
                 task.spec,
@@ -121,6 +129,8 @@ class Recorder(Observer):
                 rescale_cost=task.rescale_cost,
                 preemption_cost=task.preemption_cost,
                 saving_cost=task.saving_cost,
+                give_back_cost=task.give_back_cost,
+                give_backs=task.give_backs if is_chosen else None,
             )
             for task in cluster.tasks
         )

@@ -53,7 +53,7 @@ class ValueTables:
         by_count = self._is_static and not is_metered  # then nearly all options are known
         options = [(by_count and task.offered) or self._options(task, now_s, is_metered) for task in cluster.active]
         capacities = (max(0.0, compute_spare_w(cluster, cap_w)),) if is_metered else ()
-        nodes = cluster.order.count_offered(cluster.pool, cluster.free, now_s)
+        nodes = cluster.pool - cluster.order.count_declined(cluster)
         problem = AllocationProblem(tuple(options), nodes, capacities=capacities)
         if self._constraints is None:
             return problem

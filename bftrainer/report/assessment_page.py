@@ -44,6 +44,7 @@ def assessment_page(found: Mapping[str, Any]) -> str:
         parts=[
             (GLOSSARY[f"ledger.{part}"], [format_value(kind["ledger"][part], "share") for kind in found["kinds"]])
             for part in PARTS
+            if all(part in kind["ledger"] for kind in found["kinds"])
         ],
         week=_week(idle["nodes_by_hour_of_week"], log["nodes"]),
         most_idle=max((each for each in idle["nodes_by_hour_of_week"] if each is not None), default=0.0),

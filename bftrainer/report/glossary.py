@@ -49,12 +49,16 @@ GLOSSARY: dict[str, Term] = {
     "preemption_loss_share": Term(
         "preemption loss", "share", "Work that was lost when the batch scheduler took nodes back, likewise.", -1
     ),
+    "given_back_loss_share": Term(
+        "give-back loss", "share", "Work that was lost when decisions gave nodes back, likewise.", -1
+    ),
     "saving_loss_share": Term("checkpoint loss", "share", "Work that was not done while tasks saved, likewise.", -1),
     "ledger.useful": Term("useful", "share", "Idle node-time that became lasting work, at the tasks' best rate.", 1),
     "ledger.rescaling": Term("rescaling", "share", "Idle node-time that growing and shrinking by choice cost.", -1),
     "ledger.preemption": Term(
         "preemption", "share", "Idle node-time whose work was lost as nodes were taken back.", -1
     ),
+    "ledger.given_back": Term("given back", "share", "Idle node-time that making room for the scheduler cost.", -1),
     "ledger.saving": Term("saving", "share", "Idle node-time that checkpoints took.", -1),
     "ledger.below_best": Term(
         "below best rate", "share", "Held by tasks at counts at which they do less a node, or after they were done.", -1
@@ -84,6 +88,7 @@ GLOSSARY: dict[str, Term] = {
     "turnaround_p90_s": Term("p90 turnaround", "s", "Nine of ten tasks took no longer from submission until done.", -1),
     "wait_mean_s": Term("mean wait", "s", "From submission until a task first ran.", -1),
     "preemptions": Term("preemptions", "count", "How often a task lost nodes to the batch scheduler.", -1),
+    "give_backs": Term("give-backs", "count", "How often a decision chose a task to give nodes back.", -1),
     "rescales": Term("rescales", "count", "How often a decision changed the nodes of a running task.", -1),
     "preemptions_per_node_hour": Term("preemptions per node-hour", "rate", "Preemptions over used node-hours.", -1),
     "rescales_per_node_hour": Term("rescales per node-hour", "rate", "Rescales over used node-hours.", -1),
@@ -145,7 +150,7 @@ OVER_TASKS = {
 }
 """Figures of some tasks only, and the figure that says of how many."""
 
-_LOSSES = "rescale_loss preemption_loss saving_loss loss_variability loss_horizon"
+_LOSSES = "rescale_loss preemption_loss given_back_loss saving_loss loss_variability loss_horizon"
 WORK_SHARES = tuple(f"{loss}_share" for loss in _LOSSES.split())
 """Figures of other wholes than the ledger's; tables and pages that show the ledger leave them out."""
 
@@ -235,9 +240,9 @@ def scaled_label(values: Iterable[float | None], term: Term) -> tuple[float, str
 ON_SCALING = (
     *("used_node_s", "occupancy", "work_done", "rescale_loss_work", "rescale_loss_share", "preemption_loss_work"),
     *("preemption_loss_share", "efficiency", "efficiency_horizon_s", "ideal_work", "loss_variability_share"),
-    *("saving_loss_work", "saving_loss_share", "loss_horizon_share"),
+    *("saving_loss_work", "saving_loss_share", "loss_horizon_share", "given_back_loss_work", "given_back_loss_share"),
     *("return_on_investment", "tasks_completed", "tasks_started", "makespan_s"),
-    *("turnaround_mean_s", "turnaround_p90_s", "wait_mean_s", "preemptions", "rescales"),
+    *("turnaround_mean_s", "turnaround_p90_s", "wait_mean_s", "preemptions", "rescales", "give_backs"),
     *("preemptions_per_node_hour", "rescales_per_node_hour", "energy_j", "idle_energy_j", "average_power_w"),
     *("peak_power_w", "site_energy_j", "emissions_gco2", "train_s", "attempts", "tasks_reached", "tasks_failed"),
     *(key for key in GLOSSARY if key.startswith("ledger.") and key != "ledger.not_offered"),

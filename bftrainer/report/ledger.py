@@ -14,7 +14,7 @@ from bftrainer.model.records import EventRecord, Recording, TaskRecord
 from bftrainer.model.task import TaskSpec
 from bftrainer.report.glossary import format_value
 
-HELD = ("useful", "rescaling", "preemption", "saving", "below_best")
+HELD = ("useful", "rescaling", "preemption", "saving", "given_back", "below_best")
 """Parts of the node-time that tasks held."""
 FREE = ("not_offered", "capped", "declined", "admission", "demand")
 """Parts of the node-time that nobody held, in the order in which they are attributed."""
@@ -54,7 +54,7 @@ def held_parts(task: TaskRecord) -> dict[str, float]:
     What a tuned task did in earlier tries is converted by the rate of its last one.
     """
     rate = best_rate(task.spec)
-    works = (task.work_done, task.rescale_cost, task.preemption_cost, task.saving_cost)
+    works = (task.work_done, task.rescale_cost, task.preemption_cost, task.saving_cost, task.give_back_cost)
     parts = [work / rate if rate else 0.0 for work in works]
     return dict(zip(HELD, (*parts, task.node_s - math.fsum(parts)), strict=True))
 
@@ -71,7 +71,8 @@ def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str
     Returns
     -------
     dict
-        `idle_node_s`, then shares that add up to 1; None without idle nodes.
+        `idle_node_s`, then shares that add up to 1; None without idle nodes. *Given back* is left out where nodes that
+        leave are not chosen.
 
     Notes
     -----
@@ -94,8 +95,10 @@ def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str
         free.append(math.fsum(part * length_s))
     held = [held_parts(task) for task in tasks if task.node_s or task.started_s is not None or task.work_done]
     node_s = {name: math.fsum(parts[name] for parts in held) for name in HELD} | dict(zip(FREE, free, strict=True))
+    if all(task.give_backs is None for task in tasks):
+        del node_s["given_back"]
     total = math.fsum(begun["idle"] * length_s) + not_offered_node_s
-    return {"idle_node_s": total, **{name: node_s[name] / total if total else None for name in PARTS}}
+    return {"idle_node_s": total, **{name: part_s / total if total else None for name, part_s in node_s.items()}}
 
 
 def _wanted(begun: Table[EventRecord], tasks: tuple[TaskRecord, ...], most: Floats) -> tuple[Floats, Floats]:

@@ -59,8 +59,8 @@ class Intervals:
         Idle nodes, and nodes that tasks hold.
     rate : ndarray of float64, shape (E,)
         Work/s promised.
-    gross, rescale, preemption, saving : ndarray of float64, shape (E,)
-        Work done, and work booked off at the interval's end; `rescale` is what its decision cost.
+    gross, rescale, preemption, saving, given_back : ndarray of float64, shape (E,)
+        Work done, and work booked off at the interval's end; `rescale` and `given_back` are what its decision cost.
     """
 
     begun: Table[EventRecord]
@@ -69,8 +69,8 @@ class Intervals:
 
     start_s, idle, used, rate = (_column("begun", name) for name in ("time_s", "idle", "used", "rate"))
     end_s, length_s, gross = (_column("booked", name) for name in ("time_s", "elapsed_s", "gross"))
-    rescale, preemption, saving = (
-        _column("booked", name) for name in ("rescale_booked", "preemption_cost", "saving_cost")
+    rescale, preemption, saving, given_back = (
+        _column("booked", name) for name in ("rescale_booked", "preemption_cost", "saving_cost", "give_back_booked")
     )
 
     @classmethod
@@ -86,7 +86,7 @@ class Intervals:
     @property
     def net(self) -> Floats:
         """Work booked, net of costs, per interval."""
-        net: Floats = self.gross - self.rescale - self.preemption - self.saving
+        net: Floats = self.gross - self.rescale - self.preemption - self.saving - self.given_back
         return net
 
     def work_at(self, time_s: float) -> float:
@@ -101,7 +101,7 @@ class Intervals:
         total = math.fsum(self.net[:passed])
         if passed < len(self.begun) and time_s > (begun := self.begun[passed]).time_s + same_s:
             booked, since_s = self.booked[passed], time_s - begun.time_s
-            total += begun.rate * since_s - booked.rescale_booked
+            total += begun.rate * since_s - booked.rescale_booked - booked.give_back_booked
             total -= booked.saving_cost * (since_s / booked.elapsed_s)
             total -= math.fsum(over.rate * max(0.0, time_s - over.reached_s) for over in booked.overruns)
         return total
@@ -114,31 +114,29 @@ def pool_metrics(intervals: Intervals) -> dict[str, Any]:
     -------
     dict
         `idle_node_s`, `eq_nodes`, `used_node_s`, `occupancy`, `work_done`, the losses in work units and as shares of
-        gross work (to saves only if there are any), and `return_on_investment`: work booked over work promised
-        (``rate x time - rescale cost``).
+        gross work (to saves and to giving nodes back only if there are any), and `return_on_investment`: work booked
+        over work promised (``rate x time - rescale cost``).
     """
     length = intervals.length_s
     window = math.fsum(length)
     idle = math.fsum(intervals.idle * length)
     used = math.fsum(intervals.used * length)
     gross = math.fsum(intervals.gross)
-    rescale, preemption, saving = (
-        math.fsum(each) for each in (intervals.rescale, intervals.preemption, intervals.saving)
-    )
-    net = gross - rescale - preemption - saving
-    saves = {"saving_loss_work": saving, "saving_loss_share": ratio(saving, gross)} if saving else {}
+    names = ("rescale", "preemption", "saving", "given_back")
+    losses = {name: math.fsum(getattr(intervals, name)) for name in names}
+    net = gross - losses["rescale"] - losses["preemption"] - losses["saving"] - losses["given_back"]
+    shares: dict[str, float | None] = {}
+    for name, loss in losses.items():
+        if loss or name in ("rescale", "preemption"):
+            shares |= {f"{name}_loss_work": loss, f"{name}_loss_share": ratio(loss, gross)}
     return {
         "idle_node_s": idle,
         "eq_nodes": ratio(idle, window),
         "used_node_s": used,
         "occupancy": ratio(used, idle),
         "work_done": net,
-        "rescale_loss_work": rescale,
-        "rescale_loss_share": ratio(rescale, gross),
-        "preemption_loss_work": preemption,
-        "preemption_loss_share": ratio(preemption, gross),
-        **saves,
-        "return_on_investment": ratio(net, math.fsum(intervals.rate * length) - rescale),
+        **shares,
+        "return_on_investment": ratio(net, math.fsum(intervals.rate * length) - losses["rescale"]),
     }
 
 
@@ -155,7 +153,7 @@ def metrics_below(intervals: Intervals, large_idle: int) -> dict[str, Any]:
 
 
 def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
-    """Completion, turnaround, waiting, preemptions and rescales.
+    """Completion, turnaround, waiting, preemptions and rescales; how often nodes were given back, if that is chosen.
 
     Parameters
     ----------
@@ -168,6 +166,7 @@ def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
     waits = np.array([task.started_s - task.submitted_s for task in tasks if task.started_s is not None])
     preemptions = sum(task.preemptions for task in tasks)
     rescales = sum(task.rescales for task in tasks)
+    give_backs = [task.give_backs for task in tasks if task.give_backs is not None]
     return {
         "tasks_total": len(tasks),
         "tasks_started": waits.size,
@@ -178,6 +177,7 @@ def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
         "wait_mean_s": float(waits.mean()) if waits.size else None,
         "preemptions": preemptions,
         "rescales": rescales,
+        **({"give_backs": sum(give_backs)} if give_backs else {}),
         "preemptions_per_node_hour": ratio(preemptions * 3600.0, node_s),
         "rescales_per_node_hour": ratio(rescales * 3600.0, node_s),
     }

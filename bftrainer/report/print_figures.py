@@ -43,7 +43,8 @@ _POINTS, _BINS, _NAME, _MOST_SPANS = 600, 200, 40, 20_000
 _MARKERS, _HATCHES = "osD^vPX*", ("", "/////", ".....", "xxxxx", "-----")
 # Colour and hatching of the parts of the ledger: what became work is solid, what nobody held is lighter.
 PART_LOOKS = (
-    *(("green", ""), ("orange", "/////"), ("red", "\\\\\\\\\\"), ("purple", "....."), ("sky", "xxxxx")),
+    *(("green", ""), ("orange", "/////"), ("red", "\\\\\\\\\\"), ("purple", ".....")),
+    *(("blue", "//"), ("sky", "xxxxx")),
     *(("gray", "-----"), ("ink", "|||||"), ("gantt4", "+++++"), ("gantt2", "....."), ("gantt1", "")),
 )
 _INTERVALS = "Bands and whiskers are 95 % confidence intervals of the mean over seeds (Student's t)."

@@ -88,7 +88,9 @@ def _summary_model() -> type[BaseModel]:
             "inputs": dict[str, source | list[source] | None],
             "versions": dict[str, str],
             "decided_by": dict[str, int],
-            "ledger": part(dict.fromkeys(("idle_node_s", *PARTS), float | None)),
+            "ledger": part(
+                {part: float | None for part in ("idle_node_s", *PARTS) if part != "given_back"}, {"given_back": float}
+            ),
             "below_large_idle": part({"large_idle": float}, dict.fromkeys(below, float)),
             "assumed_scaling": part({"note": str, "figures": list[str]}),
         },

@@ -32,6 +32,7 @@ from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instant_ns, is_static
 from bftrainer.model.columns import Table
 from bftrainer.model.records import HELD, RUN_SCHEMA, DecisionRecord, Floats
+from bftrainer.nodelogs.edit import list_kinds
 from bftrainer.replay import Cluster, ClusterChange, Observer
 from bftrainer.replay.power_draw import training_power_w, value_at
 from bftrainer.replay.value_tables import with_constraints
@@ -463,6 +464,11 @@ def check_nodes(run: RecordedRun, inputs: Inputs, findings: Findings) -> set[tup
         found = [owned.get(name, 0) for name in row["tasks"]]
         findings.compare(f"decisions.parquet row {place} after, by allocation.parquet", row["after"], found)
     hits = moves[is_owned & ~gives & ~is_idle]
+    if inputs.settings.give_way == "chosen":  # then nodes are lost only where all leave, or nothing is decided
+        rows = run.tables[STEPS.file].to_pydict()
+        lossy = [time for time, idle in zip(rows["evtTime"], rows["nNd"], strict=True) if not idle]
+        lossy += [] if run.summary["end_reason"] == "finished" else [end_ns]
+        hits = hits[hits["time"].isin(lossy)]
     return {(time, names[task]) for time, task in zip(hits["time"], hits["former"], strict=True)}
 
 
@@ -470,16 +476,20 @@ def check_work(run: RecordedRun, inputs: Inputs, hits: set[tuple[int, str]], fin
     """Derive work and costs of plain tasks from counts, curves and costs, by the tables alone."""
     settings, end_ns = inputs.settings, instant_ns(run.summary["window_end"])
     specs = {task.name: task for task in inputs.tasks if task.saves is None and task.tuning is None}
+    if settings.give_way == "chosen" and list_kinds(inputs.log):
+        findings.unchecked["tasks.parquet work_done, by decisions: nodes of some partitions cost more to exchange"] += 1
+        specs = {}
     specs = {} if settings.initial == "random" else specs  # which is no decision
     if run.summary["end_reason"] in ("max_events", "interrupted"):  # nothing that was due at the end has happened
         hits = {hit for hit in hits if hit[0] != end_ns}
     tasks = run.tables[TASKS.file].to_pylist()
     completed = {row["task"]: row["completed"] for row in tasks if settings.completions == "reported"}
     times = [*run.tables[STEPS.file]["evtTime"].to_pylist(), end_ns, end_ns]
-    totals: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    totals: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
     unbooked_ns = end_ns if settings.compat == "published" else None  # what is decided then costs in no later row
     for row in (row for row in run.decisions if row["time"] != unbooked_ns):
         until = times[min(bisect_right(times, row["time"]), len(times) - 1)]
+        is_short = sum(row["before"]) > row["nodes"]  # then who shrinks gives nodes back
         for name, before, after in zip(row["tasks"], row["before"], row["after"], strict=True):
             if name not in specs or not 0 <= max(before, after) <= specs[name].max_nodes:
                 continue
@@ -492,9 +502,11 @@ def check_work(run: RecordedRun, inputs: Inputs, hits: set[tuple[int, str]], fin
             is_hit = row["time"] < until and (until, name) in hits and completed.get(name) != until
             loss = spec.shrink_cost_s * rate if is_hit else 0.0
             done[0] = min(done[0] + rate * (until - row["time"]) / NS_PER_S - cost - loss, spec.work)
-            done[1], done[2] = done[1] + cost, done[2] + loss
+            done[3 if is_short and after < before else 1] += cost
+            done[2] += loss
     for place, row in enumerate(tasks):
-        for column, total in zip(("work_done", "rescale_cost", "preemption_cost"), totals[row["task"]], strict=True):
-            if row["task"] in specs:
+        columns = ("work_done", "rescale_cost", "preemption_cost", "give_back_cost")
+        for column, total in zip(columns, totals[row["task"]], strict=True):
+            if row["task"] in specs and column in row:
                 slack = 1e-8 * (specs[row["task"]].work + specs[row["task"]].rates.max())  # times are in ns
                 findings.compare(f"tasks.parquet row {place} {column}, by decisions", row[column], total, slack)

@@ -25,6 +25,7 @@ SECTIONS = {
     "solver": "Which solver decides?",
     "objective": "What is maximised?",
     "learning": "What do decisions not know of scaling?",
+    "departures": "Which nodes leave, and how long is that known before?",
     "start": "When are decisions made, and how do runs start?",
     "limits": "How accurate are decisions?",
     "power": "How much power is drawn?",
@@ -95,6 +96,7 @@ Initial = Literal["solve", "empty", "random"]
 StartupCost = Literal["none", "full"]
 Compat = Literal["none", "published"]
 Isolate = Literal["auto", "always", "never"]
+GiveWay = Literal["named", "chosen"]
 PowerOptions = Literal["chosen", "pareto", "all"]
 
 
@@ -150,6 +152,19 @@ class ReplayConfig:
         None,
         "inputs: --planned-departures",
         "CSV of node,time: when nodes leave for maintenance or reservations, known the forward time before.",
+    )
+    give_way: GiveWay = option(
+        "named",
+        "departures: --give-way",
+        "Nodes that leave: named by the log, or as many that decisions have chosen.",
+        default_told=False,
+    )
+    notice_s: float = option(
+        0.0,
+        "departures: --notice",
+        "Seconds before a node leaves from which on decisions know it.",
+        least=0,
+        default_told=False,
     )
     max_events: int | None = option(None, "inputs: --max-events", "Stop after this many events.", least=1)
     decide_on: DecideOn = option(
@@ -238,6 +253,9 @@ class ReplayConfig:
             object.__setattr__(self, name, check_value(name, option, getattr(self, name)))
         if self.compat == "published" and self.decide_on != "nodes":
             raise SettingsError(f"Expected decide_on nodes with compat published, got {self.decide_on}.")
+        if self.compat == "published" and (self.give_way != "named" or self.notice_s):
+            ways = f"{self.give_way} and {self.notice_s:g} s"
+            raise SettingsError(f"Expected give_way named and no notice with compat published, got {ways}.")
         if self.strict_published and self.solver != "equal-share":
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
 

@@ -28,6 +28,7 @@ from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.writing import versions
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.model.records import RUN_SCHEMA, PowerRecord, Recording
+from bftrainer.nodelogs.edit import list_kinds
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import answering, full_name
@@ -342,11 +343,13 @@ def _replay_and_record(
     began_s, config, log = time.perf_counter(), inputs.config, inputs.log
     tuner = inputs.make_tuner() if inputs.make_tuner else None
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
-    horizon_s = inputs.departure_horizon_s
-    departures = None if horizon_s is None else DepartureOrder(log.rows(), horizon_s)
+    notice_s = inputs.settings.notice_s
+    departures = DepartureOrder(log.rows(), notice_s) if notice_s else None
     allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, departures, learning)
     allocator.journal = journal
     recorder = Recorder(scratch, details=details)
+    if inputs.settings.give_way == "chosen":
+        allocator.cluster.kinds = list_kinds(log)
     meter = PowerMeter(config.idle_power_w, scratch) if tuner is not None or config.idle_power_w > 0 else None
     recorders: list[Recorder | PowerMeter] = [recorder, *([] if meter is None else [meter])]
     failure, until_s = None, config.until_s(log.start_ns)

@@ -157,6 +157,8 @@ STEPS = RunTable(
         *_columns(COUNT, "nNrun=used"),
         *_columns(REAL, "PreCost=preemption_cost"),
         *_columns(REAL, "SaveCost=saving_cost", only="spec.saves"),
+        *_columns(COUNT, "Nback=gave_back", only="give_backs"),
+        *_columns(REAL, "BackCost=give_back_cost", only="give_backs"),
     ),
     read="evtTime Thr ReScost nJob nNd nNrun PreCost",
 )
@@ -191,6 +193,8 @@ TASKS = RunTable(
         *_columns(COUNT, "rescales preemptions"),
         *_columns(REAL, "rescale_cost preemption_cost"),
         *_columns(REAL, "saving_cost", only="spec.saves"),
+        *_columns(COUNT, "give_backs", only="give_backs"),
+        *_columns(REAL, "give_back_cost", only="give_backs"),
         *_columns(REAL, "energy_j train_s", "tuned.", only="tuned"),
         *_columns(COUNT, "attempts batch_size power_limit_w", "tuned.", only="tuned"),
         *_columns(FLAG, "reached", "tuned.", only="tuned"),

@@ -64,8 +64,6 @@ class Inputs:
         Makes a new tuner; None if no task is tuned.
     idle_log : NodeLog, optional
         The log before some of its idle time was withheld; None if all of it is offered.
-    departure_horizon_s : float, optional
-        Only for bounds: decisions know when nodes leave, and leave free ones alone so long before; 0 for all on offer.
     """
 
     config: ReplayConfig
@@ -81,7 +79,6 @@ class Inputs:
     make_tuner: Callable[[], GroupTuner] | None = None
     load_s: float = 0.0
     idle_log: NodeLog | None = None
-    departure_horizon_s: float | None = None
 
     @property
     def power_caps_w(self) -> Steps:

@@ -1,13 +1,12 @@
-"""WorkBounds of a replay: what they are replays of, what they are compared at, and what is said beside them."""
+"""What grants are worth: what they are replays of, what they are compared at, and what is said beside them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from bftrainer.campaigns.bound import WorkBounds, bound_work
+from bftrainer.campaigns.bound import BOTH, CHOSEN, FREE, KNOWN, NAMED, WorkBounds, bound_work
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec
@@ -23,51 +22,53 @@ def given(work: float = 1e9, **options: object) -> ReplayConfig:
     return ReplayConfig(random_log(5, nodes=24, flips=150), tasks, solver="dp", forward_time_s=600.0, **options)
 
 
-def bounded(config: ReplayConfig, *horizons_s: float) -> WorkBounds:
+def bounded(config: ReplayConfig, *notices_s: float) -> WorkBounds:
     """Bounds of a configuration's replay."""
-    return bound_work(load_inputs(config), horizons_s)
+    return bound_work(load_inputs(config), notices_s)
 
 
 @pytest.fixture(scope="module")
 def found():
-    return bounded(given(), 60.0, 600.0, 3_600.0)
+    return bounded(given(), 600.0, 60.0)
 
 
 def test_bounds_are_replays_of_the_same_inputs(found):
-    """Blind is the replay as given; cost-free that of the same tasks without costs; both to the last bit."""
-    by_name = {each.name: each for each in found.bounds}
-    config = given()
-    blind = run_replay(config=config)
+    """Each is the replay with these options; changes are free for the same tasks without costs; all to the last bit."""
+    works, config = {each.name: each.work for each in found.bounds}, given()
+    ways = {NAMED: {}, "notice 60 s": {"notice_s": 60.0}, CHOSEN: {"give_way": "chosen"}}
+    ways[BOTH] = {"give_way": "chosen", "notice_s": 120.0}
+    for name, options in ways.items():
+        work = run_replay(config=replace(config, baseline=False, **options)).summary()["work_done"]
+        assert works[name] == pytest.approx(work, rel=1e-12), name
     free = [replace(task, grow_cost_s=0.0, shrink_cost_s=0.0) for task in config.tasks]
-    ceiling = run_replay(config=replace(config, tasks=free, objective="throughput"))
-    assert by_name["blind"].work == pytest.approx(blind.summary()["work_done"], rel=1e-12)
-    assert by_name["cost-free"].work == pytest.approx(ceiling.summary()["work_done"], rel=1e-12)
-    assert by_name["cost-free"].rescale_share == by_name["cost-free"].preemption_share == 0.0
+    ceiling = run_replay(config=replace(config, tasks=free, objective="throughput", baseline=False))
+    assert works[FREE] == pytest.approx(ceiling.summary()["work_done"], rel=1e-12)
 
 
 def test_bounds_are_in_order(found):
-    """Who knows more does more, who pays nothing most; shares of blind are given for each, and no note is needed."""
-    assert [each.name for each in found.bounds] == ["cost-free", "clairvoyant pool", "clairvoyant order", "blind"]
-    assert (np.diff([each.work for each in found.bounds]) < 0).all()
-    assert [each.against_blind > 0 for each in found.bounds] == [True, True, True, False]
+    """Named comes first, then notices as they grow, choice, all that could be known, and the only bound."""
+    assert [each.name for each in found.bounds] == [NAMED, "notice 60 s", "notice 600 s", CHOSEN, BOTH, KNOWN, FREE]
+    by_name = {each.name: each for each in found.bounds}
+    assert by_name[NAMED].against_named == 0.0
+    assert by_name[NAMED].work < by_name[CHOSEN].work < by_name[FREE].work
+    assert by_name[CHOSEN].departure_share < by_name[NAMED].departure_share
+    assert by_name[FREE].rescale_share == by_name[FREE].departure_share == 0.0
     assert found.time_s == 7_200.0
     assert found.outstanding_share > 0.9
-    assert found.notes() == []
 
 
-def test_the_best_horizon_counts():
-    """Of several horizons the clairvoyant pool is the one that does most."""
-    works = {each: bounded(given(), each).bounds[1].work for each in (30.0, 300.0, 3_000.0)}
-    best = bounded(given(), *works).bounds[1]
-    assert best.work == max(works.values())
-    assert works[best.horizon_s] == best.work
+def test_an_order_that_does_not_hold_is_said(found):
+    """Where more is granted and less done, a note names both."""
+    swapped = [replace(each, work=1.0) if each.name == CHOSEN else each for each in found.bounds]
+    notes = replace(found, bounds=tuple(swapped)).notes()
+    assert "chosen does less than named: decisions look only one forward time ahead." in notes
 
 
 def test_the_ceiling_knows_curves(found):
-    """Where decisions learn curves, cost-free ones know them: the ceiling is that of known curves."""
+    """Where decisions learn curves, those with free changes know them: the ceiling is that of known curves."""
     learning = bounded(given(scaling="learned", objective="throughput"), 60.0)
-    assert learning.bounds[0].work == found.bounds[0].work
-    assert learning.bounds[-1].work != found.bounds[-1].work
+    assert learning.bounds[-1].work == found.bounds[-1].work
+    assert learning.bounds[0].work != found.bounds[0].work
 
 
 def test_work_that_is_done_early_is_said():
@@ -79,8 +80,10 @@ def test_work_that_is_done_early_is_said():
 
 
 def test_what_cannot_be_bounded_is_refused():
-    """Work in different units does not add up; without a horizon there is no clairvoyant pool."""
-    with pytest.raises(SettingsError, match="Expected at least one horizon, got none"):
+    """Work in different units does not add up; there must be a notice; the published replayer knows no grants."""
+    with pytest.raises(SettingsError, match="Expected at least one notice, got none"):
         bounded(given())
     with pytest.raises(SettingsError, match="Expected tasks that count work in one unit"):
         bounded(ReplayConfig(tasks=sample_path(SAMPLE_TUNED_TASKS), solver="dp"), 60.0)
+    with pytest.raises(SettingsError, match="with compat published"):
+        bounded(given(compat="published"), 60.0)

@@ -39,7 +39,7 @@ CALLS = (
     ("convert tasks.toml other.toml", None),
     ("convert evt.pkl idle.parquet", None),
     (f"advise {WORLD} --trials 2", "advise"),
-    (f"bound {WORLD} --horizons 5", None),
+    (f"bound {WORLD} --notices 5", None),
     ("assess idle.parquet -o assessed", "report"),
     (f"forecast {WORLD} --deadline 20s --horizon 30 --stretches 2 --workers 1", None),
     ("sweep sweep.toml --workers 1", None),

@@ -37,7 +37,7 @@ trace filter busy.csv --nodes inventory.txt --exclude-nodes n[2-3] -o out.csv
 spot simulate --trace {log} -o out
 replay -ndmap {log} -bdfn tasks.toml --solver dp --json
 replay -ndmap {log} -bdfn tasks.toml --solver equal-share --compat published --json
-bound -ndmap {world} -bdfn tasks.toml --solver dp --horizons 5,20 --json
+bound -ndmap {world} -bdfn tasks.toml --solver dp --notices 5,20 --json
 reproduce bftrainer --quick --workers 1 --log {world} -o out
 advise -ndmap {log} -bdfn tasks.toml --solver dp --trials 2
 forecast --deadline 20s --horizon 30 -ndmap {log} -bdfn tasks.toml --solver dp --stretches 2 --workers 1
@@ -53,7 +53,7 @@ replay -ndmap idle.csv -bdfn tuned.toml --solver dp --power-cap cap.csv --carbon
 replay -ndmap idle.csv -bdfn tuned.toml --solver dp --policy ucb --power-policy oracle --json | train.csv power.csv
 replay -ndmap idle.csv -bdfn saving.toml --solver dp --json
 replay -ndmap idle.csv -bdfn tasks.toml --solver dp --scaling learned --profile-noise 0.1 --json
-bound -ndmap idle.csv -bdfn saving.toml --solver dp --horizons 5,20
+bound -ndmap idle.csv -bdfn saving.toml --solver dp --notices 5,20
 convert {bounds} out.toml -scfn {scaling}
 convert tasks.toml out.toml
 convert native.toml out.toml

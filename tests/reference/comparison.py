@@ -15,7 +15,8 @@ from tests.reference.replayer import Account, Replay, offer_rows
 ROUNDING = 1e-9  # relative
 SMALLEST = 1e-3  # what is smaller is compared as if it were this large
 WORKS = {"useful": "work_done", "rescaling": "rescale_booked", "preemption": "preemption_cost", "saving": "saving_cost"}
-LEDGER = ("useful", "rescaling", "preemption", "saving", "below_best", "not_offered")
+WORKS["given_back"] = "give_back_booked"
+LEDGER = ("useful", "rescaling", "preemption", "saving", "given_back", "below_best", "not_offered")
 FREE = ("capped", "declined", "admission", "demand")
 
 
@@ -87,9 +88,10 @@ def compare_task(task: Any, account: Account) -> Iterator[str]:
         yield from compare_values(f"task {name} {figure}", getattr(task, figure), value)
     for figure in ("work_done", "preemption_cost", "saving_cost", "node_s"):
         yield from compare_values(f"task {name} {figure}", getattr(task, figure), totals[figure], size)
-    yield from compare_values(f"task {name} rescale_cost", task.rescale_cost, totals["rescale_booked"], size)
-    for figure, value in (("rescales", totals["rescales"]), ("preemptions", totals["preempted"])):
-        yield from compare_values(f"task {name} {figure}", getattr(task, figure), int(value))
+    for figure, booked in (("rescale_cost", "rescale_booked"), ("give_back_cost", "give_back_booked")):
+        yield from compare_values(f"task {name} {figure}", getattr(task, figure), totals[booked], size)
+    for figure, counted in (("rescales", "rescales"), ("preemptions", "preempted"), ("give_backs", "give_backs")):
+        yield from compare_values(f"task {name} {figure}", getattr(task, figure) or 0, int(totals[counted]))
     total = account.earlier + (0.0 if account.stopped else account.mode.work)
     yield from compare_values(f"task {name} work_total", task.work_total, total)
     if task.tuned is not None:
@@ -112,7 +114,7 @@ def compare_ledger(log: NodeLog, summary: Mapping[str, Any], reference: Replay) 
     whole = theirs["idle_node_s"]
     yield from compare_values("ledger idle_node_s", whole, mine["idle_node_s"])
     free = sum(theirs[name] or 0.0 for name in FREE)
-    for name, share in {**{name: theirs[name] or 0.0 for name in LEDGER}, "free": free}.items():
+    for name, share in {**{name: theirs.get(name) or 0.0 for name in LEDGER}, "free": free}.items():
         yield from compare_values(f"ledger {name}", share * whole, mine[name], max(1.0, whole))
 
 
@@ -157,6 +159,7 @@ def describe(reference: Replay) -> dict[str, int]:
         "completions as nodes leave": sum(account.completed_s in rows_s for account in accounts),
         "rescales": sum(account.totals["rescales"] for account in accounts),
         "preemptions": sum(account.totals["preempted"] for account in accounts),
+        "nodes given back": sum(account.totals["give_backs"] for account in accounts),
         "hits of tasks that save": sum(account.clock.hits for account in accounts if account.clock),
         "ended runs": len(reference.attempts),
         "runs short of their target": sum(not attempt[-1] for attempt in reference.attempts),

@@ -43,6 +43,9 @@ class World:
             f"decides on {rules.decide_on}": True,
             "startup cost": rules.startup_cost == "full",
             f"initially {rules.initial}": rules.initial != "solve",
+            "notice": rules.notice_s > 0.0,
+            "chosen": rules.give_way == "chosen",
+            "partitions": "partitions" in self.log.provenance,
         }
         return tuple(kind for kind, applies in has.items() if applies)
 
@@ -125,7 +128,22 @@ def draw_world(seed: int, case: int) -> World:
         tasks = [replace(task, scaling=replace(task.scaling, credit=None)) for task in tasks]
     # Some windows open later, and what was before tells since when nodes are idle.
     log = replace(log, start_ns=int(rng.choice([0, 0, 45])) * NS)
+    log, rules = draw_giving(np.random.default_rng([seed, case, 1]), log, rules)
     return World(log, tuple(tasks), rules, measured if is_tuned else {})
+
+
+def draw_giving(rng: np.random.Generator, log: NodeLog, rules: Rules) -> tuple[NodeLog, Rules]:
+    """Who gives way: chosen in half of the worlds, in a third of these among nodes of two partitions that overlap.
+
+    In half of the worlds departures are known some time before.
+    """
+    rules = replace(rules, notice_s=float(rng.choice([0, 0, 0, 5, 30, 120, 1000])) if rng.random() < 0.8 else 30.0)
+    if rng.random() < 1 / 2:
+        return log, rules
+    if rng.random() < 1 / 3:
+        lists = {name: ",".join(node for node in log.nodes if rng.random() < 2 / 3) for name in ("batch", "debug")}
+        log = replace(log, provenance={"partitions": {name: nodes for name, nodes in lists.items() if nodes}})
+    return log, replace(rules, give_way="chosen")
 
 
 def tune_tasks(rng: np.random.Generator, tasks: list[TaskSpec], measured: Measured, manner: Manner) -> list[TaskSpec]:

@@ -2,7 +2,7 @@
 
 It imports nothing of the product but its data classes, and favours what is short to what is fast: a save at a time,
 every allocation compared that may be the best. Docstrings name sections of the specifications: R replay (section 3 is
-the order within an event, section 4 the decision), P preemption costs, Z Zeus (A as published, E tuned tasks).
+the order within an event, section 4 the decision), P preemption costs, Z Zeus (A published, E tuned), G what to grant.
 
 Where they leave room, docs/replay.md and docs/solvers.md hold: completions come before departures of their instant, or
 with `decide_on` "nodes" are noticed after them; the window's end decides nothing; ties go to the fewest changed counts,
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -30,7 +30,7 @@ INSTANT_S = 1e-9  # computed times that differ by less are one instant
 SAVED_S = 1e-6  # a save that lacks less than this is whole
 TIE = 2.0**-36  # values that differ by less, relative to the largest, are equal
 FREE = -1
-BOOKED = ("gross", "rescale_booked", "preemption_cost", "saving_cost", "preempted")
+BOOKED = ("gross", "rescale_booked", "give_back_booked", "preemption_cost", "saving_cost", "preempted")
 
 Measured = Mapping[tuple[str, str, str], MeasuredJob]  # by dataset, network and optimizer
 Advice = tuple[tuple[int, ...], tuple[int | None, ...]]  # counts and power limits of a decision
@@ -51,6 +51,8 @@ class Rules:
     pue: float = 1.0
     seed: int = 0
     initial: str = "solve"
+    give_way: str = "named"
+    notice_s: float = 0.0
 
 
 class Row(NamedTuple):
@@ -189,6 +191,7 @@ class Account:
     work_at: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     earlier: float = 0.0  # work of runs that ended short of their target
     stopped: bool = False  # given up at the end of a run
+    gives_back: bool = False  # whether what is pending is for nodes given back
 
     def __post_init__(self) -> None:
         self.mode = Mode.of_task(self.task)
@@ -242,14 +245,16 @@ class Account:
         if is_reported or self.progress >= self.mode.work - near:
             self.progress = self.mode.work
         net = self.progress - before
-        booked = {"gross": net + self.pending + hit + saving, "rescale_booked": self.pending}
+        pending = (0.0, self.pending) if self.gives_back else (self.pending, 0.0)
+        booked = {"gross": net + self.pending + hit + saving, "rescale_booked": pending[0]}
+        booked["give_back_booked"] = pending[1]
         booked |= {"preemption_cost": hit, "saving_cost": saving, "preempted": int(lost > 0)}
         self.draw(elapsed_s, booked["gross"], profiling_s)
         for name, value in {**booked, "work_done": net, "node_s": count * elapsed_s}.items():
             self.totals[name] += value
         if self.mode.limit_w is not None and len(self.modes) > 1:
             self.work_at[self.mode.limit_w] += net
-        self.pending, self.rescaling_s = 0.0, hit_s if hit else 0.0
+        self.pending, self.gives_back, self.rescaling_s = 0.0, False, hit_s if hit else 0.0
         return booked
 
     def lose(self, count: int) -> tuple[float, float]:
@@ -259,10 +264,31 @@ class Account:
         if not self.rate > 0.0:
             return 0.0, 0.0
         self.clock.hits, self.clock.stale = self.clock.hits + 1, True
-        restart_s, unsaved = self.clock.restarts_s[count], self.clock.unsaved
+        restart_s, save_s = self.clock.restarts_s[count], self.clock.checkpoints_s[count]
+        # G2: if it knows in time, it saves before that, should a save take less.
+        unsaved = min(self.clock.unsaved, save_s * self.rate if 0 < self.rules.notice_s >= save_s else math.inf)
         # What was done is not lost, whether or not an event has noticed that.
         is_done = self.progress >= self.mode.work - INSTANT_S * self.rate
         return (0.0, 0.0) if is_done else (unsaved + restart_s * self.rate, restart_s)
+
+    def expect_loss_s(self, count: int) -> float:
+        """P3, G2: seconds that losing nodes costs on average: hits come at a constant hazard, and a save may be due."""
+        if self.clock is None:
+            return self.task.shrink_cost_s
+        save_s, hazard = self.clock.checkpoints_s[count], (1 + self.clock.hits) / (3600.0 + self.clock.ran_s)
+        best_s = max(1.0, math.sqrt(2.0 * save_s / hazard))
+        train_s = best_s if self.task.checkpoint_interval_s is None else self.clock.intervals_s[count]
+        cycle = math.exp(-hazard * (train_s + save_s))
+        unsaved_s = ((1.0 - math.exp(-hazard * train_s)) / hazard - train_s * cycle) / (1.0 - cycle)
+        return min(unsaved_s, save_s if 0 < self.rules.notice_s >= save_s else math.inf) + self.clock.restarts_s[count]
+
+    def gains(self, lasting: int, leaving: int, stay_s: float) -> bool:
+        """G2: whether it gains by growing onto so many nodes that stay, and others that leave."""
+        old, most, worth, least = len(self.nodes), self.task.max_nodes, self.modes[0].credits, self.task.min_nodes
+        low, high = min(old + lasting, most), min(old + lasting + leaving, most)
+        growing = worth[old] * self.change_s(high, old) if low == old >= least else 0.0
+        gain = stay_s * (worth[high] - (worth[low] if low >= least else 0.0)) - growing
+        return high > low and high >= least and gain > worth[high] * self.expect_loss_s(high)
 
     def idle_w(self, pool_w: float) -> float:
         """Z-E4: power of each of its nodes while it does not train: its own, else that of nodes of the pool."""
@@ -306,6 +332,16 @@ class Account:
             self.clock.start(new)
         if self.rate > 0.0 and self.started_s is None:
             self.started_s = now_s
+
+    def give_back(self, option: Option, now_s: float, shrinks: bool) -> None:
+        """G1: pay for what a decision takes as for losing nodes; who shrinks so has not been rescaled."""
+        old = len(self.nodes)
+        self.rate = self.rate_at(old)
+        cost, seconds = self.lose(old)
+        self.pay(option, 0.0, now_s)
+        self.totals["rescales"] -= shrinks and old >= self.task.min_nodes
+        self.totals["give_backs"] += 1
+        self.pending, self.gives_back, self.rescaling_s = cost, True, self.rescaling_s + (seconds if cost else 0.0)
 
     def list_options(self) -> list[Option]:
         """R4: the counts that the task may have, in each of its modes, with the value of each."""
@@ -397,7 +433,10 @@ class Replay:
         self, log: NodeLog, tasks: Sequence[TaskSpec], rules: Rules, measured: Measured, advice: Sequence[Advice] = ()
     ) -> None:
         self.rules, self.advice, self.end_s = rules, advice, (log.end_ns - log.start_ns) / NS
-        self.rows = offer_rows(log, rules.offer_after_s)
+        self.rows, self.owed = offer_rows(log, rules.offer_after_s), set[int]()
+        lists = log.provenance.get("partitions", {}).items()
+        self.leaves = [(time_s, node) for time_s, row in self.rows.items() for node in row.left]
+        self.kinds = [frozenset(name for name, some in lists if node in some.split(",")) for node in log.nodes]
         self.accounts = [Account(number, task, rules) for number, task in enumerate(tasks)]
         self.waiting, self.active = list(self.accounts), list[Account]()
         changes = [after[0] for before, after in pairwise(rules.power_cap) if after[1] != before[1]]
@@ -451,8 +490,12 @@ class Replay:
         self.idle_node_s += len(self.pool) * elapsed_s
         self.idle_energy_j += (len(self.pool) - held) * self.rules.idle_power_w * elapsed_s
         sums: dict[str, float] = dict.fromkeys(BOOKED, 0)
+        # G1: who gives way is chosen where that makes a difference, and a decision follows.
+        has_choice = self.rules.give_way == "chosen" and time_s < self.end_s
+        has_choice = has_choice and len(self.pool) + len(row.joined) > len(row.left)
+        taken, self.owed = (set[int](), row.left) if has_choice else (row.left, set[int]())
         for account in self.active:
-            lost = 0 if account in reported else len(row.left & set(account.nodes))
+            lost = 0 if account in reported else len(taken & set(account.nodes))
             for name, value in account.book(elapsed_s, lost, account in reported).items():
                 sums[name] += value
         noticed = [a for a in self.active if self.rules.decide_on == "nodes" and a.progress == a.mode.work]
@@ -460,7 +503,7 @@ class Replay:
         for account in ended:
             self.end_run(account)
         for account in self.active:
-            self.release(account, sorted(row.left & set(account.nodes)))
+            self.release(account, sorted(taken & set(account.nodes)))
         self.pool = (self.pool - row.left) | row.joined
         retrying = [account for account in ended if account in self.active]
         self.launch([*retrying, *self.admit()], retrying)
@@ -526,19 +569,51 @@ class Replay:
         if is_first and self.rules.initial != "solve":
             return
         plan, before = self.choose_plan(), [len(account.nodes) for account in self.active]
-        pairs = list(zip(self.active, plan.options, strict=True))
+        pairs, is_short = list(zip(self.active, plan.options, strict=True)), sum(before) > len(self.pool)
+        known = self.rules.notice_s > 0  # G2: then tasks that lose most get the nodes that stay longest
+        stakes = {a: known * a.rate_at(o.nodes) and a.rate_at(o.nodes) * a.expect_loss_s(o.nodes) for a, o in pairs}
+        kept, losers = self.choose_nodes({account: option.nodes for account, option in pairs})
         for account, option in pairs:
-            account.pay(option, account.charge(option.nodes, option.mode, "rates"), self.now_s)
-            self.release(account, account.nodes[: max(0, len(account.nodes) - option.nodes)])
+            shrinks = is_short and option.nodes < len(account.nodes)
+            if shrinks or account in losers:
+                account.give_back(option, self.now_s, shrinks)
+            else:
+                account.pay(option, account.charge(option.nodes, option.mode, "rates"), self.now_s)
+            self.release(account, sorted({*account.nodes} - {*kept[account]}))
+        for account, _ in pairs:
+            self.give(account, sorted({*kept[account]} - {*account.nodes}))
         free = sorted(self.pool - {node for account in self.active for node in account.nodes})
-        for account, option in pairs:
+        free.sort(key=lambda node: -self.stay_s(node))
+        for account, option in sorted(pairs, key=lambda pair: -stakes[pair[0]]):
             self.give(account, [free.pop(0) for _ in range(option.nodes - len(account.nodes))])
         self.record_decision(plan, before)
+
+    def choose_nodes(self, counts: Mapping[Account, int]) -> tuple[dict[Account, list[int]], set[Account]]:
+        """G1: what tasks keep, or get in exchange for nodes that leave; and those that lose one, as none is like it.
+
+        Tasks that shrink give up first what leaves, then what is like it, then their lowest. Who keeps a node that
+        leaves gets the lowest free one of its kind; if there is none, the lowest.
+        """
+        held = {node for account in counts for node in account.nodes}
+        kinds = [self.kinds[node] for node in self.owed & held] if self.owed & held else self.kinds
+        kept, losers = dict[Account, list[int]](), set[Account]()
+        for account, count in counts.items():
+            soon = {node: 0.0 if self.owed & held else self.stay_s(node) for node in account.nodes}
+            given = sorted(soon, key=lambda n: (n not in self.owed, self.kinds[n] not in kinds, soon[n], n))
+            kept[account] = given[max(0, len(given) - count) :]
+        for node in sorted(self.owed):
+            for account in (account for account, nodes in kept.items() if node in nodes):
+                free = sorted(self.pool - {each for nodes in kept.values() for each in nodes})
+                alike = [each for each in free if self.kinds[each] == self.kinds[node]]
+                losers |= set() if alike else {account}
+                kept[account] = [each for each in kept[account] if each != node] + [(alike or free)[0]]
+        return kept, losers
 
     def choose_plan(self) -> Plan:
         """R4: the best allocation; under a cap that binds, of equal ones with as many counts kept the advised one."""
         spare_w, nodes = self.cap_w() / self.rules.pue - len(self.pool) * self.rules.idle_power_w, len(self.pool)
         options = [account.list_options() for account in self.active]
+        nodes -= self.count_declined()
         plans = decide(options, nodes, max(0.0, spare_w))
         equal = [plan for plan in plans if plan.kept == plans[0].kept]
         if len(equal) > 1 and decide(options, nodes, math.inf)[0].watts > spare_w:
@@ -546,6 +621,28 @@ class Replay:
             advised = self.advice[len(self.decisions) : len(self.decisions) + 1]
             return next((plan for plan in equal if plan.settings in advised), plans[0])
         return plans[0]
+
+    def stay_s(self, node: int) -> float:
+        """G2: seconds until a node leaves, if that is known."""
+        stays_s = [at_s - self.now_s for at_s, each in self.leaves if each == node and at_s > self.now_s]
+        return min([stay_s for stay_s in stays_s if stay_s <= self.rules.notice_s], default=math.inf)
+
+    def count_declined(self) -> int:
+        """G2: free nodes that leave so soon that no task gains by them; chosen ones leave in place of those held."""
+        held = {node for account in self.active for node in account.nodes}
+        free, stays_s = self.pool - held, list[float]()
+        spare = Counter(self.kinds[each] for each in free) - Counter(self.kinds[each] for each in self.owed & held)
+        leaving = self.pool if self.rules.give_way == "chosen" else free
+        for stay_s, node in sorted((self.stay_s(each), each) for each in leaving):
+            if stay_s < math.inf and spare[self.kinds[node]]:
+                spare[self.kinds[node]] -= 1
+                stays_s.insert(0, stay_s)
+        for offered in range(len(stays_s), 0, -1):
+            if offered == len(stays_s) or stays_s[offered - 1] > stays_s[offered]:
+                staying = max(0, len(free) - len(self.owed & held) - len(stays_s))
+                if any(account.gains(staying, offered, stays_s[offered - 1]) for account in self.active):
+                    return len(stays_s) - offered
+        return len(stays_s)
 
     def cap_w(self) -> float:
         """Z-E: the cap at the meter at this instant."""
@@ -589,7 +686,9 @@ class Replay:
                 **booked,
                 "time_s": self.now_s,
                 "rate": sum(account.rate for account in self.active),
-                "rescale_cost": sum(account.pending for account in self.active),
+                "rescale_cost": sum(account.pending for account in self.active if not account.gives_back),
+                "give_back_cost": sum(account.pending for account in self.active if account.gives_back),
+                "gave_back": sum(account.gives_back for account in self.active),
                 "left": len(row.left),
                 "joined": len(row.joined),
                 "tasks": tuple(account.number for account in self.active),

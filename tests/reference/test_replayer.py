@@ -156,14 +156,14 @@ def test_a_hit_loses_what_is_not_saved():
 
 
 def test_the_reference_stands_alone():
-    """It imports nothing of the product but its data classes, and has at most 600 lines."""
+    """It imports nothing of the product but its data classes, and has at most 700 lines."""
     for name in ("replayer.py", "tuning.py"):
         tree = ast.parse((HERE / name).read_text())
         modules = {each.module for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)}
         modules |= {alias.name for each in ast.walk(tree) if isinstance(each, ast.Import) for alias in each.names}
         ours = {each for each in modules if each.split(".")[0] in ("bftrainer", "solvers", "tests")}
         assert ours <= {"bftrainer.model", "tests.reference.tuning"}
-    assert len((HERE / "replayer.py").read_text().splitlines()) <= 600
+    assert len((HERE / "replayer.py").read_text().splitlines()) <= 700
 
 
 def test_a_world_is_the_same_each_time():

@@ -205,8 +205,7 @@ def test_departures_decide_which_nodes_move():
     """Shrinking tasks give up nodes that leave soon; who has most at stake takes those that stay longest."""
     rows = [(0.0, [0, 1, 2, 3], []), (5.0, [], [2]), (9.0, [], [0])]
     cluster = started(spec("A"), spec("B", shrink_cost_s=99.0), nodes=4)
-    cluster.order = DepartureOrder(rows, horizon_s=5.0)
-    assert cluster.order.count_offered(cluster.pool, cluster.free, 0.0) == 3  # node 2 leaves at 5 s
+    cluster.order = DepartureOrder(rows, notice_s=9.0)
     cluster.adopt([2, 2])
     assert [task.nodes for task in cluster.active] == [[0, 2], [1, 3]]
     cluster.adopt([1, 2])

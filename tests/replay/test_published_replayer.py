@@ -21,7 +21,7 @@ from tests.replay.published_rules import Decide, Job, Row, best, heuristic, repl
 from tests.worlds import NS, World, worlds
 
 FORWARD_S = 60.0
-SAVING = "SaveCost"  # a column of tasks that save, which are not published
+UNPUBLISHED = ("SaveCost", "Nback", "BackCost")  # columns of tasks that save, and of nodes given back
 
 
 def transcript(world: World, decide: Decide) -> list[dict[str, float]]:
@@ -56,7 +56,9 @@ def agree(world: World, decide: Decide, **options: Any) -> None:
     """All rows are the same in all columns."""
     events = run(world, **options).recording.events
     found = {
-        column.name: np.asarray(column.values(events)).tolist() for column in STEPS.columns if column.name != SAVING
+        column.name: np.asarray(column.values(events)).tolist()
+        for column in STEPS.columns
+        if column.name not in UNPUBLISHED
     }
     wanted = transcript(world, decide)
     assert list(found) == list(wanted[0] if wanted else found)
@@ -136,7 +138,9 @@ def steps(log: NodeLog, *tasks: TaskSpec, compat: str = "published", **options: 
     given: dict[str, Any] = {"forward_time_s": 60.0, "solver": "dp", "decide_on": "nodes", "baseline": False}
     events = run_replay(log, tasks, compat=compat, **(given | options)).recording.events
     return {
-        column.name: np.asarray(column.values(events)).tolist() for column in STEPS.columns if column.name != SAVING
+        column.name: np.asarray(column.values(events)).tolist()
+        for column in STEPS.columns
+        if column.name not in UNPUBLISHED
     }
 
 

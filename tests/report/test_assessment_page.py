@@ -51,7 +51,7 @@ def test_the_waterfall_tells_parts_apart_without_colour(found):
     ax = axes_or_new(None)
     picture.draw(ax)
     ledger = kind_of(found)["ledger"]
-    lost = [part for part in PARTS[1:] if abs(ledger[part]) >= 5e-5]
+    lost = [part for part in PARTS[1:] if abs(ledger.get(part, 0.0)) >= 5e-5]
     assert [str(bar.get_hatch() or "") for bar in ax.patches] == ["", *["////"] * len(lost), ""]
     shown = {text.get_text() for text in ax.texts}
     assert {f"{100 * ledger[part]:.2f} %" for part in lost} <= shown

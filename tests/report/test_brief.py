@@ -85,7 +85,7 @@ def test_bars_of_the_ledger_lead_from_all_to_useful(runs):
     assert bars[-1] == (0.0, pytest.approx(100 * ledger["useful"]))
     for (begin, _), (after, width) in zip([bars[0][::-1], *bars[1:-1]], bars[1:-1], strict=False):
         assert after + width == pytest.approx(begin)
-    shown = [part for part in PARTS[1:] if abs(ledger[part]) >= 5e-5]
+    shown = [part for part in PARTS[1:] if abs(ledger.get(part, 0.0)) >= 5e-5]
     assert len(bars) == len(shown) + 2
 
 

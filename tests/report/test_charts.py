@@ -195,7 +195,7 @@ def test_completions_end_with_all_that_are_done(runs):
 
 def test_shares_add_up(runs):
     """The parts of the ledger are all idle node-time, and the bars of each run show them."""
-    assert sum(ledger_share(runs[0], part) for part in PARTS) == pytest.approx(1.0)
+    assert sum(ledger_share(runs[0], part) or 0.0 for part in PARTS) == pytest.approx(1.0)
     ax = axes_or_new(None)
     draw_losses(runs, ax)
     drawn = np.sum([[bar.get_width() for bar in bars] for bars in ax.containers], axis=0)

@@ -31,6 +31,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "plain": {"solver": "dp"},
     "saving": {"solver": "dp", "tasks": SAVING},
     "backend": {"solver": "cbc"},
+    "given back": {"solver": "dp", "tasks": SAVING, "give_way": "chosen", "notice_s": 120.0},
     "rows alone": {"solver": "dp", "decide_on": "nodes"},
     "random first": {"solver": "dp", "initial": "random"},
     "constraints": {"solver": "highs", "objective": "fair-share", "max_events": 12},

@@ -27,6 +27,7 @@ _QUEUE = "nothing reads a scheduler's queue any more."
 OPTIONS: dict[tuple[str, str], str] = {
     **{(words, f"--foresight{rest}"): _FORESIGHT for words in _REPLAYS for rest in ("", "-use", "-horizon", "-least")},
     **{(words, "--queue"): _QUEUE for words in (*_REPLAYS, *(f"import {name}" for name in _LOGS))},
+    ("bound", "--horizons"): "use --notices: how long before nodes leave that is known.",
     ("replay", "--bounds"): "use `bftrainer bound` with the same options.",
     **{(words, "--no-cache"): "every run parses its node log; none is kept." for words in (*_REPLAYS, "sweep")},
     ("compare", "--figure"): "use --metric.",

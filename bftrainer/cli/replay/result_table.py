@@ -110,6 +110,7 @@ def _wall_time(summary: Summary) -> str:
 # Rows that are left out without these figures.
 _WHERE_KNOWN = (
     *("efficiency", "makespan_s", "turnaround_mean_s", "wait_mean_s", "tasks_reached", "failures", "energy_j"),
+    "give_backs",
     "emissions_gco2",
 )
 # Label, the figure that it tells of first, and what it tells.
@@ -142,6 +143,7 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
     ),
     ("waiting", "wait_mean_s", lambda s: f"{duration(s['wait_mean_s'])} mean"),
     ("preemptions, rescales", "preemptions", lambda s: f"{s['preemptions']:,}, {s['rescales']:,}"),
+    ("given back", "give_backs", lambda s: f"{s['give_backs']:,} times, as decisions chose"),
     ("tuning", "tasks_reached", _tuning),
     ("  given up", "failures", _first_failure),
     ("energy", "energy_j", _energy),

@@ -1,0 +1,316 @@
+"""Who gives way when nodes leave: those that the log names, or those that decisions choose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import solvers
+from bftrainer.errors import SettingsError
+from bftrainer.model import Event, NodeLog, ScalingCurve, TaskSpec
+from bftrainer.model.records import Recording
+from bftrainer.objectives import as_given
+from bftrainer.replay import Adoption, Allocator, Cluster, ClusterChange, Observer, Recorder, Settings, replay
+from bftrainer.replay.allocator_settings import BUSY
+from bftrainer.replay.departure_order import DepartureOrder, shrink_greedily
+from bftrainer.runs import ReplayConfig, RunResult, run_replay
+from solvers import AllocationProblem, Held, SolveResult, StopReason, TaskOptions
+from tests.examples import examples
+from tests.worlds import NS, World, saving_worlds
+
+many = examples(100)
+
+
+def log_of(*rows: tuple[int, int, bool], nodes: int = 4, end_s: int = 200, **more: object) -> NodeLog:
+    """A log of nodes; rows of (second, node, idle)."""
+    time, node, idle = (np.array(column) for column in zip(*rows, strict=True))
+    names = tuple(f"n{number}" for number in range(nodes))
+    return NodeLog(names, 0, end_s * NS, time * NS, node.astype(np.int32), idle, **more)
+
+
+def task(name: str, rate: float = 10.0, **changes: object) -> TaskSpec:
+    """So much work/s and node on up to two nodes; losing or giving up nodes takes 6 s, growing 3 s."""
+    fields = {"min_nodes": 1, "max_nodes": 2, "work": 1e6, "scaling": ScalingCurve.linear(rate, 2)}
+    return TaskSpec(name, **(fields | {"shrink_cost_s": 6.0, "grow_cost_s": 3.0} | changes))
+
+
+def play(log: NodeLog, *tasks: TaskSpec, **options: object) -> RunResult:
+    """Replay by decisions that look a minute ahead."""
+    options = {"give_way": "chosen", "solver": "dp", "forward_time_s": 60.0, "baseline": False} | options
+    return run_replay(log, tasks, **options)
+
+
+def moves(recording: Recording) -> list[tuple[float, int, int]]:
+    """Time, node and task of each hand-over."""
+    return [(each.time_s, int(node), each.task) for each in recording.allocation for node in each.nodes]
+
+
+FOUR = tuple((0, node, True) for node in range(4))
+CHEAP, DEAR = task("cheap", 1.0), task("dear", 10.0)
+
+
+def test_the_decision_chooses_who_shrinks():
+    """Two nodes of the dear task are taken: the cheap one gives back its own, and pays as for losing them."""
+    result = play(log_of(*FOUR, (100, 0, False), (100, 1, False)), DEAR, CHEAP)
+    recording = result.recording
+    assert [decision.after for decision in recording.decisions] == [(2, 2), (2, 0)]
+    assert [(each.give_backs, each.preemptions, each.rescales) for each in recording.tasks] == [(0, 0, 0), (1, 0, 0)]
+    assert [each.work_done for each in recording.tasks] == [20.0 * 200, 2.0 * 100 - 6.0 * 2.0]
+    event = recording.events[1]
+    assert (event.left, event.gave_back, event.give_back_cost, event.preempted, event.rescale_cost) == (2, 1, 12, 0, 0)
+    assert result.summary()["ledger"]["given_back"] == pytest.approx(12.0 / 600.0, rel=1e-9)
+    named = play(log_of(*FOUR, (100, 0, False), (100, 1, False)), DEAR, CHEAP, give_way="named")
+    assert named.recording.tasks[0].preemptions == 1
+
+
+def test_a_node_that_stays_changes_names():
+    """The dear task goes on under the names of the nodes that the cheap one has given back."""
+    recording = play(log_of(*FOUR, (100, 0, False), (100, 1, False)), DEAR, CHEAP).recording
+    assert [move for move in moves(recording) if move[0] == 100.0] == [
+        *[(100.0, 2, -1), (100.0, 3, -1)],
+        *[(100.0, 0, -1), (100.0, 1, -1)],
+        *[(100.0, 2, 0), (100.0, 3, 0)],
+    ]
+
+
+def test_free_nodes_leave_first():
+    """Where a node is free, nobody shrinks; the decision sees the smaller pool."""
+    recording = play(log_of(*FOUR, (100, 0, False), (100, 1, False)), task("J0")).recording
+    assert [(decision.nodes, decision.after) for decision in recording.decisions] == [(4, (2,)), (2, (2,))]
+    assert recording.tasks[0].work_done == 20.0 * 200
+    assert recording.tasks[0].give_backs == 0
+
+
+def test_nodes_that_join_stand_in_for_those_that_leave():
+    """A row that takes a node and brings another costs nothing."""
+    recording = play(log_of((0, 0, True), (100, 0, False), (100, 3, True)), task("J0")).recording
+    assert recording.tasks[0].work_done == 10.0 * 200
+    assert moves(recording) == [(0.0, 0, 0), (100.0, 0, -1), (100.0, 3, 0)]
+
+
+def test_without_a_choice_nodes_are_lost():
+    """Where all nodes leave, or the replay ends, the loss is a preemption, as of named ones."""
+    for last_s in (100, 200):
+        log = log_of(*FOUR, *((last_s, node, False) for node in range(4)))
+        chosen, named = (play(log, DEAR, CHEAP, give_way=way).recording for way in ("chosen", "named"))
+        assert [each.preemptions for each in chosen.tasks] == [1, 1]
+        assert [each.work_done for each in chosen.tasks] == [each.work_done for each in named.tasks]
+
+
+@pytest.mark.parametrize(
+    ("other", "given_to", "cost"),
+    [
+        ("n1,n2", [2], 0.0),  # a node of its own partition stands in for it
+        ("n1", [2], 60.0),  # none of its kind is free: the task pays as for a preemption
+    ],
+)
+def test_nodes_of_other_partitions_do_not_stand_in(other: str, given_to: list[int], cost: float):
+    """A task that holds a node of a partition keeps it only in exchange for a free one of that partition."""
+    log = log_of((0, 1, True), (0, 2, True), (100, 1, False), provenance={"partitions": {"p": other}})
+    recording = play(log, task("J0", max_nodes=1, scaling=ScalingCurve.linear(10.0, 1))).recording
+    assert [node for time_s, node, number in moves(recording) if time_s == 100.0 and number == 0] == given_to
+    assert (recording.tasks[0].give_back_cost, recording.tasks[0].work_done) == (cost, 2000.0 - cost)
+
+
+def test_a_task_that_saves_loses_what_it_has_not_saved():
+    """Given back 30 s after its last save, it trains these again, and restarts in 7 s."""
+    saving = task("J0", checkpoint_s=5.0, restart_s=7.0, checkpoint_interval_s=35.0)
+    recording = play(log_of((0, 0, True), (0, 1, True), (70, 1, False)), saving).recording
+    assert recording.tasks[0].give_back_cost == 20.0 * (30.0 + 7.0)
+
+
+class GivesUp:
+    """A solver that never finds anything."""
+
+    name, exact, requires = "gives-up", False, ()
+
+    def solve(self, problem: AllocationProblem, limits: solvers.Limits) -> SolveResult:  # noqa: ARG002
+        """Nothing in time."""
+        if sum(options.current for options in problem.tasks) <= problem.nodes:
+            counts = (2, 2)
+            return SolveResult(
+                counts, solvers.check(problem, counts), np.inf, StopReason.TIME_LIMIT, Held.INCUMBENT, ""
+            )
+        return SolveResult(None, np.nan, np.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
+
+
+def test_without_an_answer_the_cheapest_give_way():
+    """Where the solver holds nothing, the task shrinks whose nodes are worth least; the decision is marked as kept."""
+    log = log_of(*FOUR, (100, 0, False))
+    recording = play(log, DEAR, CHEAP, solver=GivesUp()).recording
+    assert [(decision.after, decision.held) for decision in recording.decisions] == [
+        ((2, 2), Held.INCUMBENT),
+        ((2, 1), Held.NOTHING),
+    ]
+    assert recording.tasks[1].give_back_cost == 12.0
+
+
+def test_shrinking_greedily_regards_minima():
+    """Nodes that are wanted count; a task below its minimum gives all of them up."""
+    counts, values = np.array([0, 2, 3]), np.array([0.0, 20.0, 21.0])
+    stiff = TaskOptions(counts, values, current=3, minimum=2, maximum=3)
+    soft = TaskOptions(np.arange(4), np.array([0.0, 12.0, 24.0, 36.0]), current=3, minimum=1, maximum=3)
+    assert shrink_greedily(AllocationProblem((stiff, soft), 5), [3, 3]) == [2, 3]
+    assert shrink_greedily(AllocationProblem((stiff, soft), 4), [3, 3]) == [0, 3]
+    assert shrink_greedily(AllocationProblem((stiff, soft), 1), [3, 3]) == [0, 1]
+
+
+def test_events_by_hand():
+    """The allocator, told that a node leaves, lets another go; one that leaves and comes back stays."""
+    allocator = Allocator([DEAR, CHEAP], Settings(as_given, solver="dp", forward_time_s=60.0, give_way="chosen"))
+    allocator.on_event(Event.join(0.0, "a", "b", "c", "d"))
+    decision = allocator.on_event(Event.leave(50.0, "a"))
+    assert (decision.added, decision.removed) == ({"dear": ("c",)}, {"dear": ("a",), "cheap": ("c",)})
+    decision = allocator.on_event(Event.leave(90.0, "b"), Event.join(90.0, "b"))
+    assert (decision.added, decision.removed) == ({}, {})
+
+
+def test_published_rules_name_the_nodes():
+    """The published replayer knows no choice, and no notice."""
+    for options in ({"give_way": "chosen"}, {"notice_s": 60.0}):
+        with pytest.raises(SettingsError, match="Expected give_way named and no notice with compat published"):
+            ReplayConfig(compat="published", **options)
+
+
+class Watch(Observer):
+    """Checks each state as it comes: idle nodes are the log's, and each is held once."""
+
+    def __init__(self, log: NodeLog) -> None:
+        self.log, self.node_s, self.decided = log, 0.0, 0
+
+    def on_event(self, cluster: Cluster, change: ClusterChange) -> None:
+        self.node_s += sum(task.span_nodes for task in change.tasks) * change.elapsed_s
+        known = self.log.time_ns <= round(cluster.time_s * NS)
+        self.idle = np.zeros(len(self.log.nodes), dtype=bool)
+        self.idle[self.log.node[known]] = self.log.idle[known]
+        assert [owner != BUSY for owner in cluster.owner] == self.idle.tolist()
+        assert cluster.pool == self.idle.sum()
+
+    def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:
+        assert list(adopted.after) == [len(task.nodes) for task in adopted.tasks]
+        held = [node for task in cluster.active for node in task.nodes]
+        assert sorted([*held, *cluster.free]) == np.flatnonzero(self.idle).tolist()
+        assert {node: cluster.owner[node] for node in held} == {n: t.number for t in cluster.active for n in t.nodes}
+
+
+@many
+@given(saving_worlds())
+def test_idle_nodes_are_those_of_the_log(world: World):
+    """At every instant; node-seconds that tasks held add up to theirs, and their work is gross work less costs."""
+    watch = Watch(world.log)
+    recording = world.replay(watch, give_way="chosen")
+    assert watch.node_s == pytest.approx(sum(each.node_s for each in recording.tasks), abs=1e-6)
+    assert sum(event.work for event in recording.timeline) == pytest.approx(
+        sum(each.work_done for each in recording.tasks), abs=1e-5
+    )
+    booked = sum(event.give_back_booked for event in recording.timeline)
+    assert booked == pytest.approx(sum(each.give_back_cost for each in recording.tasks), abs=1e-6)
+
+
+@many
+@given(saving_worlds(), st.lists(st.sampled_from(["p", "q"]), min_size=8, max_size=8))
+def test_no_exchange_across_partitions(world: World, kinds: list[str]):
+    """A node stands in for another of its partition alone, unless the task pays as for losing it."""
+
+    class Exchanges(Observer):
+        def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:  # noqa: ARG002
+            for task in adopted.added.keys() & adopted.removed.keys():
+                given, taken = (sorted(kinds[node] for node in some[task]) for some in (adopted.removed, adopted.added))
+                count = min(len(given), len(taken))
+                assert given[:count] == taken[:count] or len(set(given + taken)) == 2
+                if len(given) == len(taken) and given != taken:
+                    assert task.is_giving_back
+
+    allocator = world.allocator(give_way="chosen")
+    allocator.cluster.kinds = dict(enumerate(kinds))
+    replay(world.log.rows(), world.log.window_s, allocator, observers=[Watch(world.log), Exchanges()])
+
+
+@many
+@given(saving_worlds())
+def test_without_departures_nothing_is_chosen(world: World):
+    """Where no node leaves, chosen and named are one."""
+    log = world.log
+    keep = np.array([bool(idle) and not (log.node[:at] == log.node[at]).any() for at, idle in enumerate(log.idle)])
+    keep = keep.astype(bool)
+    stays = replace(world, log=replace(log, time_ns=log.time_ns[keep], node=log.node[keep], idle=log.idle[keep]))
+    named, chosen = stays.replay(), stays.replay(give_way="chosen")
+    assert [replace(each, give_backs=None) for each in chosen.tasks] == list(named.tasks)
+    assert chosen.events == named.events
+
+
+COSTLY = task("costly", shrink_cost_s=30.0, grow_cost_s=30.0)
+
+
+@pytest.mark.parametrize(
+    ("notice_s", "after"),
+    [
+        (0.0, (2,)),  # nobody knows that the second node leaves after 50 s
+        (50.0, (1,)),  # 50 s on it gain 500 of work, losing it costs 600
+        (49.0, (2,)),
+    ],
+)
+def test_a_node_that_leaves_soon_is_left_alone(notice_s: float, after: tuple[int, ...]):
+    """A task that runs on one node takes another only if it gains by it while that stays."""
+    log = log_of((0, 0, True), (50, 1, True), (100, 1, False))
+    result = play(log, replace(COSTLY, grow_cost_s=0.0), notice_s=notice_s, give_way="named")
+    assert result.recording.decisions[1].after == after
+    assert result.recording.tasks[0].preemptions == (after == (2,))
+
+
+def test_a_node_whose_stay_pays_is_taken():
+    """Where losing it costs less than it gains, notice changes nothing."""
+    log = log_of((0, 0, True), (50, 1, True), (100, 1, False))
+    cheap = task("cheap", shrink_cost_s=5.0, grow_cost_s=5.0)
+    assert play(log, cheap, notice_s=60.0).recording.decisions[1].after == (2,)
+
+
+def test_free_nodes_stand_in_for_those_that_leave_soon():
+    """With a choice it does not matter which node leaves: one of the free ones is left alone for it."""
+    log = log_of((0, 0, True), (50, 1, True), (50, 2, True), (100, 0, False))
+    wide = replace(COSTLY, max_nodes=3, grow_cost_s=0.0, scaling=ScalingCurve.linear(10.0, 3))
+    assert play(log, wide, notice_s=50.0).recording.decisions[1].after == (2,)
+    assert play(log, wide, notice_s=50.0, give_way="named").recording.decisions[1].after == (3,)
+
+
+@pytest.mark.parametrize(("notice_s", "cost"), [(4.0, 37.0), (5.0, 12.0)])
+def test_a_task_that_saves_saves_before_it_loses_nodes(notice_s: float, cost: float):
+    """With time for a save of 5 s, it loses that and its restart of 7 s, instead of the 30 s since its last save."""
+    saving = task("J0", checkpoint_s=5.0, restart_s=7.0, checkpoint_interval_s=35.0)
+    log = log_of((0, 0, True), (0, 1, True), (70, 1, False))
+    for give_way in ("named", "chosen"):
+        task_record = play(log, saving, notice_s=notice_s, give_way=give_way).recording.tasks[0]
+        assert task_record.preemption_cost + task_record.give_back_cost == 20.0 * cost
+
+
+@many
+@given(saving_worlds(), saving_worlds(), st.integers(0, 400), st.sampled_from([1, 30, 120]), st.booleans())
+def test_nothing_but_the_notice_is_seen(world: World, other: World, until_s: int, notice_s: int, is_chosen: bool):
+    """Two logs with the same rows up to t and the notice give the same decisions up to t."""
+    log, end_ns = world.log, (until_s + notice_s) * NS
+    keep, later = log.time_ns <= end_ns, other.log.time_ns > end_ns
+    later &= other.log.node < len(log.nodes)
+    states = {int(node): bool(idle) for node, idle in zip(log.node[keep], log.idle[keep], strict=True)}
+    rows = [
+        (int(t), int(n), bool(i)) for t, n, i in zip(log.time_ns[keep], log.node[keep], log.idle[keep], strict=True)
+    ]
+    for time_ns, node in zip(other.log.time_ns[later].tolist(), other.log.node[later].tolist(), strict=True):
+        states[node] = not states.get(node, False)
+        rows.append((time_ns, node, states[node]))
+    time, node, idle = (np.array([row[place] for row in rows]) for place in range(3))
+    changed = replace(log, time_ns=time.astype(np.int64), node=node.astype(np.int32), idle=idle.astype(np.bool_))
+    options = {"notice_s": float(notice_s), "give_way": "chosen" if is_chosen else "named"}
+    both = []
+    for each in (log, changed):
+        allocator = replace(world, log=each).allocator(**options)
+        allocator.cluster.order = DepartureOrder(each.rows(), float(notice_s))
+        recorder = Recorder()
+        replay(each.rows(), each.window_s, allocator, observers=[recorder])
+        both.append(
+            [(row.time_s, row.tasks, row.after) for row in recorder.recording.decisions if row.time_s <= until_s]
+        )
+    assert both[0] == both[1]
