@@ -466,7 +466,7 @@ class Cluster:
             for task, more in changes:
                 if more > 0:
                     taken = self.order.take(self.free, more)
-                    added[task] = sorted((*added.get(task, ()), *taken))
+                    added[task] = sorted((*added[task], *taken)) if task in added else taken
                     self._give(task, taken)
                 self._start(task)
             adopted.added, adopted.removed = added, removed

@@ -66,7 +66,6 @@ CALLS = (
     ("harvest run live.toml --dry-run --for 1s", None),
     ("harvest status harvested", None),
     ("harvest add harvested live.toml", None),
-    ("harvest remove harvested quick", None),
     ("harvest drain harvested", None),
     ("harvest stop harvested", None),
     ("spot simulate --trace idle.parquet --depth 2", None),

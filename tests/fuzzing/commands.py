@@ -124,7 +124,6 @@ harvest run live.toml --dry-run --for 0.1s -o harvest
 harvest status harvest
 harvest status harvest --json
 harvest add harvest live.toml
-harvest remove harvest J0
 watch command --once -- cat states.txt
 watch command --once --json -- cat states.json
 """,
@@ -156,7 +155,6 @@ CHANGES = {
     "sweep.toml --resume": ("swept", ".swept"),
     "master resume": ("logs",),
     "harvest add": ("harvest",),
-    "harvest remove": ("harvest",),
 }
 OUTPUTS = frozenset(
     "output output_dir directory target report figure figures name additions terminations key_file database log_base "

@@ -27,7 +27,7 @@ from bftrainer.harvest.carrier_pool import HarvestLimits
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_directory import EventJournal
 from bftrainer.harvest.harvest_events import Submitted
-from bftrainer.harvest.harvest_status import status_of
+from bftrainer.harvest.harvest_status import describe_status
 from bftrainer.harvest.session import SETTINGS
 from bftrainer.objectives import get_objective
 from bftrainer.replay.decision_journal import DecisionJournal
@@ -100,7 +100,7 @@ def _begin_harvest(place: Path) -> None:
     EventJournal(place).begin({"start_ns": start_ns, "settings": settings, "stays": False})
     made = Controller(config.settings(get_objective(str(config.objective)), "dp"), start_ns, HarvestLimits())
     made.step(0.0, [Submitted("live.toml", tomllib.loads((CORPUS / "seeds" / "live.toml").read_text())["task"][0])])
-    told = status_of(made) | {"notes": ["J0 is here."], "over": None, "process": 1}
+    told = describe_status(made) | {"notes": ["J0 is here."], "over": None, "process": 1}
     (place / "status.json").write_text(json.dumps(told))
 
 

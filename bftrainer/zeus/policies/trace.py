@@ -33,8 +33,8 @@ _SIZED = {"dataset": "name", "network": "name", "batch_size": "whole", "optimize
 _POINT = {"power_limit": "whole", "time_per_epoch": "positive", "average_power": "positive"}
 TRAIN_COLUMNS = _SIZED | {"target_metric": "finite", "target_epoch": "epoch"}
 POWER_COLUMNS = _SIZED | _POINT
-# Column of the joined table that says where a run stands in its file.
-_PLACE = "place of the run"
+# Column of the joined table that numbers runs.
+_PLACE = "number of the run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,8 @@ class TrainingTrace:
             raise TrainingTraceError(
                 f"{place}: Expected each power limit once, found {limit} W of batch size {size} again."
             )
-        self._joined = train.rename_axis(_PLACE).reset_index().merge(power, on=shared)
+        runs = train.reset_index(drop=True)  # by numbers: names of files need not be text, and strings of frames must
+        self._joined = runs.rename_axis(_PLACE).reset_index().merge(power.reset_index(drop=True), on=shared)
         if self._joined.empty:
             names = f"{train.index.name} and {power.index.name}"
             raise TrainingTraceError(f"{names}: No rows have equal {', '.join(shared)}.")
@@ -202,11 +203,11 @@ class TrainingTrace:
             self._runs.setdefault(tuple(job), {}).setdefault(target, {}).setdefault(size, []).append(epoch)
         for *job, size, limit, time_s, power_w in _distinct(self._joined, [*sized, *_POINT], [*sized, *_POINT]):
             self._points.setdefault(tuple(job), {}).setdefault(size, []).append(PowerPoint(limit, time_s, power_w))
-        for *job, size in _distinct(train[~train.index.isin(self._joined[_PLACE])], sized, sized):
+        for *job, size in _distinct(runs[~runs.index.isin(self._joined[_PLACE])], sized, sized):
             self._unmeasured.setdefault(tuple(job), set()).add(size)
         counts = self._joined.groupby(sized, sort=False)[_PLACE].agg(["size", "nunique"])
-        for (*job, size), (rows, runs) in counts.iterrows():
-            if rows != runs * len(self._points[tuple(job)][size]):
+        for (*job, size), (rows, number) in counts.iterrows():
+            if rows != number * len(self._points[tuple(job)][size]):
                 raise TrainingTraceError(
                     f"{power.index.name}: Expected one set of power measurements of {','.join(job)} at batch size "
                     f"{size}, found several; the tables are joined by {', '.join(shared)}."
