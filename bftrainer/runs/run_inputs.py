@@ -27,7 +27,7 @@ from bftrainer.replay import Settings
 from bftrainer.replay.power_draw import Steps, steps_between, value_at
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.tasksets import AssumedScaling, TaskSet, read_task_set
-from bftrainer.tasksets.task_set import in_words, least_time_s
+from bftrainer.tasksets.task_set import doubts_of_scaling
 from bftrainer.zeus.tuned_task import GroupTuner, read_tuner
 from solvers.reference_solvers import EqualShare
 from solvers.registry import check_licence, get_solver, isolate_solver
@@ -108,8 +108,7 @@ def load_inputs(config: ReplayConfig) -> Inputs:
     if check is not None:
         check(tasks)
     notes += _warnings(config, log, tasks)
-    if task_set.assumed_scaling is not None and isinstance(config.tasks, Path):
-        notes += _doubts_of_scaling(config.tasks, tasks, log.window_s)
+    notes += doubts_of_scaling(task_set, log.window_s)
     make_tuner = read_tuner(tasks, config.seed, config.power_options, (config.policy, config.power_policy))
     if make_tuner is not None:
         notes += make_tuner().warnings()  # made here, so that sections that do not fit their traces are found now
@@ -243,21 +242,6 @@ def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> 
     if config.startup_cost == "full" and all(np.min(task.start_s(slice(1, None))) >= longest_s for task in tasks):
         warnings.append(f"no start pays within the forward time of {longest_s:g} s: no task will ever run.")
     return warnings
-
-
-def _doubts_of_scaling(path: Path, tasks: Sequence[TaskSpec], window_s: float) -> list[str]:
-    """Notes on assumed scaling: that no task can complete, and files beside the tasks that look like measured ones."""
-    shortest_s = min(map(least_time_s, tasks))
-    found = sorted(each.name for each in path.parent.iterdir() if "jnps" in each.name.lower())
-    notes = []
-    if shortest_s > window_s:
-        notes.append(
-            f"no task can complete: none takes less than {in_words(shortest_s)} on as many nodes as it may have, and "
-            f"the node log ends after {in_words(window_s)}."
-        )
-    if found:
-        notes.append(f"measured scaling may be in {', '.join(found)}: give it by -scfn.")
-    return notes
 
 
 def _settings(config: ReplayConfig) -> Settings:

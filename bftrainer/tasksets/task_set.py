@@ -122,6 +122,25 @@ def least_time_s(task: TaskSpec) -> float:
     return task.work / float(task.rates.max()) if task.tuning is None else 0.0
 
 
+def doubts_of_scaling(task_set: TaskSet, window_s: float) -> list[str]:
+    """Notes on assumed scaling: that no task can complete, and files beside the tasks that look like measured ones."""
+    notes: list[str] = []
+    if task_set.assumed_scaling is None:
+        return notes
+    shortest_s = min(map(least_time_s, task_set.tasks))
+    if shortest_s > window_s:
+        notes.append(
+            f"no task can complete: none takes less than {in_words(shortest_s)} on as many nodes as it may have, and "
+            f"the node log ends after {in_words(window_s)}."
+        )
+    found = sorted(
+        each.name for path in task_set.sources[:1] for each in path.parent.iterdir() if "jnps" in each.name.lower()
+    )
+    if found:
+        notes.append(f"measured scaling may be in {', '.join(found)}: give it by -scfn.")
+    return notes
+
+
 def parse_scaling_model(text: str) -> ScalingModel:
     """Model from `linear` or `amdahl:F`, F the parallel fraction.
 
