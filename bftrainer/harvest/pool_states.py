@@ -116,8 +116,12 @@ def listed_pool(answer: str) -> Pool:
 
 
 def _sinfo_causes(answer: str, ours: Collection[str]) -> Iterator[tuple[str, Cause]]:
-    """Why nodes are not idle, by rows of sinfo; a node whose row does not tell it is unknown."""
-    for cells in filter(None, map(str.split, answer.splitlines())):
+    """Why nodes are not idle, by rows of sinfo; a node whose row does not tell it is unknown, but most rows have to."""
+    rows = list(filter(None, map(str.split, answer.splitlines())))
+    odd = [cells for cells in rows if len(cells) not in (2, 3) or not cells[0].isprintable() or not cells[0].isascii()]
+    if 2 * len(odd) > len(rows):
+        raise PollError(f"Expected nodes and states of Slurm, got {one_line(' '.join(odd[0])[:80])!r}.")
+    for cells in rows:
         cause = slurm_cause("+".join(cells[1:]), is_ours=cells[0] in ours)
         # A state that fills its column runs into the next one: what was cut off may be what is wrong with the node.
         is_whole = len(cells) == 3 or cause is not None

@@ -35,7 +35,7 @@ def test_what_sinfo_is_asked(sinfo, tmp_path, monkeypatch):
     sinfo(f'echo "$@" >> {tmp_path}/asked; env | grep SINFO_ >> {tmp_path}/asked; echo n1 idle idle')
     monkeypatch.setenv("SINFO_PARTITION", "other")
     assert SlurmPoll("batch")() == SlurmPoll()() == {"n1": None}
-    columns = "-O NodeList:64,StateComplete:64,StateLong:24"
+    columns = "-O NodeList:256,StateComplete:256,StateLong:64"
     assert (tmp_path / "asked").read_text().splitlines() == [f"-h -N -p batch {columns}", f"-h -N -a {columns}"]
     assert (SlurmPoll("batch").source, SlurmPoll().source) == ("sinfo -p batch", "sinfo")
     assert SlurmPoll("batch", carriers="scavenge").source == "sinfo -p batch, without jobs of scavenge"
@@ -60,7 +60,7 @@ def test_carriers_make_room(sinfo):
         ("exit 3", r"sinfo: Failed with status 3\."),
         ("kill -SEGV $$", r"sinfo: Ended by signal 11\."),
         ("true", "sinfo -p batch: Expected nodes and their states, got none"),
-        ("echo nonsense", "sinfo -p batch: Expected a node and its state in each line, got 'nonsense'"),
+        ("echo nonsense", "sinfo -p batch: Expected nodes and states of Slurm, got 'nonsense'"),
         ("head -c 9999 /dev/urandom", "sinfo -p batch: Expected "),
         ("exec yes", r"sinfo: Expected an answer of at most 64 MiB, got more\."),
         ("rm $0; exec no-such-program-at-all", "sinfo: .*no-such-program-at-all"),
