@@ -171,7 +171,7 @@ def test_logs_of_other_formats(tmp_path, name, other):
     [
         (b"", "got an empty file"),
         (bytes(range(256)) * 8, "got (binary data|something else)"),
-        (gzip.compress(b"x\n" * 9999)[:-8], "got a damaged one"),
+        (gzip.compress(b"x\n" * 9999, mtime=0)[:-8], "got a damaged one"),
         ("é".encode("latin-1") * 999 + b"\n", "Expected"),
     ],
     ids=["empty", "binary", "short gzip", "other encoding"],
