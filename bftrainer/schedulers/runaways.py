@@ -14,7 +14,7 @@ from bftrainer.schedulers.busy_records import BusyRecords
 _MOST_SHARED = 0.01
 """Share of a node's busy time that finished jobs may share, for it to be one that runs one job at a time."""
 _SURE = 20
-"""Finished jobs of a node that tell this of it, whatever the others do."""
+"""Finished jobs of a node that tell this of it, whatever the others do; fewer of all nodes together tell nothing."""
 
 
 def end_runaways(records: BusyRecords, is_job: NDArray[np.bool_]) -> tuple[BusyRecords, NDArray[np.bool_]]:
@@ -92,4 +92,5 @@ def _run_one_job_at_a_time(records: BusyRecords, node: NDArray[np.int32], row: N
     is_whole = (total > 0) & (total - union <= _MOST_SHARED * total)
     # What few jobs did on a node says little of it where others are shared.
     is_sure = np.bincount(node, minlength=nodes) >= _SURE
-    return np.asarray(is_whole & (is_sure | bool((total - union).sum() <= _MOST_SHARED * total.sum())))
+    are_alike = row.size >= _SURE and bool((total - union).sum() <= _MOST_SHARED * total.sum())
+    return np.asarray(is_whole & (is_sure | are_alike))
