@@ -40,6 +40,8 @@ from solvers.relaxation import OptionTable, Relaxation, option_table, relax
 TIE_SHARE = 2.0**-36
 CERTIFIED_GAP = 1e-9
 ROUNDING = 2.0**-40
+# What breaking ties costs, as a share of the scale, beyond what sums of floats do.
+LOST_BY_ROUNDING = 2.0**-44
 # Candidates of the search by labels that count as one unit of effort.
 CANDIDATES = 1_000
 
@@ -246,14 +248,15 @@ class _Programme:
             # rounding alone, must be inside as well.
             inside &= relaxed.losses <= max(0.0, start.bound - start.value) + 2.0 * (bonus + ROUNDING * self.scale)
         low, high = inside.argmax(axis=1), width - 1 - inside[:, ::-1].argmax(axis=1)
-        best = _best_in(favoured, low.tolist(), high.tolist(), self.problem.nodes, bonus / 2, self.deadline)
-        return best, math.fsum(map(favoured.item, range(len(best)), best)) + bonus / 2
+        best, lost = _best_in(favoured, low.tolist(), high.tolist(), self.problem.nodes, bonus / 2, self.deadline)
+        value = math.fsum(map(favoured.item, range(len(best)), best))
+        return best, value + bonus / 2 if lost > LOST_BY_ROUNDING * self.scale else value
 
 
 def _best_in(
     table: NDArray[np.float64], low: list[int], high: list[int], nodes: int, slack: float, deadline: float
-) -> tuple[int, ...]:
-    """Best counts within ``low <= n <= high``: the largest, from the first task on, that cost at most `slack`."""
+) -> tuple[tuple[int, ...], float]:
+    """Best counts within ``low <= n <= high``, the largest that cost at most `slack`, and that cost."""
     values = [table[j, least : most + 1] for j, (least, most) in enumerate(zip(low, high, strict=True))]
     # More nodes than all tasks together can use change nothing.
     left = min(nodes - sum(low), sum([row.size - 1 for row in values]))
@@ -265,14 +268,14 @@ def _best_in(
         for count in range(1, min(row.size, left + 1)):
             np.maximum(best[count:], gains[-1][:-count] + row[count], out=best[count:])
         gains.append(best)
-    counts = []
+    counts, spent = [], 0.0
     for least, row, below in zip(low, values, reversed(gains), strict=True):
         size = min(row.size, left + 1)
         # From the largest count down: `argmax` finds the first that is good enough.
         candidates = below[left + 1 - size : left + 1] + row[:size][::-1]
         lost = candidates.max() - candidates
         place = int((lost <= slack).argmax())
-        slack -= lost.item(place)
+        slack, spent = slack - lost.item(place), spent + lost.item(place)
         counts.append(least + size - 1 - place)
         left -= size - 1 - place
-    return tuple(counts)
+    return tuple(counts), spent

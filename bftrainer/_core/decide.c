@@ -9,6 +9,8 @@
 #define TIE_SHARE 0x1p-36
 #define CERTIFIED_GAP 1e-9
 #define ROUNDING 0x1p-40
+/* What breaking ties costs, as a share of the scale, beyond what sums of floats do. */
+#define LOST_BY_ROUNDING 0x1p-44
 #define FIRST_BUDGET 0.02
 #define GROWTH 4.0
 #define CUTTING_PLANES 60
@@ -305,7 +307,7 @@ int relax(const Problem *problem, const double *table, Relaxed *relaxed) {
 typedef struct {
     const Problem *problem;
     Effort effort;
-    double scale, gap;
+    double scale, gap, lost;
     double *favoured, *losses, *worth, *rows;
     int64_t *low, *high, *known;
     Py_ssize_t *free_tasks;
@@ -417,6 +419,7 @@ static double walk_back(
                 break;
             }
         slack -= best - (below[-taken] + column[taken]);
+        p->lost += best - (below[-taken] + column[taken]);
         left -= most;
         counts[task] += taken;
         state = FIRST_MIN(state - taken, left);
@@ -428,6 +431,7 @@ static double walk_back(
 static Outcome best_in(Programme *p, double slack, int64_t *counts, double *value) {
     Py_ssize_t tasks = p->problem->tasks, fixed = 0, count = 0, pad = 0, room = 0;
     int64_t left = p->problem->nodes;
+    p->lost = 0.0;
     for (Py_ssize_t j = 0; j < tasks; j++) {
         Py_ssize_t size = (Py_ssize_t)(p->high[j] - p->low[j]) + 1;
         counts[j] = p->low[j];
@@ -539,7 +543,8 @@ static Outcome best_for(Programme *p, double scale, int64_t *counts, double *bou
     /* Added up by tasks, not by windows: the same to the last bit whatever the windows were. */
     if (worth_of(p, p->favoured, counts, bound) < 0)
         return FAILED;
-    *bound += bonus / 2.0;
+    if (p->lost > LOST_BY_ROUNDING * p->scale)
+        *bound += bonus / 2.0;
     return DONE;
 }
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from bftrainer.errors import OutputError
@@ -66,11 +67,16 @@ def _read_holder(path: Path) -> str:
         return "Another process"
 
 
-def writer_of(directory: Path, name: str = LOCK) -> str:
+def writer_of(directory: Path) -> str:
     """Who is writing to a directory, which need not be this user's; empty if nobody is."""
-    with suppress(OSError), open_file(directory / name) as file:  # one that is there, and ours
-        try:
+    try:
+        with open_file(directory / LOCK) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _read_holder(directory / name)
+    except FileNotFoundError:
+        return ""
+    except BlockingIOError:
+        return _read_holder(directory / LOCK)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # that of a pipe or a device, which nobody locks
+            raise
     return ""

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import OutputError, ResumeError
-from bftrainer.files.claims import writer_of
 from bftrainer.files.line_journal import LineJournal
+from bftrainer.files.opening import open_file
 from bftrainer.zeus.master.plan import Plan, restore_policy
 from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Recurrences
 from bftrainer.zeus.master.script import RunSettings, check_table
@@ -166,4 +166,11 @@ def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
 
 def is_running(logdir: Path) -> bool:
     """Whether a master is running the job of a directory, or its processes are still being ended."""
-    return bool(writer_of(logdir, LOCK))
+    try:
+        with open_file(logdir / LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
