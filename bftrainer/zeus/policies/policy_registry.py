@@ -36,21 +36,11 @@ class PolicyContext:
     ----------
     trace : TrainingTrace
         The measurements that are simulated; only an oracle may look at them.
-    job : Job
-        The job to tune.
     eta_knob, beta_knob : float
-        Weight of energy in costs, and multiple of the lowest cost at which runs stop.
-    seed : int
-        Seed of policies that draw at random.
-    verbose : bool
-        Whether it prints its choices.
+        Weight of energy in costs, and multiple of the lowest cost at which runs stop: `TuningInputError` if out of
+        range.
     concurrency : bool
         Whether runs of the job may overlap.
-
-    Raises
-    ------
-    TuningInputError
-        If a knob is out of range.
     """
 
     trace: TrainingTrace
