@@ -150,7 +150,7 @@ def _register(
     if job.job_id is None:
         raise SettingsError("Expected a job with a job_id, got none: each run would be a job of its own.")
     if not isinstance(job, JobSpec):
-        hardware = find_hardware(max_power_w, gpus, find=find)
+        hardware = find_hardware(max_power_w, gpus, find)
         of_gpus = {"max_power": hardware.total_power_w, "number_of_gpus": hardware.count, "gpu_model": hardware.model}
         job = JobSpec.model_validate(job.model_dump() | of_gpus)
     return client.register_job(job)

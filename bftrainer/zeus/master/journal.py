@@ -44,41 +44,49 @@ class JobJournal:
         self._lines = self._file.read()
         self.length = len(self._lines)
 
-    def begin(self, token: str | None, policy: BatchSizeOptimizer | None, *, only_look: bool) -> Recurrences:
-        """Read the plan, the first line, and register its job; see `read_journal`."""
-        first = json.loads(self._lines[0])
-        if first["event"] != "plan" or first["schema"] != SCHEMA:
-            raise ResumeError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
-        values = first["plan"]
-        values["job"], values["batch_sizes"] = Job(**values["job"]), tuple(values["batch_sizes"])
-        values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
-        plan, settings = Plan(**values), check_table(RunSettings, first["settings"], ResumeError, "settings")
-        decisions: Decisions
-        if only_look:
-            decisions = Decisions(alone="server" not in first)
-        elif "server" in first:
-            decisions = ServerDecisions.restore(first["server"], token)
-        else:
-            policy = policy or restore_policy(first["policy"])
-            policy.register_job(plan.job, list(plan.batch_sizes))
-            decisions = LocalDecisions(policy, plan.job)
-        return Recurrences(plan, settings, decisions)
-
     def append(self, event: str, fields: Mapping[str, Any]) -> None:
         """Append an event; it is on the disk when this returns, or `OutputError`."""
         self._file.append([json.dumps({"event": event, **fields}, allow_nan=False)])
         self.length += 1
 
+    def begin(self, token: str | None, policy: BatchSizeOptimizer | None, *, only_look: bool) -> Recurrences:
+        """Read the plan, the first line, and register its job; see `read_journal`."""
+        with self._name_line(1, "the plan of a job"):
+            first = json.loads(self._lines[0])
+            if first["event"] != "plan" or first["schema"] != SCHEMA:
+                raise ResumeError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
+            values = first["plan"]
+            values["job"], values["batch_sizes"] = Job(**values["job"]), tuple(values["batch_sizes"])
+            values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
+            plan, settings = Plan(**values), check_table(RunSettings, first["settings"], ResumeError, "settings")
+            decisions: Decisions
+            if only_look:
+                decisions = Decisions(alone="server" not in first)
+            elif "server" in first:
+                decisions = ServerDecisions.restore(first["server"], token)
+            else:
+                policy = policy or restore_policy(first["policy"])
+                policy.register_job(plan.job, list(plan.batch_sizes))
+                decisions = LocalDecisions(policy, plan.job)
+            return Recurrences(plan, settings, decisions)
+
     def catch_up(self, progress: Recurrences, start: int) -> None:
-        """Apply the events from line `start` on, counted from 0: `ResumeError` names a line that cannot be."""
+        """Apply the events from line `start` on, counted from 0."""
         for number, line in enumerate(self._lines[start:], start=start + 1):
-            try:
+            with self._name_line(number, "an event of a job"):
                 fields = json.loads(line)
                 progress.apply(fields.pop("event"), fields)
-            except ResumeError as fault:
-                raise ResumeError(f"{self.path}:{number}: {fault}") from None
-            except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError):
-                raise ResumeError(f"{self.path}:{number}: Expected an event of a job, got something else.") from None
+
+    @contextmanager
+    def _name_line(self, number: int, expected: str) -> Iterator[None]:
+        """Turn whatever a line that is no such thing raises into `ResumeError` that names it."""
+        try:
+            yield
+        except ResumeError as fault:
+            raise ResumeError(f"{self.path}:{number}: {fault}") from None
+        except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError) as fault:
+            reason = str(fault).partition("\n")[0]
+            raise ResumeError(f"{self.path}:{number}: Expected {expected}, got something else ({reason}).") from None
 
 
 def write_plan(logdir: Path, progress: Recurrences) -> None:
@@ -101,11 +109,9 @@ def read_journal(
 
     Parameters
     ----------
-    logdir : Path
-    token : str, optional
-        Token for a server that decides; journals don't store it.
-    policy : BatchSizeOptimizer, optional
-        A new policy like the one that the job began with, if the journal cannot say how to make it.
+    token, policy : str and BatchSizeOptimizer, optional
+        A token for a server that decides, as journals store none; and a new policy like the one that the job began
+        with, if the journal cannot say how to make it.
     only_look : bool
         Whether neither policy nor server is needed, as nothing will be decided.
 
@@ -114,19 +120,11 @@ def read_journal(
     ResumeError
         If there is no journal, it is damaged, or the policy cannot be made again or decides otherwise.
     """
-    path = logdir / JOURNAL
-    if not path.exists():
-        missing = (
-            "Not the logs of a recurring job: journal.jsonl is missing" if logdir.is_dir() else "No such directory"
-        )
+    if not (logdir / JOURNAL).exists():
+        missing = f"Not the logs of a recurring job: {JOURNAL} is missing" if logdir.is_dir() else "No such directory"
         raise ResumeError(f"{logdir}: {missing}.")
     journal = JobJournal(logdir)
-    try:
-        progress = journal.begin(token, policy, only_look=only_look)
-    except ResumeError as fault:
-        raise ResumeError(f"{path}:1: {fault}") from None
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as fault:
-        raise ResumeError(f"{path}:1: Expected the plan of a job, got something else ({fault!r}).") from None
+    progress = journal.begin(token, policy, only_look=only_look)
     journal.catch_up(progress, 1)
     return progress
 
@@ -135,10 +133,8 @@ def read_journal(
 def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
     """Keep other masters out of a directory, waiting for another one to end; yields a descriptor that holds the lock.
 
-    Raises
-    ------
-    ResumeError, OutputError
-        If another master still holds the lock after `patience_s`, or the directory cannot be written to.
+    `ResumeError` if another master still holds the lock after `patience_s`, `OutputError` if the directory cannot be
+    written to.
     """
     # Scripts inherit the descriptor, so that the lock lasts until all processes of a killed master are gone: of
     # filelock that is private.

@@ -32,7 +32,7 @@ from bftrainer.zeus.master.meters import (
     open_meter,
     read_profile,
 )
-from bftrainer.zeus.master.script import RunEnvironment, TrainingReport, make_directory, write_report
+from bftrainer.zeus.master.script import RunEnvironment, TrainingReport, make_directory, write_json, write_report
 from bftrainer.zeus.policies.job import zeus_cost
 
 logger = logging.getLogger(__name__)
@@ -45,10 +45,10 @@ class TrialDriver(Protocol):
 
     Attributes
     ----------
-    batch_size, max_epochs : int
-        What to train with, and for how long at most.
-    epochs_done, reached : int and bool
-        Epochs that have ended, and whether the target was reached.
+    batch_size, max_epochs, epochs_done : int
+        What to train with, for how long at most, and how many epochs have ended.
+    reached : bool
+        Whether the target was reached.
     """
 
     batch_size: int
@@ -89,8 +89,6 @@ class TrainingRun(TrialDriver):
         Energy and time booked so far.
     stopped_early : bool
         Whether the run was stopped because it would have cost too much.
-    power_limit_w : int or None
-        Power limit found best; None if none was measured.
 
     References
     ----------
@@ -162,7 +160,8 @@ class TrainingRun(TrialDriver):
             self._profiler.step()
             if self._profiler.done:
                 limits, self._profiler = self._profiler.limits, None
-                PowerProfile(limits=limits).write(self.environment.power_profile_path(self.batch_size))
+                profile = PowerProfile(limits=limits).model_dump()
+                write_json(self.environment.power_profile_path(self.batch_size), profile)
                 self._use(limits)
 
     def report(self, metric: float) -> bool:
@@ -273,15 +272,12 @@ def training_run(
 
     Raises
     ------
-    TuningInputError
-        If the environment has no target metric, or a variable has an invalid value.
-    MeasurementError, OutputError
-        If energy cannot be measured as requested, power limits cannot be set, the highest power is unknown, or the
-        report cannot be written.
+    TuningInputError, MeasurementError, OutputError
+        If a variable of the environment is missing or invalid, energy cannot be measured as requested, power limits
+        cannot be set, the highest power is unknown, or the report cannot be written.
     """
     environment = RunEnvironment.read(os.environ if environ is None else environ)
-    # The master has already checked whether models may be mixed.
-    hardware = find_hardware(environment.max_power_w, environment.gpus, allow_mixed=True, find=find)
+    hardware = find_hardware(environment.max_power_w, environment.gpus, find)
     make_directory(Path(environment.log_dir))
     with ExitStack() as stack:
         if meter is None:
