@@ -39,21 +39,10 @@ def check_suffix(path: Path) -> None:
 
 
 def write_results(path: Path, results: Sequence[SimulationResult], about: Mapping[str, Any] | None = None) -> None:
-    """Write the results of simulations with all runs; equal results give equal bytes.
+    """Write the results of simulations with all runs to .json or .parquet; equal results give equal bytes.
 
-    Parameters
-    ----------
-    path : Path
-        Ends in .json or .parquet.
-    results : sequence of SimulationResult
-        Results; partial ones are marked.
-    about : mapping, optional
-        Further plain values for JSON to store: inputs, versions.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written; an earlier one stays as it was.
+    Partial ones are marked; `about` are further plain values to store: inputs, versions. `OutputError` if the file
+    cannot be written; an earlier one stays as it was.
     """
     document = results_document(results, about)
     runs = [simulation.pop("runs") for simulation in document["simulations"]]
@@ -83,13 +72,7 @@ def results_document(results: Sequence[SimulationResult], about: Mapping[str, An
 
 
 def read_simulations(path: Path) -> list[SimulationResult]:
-    """Read a file that `write_results` wrote.
-
-    Raises
-    ------
-    InputError
-        If the file is something else or damaged; the message names file and field.
-    """
+    """Read a file that `write_results` wrote: `InputError` that names file and field if it is something else."""
     document, rows = _read(path, _RESULT_COLUMNS)
     try:
         results = []
@@ -109,13 +92,7 @@ def read_simulations(path: Path) -> list[SimulationResult]:
 
 
 def write_history(path: Path, history: Sequence[HistoryEntry]) -> None:
-    """Write a history as the simulator returns it: bs, pl, energy (J), reached and time (s) of each run.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written; an earlier one stays as it was.
-    """
+    """Write a history as the simulator returns it: bs, pl, energy (J), reached and time (s) of each run."""
     rows = [asdict(entry) for entry in history]
     if path.suffix == ".json":
         _write(path, f"{_append_rows({'schema': SCHEMA}, rows, 'history')}\n")
@@ -124,13 +101,7 @@ def write_history(path: Path, history: Sequence[HistoryEntry]) -> None:
 
 
 def read_history(path: Path) -> list[HistoryEntry]:
-    """Read a file that `write_history` wrote.
-
-    Raises
-    ------
-    InputError
-        If the file is something else or damaged; the message names file and field.
-    """
+    """Read a file that `write_history` wrote: `InputError` that names file and field if it is something else."""
     document, rows = _read(path, HISTORY_COLUMNS)
     if rows is None:
         if "history" not in document:

@@ -51,11 +51,8 @@ class Run(NamedTuple):
     recurrence, attempt : int
         Number of the recurrence (or job of a group), and of the try within it; both count from 0.
     batch_size, power_limit_w : int
-        Settings of the run.
-    profiled : bool
-        Whether the first epoch tried all power limits.
-    reached : bool
-        Whether the run reached its target.
+    profiled, reached : bool
+        Whether the first epoch tried all power limits, and whether the run reached its target.
     epochs : float
         Epochs trained, the profiling epoch included; 0 if the run never started.
     cost_j : float
@@ -109,14 +106,9 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Sums over the runs that started; in a group, all amounts are scaled by each job's ratio of run times.
+    """Sums over the runs that started, failed tries included, and the number of recurrences that reached their target.
 
-    Parameters
-    ----------
-    recurrences, runs : int
-        Recurrences that reached their target, and runs, failed tries included.
-    energy_j, time_s, cost_j : float
-        Sums over the runs.
+    In a group, all amounts are scaled by each job's ratio of run times.
     """
 
     recurrences: int
@@ -149,13 +141,7 @@ class Training:
         return zeus_cost(energy_j, time_s, self.eta_knob, self.trace.max_power_w)
 
     def choose_limit(self, optimizer: PowerLimitOptimizer, batch_size: int) -> tuple[int, bool]:
-        """Return the power limit to use, and whether the run's first epoch profiles all limits to find it.
-
-        Raises
-        ------
-        TuningProtocolError
-            If the optimizer chooses no limit after it observed all of them.
-        """
+        """Return the power limit to use, and whether the run's first epoch profiles all limits to find it."""
         limit = optimizer.predict(self.job, batch_size)
         if limit is not None:
             return limit, False
@@ -250,13 +236,7 @@ class JobTuning:
             self.end(run)
 
     def end(self, run: Run) -> None:
-        """Teach the policy what a run cost, and record the run.
-
-        Raises
-        ------
-        NotConvergedError
-            If the job is given up.
-        """
+        """Teach the policy what a run cost, and record the run: `NotConvergedError` if the job is given up."""
         self.batch_sizes.observe(self.job, run.batch_size, run.cost_j, run.reached)
         self.runs.append(run)
         log_choice(logger, self.verbose, "Simulator", "%s, %s", self.job, run)

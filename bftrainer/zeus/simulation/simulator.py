@@ -46,17 +46,12 @@ class Group(NamedTuple):
 
 
 def read_groups(source: Any) -> dict[str, Group]:
-    """Read a table of groups.
+    """Read a table of groups, in the order of their first rows; jobs of a group are in that of their start times.
 
     Parameters
     ----------
     source : path or DataFrame
         Columns group, dataset, start_time, end_time (s), runtime_ratio; plain or compressed CSV.
-
-    Returns
-    -------
-    dict of str to Group
-        Groups in the order of their first rows; jobs of a group by start time, then in the order of their rows.
 
     Raises
     ------
@@ -143,14 +138,10 @@ class Simulator:
     ----------
     summary_train, summary_power : path or DataFrame
         The traces, as for `TrainingTrace`; if the first is a `TrainingTrace`, the second is None.
-    batch_size_optimizer : BatchSizeOptimizer
-        Chooses batch sizes.
-    power_limit_optimizer : PowerLimitOptimizer
-        Chooses power limits.
-    seed : int
-        Seed for drawing training paths.
-    verbose : bool
-        Print each run.
+    batch_size_optimizer, power_limit_optimizer
+        The policies, `bso` and `plo` from then on.
+    seed, verbose : int and bool
+        Seed for drawing training paths, and whether to print each run.
     corrections : Corrections
         Differences from the published behaviour.
     observers : sequence of SimulationObserver
@@ -158,19 +149,10 @@ class Simulator:
     max_group_retries : int
         Most retries of a job in a group before the simulation gives up.
 
-    Attributes
-    ----------
-    bso, plo : BatchSizeOptimizer and PowerLimitOptimizer
-        The policies, as they were passed in.
-    trace : TrainingTrace
-        The traces that runs are simulated from.
-
     Raises
     ------
-    TrainingTraceError
-        If the traces are not usable.
-    TuningInputError
-        If the seed is not usable, or `max_group_retries` is negative.
+    TrainingTraceError, TuningInputError
+        If the traces or the seed are not usable, or `max_group_retries` is negative.
     """
 
     def __init__(
@@ -205,10 +187,8 @@ class Simulator:
 
         Parameters
         ----------
-        job : Job
-            The job; it must have a default batch size.
-        num_recurrence : int
-            Number of times that the job must reach its target.
+        job, num_recurrence : Job and int
+            The job, with a default batch size, and the number of times that it must reach its target.
         beta_knob : float
             A run stops before its cost exceeds this many times the lowest cost of a recurrence so far; inf: never.
         eta_knob : float
@@ -224,11 +204,9 @@ class Simulator:
         TuningInputError
             If the job is not in the traces, its default batch size is missing or not in them, a number is out of
             range, or a policy chooses a batch size or power limit that was not measured.
-        NotConvergedError, AllPrunedError
-            If the default batch size misses the target in the first run, a recurrence misses it 20 times, or the policy
-            has no batch size left.
-        TuningProtocolError
-            If a policy does not accept calls in this order. These errors hold the `history` so far.
+        NotConvergedError, AllPrunedError, TuningProtocolError
+            If the default batch size misses the target in the first run, a recurrence misses it 20 times, the policy
+            has no batch size left, or does not accept calls in this order; with the `history` so far.
         """
         return _history(self.job_runs(job, num_recurrence, beta_knob, eta_knob))
 
@@ -250,20 +228,9 @@ class Simulator:
 
         A job that starts while others run uses the best known batch size; otherwise the policy chooses. A job that
         misses its target is run again as soon as it ends. Arguments, result and errors are those of `simulate_one_job`,
-        and:
-
-        Parameters
-        ----------
-        group_df : DataFrame, or sequence of GroupJob
-            The jobs by start time: columns start_time, end_time (s) and runtime_ratio. Runs are listed in order of
-            their ends, with energy and time scaled by the job's ratio.
-
-        Raises
-        ------
-        TuningProtocolError
-            If the policy does not support runs that overlap.
-        TrainingTraceError
-            If a job of the group ends before it starts, or one of its numbers is not finite.
+        and `group_df`, a data frame or a sequence of `GroupJob`: the jobs by start time, with columns start_time,
+        end_time (s) and runtime_ratio (`TrainingTraceError` if one ends before it starts, or a number is not finite).
+        Runs are listed in order of their ends, with energy and time scaled by the job's ratio.
         """
         return _history(self.group_runs(job, group_df, beta_knob, eta_knob))
 
