@@ -305,12 +305,12 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
         raise TrainingTraceError(f"{table.index.name}: Expected at least one row, found none.")
     for column, kind in columns.items():
         table[column] = [
-            read_cell(cell, kind, place, column) for place, cell in zip(table.index, table[column], strict=True)
+            _read_cell(cell, kind, place, column) for place, cell in zip(table.index, table[column], strict=True)
         ]
     return table
 
 
-def read_cell(cell: Any, kind: str, place: Any, column: str) -> str | float:
+def _read_cell(cell: Any, kind: str, place: Any, column: str) -> str | float:
     """Read a cell as its column's kind; numbers are correctly rounded, missing ones NaN."""
     text = str(cell).strip()
     is_missing = text.lower() in _MISSING

@@ -16,7 +16,7 @@ from bftrainer.errors import TrainingTraceError, TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.published import PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.policies.trace import TrainingTrace, read_cell, read_table
+from bftrainer.zeus.policies.trace import TrainingTrace, read_table
 from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker, attach_history
 from bftrainer.zeus.simulation.recurring import Corrections, JobTuning, Run, SimulationObserver, Training
 
@@ -74,29 +74,23 @@ def read_groups(source: Any) -> dict[str, Group]:
 
 def group_jobs(group: Any) -> list[GroupJob]:
     """Read the jobs of a group, in their order, from a `Group`, a data frame or a sequence of three numbers each."""
-    jobs = group.jobs if isinstance(group, Group) else group
-    if isinstance(jobs, str) or not isinstance(jobs, Sequence):
-        return _group_jobs(read_table(jobs, TIMES, "group"))
-    checked = []
-    for row, job in enumerate(jobs):
-        place = f"group, row {row}"
-        try:
-            cells = GroupJob(*job)
-        except TypeError:
-            raise TrainingTraceError(f"{place}: Expected {', '.join(TIMES)}, got {job!r}.") from None
-        numbers = (read_cell(cell, kind, place, name) for cell, (name, kind) in zip(cells, TIMES.items(), strict=True))
-        checked.append(_check_job(place, *numbers))
-    return checked
+    if isinstance(group, Group):
+        return list(group.jobs)
+    if isinstance(group, str) or not isinstance(group, Sequence):
+        return _group_jobs(read_table(group, TIMES, "group"))
+    for row, job in enumerate(group):
+        if not isinstance(job, Sequence) or len(job) != len(TIMES):
+            raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.")
+    import pandas as pd
+
+    return group_jobs(pd.DataFrame(group, columns=[*TIMES])) if group else []
 
 
 def _group_jobs(table: pd.DataFrame) -> list[GroupJob]:
-    return [_check_job(*row) for row in table[[*TIMES]].itertuples()]
-
-
-def _check_job(place: Any, start_s: Any, end_s: Any, runtime_ratio: Any) -> GroupJob:
-    if end_s < start_s:
+    early = table[table["end_time"] < table["start_time"]]
+    for place, start_s, end_s in early[["start_time", "end_time"]].itertuples():
         raise TrainingTraceError(f"{place}: Expected end_time >= start_time, got {end_s} < {start_s}.")
-    return GroupJob(start_s, end_s, runtime_ratio)
+    return [GroupJob(*times) for times in zip(*(table[column].tolist() for column in TIMES), strict=True)]
 
 
 def _simulate_group(tuning: JobTuning, jobs: Sequence[GroupJob], *, correct_never_ran: bool) -> None:
