@@ -182,6 +182,19 @@ def test_a_night_at_a_time(call, here, job):
     assert second == whole
 
 
+def test_a_policy_of_ones_own(call, here, job):
+    """A policy of a module in the current directory decides, and goes on after a pause."""
+    (here / "mine.py").write_text(
+        "from bftrainer.zeus import GridSearch\n"
+        "class Mine(GridSearch):\n    pass\n"
+        "def make(context):\n    return Mine()\n"
+    )
+    first = call("master", "run", job, "--policy", "mine:make", "--pause-after", 1, "--json")
+    assert first.status == 0, first.err
+    progress = call("master", "resume", logdir(here), "--json").json["progress"]
+    assert [booked["launch"]["batch_size"] for booked in progress["booked"]] == [32, 16]
+
+
 def test_a_run_that_was_ended_with_its_master_is_not_booked(call, here, job):
     """Where all processes are ended at once, the script may go before the master: the run is made again."""
     (here / "slow.sh").write_text("echo $$ >script; echo; exec sleep 300\n")
@@ -238,6 +251,7 @@ BAD_OPTIONS = {
     "no file": (("run", "none.toml"), "none.toml: No such file."),
     "a directory": (("run", "."), "Expected a file, got a directory."),
     "policy": (("run", "job.toml", "--policy", "zuse"), "got 'zuse'. Did you mean 'zeus'?"),
+    "oracle": (("run", "job.toml", "--policy", "oracle"), "The policy oracle needs a trace of measured runs"),
     "eta": (("run", "job.toml", "--eta", 2), "Expected eta from 0 (time) to 1 (energy), got 2.0."),
     "beta": (("run", "job.toml", "--beta", 0), "Expected beta above 0 (inf: never stop early), got 0.0."),
     "power": (("run", "job.toml", "--max-power", 0), "max_power_w: Input should be greater than 0, got 0.0."),
