@@ -234,15 +234,15 @@ class GroupTuner:
 
     def checkpoint(self, group: str) -> Callable[[], None]:
         """See `bftrainer.model.Tuner`."""
-        kept = copy.deepcopy(self._groups.get(group))
+        saved = copy.deepcopy(self._groups.get(group))
         attempts, failures = len(self.attempts), dict(self.failures)
 
         def restore() -> None:
             """Restore group, attempts and failures; attempts were only appended since."""
-            if kept is None:
+            if saved is None:
                 self._groups.pop(group, None)
             else:
-                self._groups[group] = kept
+                self._groups[group] = saved
             del self.attempts[attempts:]
             self.failures.clear()
             self.failures.update(failures)
@@ -254,7 +254,7 @@ def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int, poli
     """Make a group's policies in their first state."""
     names = (section.dataset, section.network, section.optimizer)
     job = Job(*names, section.target_metric, section.max_epochs, section.default_batch_size)
-    own = seed if section.seed is None else section.seed
+    seed = seed if section.seed is None else section.seed
     measured = traces.get((section.train_trace, section.power_trace))
     if measured is None:
         raise InvalidTaskError(
@@ -263,11 +263,11 @@ def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int, poli
     try:
         trace = measured.of(job)
         trace.at(section.default_batch_size)
-        for each in trace.batch_sizes.values():
-            _ = each.target_epochs and each.profiling_epoch  # whose power must be a number
+        for sized in trace.batch_sizes.values():
+            _ = sized.target_epochs and sized.profiling_epoch  # whose power must be a number
     except ValueError as error:
         raise InvalidTaskError(f"{section.train_trace}, task {task.name}: {error}") from None
-    context = PolicyContext(measured, job, section.eta, section.beta, own, concurrency=True)
+    context = PolicyContext(measured, job, section.eta, section.beta, seed, concurrency=True)
     try:
         sizes, limits = batch_size_optimizer(policies[0], context), power_limit_optimizer(policies[1], context)
     except TuningInputError as error:
@@ -277,7 +277,7 @@ def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int, poli
     for name, policy in zip(policies, (sizes, limits), strict=True):
         with _name_policy(f"policy {name}, which replays copy"):
             copy.deepcopy(policy)
-    training = Training(job, trace, section.eta, np.random.default_rng(own))
+    training = Training(job, trace, section.eta, np.random.default_rng(seed))
     return JobTuning(training, sizes, limits, RecurrenceTracker(job, section.beta))
 
 

@@ -121,8 +121,8 @@ class RunEnvironment(RunSettings):
         values["profile_warmup_iters"], values["profile_measure_iters"] = iterations
         try:
             return cls.model_validate_strings(values)
-        except ValidationError as found:
-            fault = found.errors()[0]
+        except ValidationError as faults:
+            fault = faults.errors()[0]
             variable = _VARIABLES.get(str(fault["loc"][0]), _ITERATIONS)
             raise TuningInputError(f"{variable}: {fault['msg']}, got {fault['input']!r}.") from None
 

@@ -43,12 +43,7 @@ T = TypeVar("T")
 class TrialDriver(Protocol):
     """Leads a script through one training run: says how long it goes on, and takes what it reaches.
 
-    Attributes
-    ----------
-    batch_size, max_epochs, epochs_done : int
-        What to train with, for how long at most, and how many epochs have ended.
-    reached : bool
-        Whether the target was reached.
+    It knows what to train with, for how long at most, how many epochs have ended, and whether the target was reached.
     """
 
     batch_size: int
@@ -81,14 +76,9 @@ class TrialDriver(Protocol):
 
 
 class TrainingRun(TrialDriver):
-    """One training run: its epochs, what they used, and when it is over. Made by `training_run`.
+    """One training run: its epochs, the energy and time booked so far, and when it is over. Made by `training_run`.
 
-    Attributes
-    ----------
-    energy_j, time_s : float
-        Energy and time booked so far.
-    stopped_early : bool
-        Whether the run was stopped because it would have cost too much.
+    It is `stopped_early` if it would have cost too much.
 
     References
     ----------
@@ -294,13 +284,13 @@ def training_run(
             meter,
             control,
             higher_is_better=higher_is_better,
-            clock=synchronized(clock, synchronize),
+            clock=synchronize_clock(clock, synchronize),
         )
         yield run
         run.finish()
 
 
-def synchronized(clock: Callable[[], float], synchronize: Callable[[], object] | None) -> Callable[[], float]:
+def synchronize_clock(clock: Callable[[], float], synchronize: Callable[[], object] | None) -> Callable[[], float]:
     """Make a clock that waits for all submitted work before it is read."""
 
     def read_clock() -> float:

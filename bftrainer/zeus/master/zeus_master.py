@@ -158,7 +158,7 @@ class ZeusMaster:
         """
         # A plan's bound and batch sizes are for several recurrences; a single run needs neither.
         sizes = tuple({batch_size, job.default_bs or batch_size})
-        plan = _checked_plan(job, rec_i, sizes, math.inf, eta_knob, seed)
+        plan = _make_plan(job, rec_i, sizes, math.inf, eta_knob, seed)
         launch = Launch(rec_i, tries, batch_size, learning_rate, seed, cost_bound_j=cost_ub)
         show = partial(_notify, self.observers, "printed")
         report = make_run(Path(logdir).absolute(), plan, self.settings, launch, show)
@@ -201,7 +201,7 @@ class ZeusMaster:
         With the client of a server that one decides instead of the policy, with the policy's settings:
         `ServerRequestError` if it cannot be reached, or refuses the job.
         """
-        plan = _checked_plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed)
+        plan = _make_plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed)
         decisions: Decisions
         if client is not None:
             decisions = ServerDecisions(client, job_spec(plan, self.bso, self.hardware))
@@ -240,7 +240,7 @@ class ZeusMaster:
         return Path(self.log_base) / "".join(char if char.isprintable() and char != os.sep else "_" for char in name)
 
 
-def _checked_plan(
+def _make_plan(
     job: Job, recurrences: int, batch_sizes: tuple[int, ...], beta_knob: float, eta_knob: float, seed: int
 ) -> Plan:
     """Make a plan whose command can be run, in the absolute directory of the job."""
@@ -304,7 +304,7 @@ class Driver:
             journal = self._catch_up()
             check_command(plan.job.command or [], Path(plan.workdir), os.environ)
             stack.enter_context(attach_history(lambda: progress.history))
-            restore = stack.enter_context(restore_limits(self.logdir, self._limited_gpus()))
+            restore = stack.enter_context(restore_limits(self.logdir, self._find_limited_gpus()))
             stack.callback(decisions.close)
             decisions.begin()
             notify("started", self.logdir, progress)
@@ -347,7 +347,7 @@ class Driver:
         journal.append(event, fields)
         self._events = journal.length
 
-    def _limited_gpus(self) -> Gpus | None:
+    def _find_limited_gpus(self) -> Gpus | None:
         """Find the GPUs whose power limits scripts may set."""
         settings = self.progress.settings
         gpus = self.find() if settings.set_power_limits else None

@@ -192,7 +192,7 @@ def simulate_all(
 
 def with_seeds(simulation: Simulation, number: int) -> list[Simulation]:
     """Repeat a simulation with `number` seeds: its own and those that follow."""
-    return [replace(simulation, seed=simulation.seed + each) for each in range(number)]
+    return [replace(simulation, seed=simulation.seed + offset) for offset in range(number)]
 
 
 def group_seed(seed: int, name: str) -> int:
