@@ -75,9 +75,9 @@ def resume(logdir: Path, token_file: str | None, pause_after: int | None, quiet:
 def status(logdir: Path, as_json: bool) -> None:
     """Tell where the job stands whose logs are in LOGDIR: each run, and what comes next."""
     from bftrainer.cli.zeus.master_display import print_status
-    from bftrainer.zeus.master.journal import read_journal
+    from bftrainer.zeus.master.journal import JobJournal
 
-    print_status(logdir, read_journal(logdir, only_look=True), as_json=as_json)
+    print_status(logdir, JobJournal(logdir).replay(only_look=True), as_json=as_json)
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")

@@ -36,23 +36,50 @@ POLL_S = 0.05
 
 
 class JobJournal:
-    """The journal of a job, in the directory of its logs, which its master appends to."""
+    """The journal of a job, in the directory of its logs, which its master appends to, and replays to where it stands.
+
+    `applied` is the number of its lines that the master knows.
+    """
 
     def __init__(self, logdir: Path) -> None:
-        self.path = logdir / JOURNAL
+        self.path, self.applied = logdir / JOURNAL, 0
         self._file = LineJournal(self.path)
-        self._lines = self._file.read()
-        self.length = len(self._lines)
 
     def append(self, event: str, fields: Mapping[str, Any]) -> None:
         """Append an event; it is on the disk when this returns, or `OutputError`."""
         self._file.append([json.dumps({"event": event, **fields}, allow_nan=False)])
-        self.length += 1
+        self.applied += 1
 
-    def begin(self, token: str | None, policy: BatchSizeOptimizer | None, *, only_look: bool) -> Recurrences:
-        """Read the plan, the first line, and register its job; see `read_journal`."""
+    def append_plan(self, progress: Recurrences) -> None:
+        """Begin the journal of a new job."""
+        self.append("plan", {"schema": SCHEMA, **plan_document(progress), **progress.decisions.describe()})
+
+    def replay(
+        self, token: str | None = None, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False
+    ) -> Recurrences:
+        """Register the job of the plan, the first line, and replay its events.
+
+        Parameters
+        ----------
+        token, policy : str and BatchSizeOptimizer, optional
+            A token for a server that decides, as journals store none; and a new policy like the one that the job began
+            with, if the journal cannot say how to make it.
+        only_look : bool
+            Whether neither policy nor server is needed, as nothing will be decided.
+
+        Raises
+        ------
+        ResumeError
+            If there is no journal, it is damaged, or the policy cannot be made again or decides otherwise.
+        """
+        logdir = self.path.parent
+        if not self.path.exists():
+            missing = (
+                f"Not the logs of a recurring job: {JOURNAL} is missing" if logdir.is_dir() else "No such directory"
+            )
+            raise ResumeError(f"{logdir}: {missing}.")
         with self._name_line(1, "the plan of a job"):
-            first = json.loads(self._lines[0])
+            first = json.loads(self._file.read()[0])
             if first["event"] != "plan" or first["schema"] != SCHEMA:
                 raise ResumeError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
             values = first["plan"]
@@ -68,14 +95,20 @@ class JobJournal:
                 policy = policy or restore_policy(first["policy"])
                 policy.register_job(plan.job, list(plan.batch_sizes))
                 decisions = LocalDecisions(policy, plan.job)
-            return Recurrences(plan, settings, decisions)
+            progress = Recurrences(plan, settings, decisions)
+        self.applied = 1
+        self.catch_up(progress)
+        return progress
 
-    def catch_up(self, progress: Recurrences, start: int) -> None:
-        """Apply the events from line `start` on, counted from 0."""
-        for number, line in enumerate(self._lines[start:], start=start + 1):
+    def catch_up(self, progress: Recurrences) -> None:
+        """Apply the events that another master may have appended since the last one that is known."""
+        self._file = LineJournal(self.path)
+        lines = self._file.read()
+        for number, line in enumerate(lines[self.applied :], start=self.applied + 1):
             with self._name_line(number, "an event of a job"):
                 fields = json.loads(line)
                 progress.apply(fields.pop("event"), fields)
+        self.applied = len(lines)
 
     @contextmanager
     def _name_line(self, number: int, expected: str) -> Iterator[None]:
@@ -89,44 +122,12 @@ class JobJournal:
             raise ResumeError(f"{self.path}:{number}: Expected {expected}, got something else ({reason}).") from None
 
 
-def write_plan(logdir: Path, progress: Recurrences) -> None:
-    """Begin the journal of a new job."""
-    JobJournal(logdir).append("plan", {"schema": SCHEMA, **plan_document(progress), **progress.decisions.describe()})
-
-
 def plan_document(progress: Recurrences) -> dict[str, Any]:
     """Return the plan of a job and the settings of its runs as plain values for JSON."""
     plan = asdict(progress.plan)
     # JSON has no infinity: null means that no run is stopped.
     beta_knob = plan["beta_knob"] if math.isfinite(plan["beta_knob"]) else None
     return {"plan": plan | {"beta_knob": beta_knob}, "settings": progress.settings.model_dump()}
-
-
-def read_journal(
-    logdir: Path, token: str | None = None, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False
-) -> Recurrences:
-    """Replay the journal of a job, to where it stands.
-
-    Parameters
-    ----------
-    token, policy : str and BatchSizeOptimizer, optional
-        A token for a server that decides, as journals store none; and a new policy like the one that the job began
-        with, if the journal cannot say how to make it.
-    only_look : bool
-        Whether neither policy nor server is needed, as nothing will be decided.
-
-    Raises
-    ------
-    ResumeError
-        If there is no journal, it is damaged, or the policy cannot be made again or decides otherwise.
-    """
-    if not (logdir / JOURNAL).exists():
-        missing = f"Not the logs of a recurring job: {JOURNAL} is missing" if logdir.is_dir() else "No such directory"
-        raise ResumeError(f"{logdir}: {missing}.")
-    journal = JobJournal(logdir)
-    progress = journal.begin(token, policy, only_look=only_look)
-    journal.catch_up(progress, 1)
-    return progress
 
 
 @contextmanager

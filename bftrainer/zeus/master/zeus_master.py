@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import NotConvergedError, OutputError, ResumeError, TrainingReportError, TuningInputError
 from bftrainer.files.permissions import refuse_foreign
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
-from bftrainer.zeus.master.journal import JOURNAL, JobJournal, lock_directory, read_journal, write_plan
+from bftrainer.zeus.master.journal import JOURNAL, JobJournal, lock_directory
 from bftrainer.zeus.master.launch import check_command, run_script
 from bftrainer.zeus.master.plan import Plan
 from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Recurrences
@@ -210,9 +210,10 @@ class ZeusMaster:
             decisions = LocalDecisions(self.bso, plan.job)
         progress = Recurrences(plan, self.settings, decisions)
         with self._new_logdir(self._logdir(job, num_recurrence, eta_knob, beta_knob)) as logdir:
-            write_plan(logdir, progress)
+            journal = JobJournal(logdir)
+            journal.append_plan(progress)
             decisions.begin()  # last: whatever is refused before it, a server never hears of
-        return Driver(logdir, progress, self.observers, self.find)
+        return Driver(journal, progress, self.observers, self.find)
 
     @contextmanager
     def _new_logdir(self, wanted: Path) -> Iterator[Path]:
@@ -254,15 +255,13 @@ class Driver:
 
     def __init__(
         self,
-        logdir: Path,
+        journal: JobJournal,
         progress: Recurrences,
         observers: Sequence[MasterObserver] = (),
         find: Callable[[], Gpus | None] = find_gpus,
     ) -> None:
-        # Absolute, because scripts get this path and run in another directory.
-        self.logdir = logdir.absolute()
+        self.logdir, self.journal = journal.path.parent, journal
         self.progress, self.observers, self.find = progress, observers, find
-        self._events = JobJournal(self.logdir).length
         self._launched = progress.pending
 
     @classmethod
@@ -282,7 +281,9 @@ class Driver:
         """
         if logdir.is_dir():
             refuse_foreign(logdir, ResumeError)
-        return cls(logdir, read_journal(logdir, token, policy), observers)
+        # Absolute, because scripts get this path and run in another directory.
+        journal = JobJournal(logdir.absolute())
+        return cls(journal, journal.replay(token, policy), observers)
 
     def drive(self, at_most: int | None = None) -> list[HistoryEntry]:
         """Make all remaining runs, or those of the next `at_most` recurrences; return an entry per run since the first.
@@ -295,13 +296,13 @@ class Driver:
         TuningInputError, ResumeError, OutputError
             If the command cannot be run, another master is running the job, or journal or log cannot be written.
         """
-        progress = self.progress
+        progress, journal = self.progress, self.journal
         plan, settings, decisions = progress.plan, progress.settings, progress.decisions
         notify = partial(_notify, self.observers)
         with ExitStack() as stack:
             # Processes of an earlier master may need their grace time to end.
             lock = stack.enter_context(lock_directory(self.logdir, settings.grace_s + 1.0))
-            journal = self._catch_up()
+            self._catch_up()
             check_command(plan.job.command or [], Path(plan.workdir), os.environ)
             stack.enter_context(attach_history(lambda: progress.history))
             restore = stack.enter_context(restore_limits(self.logdir, self._find_limited_gpus()))
@@ -313,18 +314,18 @@ class Driver:
                 if progress.report is None:
                     launch = progress.choose()
                     if launch is not self._launched:
-                        self._append(journal, "launch", asdict(launch))
+                        journal.append("launch", asdict(launch))
                         self._launched = launch
                     notify("launching", launch, progress)
                     with decisions.holding(launch):
                         report = make_run(self.logdir, plan, settings, launch, partial(notify, "printed"), (lock,))
                     # On disk before a server hears of it: if that is not reached, the run need not be repeated.
-                    self._append(journal, "result", asdict(report))
+                    journal.append("result", asdict(report))
                     progress.report = report
                     restore()
                 reached = progress.learn()
                 if not decisions.alone:
-                    self._append(journal, "verdict", {"reached": reached})
+                    journal.append("verdict", {"reached": reached})
                 booked = progress.book(reached)
                 write_history(self.logdir / HISTORY, progress.history)
                 logger.debug("%s: %s", plan.job, booked)
@@ -333,19 +334,14 @@ class Driver:
                 raise NotConvergedError(progress.failure)
         return progress.history
 
-    def _catch_up(self) -> JobJournal:
-        """Open the journal, and apply what another master has done since; write a history that lags behind."""
-        journal = JobJournal(self.logdir)
-        journal.catch_up(self.progress, self._events)
-        if journal.length > self._events:
-            self._events, self._launched = journal.length, self.progress.pending
+    def _catch_up(self) -> None:
+        """Apply what another master has done since; write a history that lags behind."""
+        known = self.journal.applied
+        self.journal.catch_up(self.progress)
+        if self.journal.applied > known:
+            self._launched = self.progress.pending
         if self.progress.booked:
             write_history(self.logdir / HISTORY, self.progress.history)
-        return journal
-
-    def _append(self, journal: JobJournal, event: str, fields: dict[str, object]) -> None:
-        journal.append(event, fields)
-        self._events = journal.length
 
     def _find_limited_gpus(self) -> Gpus | None:
         """Find the GPUs whose power limits scripts may set."""
