@@ -26,16 +26,13 @@ class Corrections:
     Parameters
     ----------
     group_never_ran_cost : bool
-        In groups, observe a run whose bound allows no epoch at 100 times the bound, as for recurrences of one job;
-        the published simulator observes it at 0, which looks like the best batch size.
+        In groups, observe a run whose bound allows no epoch at 100 times the bound, as for recurrences of one job,
+        rather than at 0, which looks like the best batch size.
     group_min_cost_accumulates : bool
-        In groups, add up a job's cost over its retries before later bounds are computed from it, as for recurrences of
-        one job; the published simulator uses the cost of the last retry.
+        In groups, bounds follow the cost of all tries of a job, as for recurrences of one job, not that of the last.
     server_costs : bool
-        Count costs as the batch-size server does: later bounds are computed from the cheapest run that converged, a
-        run that cost more than its bound has not converged, and arms start from the costs of the explorations. In the
-        published simulator, the lowest cost adds up over the tries of a recurrence, a run that profiled may cost more
-        than its bound, and arms are made from all runs in the window.
+        Count costs as the batch-size server does: bounds follow the cheapest run that converged, one that cost more
+        than its bound has not converged, and arms start from the costs of the explorations.
     """
 
     group_never_ran_cost: bool = False
