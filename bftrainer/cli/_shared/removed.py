@@ -30,6 +30,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("bound", "--horizons"): "use --notices: how long before nodes leave that is known.",
     ("replay", "--bounds"): "use `bftrainer bound` with the same options.",
     **{(words, "--no-cache"): "every run parses its node log; none is kept." for words in (*_REPLAYS, "sweep")},
+    ("master run", "--allow-mixed"): "choose GPUs of one model by CUDA_VISIBLE_DEVICES, or --gpus.",
     ("compare", "--figure"): "use --metric.",
     ("plot", "--figure"): "use --metric.",
     ("compare", "--latex"): "print a table by --csv, and give it to DataFrame.to_latex of pandas.",
