@@ -104,6 +104,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 SCHEMA = 1
 
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of models and of dataclasses
 _EXPECTED = {
     "bool_type": "true or false",
     "dict_type": "a table",
@@ -114,6 +115,7 @@ _EXPECTED = {
     "list_type": "a list",
     "model_type": "a table",
     "string_type": "text",
+    "tuple_type": "a list",
     "string_too_short": "text that is not empty",
 }
 
@@ -153,7 +155,7 @@ def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str,
 
 def telling_fault(fault: ValidationError) -> Any:
     """Choose which of a table's faults to report: an unknown key often is why another one is missing."""
-    return min(fault.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    return min(fault.errors(), key=lambda one: one["type"] not in _UNKNOWN)
 
 
 def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], list[str]] = lambda _: []) -> str:
@@ -170,7 +172,7 @@ def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], l
     if not path:  # what a model says of several of its fields
         return str(error["msg"]).removeprefix("Value error, ")
     key = str(path[-1])
-    if error["type"] == "extra_forbidden":
+    if error["type"] in _UNKNOWN:
         inside = "".join(f" in {part}" for part in path[:-1])
         return f"Unknown key {key!r}{inside}.{suggestion(key, keys(path[:-1]))}"
     if error["type"] == "missing":

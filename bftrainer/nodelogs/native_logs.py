@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, OutputError, at_place, legible
-from bftrainer.files.arrow import to_numpy
 from bftrainer.files.budgets import lines
 from bftrainer.files.documents import json_file, write_csv
 from bftrainer.files.opening import one_line, open_plain, translated
@@ -177,7 +176,7 @@ def time_column(times: pa.ChunkedArray) -> NDArray[np.int64]:
     """Nanoseconds since the epoch of a timestamp column of any unit; naive times are UTC."""
     import pyarrow as pa
 
-    return to_numpy(times.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
+    return np.asarray(times.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy())
 
 
 _STATES = {"0": False, "1": True, "false": False, "true": True}

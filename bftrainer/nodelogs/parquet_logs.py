@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError
-from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
+from bftrainer.files.arrow import TEXT, parquet_file
 from bftrainer.files.documents import parsed_json
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
@@ -75,7 +75,7 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
             table.validate(full=True)  # for example text that is not UTF-8
             _check_gaps(path, table, parts.size)
             if table.num_rows:
-                times, states = _parquet_times(path, table["time"]), to_numpy(table["idle"])
+                times, states = _parquet_times(path, table["time"]), table["idle"].to_numpy()
                 with at_transition(str(path), locate):
                     parts.add(times, _labelled(table["node"], labels), states)
     return assembled(str(path), locate, parts, list(labels), meta or None, warn)
@@ -89,7 +89,7 @@ def _labelled(column: pa.ChunkedArray, labels: dict[str, int]) -> NDArray[np.int
     if isinstance(nodes, pa.ChunkedArray):
         nodes = pa.concat_arrays(nodes.unify_dictionaries().chunks)
     places = [labels.setdefault(label, len(labels)) for label in nodes.dictionary.to_pylist()]
-    return np.asarray(np.array(places, dtype=np.int32)[to_numpy(nodes.indices)])
+    return np.asarray(np.array(places, dtype=np.int32)[nodes.indices.to_numpy()])
 
 
 def _parquet_times(path: Path, times: pa.ChunkedArray) -> NDArray[np.int64]:

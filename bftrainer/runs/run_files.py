@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from bftrainer.errors import RunDirectoryError, escaped
-from bftrainer.files.arrow import booleans, instants, integers, lists, open_native, parquet_file, reals, texts
+from bftrainer.files.arrow import instants, integers, lists, open_native, parquet_file, reals, texts
 from bftrainer.files.documents import json_file
 from bftrainer.files.opening import translated
 from bftrainer.model import instants_ns, iso_column
@@ -37,7 +37,12 @@ if TYPE_CHECKING:
 
 TIME, REAL, COUNT, TEXT, FLAG = pa.timestamp("ns", tz="UTC"), pa.float64(), pa.int64(), pa.string(), pa.bool_()
 COUNTS, TEXTS = pa.list_(COUNT), pa.list_(TEXT)
-_MAKE: dict[pa.DataType, Callable[[Any], pa.Array]] = {REAL: reals, COUNT: integers, TEXT: texts, FLAG: booleans}
+_MAKE: dict[pa.DataType, Callable[[Any], pa.Array]] = {
+    REAL: reals,
+    COUNT: integers,
+    TEXT: texts,
+    FLAG: partial(pa.array, type=FLAG),
+}
 Rows = Sequence[Any] | Mapping[str, Any]
 """Records, or columns by name."""
 

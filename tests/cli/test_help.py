@@ -159,7 +159,7 @@ def test_commands_that_report_do_so_in_json():
         *("bso delete", "bso export", "bso import", "bso serve", "bso token add", "bso token revoke", "bso void"),
         *("completion", "convert", "plot", "report"),
         *("harvest add", "harvest drain", "harvest stop"),
-        *("tasks generate", "trace anonymise", "trace cut", "trace export", "trace filter", "trace merge"),
+        *("tasks generate", "trace anonymise", "trace cut", "trace filter", "trace merge"),
     }
 
 
@@ -167,8 +167,8 @@ def test_json_of_what_was_made(call, here):
     """Commands that report do so for programs, too."""
     (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
     assert call("tasks", "fit", "measured.csv", "--json").json["curve"]["throughput"] == [0, 100, 190, 350]
-    made = call("trace", "generate", "--nodes", 50, "--days", 0.1, "--spot", "-o", "made.csv", "--json").json
-    assert made["files"] == ["made.csv", "made-spot.csv"]
+    made = call("trace", "generate", "--nodes", 50, "--days", 0.1, "-o", "made.csv", "--json").json
+    assert made["files"] == ["made.csv"]
     assert {figure["name"] for figure in made["figures"]} > {"idle_share"}
 
 

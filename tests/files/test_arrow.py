@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.files.arrow import booleans, instants, integers, lists, reals, texts, to_numpy
+from bftrainer.files.arrow import instants, integers, lists, reals, texts
 
 
 @given(st.lists(st.text(max_size=5)))
@@ -40,15 +36,6 @@ def test_reals_are_finite_or_null(values):
     assert column.to_pylist() == [value if value is not None and np.isfinite(value) else None for value in values]
 
 
-@given(st.lists(st.booleans()))
-def test_booleans_come_back(values):
-    """Booleans come back as they went in, however many of them share a byte."""
-    column = booleans(values)
-    column.validate(full=True)
-    assert column.type == pa.bool_()
-    assert column.to_pylist() == values
-
-
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)))
 def test_missing_integers_are_null(values):
     """None is null among integers, the others come back."""
@@ -71,27 +58,3 @@ def test_instants_count_from_the_start():
     column.validate(full=True)
     assert column.type == pa.timestamp("ns", tz="UTC")
     assert column.cast(pa.int64()).to_pylist() == [1_500_000_000, None]
-
-
-def test_a_replay_of_a_parquet_log_imports_no_pandas():
-    """Neither reading the log, nor replaying, nor writing the results loads pandas: 0.2 s and 32 MiB."""
-    code = """
-import pathlib, sys, tempfile
-from bftrainer.runs import run_replay, write_run
-with tempfile.TemporaryDirectory() as directory:
-    write_run(run_replay(solver="dp", max_events=20, baseline=False), pathlib.Path(directory))
-sys.exit("pandas" in sys.modules)
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.parametrize("kind", [pa.bool_(), pa.int32(), pa.float64()], ids=str)
-@pytest.mark.parametrize("values", [[], [1, 0, 1, 1]], ids=["empty", "filled"])
-def test_columns_are_read_as_arrow_does(kind, values):
-    """Whole columns, slices and chunks become the arrays that `to_numpy` of Arrow makes of them."""
-    column = pa.array(values).cast(kind)
-    for each in (column, column[1:], pa.chunked_array([column, column[1:]]), pa.chunked_array([], kind)):
-        expected = each.to_numpy(**{} if isinstance(each, pa.ChunkedArray) else {"zero_copy_only": False})
-        got = to_numpy(each)
-        assert got.dtype == expected.dtype
-        assert got.tolist() == expected.tolist()

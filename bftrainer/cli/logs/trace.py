@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "anonymise": (__name__, "anonymise", "Replace names by pseudonyms, so that a log can be shared."),
     "cut": (__name__, "cut", "Cut a shorter window out of a node log."),
-    "export": (__name__, "export", "Write a node log in another form."),
     "filter": (__name__, "filter_", "Keep some nodes, and idle intervals of some length."),
     "generate": (f"{__name__}_models", "generate", "Generate a trace by a model, fitted to another or not."),
     "merge": (__name__, "merge", "Make one node log of several."),
@@ -206,19 +205,6 @@ def _pseudonyms(key_file: Path) -> Iterator[Pseudonyms]:
         raise
     if is_new:
         tell(f"Note: {key_file}: a new key; keep it to yourself, and for the next log.")
-
-
-@click.command(epilog="Example: bftrainer trace export idle.csv -o exported.parquet")
-@click.argument("node_log", type=FILE)
-@click.option("-o", "--output", type=FILE, required=True, help="File to write: .pkl (legacy), .parquet, .csv, .csv.gz.")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
-def export(node_log: Path, output: Path, force: bool) -> None:
-    """Write NODE_LOG in the form that the output's name ends in."""
-    from bftrainer.nodelogs.node_log_files import write_node_log
-
-    log = _read(node_log, output, force)
-    write_node_log(output, log)
-    click.echo(f"{output}: node log of {len(log.nodes):,} nodes")
 
 
 @click.command(epilog="Example: bftrainer convert idle.csv converted.parquet")
