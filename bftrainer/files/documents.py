@@ -215,14 +215,18 @@ def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES, *
     form_of(path, error)
     line = 1
     with translated(path, error), open_plain(path, usual, ahead=ahead) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
         rows = csv.reader(text, strict=True)
         try:
             for row in rows:
                 line = rows.line_num
                 if row:
+                    "".join(row).encode()
                     yield f"{path}:{line}", row
-        except (csv.Error, UnicodeDecodeError) as fault:
+        except UnicodeEncodeError:
+            got = ",".join(row).encode(errors="surrogateescape").decode(errors="backslashreplace")
+            raise error(f"{path}:{line}: Expected text in UTF-8, got '{one_line(got)}'.") from None
+        except csv.Error as fault:
             raise error(f"{path}:{max(1, rows.line_num)}: Expected CSV, got something else ({fault}).") from None
         except (OSError, EOFError, lzma.LZMAError, zlib.error) as fault:
             raise error(f"{path}:{line}: Expected a whole file, got a damaged one ({fault}).") from None

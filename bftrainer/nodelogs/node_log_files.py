@@ -17,10 +17,11 @@ from bftrainer.nodelogs.native_logs import (
     Warn,
     metadata_path,
     read_csv_node_log,
+    read_parquet_node_log,
     refuse_shared_metadata,
     write_csv_node_log,
+    write_parquet_node_log,
 )
-from bftrainer.nodelogs.parquet_logs import read_parquet_node_log, write_parquet_node_log
 
 _NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _NODES_AT_A_TIME = 64  # a cache line of a row-major int8 matrix

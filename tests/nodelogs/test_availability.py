@@ -113,7 +113,7 @@ def test_ones_own_spot_traces_can_be_read(tmp_path):
         ("5,added,a\n", r"t\.csv:1: Expected add or remove, got 'added'. Did you mean 'add'\?"),
         ("5,add,\n", r"t\.csv:1: Expected the name of a node, got ''"),
         ("5,add,a\0\n", r"t\.csv:1: Expected "),
-        ("5,add,\udcff\n", r"t\.csv:1: Expected CSV"),
+        ("5,add,\udcff\n", r"t\.csv:1: Expected text in UTF-8"),
         ("5,add,node1\n6,remove,node2\n", r"t\.csv:2: .*'node2' .*not there\. Did you mean 'node1'\?"),
         ("5,remove,zzz\n", r"t\.csv:1: Node 'zzz' is removed, but is not there\."),
         ("5,add,a\n6,add,a\n", r"t\.csv:2: Node 'a' is added"),
