@@ -153,11 +153,6 @@ def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str,
     return tables
 
 
-def telling_fault(fault: ValidationError) -> Any:
-    """Choose which of a table's faults to report: an unknown key often is why another one is missing."""
-    return min(fault.errors(), key=lambda one: one["type"] not in _UNKNOWN)
-
-
 def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], list[str]] = lambda _: []) -> str:
     """Describe the most telling fault that pydantic found in a table, in one line.
 
@@ -167,7 +162,8 @@ def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], l
     keys : callable
         Known keys of the table at a path.
     """
-    error = telling_fault(fault)
+    # An unknown key often is why another one is missing.
+    error: Any = min(fault.errors(), key=lambda one: one["type"] not in _UNKNOWN)
     path = error["loc"]
     if not path:  # what a model says of several of its fields
         return str(error["msg"]).removeprefix("Value error, ")

@@ -12,8 +12,8 @@ import numpy as np
 
 from bftrainer.errors import SettingsError, UnusedOptionsError, at_place
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.nodelogs.availability import read_availability
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace
+from bftrainer.nodelogs.availability import CHANGE_COLUMNS, read_availability, write_changes
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace
 from bftrainer.spot.minute_model import MinuteModel, expected_size
 from bftrainer.spot.statistics import completed_lengths, hole_figures, pool_figures, trace_statistics
 from bftrainer.spot.supercomputer import HOLE_OPTIONS, SupercomputerModel
@@ -186,3 +186,23 @@ def _fit_holes(trace: AvailabilityTrace | None, path: Path | None) -> Supercompu
         if trace.log is None:
             raise SettingsError("Expected a log of nodes for the model supercomputer, got terminations alone.")
         return SupercomputerModel.fitted(trace.log)
+
+
+def sibling(path: Path, what: str) -> Path:
+    """Path of a file beside the log at `path`: `synth.parquet` gives `synth-spot.csv` for `what` = "spot"."""
+    stem = path.name.removesuffix(".gz")
+    return path.with_name(f"{Path(stem).stem}-{what}.csv")
+
+
+def write_pair(path: Path, log: NodeLog) -> tuple[Path, Path]:
+    """Write files `dt,preemptions` and `dt,additions` beside the log at `path`; returns their paths.
+
+    Raises
+    ------
+    OutputError
+        If they cannot be written.
+    """
+    places = sibling(path, "preemptions"), sibling(path, "additions")
+    write_changes(places[0], ChangeTrace.of(log, joins=False), CHANGE_COLUMNS["terminations"][1])
+    write_changes(places[1], ChangeTrace.of(log, joins=True), CHANGE_COLUMNS["additions"][1])
+    return places

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from bftrainer.nodelogs import read_node_log
+from bftrainer.nodelogs.availability import read_availability
 from bftrainer.spot import MinuteModel
 from tests.cli.conftest import check_refusal
 from tests.cli.test_commands import HEAVY, imported_by
@@ -114,15 +116,20 @@ def test_a_figure(call, here, name):
 
 
 def test_generate_writes_what_is_asked_for(call, here):
-    """The log; the table compares asked and realised."""
+    """The log, and on demand the spot trace and the pair beside it; the table compares asked and realised."""
     words = ("trace", "generate", "--model", "minutes", "--days", 0.2, "--seed", 1, "-o", "a.csv")
-    done = call(*words, "--exact-mean", "--preemption-scale", 2)
+    done = call(*words, "--spot", "--counts", "--exact-mean", "--preemption-scale", 2)
     assert (done.status, done.err) == (0, "")
+    written = {"a.csv", "a.json", "a-spot.csv", "a-preemptions.csv", "a-additions.csv"}
+    assert written <= {path.name for path in here.iterdir()}
     assert "preemption_chance            0.32676" in done.out
     log = read_node_log(here / "a.csv")
+    spot = read_availability(here / "a-spot.csv", print).log
+    assert np.array_equal(log.time_ns - log.start_ns, spot.time_ns)
     assert log.start_ns == 1_609_459_200 * 10**9
     before = contents(here)
     check_refusal(call(*words))
+    check_refusal(call("trace", "generate", "--model", "minutes", "-o", "a.parquet", "--spot"))
     assert contents(here) == before
 
 

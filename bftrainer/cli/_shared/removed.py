@@ -44,8 +44,6 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("bso token add", "--local"): "give the user the token that is printed.",
     ("trace anonymise", "--columns"): "import the rows of sacct first, and anonymise the node log instead.",
     ("trace generate", "--drains"): "use a log with maintenance, such as the embedded sample, or `--like` one.",
-    ("trace generate", "--spot"): "use `bftrainer convert --to spot` on the log.",
-    ("trace generate", "--counts"): "use `bftrainer trace stats --additions FILE --terminations FILE` on the log.",
 }
 """What replaces an option, by the words of its command and its name."""
 

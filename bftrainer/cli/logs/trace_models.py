@@ -205,33 +205,46 @@ _HOLES = (
 )
 @with_options(*_LEVELS, *minute_options("minutes: "), *_HOLES)
 @click.option("-o", "--output", type=FILE, required=True, help="Node log to write: .parquet, .csv, .csv.gz or .pkl.")
+@click.option("--spot", is_flag=True, help="Write a spot event trace beside it: x.parquet has x-spot.csv.")
+@click.option("--counts", is_flag=True, help="Write x-preemptions.csv and x-additions.csv beside it.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def generate(
-    like: Path | None, days: float, seed: int, start: datetime, output: Path, force: bool, as_json: bool,
-    model: ModelName | None, **options: Any,
+    like: Path | None, days: float, seed: int, start: datetime, output: Path, spot: bool, counts: bool, force: bool,
+    as_json: bool, model: ModelName | None, **options: Any,
 ) -> None:  # fmt: skip
     """Generate a trace of nodes, which `bftrainer replay` and `bftrainer spot simulate` take as it is."""
+    from bftrainer.files.writing import refuse_existing
     from bftrainer.model import instant_ns
+    from bftrainer.nodelogs.availability import write_spot_trace
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
-    from bftrainer.spot.generation import generate_trace
+    from bftrainer.spot.generation import generate_trace, sibling, write_pair
 
     if not 1678 <= start.year < 2262:
         raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {start:%Y-%m-%d}.")
     refuse_node_log(output, force=force)
-    refuse_inputs(*node_log_files(output))
+    beside = [sibling(output, "spot")] if spot else []
+    beside += [sibling(output, what) for what in ("preemptions", "additions")] if counts else []
+    refuse_inputs(*node_log_files(output), *beside)
+    for path in beside:
+        refuse_existing(path, force=force)
     chosen = {name: value for name, value in options.items() if value is not None}
     made = generate_trace(
         days, seed=seed, model=model, like=like, start_ns=instant_ns(start),
         warn=lambda note: tell(f"Note: {note}"), **chosen,
     )  # fmt: skip
     write_node_log(output, made.log)
+    written = {output: f"node log of {len(made.log.nodes):,} nodes, {made.log.node.size:,} transitions"}
+    if spot:
+        write_spot_trace(beside[0], made.log)
+        written[beside[0]] = "spot event trace"
+    if counts:
+        written |= {path: path.stem.rpartition("-")[2] for path in write_pair(output, made.log)}
     if as_json:
         figures = [asdict(figure) for figure in made.figures]
-        click.echo(json.dumps({"files": [str(output)], "figures": figures}, indent=2))
+        click.echo(json.dumps({"files": [str(path) for path in written], "figures": figures}, indent=2))
         return
-    click.echo(f"{output}: node log of {len(made.log.nodes):,} nodes, {made.log.node.size:,} transitions")
-    click.echo("\n".join(_made_table(made.figures)))
+    click.echo("\n".join([*(f"{path}: {what}" for path, what in written.items()), *_made_table(made.figures)]))
 
 
 def _made_table(figures: tuple[Figure, ...]) -> list[str]:
