@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,10 +35,9 @@ def _pickled_tasks(bounds_path: Path, scaling_path: Path | None = None, scaling:
     drafts = _drafts(bounds_path, frame)
     notes: tuple[str, ...] = ()
     if scaling_path is None:
-        scaling_path = _scalability_file(bounds_path)
-        if scaling_path is not None:
-            notes = (f"{bounds_path}: scalability taken from {scaling_path}.",)
-    if scaling_path is None:
+        scaling_path = scalability_path(bounds_path)
+        notes = (f"{bounds_path}: scalability taken from {scaling_path}.",)
+    if scaling_path is None or (notes and not scaling_path.is_file()):
         return finished(bounds_path, drafts, None, scaling)
     names = [draft.fields["name"] for draft in drafts]
     curves, submissions = _scalability(scaling_path, names, bounds_path)
@@ -57,26 +55,6 @@ def scalability_path(bounds_path: Path) -> Path | None:
         if bounds in name:
             return bounds_path.with_name(name.replace(bounds, curves))
     return None
-
-
-def _scalability_file(bounds_path: Path) -> Path | None:
-    """File with the scalability of bounds: with the same case in its name, else the only one in any case."""
-    same = scalability_path(bounds_path)
-    if same is not None and same.is_file():
-        return same
-    name = bounds_path.name
-    wanted = re.sub("jbnd", "jnps", name, flags=re.IGNORECASE).lower()
-    if wanted == name.lower():
-        return None
-    try:
-        found = sorted(path for path in bounds_path.parent.iterdir() if path.name.lower() == wanted and path.is_file())
-    except OSError as error:
-        reason = f"{bounds_path.parent} cannot be listed ({error.strerror}); name the file with -scfn."
-        raise InvalidTaskError(f"{bounds_path}: No scalability found beside it: {reason}") from None
-    if len(found) > 1:
-        names = one_line(", ".join(path.name for path in found))
-        raise InvalidTaskError(f"{bounds_path}: Expected one scalability beside it, got {names}; name one with -scfn.")
-    return found[0] if found else None
 
 
 def _scalability(path: Path, names: Sequence[str], bounds_path: Path) -> tuple[dict[str, ScalingCurve], dict[str, int]]:

@@ -223,9 +223,10 @@ def test_a_pair_becomes_a_log(tmp_path):
 
 
 def test_a_pair_takes_what_there_is(tmp_path):
-    """A preemption of more nodes than there are is refused by its line."""
+    """A preemption of more nodes than there are is refused by its time."""
     paths = change_files(tmp_path, [(60, 2), (120, 3)], [(0, 1)])
     with pytest.raises(
-        NodeLogError, match=r"preemptions\.csv:3: Expected to take at most the 1 nodes there are, got 3"
+        NodeLogError,
+        match=r"preemptions\.csv: 1970-01-01T00:02:00Z: Expected to take at most the 1 nodes there are, got 3",
     ):
         read_pair(*paths, initial_nodes=2)
