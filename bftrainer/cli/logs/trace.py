@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from bftrainer.errors import InputError, LogError, NodeLogError
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog
     from bftrainer.nodelogs.convert import TraceForm
-    from bftrainer.nodelogs.edit import Pseudonyms
 
 _COMMANDS = {
     "anonymise": (__name__, "anonymise", "Replace names by pseudonyms, so that a log can be shared."),
@@ -181,30 +180,22 @@ def anonymise(log: Path, output: Path, key_file: Path, shift_s: int, force: bool
 
     It loses metadata about the site, and nodes and idle spans that are left out.
     """
+    from bftrainer.files.writing import replacing
     from bftrainer.model import NS_PER_S
-    from bftrainer.nodelogs.edit import anonymous_log
+    from bftrainer.nodelogs.edit import KEY_BYTES, anonymous_log, read_key
     from bftrainer.nodelogs.node_log_files import write_node_log
 
     whole = narrowed(_read(log, output, force), **narrowing)
-    with _pseudonyms(key_file) as names:
-        write_node_log(output, anonymous_log(whole, names, shift_s * NS_PER_S))
-    click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
-
-
-@contextmanager
-def _pseudonyms(key_file: Path) -> Iterator[Pseudonyms]:
-    """Pseudonyms by a key, which is not kept if it is new and nothing was written with it."""
-    from bftrainer.nodelogs.edit import Pseudonyms, read_or_make_key
-
-    key, is_new = read_or_make_key(key_file)
-    try:
-        yield Pseudonyms(key)
-    except BaseException:  # an interrupt too leaves no key that nothing was written with
-        if is_new:
-            key_file.unlink(missing_ok=True)
-        raise
+    is_new = not key_file.exists()
+    key = secrets.token_bytes(KEY_BYTES) if is_new else read_key(key_file)
+    hidden = anonymous_log(whole, key, shift_s * NS_PER_S)
+    with ExitStack() as stack:
+        if is_new:  # kept if the log is written
+            stack.enter_context(replacing(key_file, private=True)).write(f"{key.hex()}\n".encode())
+        write_node_log(output, hidden)
     if is_new:
         tell(f"Note: {key_file}: a new key; keep it to yourself, and for the next log.")
+    click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
 
 
 @click.command(epilog="Example: bftrainer convert idle.csv converted.parquet")
