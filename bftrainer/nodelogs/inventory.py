@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,14 +98,7 @@ def natural_order(names: Sequence[str]) -> tuple[str, ...]:
 
 def inventory_paths(source: str | None) -> tuple[Path, ...]:
     """Path of the file that `--nodes` names; empty if it does not name a file."""
-    if not source:
-        return ()
-    try:
-        return (Path(source),) if Path(source).is_file() else ()
-    except OSError as fault:
-        if fault.errno == errno.ENAMETOOLONG:  # a long hostlist, so not a file
-            return ()
-        raise
+    return (Path(source),) if source and os.path.isfile(source) else ()  # which also a long hostlist is not
 
 
 def read_inventory(source: str) -> Inventory:
@@ -129,10 +122,8 @@ def read_inventory(source: str) -> Inventory:
         with at_place("--nodes", HostlistError):
             return Inventory(expanded(source))
     text = SlurmDocument(path, ("nodes",)).shown() if is_slurm_json(head(path)) else whole_text(path)
-    try:
+    with at_place(path, LogError):
         return _shown_nodes(text) if _SHOW_NODE.search(text) else _listed_nodes(path, text)
-    except LogError as fault:
-        raise type(fault)(str(fault) if str(fault).startswith(str(path)) else f"{path}: {fault}") from None
 
 
 def _shown_nodes(text: str) -> Inventory:
