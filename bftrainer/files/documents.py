@@ -35,7 +35,7 @@ def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]
     """
     with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
         text = whole(path, stream)
-    table: dict[str, Any] = _parsed(path, lambda: tomllib.loads(text.decode()), "TOML", error)
+    table: dict[str, Any] = _parse(path, lambda: tomllib.loads(text.decode()), "TOML", error)
     for place, value in _texts(table, ""):
         if "\0" in value:  # which neither paths nor arguments can hold
             raise error(f"{path}: Expected {place} without the character NUL, got {value!r}.")
@@ -63,10 +63,10 @@ def parsed_json(where: object, text: str | bytes, error: type[BftrainerError], w
     BftrainerError
         As `error`, naming `where`: if it is no JSON, or is nested too deeply.
     """
-    return _parsed(where, lambda: json.loads(text), what, error)
+    return _parse(where, lambda: json.loads(text), what, error)
 
 
-def _parsed(where: object, parse: Callable[[], Any], what: str, error: type[BftrainerError]) -> Any:
+def _parse(where: object, parse: Callable[[], Any], what: str, error: type[BftrainerError]) -> Any:
     try:
         value = parse()
     except ValueError as fault:  # not JSON, not UTF-8, or a number of too many digits

@@ -135,7 +135,7 @@ def open_file(path: Path) -> io.BufferedReader:
     OSError
         Naming the path: if it is something else, or cannot be opened.
     """
-    raw = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+    raw = open(path, "rb", opener=_open_without_waiting)  # noqa: SIM115 - the caller closes it
     try:
         mode = os.fstat(raw.fileno()).st_mode
         if stat.S_ISREG(mode):
@@ -149,7 +149,7 @@ def open_file(path: Path) -> io.BufferedReader:
     raise OSError(errno.EINVAL, f"Expected a file, got {kind}", str(path))
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -128,13 +128,13 @@ def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputE
     for label in labels:
         whole = isinstance(label, int | np.integer) and not isinstance(label, bool) and abs(int(label)) < _MOST
         if not (whole or isinstance(label, str)):
-            raise error(f"{where}Expected {what} to be text, got {shortened(label)}.")
+            raise error(f"{where}Expected {what} to be text, got {shorten(label)}.")
         texts.append(str(label))
     return tuple(texts)
 
 
-def shortened(value: Any) -> str:
-    """Text of a scalar; anything else is shortened, as a pickle may nest lists without end."""
+def shorten(value: Any) -> str:
+    """Text of a scalar; anything else is shorten, as a pickle may nest lists without end."""
     if isinstance(value, int) and abs(value) >= _MOST:
         return "a number of many digits"
     if isinstance(value, int | float | np.generic):
@@ -308,13 +308,13 @@ def _positions(where: Any, count: int) -> NDArray[np.int64]:
 def _values(note: Any) -> NDArray[Any]:
     """Values of an array, or an index; made once, as a file may hold many references to one note."""
     if not isinstance(note, _Note) or note.args is None:
-        raise _MalformedError(f"got an array of an unknown kind ({shortened(note)})")
+        raise _MalformedError(f"got an array of an unknown kind ({shorten(note)})")
     if note.value is None:
-        note.value = _made_values(note)
+        note.value = _make_values(note)
     return np.asarray(note.value)
 
 
-def _made_values(note: _Note) -> NDArray[Any]:
+def _make_values(note: _Note) -> NDArray[Any]:
     match note.name, note.args:
         case "_frombuffer", (data, dtype, shape, order):
             return _array(data, dtype, shape, order)
@@ -335,7 +335,7 @@ def _made_values(note: _Note) -> NDArray[Any]:
             if isinstance(state, dict):
                 return _values(next(state[key] for key in ("_pa_array", "_data", "_ndarray") if key in state))
             return _values(next(part for part in state if getattr(part, "name", "") in _PLAIN))
-    raise _MalformedError(f"got an array of an unknown kind ({shortened(note)})")
+    raise _MalformedError(f"got an array of an unknown kind ({shorten(note)})")
 
 
 def _array(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
@@ -356,12 +356,12 @@ def _dtype(note: Any) -> np.dtype[Any]:
     """A dtype from its code and byte order alone: a pickled one may lie about its layout."""
     code, state = note.args[0], note.state
     if note.name != "dtype" or not _DTYPE_CODE.fullmatch(code) or any(part is not None for part in state[2:5]):
-        raise _MalformedError(f"got values of type {shortened(code)}")
+        raise _MalformedError(f"got values of type {shorten(code)}")
     if code.endswith("M8"):
         unit, steps = state[8][1][:2]
         unit = _octets(unit).decode("latin1")
         if unit not in _UNITS.values() or steps != 1:
-            raise _MalformedError(f"got times in units of {shortened(unit)}")
+            raise _MalformedError(f"got times in units of {shorten(unit)}")
         code = f"{code}[{unit}]"
     dtype: np.dtype[Any] = np.dtype(code)
     return dtype.newbyteorder(state[1]) if state[1] in ("<", ">") else dtype
@@ -372,7 +372,7 @@ def _octets(value: Any) -> bytes:
     while isinstance(value, _Note) and value.name in ("encode", "bytearray", "py_buffer"):
         value = value.args[0] if value.args else b""
     if not isinstance(value, str | bytes | bytearray | pickle.PickleBuffer):
-        raise _MalformedError(f"got {shortened(value)} instead of bytes")
+        raise _MalformedError(f"got {shorten(value)} instead of bytes")
     return value.encode("latin1") if isinstance(value, str) else bytes(value)
 
 

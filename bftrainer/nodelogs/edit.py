@@ -45,7 +45,7 @@ class Merged:
     untold_node_s: float
 
 
-def edited(log: NodeLog, command: str) -> NodeLog:
+def record_command(log: NodeLog, command: str) -> NodeLog:
     """The log with a command added to its provenance."""
     before = log.provenance.get("edits")
     edits = [*before, command] if isinstance(before, list) else [command]
@@ -176,7 +176,7 @@ def merged_logs(logs: Sequence[NodeLog]) -> Merged:
         idle.append(NodeSpans(place[spans.node], spans.start_ns, spans.end_ns))
         times = (np.full(place.size, at, dtype=np.int64) for at in (log.start_ns, log.end_ns))
         covered.append(NodeSpans(place, *times))
-    agreed, disputed_s = _agreed(NodeSpans.joined(idle), NodeSpans.joined(covered))
+    agreed, disputed_s = _agree(NodeSpans.joined(idle), NodeSpans.joined(covered))
     uncovered = NodeSpans.joined(covered).merged().gaps(len(names), window)
     stories = [dict(log.provenance) for log in logs]
     story: dict[str, Any] = {"merged": stories, **_joint_partitions(logs)}
@@ -195,7 +195,7 @@ def _joint_partitions(logs: Sequence[NodeLog]) -> dict[str, Mapping[str, Any]]:
     return {"partitions": {name: folded(some) for name, some in sorted(nodes.items())}} if nodes else {}
 
 
-def _agreed(idle: NodeSpans, covered: NodeSpans) -> tuple[NodeSpans, float]:
+def _agree(idle: NodeSpans, covered: NodeSpans) -> tuple[NodeSpans, float]:
     """Spans that all logs covering a node call idle, and the node-seconds on which logs disagree."""
     steps = np.zeros((len(idle) + len(covered), 2), dtype=np.int64)
     steps[: len(idle), 0] = 1

@@ -123,10 +123,10 @@ def read_inventory(source: str) -> Inventory:
             return Inventory(expanded(source))
     text = SlurmDocument(path, ("nodes",)).shown() if is_slurm_json(head(path)) else whole_text(path)
     with at_place(path, LogError):
-        return _shown_nodes(text) if _SHOW_NODE.search(text) else _listed_nodes(path, text)
+        return _parse_show_node(text) if _SHOW_NODE.search(text) else _parse_list(path, text)
 
 
-def _shown_nodes(text: str) -> Inventory:
+def _parse_show_node(text: str) -> Inventory:
     """Parse the output of `scontrol show node`: a paragraph or a line per node."""
     names: dict[str, None] = {}
     out: set[str] = set()
@@ -162,7 +162,7 @@ def tres_count(text: str, unit: str) -> int:
     return int((_GPUS.findall(text) or [0])[0]) or sum(map(int, _TYPED_GPUS.findall(text)))
 
 
-def _listed_nodes(path: Path, text: str) -> Inventory:
+def _parse_list(path: Path, text: str) -> Inventory:
     """Parse lines of names or hostlists, perhaps followed by a partition and a state."""
     names: dict[str, None] = {}
     out: set[str] = set()

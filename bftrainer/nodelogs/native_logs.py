@@ -102,7 +102,8 @@ def _assemble(
     if meta is None:
         if not rows.time_ns.size:
             raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
-        warn(legible(f"{name}: no metadata: the nodes are those seen, the window is from the first time to the last."))
+        assumed = "the nodes are those seen, the window reaches from the first time to the last."
+        warn(legible(f"{name}: no metadata: {assumed}"))
         meta = {"schema": SCHEMA, "nodes": sorted(labels), "provenance": {}}
         meta["window"] = [iso(rows.time_ns[0]), iso(rows.time_ns[-1])]
     try:
@@ -273,7 +274,7 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
 
     with parquet_file(path, NodeLogError, ["node"]) as file:
         _check_types(path, file.schema_arrow)
-        meta = _embedded_metadata(path, file.schema_arrow.metadata or {})
+        meta = _parse_metadata(path, file.schema_arrow.metadata or {})
         parts = RowParts(file.metadata.num_rows)
         named = meta.get("nodes")
         known = named if isinstance(named, list) and all(isinstance(name, str) for name in named) else []
@@ -289,7 +290,7 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
     return _assemble(str(path), locate, parts, list(labels), meta or None, warn)
 
 
-def _embedded_metadata(path: Path, embedded: Mapping[bytes, bytes]) -> dict[str, Any]:
+def _parse_metadata(path: Path, embedded: Mapping[bytes, bytes]) -> dict[str, Any]:
     return {
         key.decode(errors="backslashreplace").removeprefix(_PREFIX): parsed_json(path, value, NodeLogError, _METADATA)
         for key, value in embedded.items()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place
 from bftrainer.files.opening import Form, file_stamp, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import refuse_existing, replacing
-from bftrainer.legacy.frame import Frame, read_pickled_frame, shortened
+from bftrainer.legacy.frame import Frame, read_pickled_frame, shorten
 from bftrainer.model import NodeLog, iso
 from bftrainer.nodelogs.native_logs import (
     Warn,
@@ -108,7 +108,7 @@ def _transitions(frame: Frame, name: str) -> tuple[NDArray[np.int64], NDArray[np
                 node, row = columns[fault[0, 0]], fault[0, 1]
                 time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
                 where = f"row {row + 1}, {time}, node {one_line(frame.columns[node])}"
-                got = shortened(cells[tuple(fault[0])])
+                got = shorten(cells[tuple(fault[0])])
                 raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {got} ({where}).")
             changed = idle.copy()
             np.not_equal(idle[:, 1:], idle[:, :-1], out=changed[:, 1:])
@@ -189,10 +189,10 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
         If the name ends in none of these, or the file cannot be written.
     """
     path = Path(path)
-    _NODE_LOG_WRITERS[_written_form(path)](path, log)
+    _NODE_LOG_WRITERS[_form_to_write(path)](path, log)
 
 
-def _written_form(path: Path) -> Form:
+def _form_to_write(path: Path) -> Form:
     """Form of a node log to be written, by the end of its name."""
     form = suffix_form(path)
     if form not in _NODE_LOG_WRITERS:
@@ -208,7 +208,7 @@ def node_log_files(path: Path) -> tuple[Path, ...]:
     OutputError
         If the name promises no form of node log.
     """
-    return (path, metadata_path(path)) if _written_form(path) is Form.CSV else (path,)
+    return (path, metadata_path(path)) if _form_to_write(path) is Form.CSV else (path,)
 
 
 def refuse_node_log(path: Path, *, force: bool) -> None:

@@ -265,10 +265,10 @@ def read_training_profile(path: str | Path) -> TrainingProfile:
     """
     path = Path(path)
     with translated(path, InvalidTaskError):
-        return _measured(path) if path.is_dir() else _declared(path)
+        return _read_directory(path) if path.is_dir() else _read_toml(path)
 
 
-def _declared(path: Path) -> TrainingProfile:
+def _read_toml(path: Path) -> TrainingProfile:
     from pydantic import TypeAdapter, ValidationError
 
     form_of(path, InvalidTaskError)
@@ -284,30 +284,30 @@ def _declared(path: Path) -> TrainingProfile:
         raise InvalidTaskError(f"{path}: {fault_text(fault, lambda _: known)}") from None
 
 
-def _measured(path: Path) -> TrainingProfile:
+def _read_directory(path: Path) -> TrainingProfile:
     by_size: dict[int, list[float]] = defaultdict(list)
-    for where, cells in _rows(path, *_ITERATIONS, needed=("ws", "train time")):
+    for where, cells in _read_rows(path, *_ITERATIONS, needed=("ws", "train time")):
         size = whole_cell(where, "ws", cells["ws"], InvalidTaskError, least=1, most=10**9)
-        by_size[size].append(_seconds(where, cells, "train time"))
+        by_size[size].append(_parse_seconds(where, cells, "train time"))
     sizes = sorted(by_size)
-    launches = _elapsed(path, *_RECONFIGURATIONS)
+    launches = _read_elapsed(path, *_RECONFIGURATIONS)
     if len(launches) < 2:
         raise InvalidTaskError(
             f"{path / _RECONFIGURATIONS[0]}: Expected a reconfiguration after the launch, got {len(launches)} rows."
         )
-    loads = _elapsed(path, *_LOADS) if any(path.glob(_LOADS[0])) else [0.0]
+    loads = _read_elapsed(path, *_LOADS) if any(path.glob(_LOADS[0])) else [0.0]
     fields: dict[str, Any] = {
         "world_size": tuple(sizes),
         "iteration_s": tuple(_mean(by_size[size]) for size in sizes),
         "reconfiguration_s": _mean(launches[1:]),
-        "checkpoint_s": _mean(_elapsed(path, *_CHECKPOINTS)),
+        "checkpoint_s": _mean(_read_elapsed(path, *_CHECKPOINTS)),
         "load_s": _mean(loads),
     }
     with at_place(path, InvalidTaskError):
         return TrainingProfile(**fields)
 
 
-def _rows(
+def _read_rows(
     path: Path, pattern: str, columns: tuple[str, ...], needed: tuple[str, ...]
 ) -> list[tuple[str, dict[str, str]]]:
     """Rows of all files of a pattern, in the order of their names."""
@@ -320,12 +320,14 @@ def _rows(
     return rows
 
 
-def _elapsed(path: Path, pattern: str, columns: tuple[str, ...]) -> list[float]:
+def _read_elapsed(path: Path, pattern: str, columns: tuple[str, ...]) -> list[float]:
     """Seconds in the column `elapsed` of all files of a pattern."""
-    return [_seconds(where, cells, "elapsed") for where, cells in _rows(path, pattern, columns, ("elapsed",))]
+    return [
+        _parse_seconds(where, cells, "elapsed") for where, cells in _read_rows(path, pattern, columns, ("elapsed",))
+    ]
 
 
-def _seconds(where: str, cells: dict[str, str], column: str) -> float:
+def _parse_seconds(where: str, cells: dict[str, str], column: str) -> float:
     value = number_cell(where, column, cells[column], InvalidTaskError)
     if value < 0:
         raise InvalidTaskError(f"{where}: Expected {column} >= 0, got {cells[column]}.")

@@ -103,7 +103,9 @@ def test_csv_without_metadata(tmp_path):
     assert log.nodes == ("n1", "n2")
     assert log.window_s == 120.5
     assert [time for time, _, _ in log.rows()] == [0.0, 60.0, 120.5]
-    assert heard == [f"{path}: no metadata: the nodes are those seen, the window is from the first time to the last."]
+    assert heard == [
+        f"{path}: no metadata: the nodes are those seen, the window reaches from the first time to the last."
+    ]
 
 
 @pytest.mark.parametrize(

@@ -156,10 +156,10 @@ def refuse_scheduler_log(path: Path) -> None:
 
 
 def _write(output: Path, log: NodeLog) -> None:
-    from bftrainer.nodelogs.edit import edited
+    from bftrainer.nodelogs.edit import record_command
     from bftrainer.nodelogs.node_log_files import write_node_log
 
-    write_node_log(output, edited(log, shlex.join(["bftrainer", *sys.argv[1:]])))
+    write_node_log(output, record_command(log, shlex.join(["bftrainer", *sys.argv[1:]])))
     click.echo(f"{output}: node log of {len(log.nodes):,} nodes, {log.window_s / 3600:,.2f} h")
 
 
