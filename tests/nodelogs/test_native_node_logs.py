@@ -169,7 +169,7 @@ def test_bad_csv_columns(tmp_path, header):
         ),
         ({"window": ["1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z"]}, r"before the window's end"),
         ({"more": 1}, r"Metadata: Unknown key 'more'"),
-        ({"nodes": ["a", "b", ""]}, r"idle\.json: Expected node names that are not empty"),
+        ({"nodes": ["a", "b", ""]}, r"idle\.json: Expected nodes to be names, got ''"),
         ({"unchanged_rows": 3}, r"Expected unchanged_rows to be a list, got 3"),
         ({"unchanged_rows": ["soon"]}, r"unchanged_rows \(value 1\): Expected an ISO date and time, got 'soon'"),
         ({"unchanged_rows": ["1970-01-01T00:00:03Z"] * 2}, r"Expected times of unchanged rows to ascend"),

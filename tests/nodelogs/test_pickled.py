@@ -118,7 +118,7 @@ def test_tar_of_one_pickle(tmp_path, count, found):
             r"Expected times to ascend, got .*00:01:00.* after .*00:02:00.*\(row 3\)",
         ),
         (frame([[1, 0]] * 3, nodes="aa"), r"Expected unique node names, got 'a' twice"),
-        (frame([[1, 0]] * 3, nodes=["a", ""]), r"Expected node names that are not empty, got '' among them\."),
+        (frame([[1, 0]] * 3, nodes=["a", ""]), r"Expected nodes to be names, got '' among them\."),
         (
             frame([[1, 0]] * 3).set_axis(pd.Index(["a", None], dtype=object), axis=1),
             r"Expected node names to be text, got None\.",
