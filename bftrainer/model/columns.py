@@ -46,7 +46,8 @@ class Stored:
 
     def __init__(self, dtype: DTypeLike, place: Path | None = None) -> None:
         self.dtype, self._size = np.dtype(dtype), 0
-        self._stream = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=place and str(place))  # noqa: SIM115 - kept for the rows
+        where = None if place is None else str(place)
+        self._stream = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=where)  # noqa: SIM115 - it lives as long as the rows
         weakref.finalize(self, _close, self._stream)
 
     def __len__(self) -> int:
