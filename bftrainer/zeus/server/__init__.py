@@ -47,6 +47,8 @@ ZeusBSOServerNotFoundError = NotFoundError
 ZeusBSOServiceBadOperationError = BadOperationError
 ZeusBSOServerRuntimeError = StoreUnavailableError
 
+# Names of the service, which needs the extra server; clients can do without.
+_LAZY = ("BatchSizeService", "Registration", "ZeusBatchSizeOptimizer")
 __all__ = [
     "BadOperationError",
     "BatchSizeClient",
@@ -88,12 +90,9 @@ __all__ = [
 ]
 
 
-_OF_SERVICE = frozenset({"BatchSizeService", "Registration", "ZeusBatchSizeOptimizer"})
-
-
 def __getattr__(name: str) -> Any:
-    """Import a name of the service on first use: it needs the extra server, which clients can do without."""
-    if name not in _OF_SERVICE:
+    """Import a name of the service on first use."""
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from bftrainer.zeus.server import service
 

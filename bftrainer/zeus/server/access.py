@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -60,9 +60,8 @@ class Actor:
 ANYBODY = Actor(None, Role.ADMIN)
 # The name of those whose token stands in the file itself.
 PLAIN = "admin"
-SHORTEST_TOKEN, USER_LENGTH = 16, 64
-_NAME = re.compile(rf"[^\W_][\w.@+-]{{0,{USER_LENGTH - 1}}}")
-_KEY = re.compile(r"sha256:[0-9a-f]{64}")
+SHORTEST_TOKEN = 16
+_NAME = re.compile(r"[^\W_][\w.@+-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +116,13 @@ def read_grants(path: str | Path) -> list[Grant]:
     SettingsError
         If it cannot be read, or a line means nothing.
     """
+    try:
+        lines = whole_bytes(Path(path)).decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise SettingsError(f"{path}: cannot be read ({reason}).") from None
     grants = []
-    for number, line in enumerate(map(str.strip, _read_lines(path)), start=1):
+    for number, line in enumerate(map(str.strip, lines), start=1):
         if line and not line.startswith("#"):
             try:
                 grants.append(_parse_line(line))
@@ -135,14 +139,6 @@ def first_token(path: str | Path) -> str:
     return token
 
 
-def _read_lines(path: str | Path) -> list[str]:
-    try:
-        return whole_bytes(Path(path)).decode().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise SettingsError(f"{path}: cannot be read ({reason}).") from None
-
-
 def _parse_line(line: str) -> Grant:
     """Read a line; messages leave out what may be a token, because they end up in logs."""
     words = line.split()
@@ -153,28 +149,25 @@ def _parse_line(line: str) -> Grant:
     if len(words) != 4:
         raise SettingsError(f"Expected USER ROLE KEY EXPIRES, or a token without spaces, got {len(words)} words.")
     name, role_name, key, until = words
-    role, moment = role_named(role_name), None
+    role = role_named(role_name)
     _check_name(name, role)
-    if key.startswith("uid:"):
-        raise SettingsError(f"Users of this machine have tokens now; `bftrainer bso token add {name}` makes one.")
-    if not _KEY.fullmatch(key):
+    if not re.fullmatch("sha256:[0-9a-f]{64}", key):
         raise SettingsError("Expected a key such as sha256:DIGEST.")
-    if until != "never":
-        try:
-            moment = datetime.fromisoformat(until)
-        except ValueError:
-            raise SettingsError(f"Expected a time such as 2027-01-31T00:00:00Z, or never, got {until!r}.") from None
-        if moment.tzinfo is None:
-            raise SettingsError(f"Expected a time with a zone, such as 2027-01-31T00:00:00Z, got {until!r}.")
-    return Grant(Actor(name, role), key, None if moment is None else moment.timestamp())
+    try:
+        expires = None if until == "never" else datetime.fromisoformat(until)
+    except ValueError:
+        expires = datetime.min
+    if expires is not None and expires.tzinfo is None:
+        raise SettingsError(f"Expected a time with a zone, such as 2027-01-31T00:00:00Z, or never, got {until!r}.")
+    return Grant(Actor(name, role), key, None if expires is None else expires.timestamp())
 
 
 def _check_name(name: str, role: Role) -> None:
     """Refuse a name of other characters, or too many, and one that reads as the administrator's."""
     if not _NAME.fullmatch(name):
         raise SettingsError(
-            f"Expected a user's name of at most {USER_LENGTH} letters, digits and .@+-_, which begins with a letter or "
-            f"digit, got {name!r}."
+            "Expected a user's name of at most 64 letters, digits and .@+-_, which begins with a letter or digit, got "
+            f"{name!r}."
         )
     if role < Role.ADMIN and normalize("NFKC", name).casefold() == PLAIN:
         raise SettingsError(
@@ -184,7 +177,7 @@ def _check_name(name: str, role: Role) -> None:
 
 
 class AccessFile:
-    """A file of tokens and users, which says anew at each request who is let in.
+    """A file of tokens and users, which is read again at the first request after a change.
 
     Raises
     ------
@@ -195,12 +188,13 @@ class AccessFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._stamp: tuple[int, ...] | None = None
-        self._grants: Mapping[str, Grant] = {}
-        if not self.grants():
+        self._grants: dict[str, Grant] = {}
+        self.find("")
+        if not self._grants:
             raise SettingsError(f"{path}: No token found.")
 
-    def grants(self) -> Mapping[str, Grant]:
-        """All lines by their keys."""
+    def find(self, key: str) -> Actor | None:
+        """Who a key lets in at this moment; None: nobody."""
         last, self._stamp = self._stamp, None
         try:
             about = os.stat(self.path)
@@ -210,11 +204,7 @@ class AccessFile:
         if stamp != last:
             self._grants = {grant.key: grant for grant in read_grants(self.path)}
         self._stamp = stamp
-        return self._grants
-
-    def find(self, key: str) -> Actor | None:
-        """Who a key lets in at this moment; None: nobody."""
-        grant = self.grants().get(key)
+        grant = self._grants.get(key)
         return grant.actor if grant is not None and grant.holds(time.time()) else None
 
 
@@ -244,8 +234,6 @@ def add_grant(path: Path, name: str, role: Role, days: float | None = None) -> G
         expires = float(round(time.time() + days * 86_400))
         until = f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%dT%H:%M:%SZ}"
     with _editing(path) as lines:
-        if lines:
-            read_grants(path)  # a server refuses the whole file for one line, so nobody would be let in
         lines.append(f"{name} {role.name.lower()} {key} {until}")
     return Grant(Actor(name, role), key, expires, token)
 
@@ -275,7 +263,10 @@ def revoke(path: Path, which: str) -> list[Grant]:
 def _editing(path: Path) -> Iterator[list[str]]:
     """The lines of a file, which replace it as the block leaves them; nobody else changes it meanwhile."""
     with claimed(path.parent, name=f".{path.name}.writing", called=path):
-        lines = _read_lines(path) if path.exists() else []
+        lines = []
+        if path.exists():
+            read_grants(path)  # a server refuses the whole file for one line
+            lines = path.read_text(encoding="utf-8").splitlines()
         yield lines
         with replacing(path, private=True) as stream:
             stream.write("".join(f"{line}\n" for line in lines).encode())

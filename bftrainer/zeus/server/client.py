@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
@@ -21,8 +21,6 @@ from bftrainer.zeus.server.access import first_token, own_path
 from bftrainer.zeus.server.messages import (
     JobSpec,
     JobSummary,
-    JobVoided,
-    LenientJobSpec,
     ReportResponse,
     TrainingResult,
     TrialId,
@@ -41,21 +39,13 @@ _PORTS = {"http": 80, "https": 443}
 _LISTENING = "0A"  # of include/net/tcp_states.h in Linux
 T = TypeVar("T")
 
-
-def _answer(kind: type[T]) -> TypeAdapter[T]:
-    """Read answers as `kind`, without fields that a later server has added."""
-    names = getattr(kind, "model_fields", {})
-
-    def select(value: object) -> object:
-        """Leave out the others."""
-        return {name: value[name] for name in names if name in value} if isinstance(value, Mapping) else value
-
-    return TypeAdapter(Annotated[kind, BeforeValidator(select)])  # type: ignore[arg-type]
-
-
-_SPEC, _TRIAL, _VERDICT, _NOTHING = _answer(JobSpec), _answer(TrialId), TypeAdapter(ReportResponse), TypeAdapter(Any)
-_JOB, _VOIDED = TypeAdapter(JobSummary), TypeAdapter(JobVoided)
-_JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
+_NOTHING, _SPEC, _TRIAL, _VERDICT = (
+    TypeAdapter(Any),
+    TypeAdapter(JobSpec),
+    TypeAdapter(TrialId),
+    TypeAdapter(ReportResponse),
+)
+_JOB, _JOBS, _ROWS = TypeAdapter(JobSummary), TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
 _PASSING = frozenset({429, 502, 503, 504})
 
@@ -138,8 +128,9 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
 
     def register_job(self, spec: JobSpec) -> JobSpec:
         """Register a job, or check that it is registered with the same settings; return it with its name."""
-        if not isinstance(spec, LenientJobSpec):
+        if not isinstance(spec, JobSpec):
             raise SettingsError(f"Expected a JobSpec, got {type(spec).__name__}, to which only server_run adds GPUs.")
+        spec.check()
         if spec.job_id is None:
             # If the server chose the name, a repeated request would make two jobs.
             spec = spec.model_copy(update={"job_id": f"{spec.job_id_prefix}-{uuid4().hex[:8]}"})
@@ -160,6 +151,7 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
 
     def report(self, result: TrainingResult) -> ReportResponse:
         """Report what a trial used and reached by the end of an epoch; the answer's `stop_train` tells it to stop."""
+        result.check()
         return self._send(_VERDICT, "POST", "/report", result.model_dump())
 
     def heartbeat(self, trial: TrialId) -> None:
@@ -170,10 +162,10 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
         self._send(_NOTHING, "PATCH", "/trials", {name: getattr(trial, name) for name in TrialId.model_fields})
 
-    def void_trial(self, job_id: str, number: int, reason: str) -> JobVoided:
-        """Have a trial count for nothing; return the job as it is without it, and which trials its cost has stopped."""
+    def void_trial(self, job_id: str, number: int, reason: str) -> JobSummary:
+        """Have a trial count for nothing; return the job as it is without it."""
         void = {"job_id": job_id, "trial_number": number, "reason": reason}
-        return self._send(_VOIDED, "POST", "/trials/void", void)
+        return self._send(_JOB, "POST", "/trials/void", void)
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""

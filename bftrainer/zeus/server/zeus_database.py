@@ -16,7 +16,7 @@ with requiring("The server needs", "server", "sqlalchemy"):
 from bftrainer.errors import SettingsError, StoreUnavailableError, TuningError, TuningInputError
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.policies.pruning import PruningExploreManager
-from bftrainer.zeus.server.messages import LenientJobSpec, StoredTrial
+from bftrainer.zeus.server.messages import JobSpec, TrialRow
 from bftrainer.zeus.server.store import (
     PUBLISHED_TABLE,
     JobStore,
@@ -25,11 +25,11 @@ from bftrainer.zeus.server.store import (
     database_url,
     open_engine,
     sqlite_path,
-    without_password,
+    url_name,
 )
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
 
-_SPEC = tuple(name for name in LenientJobSpec.model_fields if name != "batch_sizes")
+_SPEC = tuple(name for name in JobSpec.model_fields if name != "batch_sizes")
 _RESULT = ("job_id", "batch_size", "trial_number", "type", "status", "time", "energy")
 # The tables, and what orders the rows of a job.
 _TABLES = {"Job": "job_id", "BatchSize": "batch_size", "Trial": "trial_number", PUBLISHED_TABLE: "batch_size"}
@@ -54,7 +54,7 @@ def read_published(text: str) -> list[PublishedJob]:
         If the database cannot be read, or is not one of the published server.
     """
     url = database_url(text)
-    name, path = without_password(url), sqlite_path(url)
+    name, path = url_name(url), sqlite_path(url)
     if path is not None:
         check_regular(path, name)
     engine, tables = open_engine(url, read_only=True), MetaData()
@@ -106,15 +106,13 @@ def import_jobs(store: JobStore, jobs: Sequence[PublishedJob]) -> int:
     return len(converted)
 
 
-def _convert(job: PublishedJob) -> tuple[StoredJob, list[StoredTrial]]:
-    spec = LenientJobSpec.model_validate(
-        {**{name: job.row._mapping[name] for name in _SPEC}, "batch_sizes": job.batch_sizes}
-    )
+def _convert(job: PublishedJob) -> tuple[StoredJob, list[TrialRow]]:
+    spec = JobSpec.model_validate({**{name: job.row._mapping[name] for name in _SPEC}, "batch_sizes": job.batch_sizes})
     seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
     trials = _convert_trials(spec, job)
     try:
         _check_explorations(spec, trials)
-        arms = {arm.batch_size for arm in TunedJob.replayed(spec, seed, trials, published=True).arms()}
+        arms = {arm.batch_size for arm in TunedJob.replay(spec, seed, trials, published=True).arms()}
         if job.row.stage == "MAB" and arms not in (set(), job.arms):
             raise TuningError(f"arms are {sorted(job.arms)}, not {sorted(arms)}.")
     except (TuningError, TuningInputError) as error:
@@ -123,7 +121,7 @@ def _convert(job: PublishedJob) -> tuple[StoredJob, list[StoredTrial]]:
     return StoredJob(spec, seed, None, registered), trials
 
 
-def _convert_trials(spec: LenientJobSpec, job: PublishedJob) -> list[StoredTrial]:
+def _convert_trials(spec: JobSpec, job: PublishedJob) -> list[TrialRow]:
     """Put trials into the order in which they were handed out and had results."""
     results = sorted(
         (trial for trial in job.trials if trial.status == TrialStatus.SUCCEEDED),
@@ -134,7 +132,7 @@ def _convert_trials(spec: LenientJobSpec, job: PublishedJob) -> list[StoredTrial
     rows, explored = [], 0
     for trial in job.trials:
         place, started = places.get(trial.trial_number), trial.start_timestamp.timestamp()
-        row = StoredTrial(**{name: trial._mapping[name] for name in _RESULT}, started=started, heard=started)
+        row = TrialRow(**{name: trial._mapping[name] for name in _RESULT}, started=started, heard=started)
         row.results_before = bisect_right(ended, trial.start_timestamp)
         if row.type == TrialType.MAB:  # the bandit began after all results of the pruning, whatever clocks say
             row.results_before = max(row.results_before, explored)
@@ -150,7 +148,7 @@ def _convert_trials(spec: LenientJobSpec, job: PublishedJob) -> list[StoredTrial
     return rows
 
 
-def _check_explorations(spec: LenientJobSpec, trials: Iterable[StoredTrial]) -> None:
+def _check_explorations(spec: JobSpec, trials: Iterable[TrialRow]) -> None:
     """Check that the pruning asked for the batch sizes that were explored, one after the other."""
     manager = PruningExploreManager(spec.batch_sizes, spec.default_batch_size, spec.num_pruning_rounds)
     for trial in trials:

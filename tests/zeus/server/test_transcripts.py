@@ -71,8 +71,6 @@ AFTER = "the trial before it goes on, as its report was refused: another batch s
 # Status of the corrected answer, and why it is another one; nothing else may differ.
 CORRECTED = {
     **{("sc_register", place): (409, "the settings that differ are named") for place in range(3, 22)},
-    ("sc_register", 22): (422, "fields that are unknown are refused"),
-    ("sc_register", 24): (422, "fractions are refused where whole numbers are meant"),
     ("sc_register", 25): (422, REFUSED),
     ("sc_register", 26): (422, REFUSED),
     ("sc_register", 27): (422, REFUSED),
