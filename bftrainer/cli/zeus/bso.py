@@ -75,7 +75,7 @@ def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClie
     Raises
     ------
     SettingsError
-        If the server refuses what was given; it names the option or argument.
+        If the server refuses what was given.
     """
     from bftrainer.zeus.server import BatchSizeClient
 
@@ -85,22 +85,11 @@ def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClie
         except ServerRequestError as error:
             if error.status not in _REFUSED or not error.reason:
                 raise
-            raise SettingsError(_of_options(error.reason)) from None
+            raise SettingsError(error.reason) from None
 
 
 # Statuses of answers to what was given: something unknown, another job's name, a value that cannot be.
 _REFUSED = (404, 409, 422)
-
-
-def _of_options(reason: str) -> str:
-    """What a server says of a field of a request, said of the option or argument that it comes from."""
-    ctx = click.get_current_context()
-    name, _, why = reason.partition(": ")
-    param = next((each for each in ctx.command.params if each.name == name), None)
-    if param is None:
-        return reason
-    shown = max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
-    return f"{shown}: {why}{'' if why.endswith(('.', '?')) else '.'}"
 
 
 def confirm(question: str) -> None:
@@ -225,7 +214,7 @@ def export(
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso void my-job 17 --reason 'broken meter'")
 @click.argument("job_id", metavar="JOB")
-@click.argument("trial_number", metavar="TRIAL", type=click.IntRange(min=1))
+@click.argument("trial_number", metavar="TRIAL", type=click.IntRange(1, 2**31 - 1))
 @click.option("--reason", required=True, help="Why; the server's log keeps it.")
 @server_options
 def void(job_id: str, trial_number: int, reason: str, server: str | None, token_file: str | None) -> None:
@@ -253,8 +242,8 @@ def import_zeus(source: str, database_url: str | None) -> None:
 
     published = read_published(source)
     with open_store(database_url or DEFAULT_URL) as store:
-        moved = import_jobs(store, published)
-    click.echo(f"Moved {counted(moved, 'job')}.")
+        import_jobs(store, published)
+    click.echo(f"Moved {counted(len(published), 'job')}.")
 
 
 @click.command(

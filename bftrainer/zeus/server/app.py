@@ -132,8 +132,9 @@ async def _answer_error(request: Request, error: BftrainerError, *, published: b
         logger.error("database: %s", error)
         message = "The database cannot be used at the moment; try again."
         return JSONResponse({"message": message}, status, headers={"Retry-After": "1"})
-    if isinstance(error, UnusableRequestError) and error.field is not None:
-        fault = {"loc": ["body", error.field], "msg": str(error), "type": "value_error"}
+    if status == 422:
+        field = getattr(error, "field", None)
+        fault = {"loc": ["body"] if field is None else ["body", field], "msg": str(error), "type": "value_error"}
         return JSONResponse({"detail": [fault]}, status)
     return JSONResponse({"message": str(error)}, status)
 

@@ -259,11 +259,10 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         """Say what the server has refused, and why, as far as its answer can be read."""
         try:
             body = answer.json()
-        except (ValueError, RecursionError):
-            body = None
-        body = body if isinstance(body, Mapping) else {}
-        detail = body.get("detail")
-        reason = "; ".join(map(_fault, detail)) if isinstance(detail, list) else str(body.get("message") or "")
+            detail = body.get("detail")
+            reason = "; ".join(map(_describe_fault, detail)) if isinstance(detail, list) else str(body["message"])
+        except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
+            reason = ""
         why = reason or answer.reason_phrase
         if answer.status_code == 401 and "Authorization" in self._http.headers:  # the server tells strangers no more
             why += " The one that was given is unknown, revoked or over."
@@ -336,13 +335,11 @@ class Trial:
                 raise
 
 
-def _fault(detail: object) -> str:
+def _describe_fault(fault: Mapping[str, Any]) -> str:
     """Describe one fault from FastAPI's list."""
-    if not isinstance(detail, Mapping):
-        return str(detail)
-    place, why = detail.get("loc"), str(detail.get("msg")).removeprefix("Value error, ")
-    named = ".".join(str(part) for part in place if part not in ("body", "query")) if isinstance(place, list) else place
-    return f"{named}: {why}" if named else why
+    place = ".".join(str(part) for part in fault["loc"] if part not in ("body", "query"))
+    why = fault["msg"].removeprefix("Value error, ")
+    return f"{place}: {why}" if place else why
 
 
 def find_address() -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bftrainer.errors import SettingsError
 from bftrainer.extras import requiring
-from bftrainer.zeus.server.access import ANYBODY, AccessFile, Actor, Role, token_key
+from bftrainer.zeus.server.access import ANYBODY, AccessFile, Role, User, token_key
 
 with requiring("The server needs", "server", "fastapi"):
     from fastapi import Request
@@ -50,7 +50,7 @@ class Require(HTTPBearer):
         super().__init__(scheme_name="token", auto_error=False)
         self.role = role
 
-    async def __call__(self, request: Request) -> Actor:  # type: ignore[override]
+    async def __call__(self, request: Request) -> User:  # type: ignore[override]
         """Find out who it is, or refuse the request."""
         access: AccessFile | None = request.app.state.access
         request.state.least = self.role
@@ -156,7 +156,7 @@ class Guard:
         """Count and log an answer; one to a request that changes something, whatever the level."""
         method, state = scope["method"], scope.get("state", {})
         self.metrics.count(method, getattr(scope.get("route"), "path", "unmatched"), status, duration_s)
-        actor: Actor | None = state.get("actor")
+        actor: User | None = state.get("actor")
         log = audit_logger if actor is not None and state["least"] > Role.READER else logger
         if log.isEnabledFor(logging.INFO):
             fields: dict[str, Any] = {"method": method, "path": scope["path"], "status": status}

@@ -7,7 +7,7 @@ A program that makes one, such as our client's user, is told of both; `check` re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -17,7 +17,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    JsonValue,
     ValidationError,
     ValidationInfo,
     model_validator,
@@ -38,20 +37,6 @@ LONGEST_LEASE_S = 604_800.0
 # Context of the validation of what a program makes.
 _MADE = {"made": True}
 
-_TRIAL_EXAMPLE: dict[str, JsonValue] = {"job_id": "bert-finetuning", "batch_size": 16, "trial_number": 1}
-_SPEC_EXAMPLE: dict[str, JsonValue] = {
-    "job_id": "bert-finetuning",
-    "job_id_prefix": "bert",
-    "batch_sizes": [8, 16, 32, 64],
-    "default_batch_size": 16,
-    "target_metric": 0.84,
-    "max_epochs": 20,
-    "mab_seed": 1,
-    "max_power": 1200.0,
-    "number_of_gpus": 4,
-    "gpu_model": "V100",
-}
-
 
 def _read_whole(value: Any, info: ValidationInfo) -> Any:
     """Cut off fractions, on which clients may rely: 12.9 epochs are 12; what a program makes has none."""
@@ -62,6 +47,7 @@ def _read_whole(value: Any, info: ValidationInfo) -> Any:
     return int(value) if isinstance(value, float) and math.isfinite(value) else value
 
 
+_Limits = Mapping[str, tuple[float, float]]
 Whole = Annotated[int, BeforeValidator(_read_whole)]
 # PostgreSQL holds no NUL.
 Name = Annotated[str, Field(max_length=NAME_LENGTH, pattern=r"^[^\x00]*$")]
@@ -79,7 +65,7 @@ class WireModel(BaseModel):
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, frozen=True)
 
     # Least and most of each number.
-    limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    limits: ClassVar[_Limits] = {}
 
     def __init__(self, **values: Any) -> None:
         where, known = type(self).__name__, type(self).model_fields
@@ -167,7 +153,7 @@ class TuningParams(WireModel):
     mab_num_explorations: Whole = Field(2, ge=0)
     mab_seed: Whole | None = None
 
-    limits: ClassVar[Mapping[str, tuple[float, float]]] = {
+    limits: ClassVar[_Limits] = {
         **dict.fromkeys(("batch_sizes", "max_epochs"), (1, LARGEST)),
         **dict.fromkeys(("num_pruning_rounds", "window_size", "mab_num_explorations"), (0, LARGEST)),
         **dict.fromkeys(("target_metric", "beta_knob"), (-math.inf, math.inf)),
@@ -200,9 +186,7 @@ class TuningParams(WireModel):
 class JobSpec(TuningParams, GpuConfig):
     """A recurring job, with the fields of `GpuConfig` and `TuningParams`."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_SPEC_EXAMPLE]})
-
-    limits: ClassVar[Mapping[str, tuple[float, float]]] = {
+    limits: ClassVar[_Limits] = {
         **TuningParams.limits,
         "max_power": (0, LARGEST_MEASURE),
         "number_of_gpus": (1, LARGEST),
@@ -212,13 +196,11 @@ class JobSpec(TuningParams, GpuConfig):
 class TrialId(WireModel):
     """A trial of a job: one run that was given a batch size."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_TRIAL_EXAMPLE]})
-
     job_id: Name
     batch_size: Whole
     trial_number: Whole
 
-    limits: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(("batch_size", "trial_number"), (1, LARGEST))
+    limits: ClassVar[_Limits] = dict.fromkeys(("batch_size", "trial_number"), (1, LARGEST))
 
 
 class TrainingResult(TrialId):
@@ -235,18 +217,12 @@ class TrainingResult(TrialId):
         Epochs done.
     """
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [_TRIAL_EXAMPLE | {"time": 812.5, "energy": 640123.0, "metric": 0.71, "current_epoch": 3}]
-        }
-    )
-
     time: float
     energy: float
     metric: float
     current_epoch: Whole
 
-    limits: ClassVar[Mapping[str, tuple[float, float]]] = {
+    limits: ClassVar[_Limits] = {
         **TrialId.limits,
         **dict.fromkeys(("time", "energy"), (0, LARGEST_MEASURE)),
         "current_epoch": (0, LARGEST),
@@ -256,10 +232,6 @@ class TrainingResult(TrialId):
 class TrialVoid(WireModel):
     """A trial that shall count for nothing, as if it had never been, and why."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "trial_number": 1, "reason": "wrong meter"}]},
-    )
-
     job_id: Name
     trial_number: Whole = Field(ge=1, le=LARGEST)
     reason: Name = Field(min_length=1)
@@ -267,10 +239,6 @@ class TrialVoid(WireModel):
 
 class ReportResponse(WireModel):
     """The server's verdict on a report: whether to stop, whether the target was reached, and why."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"stop_train": True, "converged": True, "message": "Train succeeded"}]}
-    )
 
     stop_train: bool
     converged: bool
@@ -411,21 +379,6 @@ class JobSummary(WireModel):
     arms: list[Arm]
 
 
-class Fault(WireModel):
-    """One invalid field of a request."""
-
-    loc: list[str | int]
-    msg: str
-    type: str
-
-
-class Invalid(WireModel):
-    """Why a request is invalid: field by field, or in one sentence."""
-
-    detail: list[Fault] | None = None
-    message: str | None = None
-
-
 # Longer lists of numbers are abbreviated.
 _FEW = 16
 
@@ -434,5 +387,5 @@ def abbreviate(numbers: Sequence[int], between: str = ", ") -> str:
     """List numbers; of many only the first ones, the last, and how many there are."""
     if len(numbers) <= _FEW:
         return between.join(map(str, numbers))
-    first: Iterable[int] = numbers[: _FEW - 2]
-    return f"{between.join(map(str, first))}{between}...{between}{numbers[-1]} ({len(numbers):,} in all)"
+    first = between.join(map(str, numbers[: _FEW - 2]))
+    return f"{first}{between}...{between}{numbers[-1]} ({len(numbers):,} in all)"

@@ -13,13 +13,12 @@ with requiring("The server needs", "server", "fastapi"):
     from fastapi import APIRouter, Depends, Query, Request, Response
 
 from bftrainer.errors import StoreUnavailableError
-from bftrainer.zeus.server.access import Actor, Role
+from bftrainer.zeus.server.access import Role, User
 from bftrainer.zeus.server.guard import CONTENT_TYPE, Require
 from bftrainer.zeus.server.messages import (
     LARGEST,
     LONGEST_LEASE_S,
     PRIVATE_FIELDS,
-    Invalid,
     JobSpec,
     JobSummary,
     Message,
@@ -36,21 +35,22 @@ __all__ = ["ROUTERS"]
 _TRIED_EVERY_S = 1.0
 _JOBS_A_PAGE, _TRIALS_A_PAGE = 100, 1_000
 _SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
-_WHAT = {
-    400: "Unknown job or trial, or a trial that is over; or no such body",
-    401: "No token, or a wrong one",
-    403: "Not with this role, of others' jobs, or asked for by another site",
-    404: "Unknown job or trial",
-    409: "Not with these settings",
-    413: "Too long",
-    500: "Failed, with --compat zeus",
-    503: "The database cannot be used at the moment",
+# Errors that a route may answer, for its documentation.
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Message, "description": "Unknown job or trial, or a trial that is over; or no such body"},
+    401: {"model": Message, "description": "No token, or a wrong one"},
+    403: {"model": Message, "description": "Not with this role, of others' jobs, or asked for by another site"},
+    404: {"model": Message, "description": "Unknown job or trial"},
+    409: {"model": Message, "description": "Not with these settings"},
+    413: {"model": Message, "description": "Too long"},
+    500: {"model": Message, "description": "Failed, with --compat zeus"},
+    503: {"model": Message, "description": "The database cannot be used at the moment"},
 }
 # Trainers make sure that a job is registered; to register one takes an owner. Void and delete are of own jobs.
-Reader = Annotated[Actor, Depends(Require(Role.READER))]
-Trainer = Annotated[Actor, Depends(Require(Role.TRAINER))]
-Owner = Annotated[Actor, Depends(Require(Role.OWNER))]
-JobId = Annotated[str, Query(description="Name of the job.", examples=["bert-finetuning"])]
+Reader = Annotated[User, Depends(Require(Role.READER))]
+Trainer = Annotated[User, Depends(Require(Role.TRAINER))]
+Owner = Annotated[User, Depends(Require(Role.OWNER))]
+JobId = Annotated[str, Query(description="Name of the job.")]
 RequestId = Annotated[
     str | None,
     Query(
@@ -71,15 +71,6 @@ LeaseTime = Annotated[
 ]
 
 
-def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the errors that a route may return, for its documentation."""
-    listed: dict[int | str, dict[str, Any]] = {
-        status: {"model": Message, "description": _WHAT[status]}
-        for status in sorted({400, 401, 403, 413, 503, *statuses})
-    }
-    return listed | {422: {"model": Invalid, "description": "A request that means nothing"}}
-
-
 def _optimizer(request: Request) -> ZeusBatchSizeOptimizer:
     optimizer: ZeusBatchSizeOptimizer = request.app.state.optimizer
     return optimizer
@@ -94,52 +85,50 @@ def _json(model: BaseModel, status: int = 200) -> Response:
     return Response(model.model_dump_json(), status, media_type="application/json")
 
 
-tuning = APIRouter(tags=["tuning"])
+tuning = APIRouter(tags=["tuning"], responses=_ERRORS)
 
 
-@tuning.post(
-    "/jobs", status_code=201, response_model=JobSpec, responses={200: {"model": JobSpec}, **_responses(409, 500)}
-)
-async def register_job(request: Request, actor: Trainer, job: JobSpec) -> Response:
+@tuning.post("/jobs", status_code=201, response_model=JobSpec, responses={200: {"model": JobSpec}})
+async def register_job(request: Request, user: Trainer, job: JobSpec) -> Response:
     """Register a job (201), or make sure that it is registered with the same settings (200)."""
     _note(request, job.job_id)
-    registered = await _optimizer(request).register_job(job, actor)
+    registered = await _optimizer(request).register_job(job, user)
     return _json(registered.spec, 201 if registered else 200)
 
 
-@tuning.delete("/jobs", response_model=None, responses={200: {"model": None}, **_responses(404, 500)})
-async def delete_job(request: Request, actor: Owner, job_id: JobId) -> None:
+@tuning.delete("/jobs", response_model=None)
+async def delete_job(request: Request, user: Owner, job_id: JobId) -> None:
     """Forget a job with all its trials."""
     _note(request, job_id)
-    await _optimizer(request).delete_job(job_id, actor)
+    await _optimizer(request).delete_job(job_id, user)
 
 
-@tuning.get("/jobs/batch_size", response_model=TrialId, responses=_responses(409, 500))
+@tuning.get("/jobs/batch_size", response_model=TrialId)
 async def batch_size(
-    request: Request, actor: Trainer, job_id: JobId, request_id: RequestId = None, lease_s: LeaseTime = None
+    request: Request, user: Trainer, job_id: JobId, request_id: RequestId = None, lease_s: LeaseTime = None
 ) -> Response:
     """Start a trial: the batch size to run with, and the number to report under."""
     _note(request, job_id)
-    trial = await _optimizer(request).predict(job_id, request_id, lease_s, actor)
+    trial = await _optimizer(request).predict(job_id, request_id, lease_s=lease_s, user=user)
     _note(request, job_id, trial=trial.trial_number)
     return _json(trial)
 
 
-@tuning.post("/report", response_model=ReportResponse, responses=_responses(500))
+@tuning.post("/report", response_model=ReportResponse)
 async def report(request: Request, _: Trainer, result: TrainingResult) -> Response:
     """Say what a trial has used and reached by the end of an epoch, and hear whether it goes on."""
     _note(request, result.job_id, trial=result.trial_number)
     return _json(await _optimizer(request).report(result))
 
 
-@tuning.patch("/trials", response_model=None, responses={200: {"model": None}, **_responses(404, 500)})
+@tuning.patch("/trials", response_model=None)
 async def end_trial(request: Request, _: Trainer, trial: TrialId) -> None:
     """End a trial that has no result; one that has stays as it is."""
     _note(request, trial.job_id, trial=trial.trial_number)
     await _optimizer(request).end_trial(trial)
 
 
-@tuning.post("/trials/heartbeat", response_model=None, responses={200: {"model": None}, **_responses(404, 500)})
+@tuning.post("/trials/heartbeat", response_model=None)
 async def heartbeat(request: Request, _: Trainer, trial: TrialId) -> None:
     """Say that a trial is running, which renews its lease; of one that has a result nothing changes."""
     _note(request, trial.job_id, trial=trial.trial_number)
@@ -147,18 +136,18 @@ async def heartbeat(request: Request, _: Trainer, trial: TrialId) -> None:
     await optimizer.call(optimizer.service.hear, trial)
 
 
-@tuning.post("/trials/void", response_model=JobSummary, responses=_responses(404))
-async def void_trial(request: Request, actor: Owner, void: TrialVoid) -> Response:
+@tuning.post("/trials/void", response_model=JobSummary)
+async def void_trial(request: Request, user: Owner, void: TrialVoid) -> Response:
     """Have a trial count for nothing: what is known is learned again from the others."""
     _note(request, void.job_id, trial=void.trial_number, reason=void.reason)
     optimizer = _optimizer(request)
-    return _json(await optimizer.call(optimizer.service.void_trial, void.job_id, void.trial_number, actor))
+    return _json(await optimizer.call(optimizer.service.void_trial, void.job_id, void.trial_number, user))
 
 
-state = APIRouter(tags=["state"])
+state = APIRouter(tags=["state"], responses=_ERRORS)
 
 
-@state.get("/state/jobs", response_model=list[JobSummary], responses=_responses())
+@state.get("/state/jobs", response_model=list[JobSummary])
 async def jobs(
     request: Request,
     _: Reader,
@@ -171,14 +160,14 @@ async def jobs(
     return Response(_SUMMARIES.dump_json(summaries), media_type="application/json")
 
 
-@state.get("/state/job", response_model=JobSummary, responses=_responses(404))
+@state.get("/state/job", response_model=JobSummary)
 async def job(request: Request, _: Reader, job_id: JobId) -> Response:
     """One job, and how far its tuning is."""
     optimizer = _optimizer(request)
     return _json(await optimizer.call(optimizer.service.job, job_id))
 
 
-@state.get("/state/trials", response_model=list[TrialRow], responses=_responses(404))
+@state.get("/state/trials", response_model=list[TrialRow])
 async def trials(
     request: Request,
     _: Reader,
@@ -192,7 +181,7 @@ async def trials(
     return Response(_ROWS.dump_json(rows, exclude={"__all__": set(PRIVATE_FIELDS)}), media_type="application/json")
 
 
-operations = APIRouter(tags=["health"])
+operations = APIRouter(tags=["health"], responses=_ERRORS)
 
 
 @operations.get("/healthz", response_model=Message)
@@ -201,7 +190,7 @@ async def healthz() -> Response:
     return _json(Message(message="ok"))
 
 
-@operations.get("/readyz", response_model=Message, responses=_responses())
+@operations.get("/readyz", response_model=Message)
 async def readyz(request: Request) -> Response:
     """Whether the server can work: its database takes what is written, tried once a second at most."""
     app, optimizer = request.app.state, _optimizer(request)
@@ -216,7 +205,7 @@ async def readyz(request: Request) -> Response:
     return _json(Message(message="ready"))
 
 
-@operations.get("/metrics", response_class=Response, responses=_responses())
+@operations.get("/metrics", response_class=Response)
 async def metrics(request: Request, _: Reader) -> Response:
     """Figures for Prometheus."""
     optimizer = _optimizer(request)

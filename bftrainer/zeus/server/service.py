@@ -30,7 +30,7 @@ from bftrainer.errors import (
 )
 from bftrainer.zeus.lease import LEASE_S
 from bftrainer.zeus.policies.job import usage_fault
-from bftrainer.zeus.server.access import ANYBODY, Actor, Role
+from bftrainer.zeus.server.access import ANYBODY, Role, User
 from bftrainer.zeus.server.messages import (
     LARGEST,
     JobSpec,
@@ -129,7 +129,7 @@ class BatchSizeService:
         self._jobs: OrderedDict[str, LoadedJob] = OrderedDict()
         self._generation = store.generation
 
-    def register_job(self, job: JobSpec, actor: Actor = ANYBODY) -> Registration:
+    def register_job(self, job: JobSpec, user: User = ANYBODY) -> Registration:
         """Register a job; if it is registered with the same settings already, nothing changes.
 
         Raises
@@ -142,9 +142,9 @@ class BatchSizeService:
         spec.check(*(_UNBOUNDED if self.published else ()))
         loaded = self._find(job_id)
         if loaded is None:
-            actor.check_role(Role.OWNER)
+            user.check_role(Role.OWNER)
             seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
-            stored = StoredJob(spec, seed, actor.name, self.clock())
+            stored = StoredJob(spec, seed, user.name, self.clock())
             self.store.add_jobs([(stored, [])])
             self._jobs[job_id] = LoadedJob(stored, TunedJob(spec, seed, published=self.published), {}, {}, 0)
             return Registration(spec, True)
@@ -155,7 +155,7 @@ class BatchSizeService:
         return Registration(known, False)
 
     def predict(
-        self, job_id: str, request_id: str | None = None, lease_s: float | None = None, actor: Actor = ANYBODY
+        self, job_id: str, request_id: str | None = None, lease_s: float | None = None, user: User = ANYBODY
     ) -> TrialId:
         """Start a trial of a job: choose its batch size.
 
@@ -167,7 +167,7 @@ class BatchSizeService:
             Identifies the request: if it is repeated, the same trial is returned again.
         lease_s : float, optional
             Time without a sign of life after which an exploration may be handed out again; by default the time-out.
-        actor : Actor
+        user : User
             Who asks.
 
         Raises
@@ -184,10 +184,10 @@ class BatchSizeService:
             if self.published and not spec.num_pruning_rounds:
                 raise UnusableRequestError(str(spec.batch_sizes[0]))
             with self._storing(job_id):
-                size, kind = job.tuned.choose(number, partial(self._is_running, job, actor))
+                size, kind = job.tuned.choose(number, partial(self._is_running, job, user))
                 trial = TrialRow(job_id, size, number, kind.value, TrialStatus.DISPATCHED.value, now, heard=now)
                 trial.lease_s, trial.results_before = lease_s, job.observations
-                trial.request_id, trial.asked_by = request_id, actor.name
+                trial.request_id, trial.asked_by = request_id, user.name
                 self.store.add_trial(trial)
             job.trials[number] = trial
             if request_id is not None:
@@ -195,7 +195,7 @@ class BatchSizeService:
         # As it is: the published server also hands out batch sizes that cannot be.
         return TrialId.model_construct(job_id=job_id, batch_size=trial.batch_size, trial_number=trial.trial_number)
 
-    def _is_running(self, job: LoadedJob, actor: Actor, number: int) -> bool:
+    def _is_running(self, job: LoadedJob, user: User, number: int) -> bool:
         """Whether an exploration is running; one that nobody need wait for is ended first."""
         trial = job.trials.get(number)
         if trial is None or trial.status != TrialStatus.DISPATCHED:
@@ -204,7 +204,7 @@ class BatchSizeService:
         if trial.refused:
             patience_s = min(LEASE_S, LEASE_S if patience_s is None else patience_s)
         is_silent = patience_s is not None and (trial.heard or 0.0) < self.clock() - patience_s
-        if not is_silent and not (trial.refused and trial.asked_by == actor.name):
+        if not is_silent and not (trial.refused and trial.asked_by == user.name):
             return True
         self._end(trial)
         return False
@@ -290,7 +290,7 @@ class BatchSizeService:
         """End a trial that has no result; a trial with a result stays as it is."""
         self._end(self._find_named(trial))
 
-    def void_trial(self, job_id: str, number: int, actor: Actor = ANYBODY) -> JobSummary:
+    def void_trial(self, job_id: str, number: int, user: User = ANYBODY) -> JobSummary:
         """Have a trial count for nothing: the job is as if only its other trials had happened.
 
         A running trial is ended. Voiding one again changes nothing.
@@ -301,7 +301,7 @@ class BatchSizeService:
             If it is somebody else's job.
         """
         job = self._load(job_id)
-        actor.check_owner(job_id, job.stored.owner)
+        user.check_owner(job_id, job.stored.owner)
         trial = job.trials.get(number)
         if trial is None:
             raise NotFoundError(f"Could not find trial {number} of job {job_id}")
@@ -313,12 +313,12 @@ class BatchSizeService:
                 job.tuned = self._replay(job.stored, job.trials)
         return self.job(job_id)
 
-    def delete_job(self, job_id: str, actor: Actor = ANYBODY) -> None:
+    def delete_job(self, job_id: str, user: User = ANYBODY) -> None:
         """Delete a job with all its trials."""
         job = self._find(job_id)
         if job is None:
             raise NotFoundError("No job was deleted.")
-        actor.check_owner(job_id, job.stored.owner)
+        user.check_owner(job_id, job.stored.owner)
         self.store.delete_job(job_id)
         self._jobs.pop(job_id, None)
 
@@ -437,15 +437,13 @@ class ZeusBatchSizeOptimizer:
         """End the thread, once it has done what it was asked to."""
         self._thread.shutdown()
 
-    async def register_job(self, job: JobSpec, actor: Actor = ANYBODY) -> Registration:
+    async def register_job(self, job: JobSpec, user: User = ANYBODY) -> Registration:
         """See `BatchSizeService.register_job`."""
-        return await self.call(self.service.register_job, job, actor)
+        return await self.call(self.service.register_job, job, user)
 
-    async def predict(
-        self, job_id: str, request_id: str | None = None, lease_s: float | None = None, actor: Actor = ANYBODY
-    ) -> TrialId:
+    async def predict(self, job_id: str, request_id: str | None = None, **options: Any) -> TrialId:
         """See `BatchSizeService.predict`."""
-        return await self.call(self.service.predict, job_id, request_id, lease_s, actor)
+        return await self.call(partial(self.service.predict, job_id, request_id, **options))
 
     async def report(self, result: TrainingResult) -> ReportResponse:
         """See `BatchSizeService.report`."""
@@ -455,9 +453,9 @@ class ZeusBatchSizeOptimizer:
         """See `BatchSizeService.end_trial`."""
         await self.call(self.service.end_trial, trial)
 
-    async def delete_job(self, job_id: str, actor: Actor = ANYBODY) -> None:
+    async def delete_job(self, job_id: str, user: User = ANYBODY) -> None:
         """See `BatchSizeService.delete_job`."""
-        await self.call(self.service.delete_job, job_id, actor)
+        await self.call(self.service.delete_job, job_id, user)
 
 
 def _find_trial(job: LoadedJob | None, trial_id: TrialId) -> TrialRow | None:

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server import access
-from bftrainer.zeus.server.access import AccessFile, Role, add_grant, first_token, read_grants, revoke
+from bftrainer.zeus.server.access import AccessFile, Role, add_user, first_token, read_users, revoke
 from bftrainer.zeus.server.app import create_app
 from tests.zeus.server.support import SPEC, in_folder, serving
 
@@ -61,7 +61,7 @@ def with_roles(folder, **settings):
     folder.mkdir(exist_ok=True)
     path = folder / "tokens"
     users = [("me", role) for role in Role] + [("other", OWNER)]
-    tokens = {who: {"Authorization": f"Bearer {add_grant(path, *who).token}"} for who in users}
+    tokens = {who: {"Authorization": f"Bearer {add_user(path, *who).token}"} for who in users}
     with serving(folder, token_file=str(path), **settings) as client:
         yield client, tokens
 
@@ -148,7 +148,7 @@ def test_changes_hold_at_once(tmp_path):
         def status(token):
             return client.get("/state/jobs", headers={"Authorization": f"Bearer {token}"}).status_code
 
-        new, brief = add_grant(path, "new", READER).token, add_grant(path, "brief", READER, days=1.0).token
+        new, brief = add_user(path, "new", READER).token, add_user(path, "brief", READER, days=1.0).token
         assert (status(PLAIN), status(new), status(brief)) == (200, 200, 200)
         lines = path.read_text().splitlines()
         assert (lines[:2], len(lines)) == (["# of the cluster", PLAIN], 4)
@@ -168,10 +168,10 @@ def test_changes_hold_at_once(tmp_path):
 def test_tokens_are_kept_as_digests(tmp_path):
     """A new token stands nowhere but in the answer; files are their owner's to read, and lines of others stay."""
     path = tmp_path / "tokens"
-    first, second = add_grant(path, "me", OWNER), add_grant(path, "me", READER, days=2.0)
+    first, second = add_user(path, "me", OWNER), add_user(path, "me", READER, days=2.0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert first.token not in path.read_text()
-    assert [(each.id, each.actor.role) for each in read_grants(path)] == [(first.id, OWNER), (second.id, READER)]
+    assert [(each.id, each.role) for each in read_users(path)] == [(first.id, OWNER), (second.id, READER)]
     assert second.expires == pytest.approx(time.time() + 2 * 86_400, abs=60)
     assert [each.id for each in revoke(path, first.id)] == [first.id]
     with pytest.raises(SettingsError, match=r"Unknown user or token 'mee'. Did you mean 'me'"):
@@ -187,7 +187,7 @@ def test_nobody_is_added_to_a_file_that_is_refused(tmp_path):
     path = tmp_path / "tokens"
     path.write_text("what is this line\n")
     with pytest.raises(SettingsError, match=r"tokens:1: Unknown role 'is'"):
-        add_grant(path, "zoe", Role.OWNER)
+        add_user(path, "zoe", Role.OWNER)
     assert path.read_text() == "what is this line\n"
 
 
@@ -195,10 +195,10 @@ def test_nobody_else_is_the_administrator(tmp_path):
     """Jobs and logs name those whose token stands in the file "admin": so may only who may do as much."""
     path = tmp_path / "tokens"
     with pytest.raises(SettingsError, match=r"'admin', or the role admin, got 'Admin' as owner\.$"):
-        add_grant(path, "Admin", OWNER)
+        add_user(path, "Admin", OWNER)
     assert not path.exists()
-    assert add_grant(path, "admin", ADMIN).actor == read_grants(path)[0].actor
-    assert add_grant(path, "administrator", OWNER).actor.name == "administrator"
+    assert add_user(path, "admin", ADMIN).id == read_users(path)[0].id
+    assert add_user(path, "administrator", OWNER).name == "administrator"
 
 
 def test_root_leaves_a_file_to_its_owner(tmp_path):
@@ -206,9 +206,9 @@ def test_root_leaves_a_file_to_its_owner(tmp_path):
     if os.geteuid():
         pytest.skip("only root can give a file away")
     path = tmp_path / "tokens"
-    add_grant(path, "me", OWNER)
+    add_user(path, "me", OWNER)
     os.chown(path, 65534, 65534)
-    add_grant(path, "you", OWNER)
+    add_user(path, "you", OWNER)
     assert (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (65534, 65534, 0o600)
 
 
@@ -220,7 +220,7 @@ def test_the_own_file_is_made_once(tmp_path, monkeypatch):
     assert (access.own_file(), first_token(path), len(token)) == (path, token, 43)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    add_grant(path, "me", READER)
+    add_user(path, "me", READER)
     assert first_token(path) == token
 
 
@@ -258,7 +258,7 @@ def test_lines_that_mean_nothing(tmp_path, line, message):
     assert str(got.value).startswith(f"{path}:2: {message}")
     assert "0123456789" not in str(got.value)
     with pytest.raises(SettingsError, match=r"cannot be read .No such file"):
-        read_grants(tmp_path / "none")
+        read_users(tmp_path / "none")
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError, match=r"cannot be read .not UTF-8"):
-        read_grants(path)
+        read_users(path)

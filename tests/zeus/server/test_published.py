@@ -44,7 +44,8 @@ def moved(source, target):
     """Move all jobs from file to file; tells how many."""
     jobs = read_published(f"sqlite+aiosqlite:///{source}")
     with open_store(f"sqlite:///{target}") as store:
-        return import_jobs(store, jobs)
+        import_jobs(store, jobs)
+    return len(jobs)
 
 
 def job_of(exchange):
