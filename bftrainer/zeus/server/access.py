@@ -37,25 +37,13 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who is let in: a line of a file of tokens and users.
+    """Somebody who is let in: a line of a file of tokens and users."""
 
-    Parameters
-    ----------
-    name, role : str or None, and Role
-        Who, None where nobody is asked for a name, and what they may do.
-    key : str
-        ``sha256:`` and a token's digest.
-    expires : float or None
-        Seconds since 1970; None: never.
-    token : str or None
-        The token, where it stands in the file itself.
-    """
-
-    name: str | None
+    name: str | None  # None where nobody is asked for one
     role: Role
-    key: str = ""
-    expires: float | None = None
-    token: str | None = None
+    key: str = ""  # sha256: and a token's digest
+    expires: float | None = None  # seconds since 1970; None: never
+    token: str | None = None  # where it stands in the file itself
 
     @property
     def id(self) -> str:
@@ -102,13 +90,7 @@ def find_role(name: str) -> Role:
 
 
 def read_users(path: str | Path) -> list[User]:
-    """Read a file of tokens and users.
-
-    Raises
-    ------
-    SettingsError
-        If it cannot be read, or a line means nothing.
-    """
+    """Read a file of tokens and users; raise `SettingsError` if it cannot be read, or a line means nothing."""
     users = []
     for number, line in enumerate(_read_lines(path), start=1):
         if line and not line.startswith("#"):
@@ -175,10 +157,7 @@ def _check_name(name: str, role: Role) -> None:
 class AccessFile:
     """A file of tokens and users, which is read again at the first request after a change.
 
-    Raises
-    ------
-    SettingsError
-        If the file cannot be read, or lets nobody in; also by the method, until it can be read again.
+    `SettingsError` is raised as long as it cannot be read, and if it lets nobody in.
     """
 
     def __init__(self, path: str) -> None:
@@ -205,23 +184,12 @@ class AccessFile:
 
 
 def add_user(path: Path, name: str, role: Role, days: float | None = None) -> User:
-    """Let a user in by a new token, which the result alone holds.
-
-    Parameters
-    ----------
-    path : Path
-        The file; it is made if there is none.
-    name, role : str and Role
-        Who, and what they may do.
-    days : float, optional
-        Days after which the token is worth nothing; by default never.
+    """Let a user in by a new token, for some days or for ever; the result alone holds it. The file is made if need be.
 
     Raises
     ------
-    SettingsError
-        If the name is none, the file cannot be read, or a line of it means nothing.
-    OutputError
-        If it cannot be written.
+    SettingsError, OutputError
+        If the name is none, the file cannot be read or written, or a line of it means nothing.
     """
     _check_name(name, role)
     token = secrets.token_urlsafe(32)
@@ -238,10 +206,8 @@ def revoke(path: Path, which: str) -> list[User]:
 
     Raises
     ------
-    SettingsError
-        If there is none, or the file cannot be read.
-    OutputError
-        If it cannot be written.
+    SettingsError, OutputError
+        If there is none, or the file cannot be read or written.
     """
     with _editing(path) as lines:
         users = read_users(path)
@@ -277,13 +243,7 @@ def own_path() -> Path:
 
 
 def own_file() -> Path:
-    """The file of tokens of this user's own servers, which is made with a token if there is none.
-
-    Raises
-    ------
-    SettingsError, OutputError
-        If it cannot be read or made.
-    """
+    """The file of tokens of this user's own servers, which is made with a token if there is none."""
     path = own_path()
     if not path.exists():
         try:

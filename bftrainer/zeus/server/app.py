@@ -127,8 +127,7 @@ async def _answer_error(request: Request, error: BftrainerError, *, published: b
         status = 400
     if published and isinstance(error, UnusableValueError):  # on which the published server fails
         status = 500
-    if isinstance(error, StoreUnavailableError):
-        # Clients must not see the database's message.
+    if status == 503:  # clients must not see the database's message
         logger.error("database: %s", error)
         message = "The database cannot be used at the moment; try again."
         return JSONResponse({"message": message}, status, headers={"Retry-After": "1"})

@@ -134,75 +134,58 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         if spec.job_id is None:
             # If the server chose the name, a repeated request would make two jobs.
             spec = spec.model_copy(update={"job_id": f"{spec.job_id_prefix}-{uuid4().hex[:8]}"})
-        return self._send(_SPEC, "POST", "/jobs", spec.model_dump())
+        return self._send(_SPEC, "POST", "/jobs", body=spec.model_dump())
 
     def predict(self, job_id: str, lease_s: float | None = None) -> TrialId:
         """Start a trial: the batch size to run with, and the number to report under.
 
-        Parameters
-        ----------
-        job_id : str
-            The job.
-        lease_s : float, optional
-            Seconds without a report or `heartbeat` after which an exploration is handed out again; by default a day.
+        An exploration is handed out again after `lease_s` seconds without a report or `heartbeat`; by default a day.
         """
         params = {"job_id": job_id, "request_id": uuid4().hex} | ({} if lease_s is None else {"lease_s": lease_s})
-        return self._send(_TRIAL, "GET", "/jobs/batch_size", params=params)
+        return self._send(_TRIAL, "GET", "/jobs/batch_size", params)
 
     def report(self, result: TrainingResult) -> ReportResponse:
         """Report what a trial used and reached by the end of an epoch; the answer's `stop_train` tells it to stop."""
         result.check()
-        return self._send(_VERDICT, "POST", "/report", result.model_dump())
+        return self._send(_VERDICT, "POST", "/report", body=result.model_dump())
 
     def heartbeat(self, trial: TrialId) -> None:
         """Say that a trial is running, which renews its lease; status 400 if it was ended without a result."""
-        self._send(_NOTHING, "POST", "/trials/heartbeat", trial.model_dump())
+        self._send(_NOTHING, "POST", "/trials/heartbeat", body=trial.model_dump())
 
     def end_trial(self, trial: TrialId | TrialRow) -> None:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
-        self._send(_NOTHING, "PATCH", "/trials", {name: getattr(trial, name) for name in TrialId.model_fields})
+        self._send(_NOTHING, "PATCH", "/trials", body={name: getattr(trial, name) for name in TrialId.model_fields})
 
     def void_trial(self, job_id: str, number: int, reason: str) -> JobSummary:
         """Have a trial count for nothing; return the job as it is without it."""
         void = {"job_id": job_id, "trial_number": number, "reason": reason}
-        return self._send(_JOB, "POST", "/trials/void", void)
+        return self._send(_JOB, "POST", "/trials/void", body=void)
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""
-        self._send(_NOTHING, "DELETE", "/jobs", params={"job_id": job_id}, gone_is_done=True)
+        self._send(_NOTHING, "DELETE", "/jobs", {"job_id": job_id})
 
     def jobs(self) -> list[JobSummary]:
         """List all jobs by name, with the progress of their tuning."""
-        found: list[JobSummary] = []
-        while True:
-            params = {"after": found[-1].spec.job_id or ""} if found else {}
-            page = self._send(_JOBS, "GET", "/state/jobs", params=params)
-            found += page
-            if not page:
-                return found
+        jobs: list[JobSummary] = []
+        while page := self._send(_JOBS, "GET", "/state/jobs", {"after": jobs[-1].spec.job_id if jobs else ""}):
+            jobs += page
+        return jobs
 
     def job(self, job_id: str) -> JobSummary:
         """Return a job, with the progress of its tuning."""
-        return self._send(_JOB, "GET", "/state/job", params={"job_id": job_id})
+        return self._send(_JOB, "GET", "/state/job", {"job_id": job_id})
 
     def trials(self, job_id: str) -> Iterator[TrialRow]:
         """Yield all trials of a job by number."""
         after = 0
-        while page := self._send(_ROWS, "GET", "/state/trials", params={"job_id": job_id, "after": after}):
+        while page := self._send(_ROWS, "GET", "/state/trials", {"job_id": job_id, "after": after}):
             yield from page
             after = page[-1].trial_number
 
     def trial(self, job_id: str, lease_s: float | None = LEASE_S) -> Trial:
-        """Start a trial that is ended at the end of the `with` block.
-
-        Parameters
-        ----------
-        job_id : str
-            The job.
-        lease_s : float or None
-            Seconds after which an exploration is handed out again if its process has died; a thread renews this lease
-            while the process lives. None: a day, and no thread.
-        """
+        """Start a trial that is ended at the end of the `with` block; a thread renews the lease, if any."""
         return Trial(self, self.predict(job_id, lease_s), lease_s)
 
     def close(self) -> None:
@@ -213,32 +196,26 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         self.close()
 
     def _send(
-        self,
-        kind: TypeAdapter[T],
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        gone_is_done: bool = False,
-        **options: Any,
+        self, kind: TypeAdapter[T], method: str, path: str, params: Mapping[str, Any] | None = None, body: object = None
     ) -> T:
         """Send a request, repeat it while there is no answer, and return the answer."""
         import httpx
 
-        if body is not None:  # with NaN, which JSON lacks and httpx refuses, for the metric of a run that diverged
-            options |= {"content": json.dumps(body), "headers": {"Content-Type": "application/json"}}
+        # With NaN, which JSON lacks and httpx refuses, for the metric of a run that diverged.
+        content, headers = (None, None) if body is None else (json.dumps(body), {"Content-Type": "application/json"})
         for attempt in range(self.retries + 1):
             later_s = 0.0
             try:
                 self._find_token()
-                answer = self._http.request(method, path, **options)
+                answer = self._http.request(method, path, params=params, content=content, headers=headers)
             except httpx.HTTPError as error:
                 if attempt == self.retries:
                     why = str(error).rstrip(".") or type(error).__name__
                     raise ServerRequestError(f"{self.server_url}: No answer from a batch-size server: {why}.") from None
             else:
                 self._anonymous = False  # whoever this is, a token is not looked for again
-                if answer.is_success or (gone_is_done and attempt and answer.status_code == 404):
+                is_deleted = method == "DELETE" and attempt and answer.status_code == 404
+                if answer.is_success or is_deleted:
                     try:
                         return kind.validate_json(answer.content)
                     except ValidationError:
@@ -277,10 +254,8 @@ class Trial:
     ----------
     id : TrialId
         Job, number and batch size.
-    finished : bool
-        Whether the server has the trial's result.
-    converged : bool
-        Whether the target was reached.
+    finished, converged : bool
+        Whether the server has the trial's result, and whether the target was reached.
     """
 
     def __init__(self, client: BatchSizeClient, trial: TrialId, lease_s: float | None = None) -> None:
@@ -303,13 +278,7 @@ class Trial:
         return verdict
 
     def check(self, time_s: float, energy_j: float, metric: float, epoch: int) -> bool:
-        """Report like `report`, but raise if the run has failed; return whether it has converged.
-
-        Raises
-        ------
-        TrainingStoppedError
-            If the run has to stop without having reached its target.
-        """
+        """Report like `report`; return whether the run has converged, raise `TrainingStoppedError` if it has failed."""
         verdict = self.report(time_s, energy_j, metric, epoch)
         if verdict.stop_train and not verdict.converged:
             raise TrainingStoppedError(f"{self.id.job_id}, trial {self.id.trial_number}: {verdict.message}")
@@ -348,13 +317,7 @@ def find_address() -> str:
 
 
 def find_token(address: str) -> str | None:
-    """Token for a server: that of the environment's file, else, for a server of this user's own, that of its file.
-
-    Raises
-    ------
-    SettingsError
-        If the file cannot be read, or has no token.
-    """
+    """Token for a server: that of the environment's file, else, for a server of this user's own, that of its file."""
     if path := os.environ.get(TOKEN_FILE):
         return first_token(path)
     parts, own = urlsplit(address), own_path()

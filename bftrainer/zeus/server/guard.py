@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import time
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ with requiring("The server needs", "server", "fastapi"):
     from fastapi.security import HTTPBearer
     from starlette.datastructures import Headers
     from starlette.exceptions import HTTPException
-    from starlette.responses import Response
+    from starlette.responses import JSONResponse
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 with requiring("The server needs", "server", "prometheus_client"):
@@ -38,13 +37,7 @@ audit_logger = logging.getLogger(f"{__name__}.audit")
 
 
 class Require(HTTPBearer):
-    """Dependency of a route: who sends a request, if they have a role; a browser's password does for readers.
-
-    Parameters
-    ----------
-    role : Role
-        The least role that the route takes.
-    """
+    """Dependency of a route: who sends a request, if they have a role; a browser's password does for readers."""
 
     def __init__(self, role: Role) -> None:
         super().__init__(scheme_name="token", auto_error=False)
@@ -108,17 +101,7 @@ class Metrics:
 
 
 class Guard:
-    """Middleware: refuses long requests and those that other sites cause; logs and counts the answers to all.
-
-    Parameters
-    ----------
-    app : ASGIApp
-        Application to protect.
-    hosts : tuple of str
-        Names of the server that requests may use; empty: any.
-    metrics : Metrics
-        Counts requests.
-    """
+    """Middleware: refuses long requests and those that other sites cause; logs and counts the answers to all."""
 
     def __init__(self, app: ASGIApp, *, hosts: tuple[str, ...], metrics: Metrics) -> None:
         self.app, self.hosts, self.metrics = app, hosts, metrics
@@ -167,7 +150,7 @@ class Guard:
             log.info("answered", extra={"fields": fields})
 
 
-def _refuse(scope: Scope, hosts: tuple[str, ...]) -> Response | None:
+def _refuse(scope: Scope, hosts: tuple[str, ...]) -> JSONResponse | None:
     """Refuse what pages of other sites have a browser ask, and what says that it is too long."""
     headers = Headers(scope=scope)
     host = headers.get("host", "").lower()
@@ -188,5 +171,5 @@ def _refuse(scope: Scope, hosts: tuple[str, ...]) -> Response | None:
     return None
 
 
-def _answer(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    return Response(json.dumps({"message": message}), status, headers, media_type="application/json")
+def _answer(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"message": message}, status, headers)

@@ -23,25 +23,13 @@ _FORMS = (".json", ".csv", ".parquet")
 
 @dataclass(frozen=True, slots=True)
 class SizeFigures:
-    """Results with one batch size.
-
-    Parameters
-    ----------
-    batch_size : int
-        The batch size.
-    results, converged : int
-        How many there are, and how many of them reached the target.
-    used : dict of str to float
-        Energy (J) and time (s) of all results together.
-    means : dict of str to float
-        Cost (J), energy (J), time (s) and metric of those that reached the target; empty if there are none.
-    """
+    """Results with one batch size."""
 
     batch_size: int
     results: int
     converged: int
-    used: dict[str, float]
-    means: dict[str, float]
+    used: dict[str, float]  # cost (J), energy (J) and time (s) of all results together
+    means: dict[str, float]  # the same, and the metric, of a run that reached the target; empty if there is none
 
 
 def figures_by_size(trials: Iterable[TrialRow]) -> dict[int, SizeFigures]:

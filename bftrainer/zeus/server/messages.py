@@ -54,13 +54,7 @@ Name = Annotated[str, Field(max_length=NAME_LENGTH, pattern=r"^[^\x00]*$")]
 
 
 class WireModel(BaseModel):
-    """A message; names may be numbers.
-
-    Raises
-    ------
-    TuningInputError
-        If it is made of unknown or unusable values.
-    """
+    """A message; names may be numbers. A program that makes it of unusable values is told by `TuningInputError`."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, frozen=True)
 
@@ -84,13 +78,7 @@ class WireModel(BaseModel):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def check(self, *skipped: str) -> None:
-        """Refuse values that mean nothing, or that no database holds, except in fields that are skipped.
-
-        Raises
-        ------
-        UnusableRequestError
-            It names the field.
-        """
+        """Raise `UnusableRequestError` for a field, not skipped, that means nothing or that no database holds."""
         for name, (least, most) in self.limits.items():
             value = getattr(self, name)
             for number in value if isinstance(value, list) else [value]:
@@ -103,17 +91,9 @@ class WireModel(BaseModel):
 
 
 class GpuConfig(WireModel):
-    """The GPUs that a job runs on.
+    """The GPUs that a job runs on."""
 
-    Parameters
-    ----------
-    max_power : float
-        Power limits of all the job's GPUs together, in watts.
-    number_of_gpus, gpu_model : int and str
-        How many, and which.
-    """
-
-    max_power: float = Field(gt=0)
+    max_power: float = Field(gt=0)  # limits of all of them together, in watts
     number_of_gpus: Whole = Field(gt=0)
     gpu_model: Name = Field(min_length=1)
 
@@ -252,21 +232,13 @@ class Message(WireModel):
 
 
 class Arm(WireModel):
-    """A batch size that the bandit plays, and its belief about the mean reward, the negative cost in joules.
-
-    Parameters
-    ----------
-    mean, precision, reward_precision : float or None
-        None where nothing is known (mean) or all is certain (precisions).
-    observations : int
-        Results that the belief rests on.
-    """
+    """A batch size that the bandit plays, and its belief about the mean reward, the negative cost in joules."""
 
     batch_size: int
-    mean: float | None
-    precision: float | None
+    mean: float | None  # None where nothing is known
+    precision: float | None  # None where all is certain
     reward_precision: float | None
-    observations: int
+    observations: int  # results that the belief rests on
 
     @property
     def mean_j(self) -> float | None:
@@ -281,59 +253,29 @@ class Arm(WireModel):
 
 @dataclass(slots=True)
 class TrialRow:
-    """A trial, in the server's table, in its memory and in its answers.
-
-    Parameters
-    ----------
-    type : str
-        Exploration, Concurrent or MAB.
-    status : str
-        Dispatched, Succeeded (it has a result) or Failed (it was ended without one).
-    started, ended : float or None
-        Seconds since 1970.
-    time, energy : float or None
-        Seconds and joules: of its result in answers, of its latest report on the server.
-    cost, converged : float and bool, or None
-        Cost in joules of its result, and whether that reached the target within its bound.
-    observation : int or None
-        Which result of the job this was, from 1.
-    heard : float or None
-        When it last showed that it was running, in seconds since 1970.
-    lease_s : float or None
-        Seconds of silence after which an exploration may be handed out again; None: the server's time-out.
-    excluded : str or None
-        Why it counts for nothing, however it ended: Voided.
-    epoch, metric : int and float, or None
-        By its latest report; a metric that is not a number is None.
-    results_before : int
-        Results that the job had when the trial was handed out: the order of all that happened to it.
-    request_id, asked_by : str or None
-        The request that it was handed out on, and the name of the user who sent that.
-    refused : bool
-        Whether its latest report could not be true.
-    """
+    """A trial, in the server's table, in its memory and in its answers; times are seconds since 1970."""
 
     job_id: str
     batch_size: int
     trial_number: int
-    type: str
-    status: str
+    type: str  # Exploration, Concurrent or MAB
+    status: str  # Dispatched, Succeeded (it has a result) or Failed (it was ended without one)
     started: float
     ended: float | None = None
-    time: float | None = None
+    time: float | None = None  # seconds and joules of its result in answers, of its latest report on the server
     energy: float | None = None
-    cost: float | None = None
-    converged: bool | None = None
-    observation: int | None = None
-    heard: float | None = None
-    lease_s: float | None = None
-    excluded: str | None = None
-    epoch: int | None = None
-    metric: float | None = None
-    results_before: int = 0
-    request_id: str | None = None
-    asked_by: str | None = None
-    refused: bool = False
+    cost: float | None = None  # joules
+    converged: bool | None = None  # whether it reached the target within its bound
+    observation: int | None = None  # which result of the job this was, from 1
+    heard: float | None = None  # when it last showed that it was running
+    lease_s: float | None = None  # seconds of silence after which it may be handed out again; None: the time-out
+    excluded: str | None = None  # why it counts for nothing, however it ended: Voided
+    epoch: int | None = None  # of its latest report
+    metric: float | None = None  # of its latest report; None if that was not a number
+    results_before: int = 0  # that the job had when it was handed out: the order of all that happened
+    request_id: str | None = None  # that it was handed out on
+    asked_by: str | None = None  # name of the user who sent that
+    refused: bool = False  # whether its latest report could not be true
 
     @property
     def counts(self) -> bool:
@@ -346,37 +288,19 @@ PRIVATE_FIELDS = frozenset({"results_before", "request_id", "asked_by", "refused
 
 
 class JobSummary(WireModel):
-    """A job, and the state of its tuning.
-
-    Parameters
-    ----------
-    owner : str or None
-        Name of the user whose job it is; None: nobody's.
-    stage : str
-        Pruning, or MAB once the bandit plays.
-    trials, observations : int
-        Trials handed out, and those with a result: all that ever were, also those that count for nothing.
-    min_cost, min_cost_batch_size : float or None, and int
-        The cheapest run so far.
-    exploring : int or None
-        Batch size that the pruning waits for.
-    remaining : list of int
-        Batch sizes that are not pruned.
-    arms : list of Arm
-        The bandit's; empty while batch sizes are pruned.
-    """
+    """A job, and the state of its tuning."""
 
     spec: JobSpec
-    owner: str | None = None
-    stage: str
-    registered: float
-    trials: int
+    owner: str | None = None  # name of the user whose job it is; None: nobody's
+    stage: str  # Pruning, or MAB once the bandit plays
+    registered: float  # seconds since 1970
+    trials: int  # handed out, and those with a result: also those that count for nothing
     observations: int
-    min_cost: float | None
+    min_cost: float | None  # of the cheapest run so far, in joules
     min_cost_batch_size: int
-    exploring: int | None
-    remaining: list[int]
-    arms: list[Arm]
+    exploring: int | None  # batch size that the pruning waits for
+    remaining: list[int]  # batch sizes that are not pruned
+    arms: list[Arm]  # the bandit's; none while batch sizes are pruned
 
 
 # Longer lists of numbers are abbreviated.

@@ -30,13 +30,7 @@ Name = Annotated[str, Query(pattern=r"^[^\x00]*$")]
 
 
 def pages(*, front: bool) -> APIRouter:
-    """Make the routes of the status pages.
-
-    Parameters
-    ----------
-    front : bool
-        Whether the status page is also the front page, which the published server lacks.
-    """
+    """Make the routes of the status pages; `front`: also the front page, which the published server lacks."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,

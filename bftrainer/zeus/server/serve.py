@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import logging.config
 import os
 import resource
 import socket
@@ -43,16 +42,14 @@ class JsonFormatter(logging.Formatter):
 
 def log_to_stderr(level: str) -> None:
     """Make this process's server log to standard error, from a lowest level on; who changed what, always."""
-    to_stderr = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
-    logging.config.dictConfig(
-        {
-            "version": 1,
-            "disable_existing_loggers": False,
-            "formatters": {"json": {"()": JsonFormatter}},
-            "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
-            "loggers": {"bftrainer": to_stderr, "uvicorn": to_stderr, audit_logger.name: {"level": "INFO"}},
-        }
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter())
+    for name in ("bftrainer", "uvicorn"):
+        parent = logging.getLogger(name)
+        parent.addHandler(handler)
+        parent.propagate = False
+        parent.setLevel(level.upper())
+    audit_logger.setLevel(logging.INFO)
 
 
 def serve(
@@ -64,20 +61,7 @@ def serve(
     tls_key: str | None = None,
     log_level: str = "info",
 ) -> None:
-    """Serve until a signal ends it.
-
-    Parameters
-    ----------
-    host : str
-        Address or name to listen on.
-    port : int
-        Port to listen on; 0: any free port.
-    settings : ServerSettings
-        Settings of the server.
-    tls_cert, tls_key : str, optional
-        Files with a certificate and its key (PEM), to serve https.
-    log_level : str
-        Lowest level that is logged.
+    """Serve at an address and port (0: any free one) until a signal ends it; https with certificate and key (PEM).
 
     Raises
     ------

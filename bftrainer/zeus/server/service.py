@@ -57,15 +57,7 @@ _REPORTED = ("time", "energy", "current_epoch")
 
 
 class Registration(int):
-    """Result of a registration: the bool that the published method returns, and the job.
-
-    Parameters
-    ----------
-    spec : JobSpec
-        The job, with its name.
-    created : bool
-        Whether the job is new; if not, it was registered with the same settings before.
-    """
+    """Result of a registration: the bool that the published method returns, true for a new job, and its `spec`."""
 
     spec: JobSpec
 
@@ -108,12 +100,9 @@ class BatchSizeService:
 
     Raises
     ------
-    NotFoundError
-        By the methods, if there is no such job, or the trial was not handed out.
-    UnusableRequestError
-        By the methods, if what is asked or told means nothing; its `field` is what is wrong.
-    StoreUnavailableError
-        By the methods, if the database cannot be used; then nothing has changed.
+    NotFoundError, UnusableRequestError, StoreUnavailableError
+        By the methods, if there is no such job or trial, what is told means nothing (its `field` is what is wrong), or
+        the database cannot be used; then nothing has changed.
     """
 
     def __init__(
@@ -130,13 +119,7 @@ class BatchSizeService:
         self._generation = store.generation
 
     def register_job(self, job: JobSpec, user: User = ANYBODY) -> Registration:
-        """Register a job; if it is registered with the same settings already, nothing changes.
-
-        Raises
-        ------
-        JobMismatchError
-            If a job of that name has other settings.
-        """
+        """Register a job, or make sure that it is; raise `JobMismatchError` if it has other settings."""
         job_id = job.job_id if job.job_id is not None else f"{job.job_id_prefix}-{uuid4().hex[:8]}"
         spec = job.model_copy(update={"job_id": job_id})
         spec.check(*(_UNBOUNDED if self.published else ()))
@@ -157,23 +140,10 @@ class BatchSizeService:
     def predict(
         self, job_id: str, request_id: str | None = None, lease_s: float | None = None, user: User = ANYBODY
     ) -> TrialId:
-        """Start a trial of a job: choose its batch size.
+        """Start a trial of a job: choose its batch size; the same request is given the same trial again.
 
-        Parameters
-        ----------
-        job_id : str
-            The job.
-        request_id : str, optional
-            Identifies the request: if it is repeated, the same trial is returned again.
-        lease_s : float, optional
-            Time without a sign of life after which an exploration may be handed out again; by default the time-out.
-        user : User
-            Who asks.
-
-        Raises
-        ------
-        NothingConvergedError
-            If no batch size of the job reached the target in a round of pruning.
+        An exploration may be handed out again after `lease_s` seconds without a sign of life, by default the time-out.
+        `NothingConvergedError` is raised if no batch size of the job reached the target in a round of pruning.
         """
         job = self._find(job_id)
         if job is None:
@@ -217,12 +187,8 @@ class BatchSizeService:
     def report(self, result: TrainingResult) -> ReportResponse:
         """Record what a trial has used and reached so far, and decide whether it continues.
 
-        A trial that has ended gets the same verdict again, whatever is reported.
-
-        Raises
-        ------
-        BadOperationError
-            If the trial was ended without a result, or the published server would refuse the report as too late.
+        A trial that has a result gets the same verdict again, whatever is reported; `BadOperationError` is raised if it
+        was ended without one, or the published server would refuse the report as too late.
         """
         job = self._load(result.job_id)
         if not self.published:
@@ -273,13 +239,7 @@ class BatchSizeService:
         logger.warning("job %r, trial %d, %s: %s", trial.job_id, trial.trial_number, *fault)
 
     def hear(self, trial_id: TrialId) -> None:
-        """Take note that a trial is running, which renews its lease.
-
-        Raises
-        ------
-        BadOperationError
-            If it has no result, and was ended: another trial may have its place.
-        """
+        """Take note that a trial is running, which renews its lease; `BadOperationError`: it was ended."""
         trial = self._find_named(trial_id)
         if trial.status == TrialStatus.FAILED:
             raise BadOperationError(f"Trial({trial.trial_number}) was ended without a result.")
@@ -294,11 +254,6 @@ class BatchSizeService:
         """Have a trial count for nothing: the job is as if only its other trials had happened.
 
         A running trial is ended. Voiding one again changes nothing.
-
-        Raises
-        ------
-        ForbiddenError
-            If it is somebody else's job.
         """
         job = self._load(job_id)
         user.check_owner(job_id, job.stored.owner)
@@ -417,13 +372,7 @@ class BatchSizeService:
 
 
 class ZeusBatchSizeOptimizer:
-    """The service under its published name, with its five published methods: each waits in a thread for its turn.
-
-    Parameters
-    ----------
-    service : BatchSizeService
-        What does the work.
-    """
+    """The service under its published name, with its five published methods: each waits in a thread for its turn."""
 
     def __init__(self, service: BatchSizeService) -> None:
         self.service = service

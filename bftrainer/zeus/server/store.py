@@ -115,13 +115,6 @@ class StoredJob:
 class JobStore:
     """Reads and writes jobs and trials; made by `open_store`. Its methods are called by one thread at a time.
 
-    Parameters
-    ----------
-    engine : sqlalchemy.Engine
-        Makes the one connection.
-    path : Path or None
-        File of an SQLite database.
-
     Attributes
     ----------
     generation : int
@@ -143,13 +136,7 @@ class JobStore:
         self._identity = _find_identity(self._path)
 
     def check_place(self) -> None:
-        """Notice that an SQLite file was removed or replaced: what is written there is lost.
-
-        Raises
-        ------
-        StoreUnavailableError
-            If there is no such file any more.
-        """
+        """Notice that an SQLite file was replaced; raise `StoreUnavailableError` if it was removed."""
         if self._identity is None or (now := _find_identity(self._path)) == self._identity:
             return
         if now is None:
@@ -300,13 +287,7 @@ def open_store(text: str) -> Iterator[JobStore]:
 
 
 def database_url(text: str) -> URL:
-    """Read a database URL; the drivers of earlier versions stand for those of this one.
-
-    Raises
-    ------
-    SettingsError
-        If the text is not a URL, or of another kind of database.
-    """
+    """Read a database URL, whatever its driver; raise `SettingsError` if it is none of SQLite or PostgreSQL."""
     try:
         url = make_url(text)
         backend = url.get_backend_name()
@@ -337,23 +318,14 @@ def sqlite_path(url: URL) -> Path | None:
 
 
 def check_regular(path: Path, name: str) -> None:
-    """Refuse a pipe or anything else at which SQLite would wait, or write, without being a database.
-
-    Raises
-    ------
-    SettingsError
-        If something other than a file is there.
-    """
+    """Refuse a pipe or anything else at which SQLite would wait, or write, without being a database."""
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         raise SettingsError(f"{name}: Expected a file for the database, found something else.")
 
 
 @contextmanager
 def _hold_file(path: Path, name: str) -> Iterator[None]:
-    """Keep other servers from an SQLite file, as its own locks only last for a transaction.
-
-    A file that is none, or is another user's, who could change it, is refused.
-    """
+    """Keep other servers from an SQLite file, as its own locks only last for a transaction."""
     if not path.parent.is_dir():
         raise SettingsError(f"{name}: No such directory: {path.parent}.")
     check_regular(path, name)
@@ -370,13 +342,7 @@ def _hold_file(path: Path, name: str) -> Iterator[None]:
 
 
 def open_engine(url: URL, *, read_only: bool = False) -> sa.Engine:
-    """Make an engine of one connection, without connecting yet.
-
-    Raises
-    ------
-    SettingsError
-        If the driver is not installed, or does not know an option.
-    """
+    """Make an engine of one connection, without connecting yet."""
     if url.get_backend_name() == "sqlite":
         return _open_sqlite(url, read_only=read_only)
     try:

@@ -46,33 +46,7 @@ class TrialStatus(StrEnum):
 
 
 class TunedJob:
-    """A job and the state of its tuning.
-
-    Parameters
-    ----------
-    spec : JobSpec
-        The job.
-    seed : int
-        Seed of the job's bandit.
-    published : bool
-        Like the published server, let failed trials lower the bound too.
-
-    Attributes
-    ----------
-    pruned : PrunedBandit
-        State of the job's batch sizes.
-    min_cost : float or None
-        Cost in joules of the cheapest run so far.
-    min_cost_batch_size : int
-        Batch size of that run; the default before any run.
-    exploring : dict of int to int
-        Trials that explore, by batch size.
-    early : dict of int to list of TrialRow
-        Explorations with results that the pruning has not asked for yet, by batch size, the oldest first: they came
-        after one that was voided.
-    played : bool
-        Whether the bandit has played before the pruning that is going on; all results then count for its arms.
-    """
+    """A job and the state of its tuning; `published`: like the published server, let failed trials lower the bound."""
 
     def __init__(self, spec: JobSpec, seed: int, *, published: bool = False) -> None:
         settings = BanditSettings(
@@ -87,11 +61,13 @@ class TunedJob:
         manager = PruningExploreManager(spec.batch_sizes, spec.default_batch_size, spec.num_pruning_rounds)
         self.spec, self.published = spec, published
         self.pruned = PrunedBandit(spec.job_id, manager, settings)
-        self.min_cost: float | None = None
+        self.min_cost: float | None = None  # of the cheapest run so far, in joules
         self.min_cost_batch_size = spec.default_batch_size
-        self.exploring: dict[int, int] = {}
+        self.exploring: dict[int, int] = {}  # trials by batch size
+        # Explorations with results that the pruning has not asked for yet, the oldest first: they came after one that
+        # was voided.
         self.early: dict[int, list[TrialRow]] = {}
-        self.played = False
+        self.played = False  # by the bandit, before the pruning that goes on: all results then count for its arms
 
     @classmethod
     def replay(cls, spec: JobSpec, seed: int, trials: Iterable[TrialRow], *, published: bool) -> TunedJob:
@@ -119,20 +95,10 @@ class TunedJob:
         return Stage.PRUNING if self.pruned.bandit is None else Stage.MAB
 
     def choose(self, number: int, runs: Callable[[int], bool]) -> tuple[int, TrialType]:
-        """Choose the batch size of the next trial; also return why.
+        """Choose the batch size of the next trial, whose number is given; also return why.
 
-        Parameters
-        ----------
-        number : int
-            Number of the trial.
-        runs : callable
-            Whether a trial of some number is still running; if an exploration was ended without a result, another
-            trial takes its place.
-
-        Raises
-        ------
-        NothingConvergedError
-            If no batch size reached the target in a round of pruning.
+        `runs` says whether a trial is running: one takes the place of an exploration that ended without a result.
+        `NothingConvergedError` is raised if no batch size reached the target in a round of pruning.
         """
         if self.stage is Stage.PRUNING and (ahead := self.pruned.manager.ahead):
             size = ahead[0]
