@@ -35,6 +35,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("compare", "--figure"): "use --metric.",
     ("plot", "--figure"): "use --metric.",
     ("compare", "--latex"): "print a table by --csv, and give it to DataFrame.to_latex of pandas.",
+    ("bso serve", "--no-migrate"): "there is one schema; a database of another one is refused.",
     ("bso serve", "--background"): "use systemd (docs/server.md), or `nohup bftrainer bso serve &`.",
     ("bso serve", "--insecure"): "put nginx before the server, which adds a token (docs/server.md, Networks).",
     **{("bso serve", f"--max-{what}"): "set it in nginx (docs/server.md, Networks)." for what in _LIMITS},

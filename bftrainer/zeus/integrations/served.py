@@ -23,7 +23,7 @@ from bftrainer.zeus.master.meters import Meter, measure_since, open_meter
 from bftrainer.zeus.master.script import RunSettings, check_table
 from bftrainer.zeus.master.training import TrialDriver, synchronize_clock
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
-from bftrainer.zeus.server.messages import JobSpec, LenientJobSpec, TuningParams
+from bftrainer.zeus.server.messages import JobSpec, TuningParams
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ def _register(
     max_power_w: float | None,
     gpus: int | None,
     find: Callable[[], Gpus | None],
-) -> LenientJobSpec:
+) -> JobSpec:
     """Register a job, on this machine's GPUs if it names none; or look it up by its name."""
     if isinstance(job, str):
         return client.job(job).spec

@@ -202,7 +202,7 @@ def test_what_servers_do_not_take(tmp_path, client):
     """A value that a master could work with and a server can't is one line, and nothing is made."""
     with pytest.raises(TuningInputError, match=r"mab_seed: .* less than or equal to 9223372036854775807, got"):
         start(tmp_path, client, policy=PruningGTSBatchSizeOptimizer(seed=10**20, verbose=False))
-    with pytest.raises(TuningInputError, match=r"batch_sizes \(value 2\): .* less than or equal to 2147483647, got"):
+    with pytest.raises(TuningInputError, match=r"batch_sizes.*: .* less than or equal to 2147483647, got"):
         start(tmp_path, client, batch_sizes=[32, 2**40])
     assert not (tmp_path / "logs").exists()
     assert client.jobs() == []
