@@ -126,7 +126,7 @@ class TuningParams(WireModel):
     target_metric: float = 0.5
     higher_is_better_metric: bool = True
     max_epochs: Whole = Field(100, gt=0)
-    num_pruning_rounds: Whole = Field(2, ge=0)
+    num_pruning_rounds: Whole = Field(default=2, ge=0)
     window_size: Whole = 0
     mab_prior_mean: float = 0.0
     mab_prior_precision: float = 0.0
