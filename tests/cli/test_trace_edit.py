@@ -155,4 +155,4 @@ def test_logs_of_schedulers_are_imported_first(call, here, words):
     (here / "sacct.txt").write_text("JobID|State|Start|End|NNodes|NodeList\n1|COMPLETED|10|20|1|n1\n")
     done = call("trace", *words.split(), "-o", "x.csv")
     check_refusal(done)
-    assert "`bftrainer import slurm` makes one." in done.err
+    assert "`bftrainer import --format slurm` makes one." in done.err

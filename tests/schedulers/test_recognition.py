@@ -51,7 +51,7 @@ def test_importers_of_other_packages(tmp_path, monkeypatch):
         (["09/01/2026 08:00:00;Q;7;", "09/01/2026 08:00:00;ND;n1;"], ".*Cobalt.* plug-in"),
         (["09/01/2026 08:00:00;S;7;queue=q start=1 exec_host=1-2"], ".*Cobalt.* plug-in"),
         (["# a comment", SGE], ".*Grid .* awk"),
-        (["job_id,finish_time,starting_time,allocated_resources"], ".*Batsim: use `import table"),
+        (["job_id,finish_time,starting_time,allocated_resources"], ".*Batsim: use `import --format table"),
     ],
 )
 def test_formats_without_an_importer(lines, message):

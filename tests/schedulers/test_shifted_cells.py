@@ -67,7 +67,7 @@ def test_number_of_nodes_that_sacct_rounds(tmp_path):
 def test_table_of_xdmod_without_a_header_is_named(tmp_path):
     """26 columns without names are those of XDMoD."""
     row = "|".join(["1"] * len(XDMOD_COLUMNS))
-    with pytest.raises(SettingsError, match="got neither; --preset xdmod of `import table` names them"):
+    with pytest.raises(SettingsError, match="got neither; --preset xdmod of `import --format table` names them"):
         imported(tmp_path, f"{row}\n")
 
 

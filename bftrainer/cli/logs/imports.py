@@ -1,4 +1,4 @@
-"""`bftrainer import`: one command per format of scheduler logs, one that recognises it, and data quality as a table."""
+"""`bftrainer import`: a scheduler's log to a node log, and its data quality as a table."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.group import HelpfulGroup
+from bftrainer.cli._shared.removed import refuse_removed_command
 from bftrainer.cli._shared.stdio import duration, tell, write_rows
-from bftrainer.cli._shared.usage import Parsed, Sectioned, refuse_inputs, refuse_unused
+from bftrainer.cli._shared.usage import WIDE, Parsed, Sectioned, refuse_inputs, refuse_unused
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import format_value
 
@@ -195,7 +194,7 @@ _OUTPUT = (
     click.option("--force", is_flag=True, help="Replace existing files."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
 )
-_OWN = {
+OWN = {
     "cluster": click.option("--cluster", metavar="NAME", help="Only records of this cluster."),
     "columns": click.option(
         "--columns", type=NAMES, metavar="NAMES", help="Names of the columns, if there is no header."
@@ -251,82 +250,56 @@ _OWN = {
 }
 
 _UNITS = ("unit", "gpus_per_node", "cores_per_node")
+AUTO = "auto"
 # Format: what it is, and the options that it alone or with few others takes.
 FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "alcf": ("Job tables of Argonne (DIM_JOB_COMPOSITE).", ()),
-    "counts": ("Traces of how many nodes were there.", ()),
-    "flux": ("Resource eventlogs and jobs of Flux.", ()),
-    "lsf": ("LSF's lsb.acct.", ()),
-    "pbs": ("Accounting logs of PBS Pro, OpenPBS and TORQUE.", ("suspended", "reserved_busy", *_UNITS)),
-    "slurm": (
-        "Slurm: rows of sacct -P, or its JSON.",
-        ("cluster", "columns", "suspended", "reservations", *_UNITS),
-    ),
-    "spot": ("Traces of spot instances that come and go.", ()),
-    "swf": ("Standard Workload Format.", ("procs_per_node", "max_overcommit")),
-    "table": ("Tables of jobs: CSV, TSV, JSON lines, Parquet.", ("cluster", "map", "preset", "max_overcommit")),
-    "watch": ("Journals of bftrainer watch.", ()),
+    "alcf": ("job tables of Argonne (DIM_JOB_COMPOSITE)", ()),
+    "counts": ("traces of how many nodes were there", ()),
+    "flux": ("resource eventlogs and jobs of Flux", ()),
+    "lsf": ("LSF's lsb.acct", ()),
+    "pbs": ("accounting logs of PBS Pro, OpenPBS and TORQUE", ("suspended", "reserved_busy", *_UNITS)),
+    "slurm": ("rows of sacct -P, or Slurm's JSON", ("cluster", "columns", "suspended", "reservations", *_UNITS)),
+    "spot": ("traces of spot instances that come and go", ()),
+    "swf": ("Standard Workload Format", ("procs_per_node", "max_overcommit")),
+    "table": ("CSV, TSV, JSON lines or Parquet of jobs", ("cluster", "map", "preset", "max_overcommit")),
+    "watch": ("journals of bftrainer watch", ()),
 }
-
 COUNTING = ("counts", "swf")
 """Formats that tell how many nodes were busy or there, and not which."""
 
 
-def own_options(name: str) -> tuple[str, ...]:
-    """Names of the settings that a format takes beside those that all take; a plug-in may take any."""
-    return FORMATS[name][1] if name in FORMATS else tuple(_OWN)
-
-
-def all_options(own: tuple[str, ...]) -> list[click.Parameter]:
-    """Parameters of a command: files, shared options, and those of `own`."""
+def _take_options(*decorators: Callable[[Any], Any]) -> list[click.Parameter]:
+    """The options that these decorators make."""
 
     def bare() -> None:
         """Carries the options until they are taken from it."""
 
-    for decorate in reversed((*_WINDOW, *_NODES, *(_OWN[name] for name in _OWN if name in own), *_SWEEP, *_OUTPUT)):
+    for decorate in reversed(decorators):
         decorate(bare)
-    options: list[click.Parameter] = list(reversed(bare.__click_params__))  # type: ignore[attr-defined]
-    return [click.Argument(["files"], nargs=-1, required=True, type=FILE), *options]
+    return list(reversed(bare.__click_params__))  # type: ignore[attr-defined]
 
 
-_AUTO = "auto"
-_AUTO_HELP = "Tell the format by the first records, and say which it is."
-_PLUGIN_HELP = "Logs that a plug-in reads."
+LOG_OPTIONS = _take_options(*_WINDOW, *_NODES, *OWN.values(), *_SWEEP)
+"""Options of imports, but for what is written."""
 
 
-class _Formats(HelpfulGroup):
-    """Group with one command per format; options are made when it is called."""
+class _Import(Sectioned):
+    """The command; a format in place of the first file, unless there is such a file, is told the new call."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """`auto`, the formats, and those of registered plug-ins."""
-        from bftrainer.schedulers import IMPORTERS
-
-        return [_AUTO, *sorted({*FORMATS, *IMPORTERS.names()})]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a format, made of the options that it takes; `module:callable` names a plug-in too."""
-        if cmd_name not in self.list_commands(ctx) and ":" not in cmd_name:
-            return None
-        own = own_options(cmd_name)
-        text = _AUTO_HELP if cmd_name == _AUTO else FORMATS.get(cmd_name, (_PLUGIN_HELP,))[0]
-        return Sectioned(
-            cmd_name,
-            params=all_options(own),
-            callback=partial(_import, cmd_name),
-            short_help=text,
-            help=f"{text}\n\nFILES may be packed, or directories of files; they are read in order.",
-            epilog=f"Example: bftrainer import {cmd_name} jobs-1.log jobs-2.log -o idle.parquet",
-            sections={"Common options": ("output", "nodes", "start", "end", "zone", "downtimes", "partitions")},
-        )
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what follows the command's name."""
+        if args and not Path(args[0]).exists():
+            refuse_removed_command(ctx, args[0])
+        return super().parse_args(ctx, args)
 
 
-@click.group("import", cls=_Formats, epilog="Example: bftrainer import auto sacct.txt -o idle.csv")
-def import_log() -> None:
-    """Turn a scheduler's log into a node log, and report on its records."""
+def _import(
+    files: tuple[Path, ...], format_name: str, output: Path, force: bool, as_json: bool, **options: Any
+) -> None:
+    """Turn a scheduler's log into a node log, and report on its records.
 
-
-def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as_json: bool, **options: Any) -> None:
-    """Import FILES and write the node log and its data quality."""
+    FILES may be packed, or directories of files; they are read in order.
+    """
     from bftrainer.files.log_files import log_paths
     from bftrainer.files.writing import refuse_clash, refuse_existing
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
@@ -340,12 +313,13 @@ def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as
     refuse_clash(places, {path: str(path) for path in log_paths(files)})  # those of directories too
     refuse_node_log(output, force=force)
     refuse_existing(account, force=force)
-    found = _recognised(files) if name == _AUTO else name
+    name = _recognise(files) if format_name == AUTO else format_name
+    own = FORMATS[name][1] if name in FORMATS else OWN  # a plug-in may take any
+    refuse_unused({option: f"not of the format {name}" for option in OWN if option not in own})
     settings = ImportSettings(**options)
     named = settings.nodes in (None, "seen") and "without an inventory the nodes are those that the log names"
-    refuse_unused({"unseen": named or (found in COUNTING and f"{found} names no nodes")})
-    command = shlex.join(["bftrainer", *sys.argv[1:]])
-    done = import_files(name, files, settings, command)
+    refuse_unused({"unseen": named or (name in COUNTING and f"{name} names no nodes")})
+    done = import_files(name, files, settings, shlex.join(["bftrainer", *sys.argv[1:]]))
     write_node_log(output, done.log)
     write_quality_json(account, done.quality)
     if as_json:
@@ -355,18 +329,42 @@ def _import(name: str, /, files: tuple[Path, ...], output: Path, force: bool, as
     click.echo(f"{output}: node log of {len(done.log.nodes):,} nodes; {account}: the figures above")
 
 
-def _recognised(files: tuple[Path, ...]) -> str:
-    """Name of the format of the first file; options that it does not take are refused."""
+def _recognise(files: tuple[Path, ...]) -> str:
+    """Name of the format of the first file, which is told."""
     from bftrainer.files.log_files import head, log_paths
     from bftrainer.schedulers.reading import recognised
 
     first = log_paths(files)[0]
     name = recognised(head(first), str(first)).name
-    tell(f"Format: {name} ({FORMATS.get(name, (_PLUGIN_HELP,))[0].removesuffix('.')})")
-    refuse_unused(dict.fromkeys(_others(name), f"not of the format {name}"))
+    tell(f"Format: {name} ({FORMATS[name][0] if name in FORMATS else 'logs that a plug-in reads'})")
     return name
 
 
-def _others(name: str) -> set[str]:
-    """Settings that other formats take, and this one does not."""
-    return {option for other in FORMATS for option in own_options(other)} - set(own_options(name))
+_NAMED = (
+    click.option(
+        "--format",
+        "format_name",
+        metavar="FORMAT",
+        default=AUTO,
+        show_default=True,
+        help="Format of the log, by name, or a plug-in by module:callable; auto tells it by the first records.",
+    ),
+)
+import_log = _Import(
+    "import",
+    params=[
+        click.Argument(["files"], nargs=-1, required=True, type=FILE),
+        *_take_options(*_NAMED),
+        *LOG_OPTIONS,
+        *_take_options(*_OUTPUT),
+    ],
+    callback=_import,
+    help=f"{_import.__doc__}\n\n    Formats:\n\n    \b\n"
+    + "\n".join(f"    {name:<6}  {text}" for name, (text, _) in FORMATS.items()),
+    context_settings=WIDE,
+    epilog="Example: bftrainer import sacct.txt -o idle.csv",
+    sections={
+        "Common options": ("format_name", "output", "nodes", "start", "end", "zone", "downtimes", "partitions"),
+        "Options of some formats": tuple(OWN),
+    },
+)

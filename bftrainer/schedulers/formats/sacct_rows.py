@@ -89,7 +89,7 @@ def layout_of(block: Block, names: Sequence[str] | None) -> Layout:
     if "|" not in line:
         raise LogError(f"{place}: Expected columns between bars (sacct -P), got {one_line(line[:60])!r}.")
     if names is None:
-        hint = "; --preset xdmod of `import table` names them" if line.count("|") >= len(XDMOD_COLUMNS) - 1 else ""
+        hint = "; --preset xdmod of `import --format table` names them" if line.count("|") >= len(XDMOD_COLUMNS) - 1 else ""
         raise SettingsError(
             f"{place}: Expected a header, or --columns with the names of the columns, got neither{hint}."
         )
