@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.files.fields import stretches
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords, column, repeated, superseded
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, stretches
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords, repeated, superseded
+from bftrainer.schedulers.node_lists import column
 from bftrainer.schedulers.node_lives import idle_while_there
 
 PLACEMENT = (
@@ -291,9 +291,9 @@ def unit_spans(
     """
     sizes = np.array([units[name] for name in nodes], dtype=np.int64)
     base = np.append(0, np.cumsum(sizes))
-    counts = np.diff(records.set_ends)[records.node_set]
+    counts = np.diff(records.set_ends)[records.nodes]
     of = np.repeat(np.arange(len(records)), counts)
-    node = place[records.set_nodes[stretches(records.set_ends[:-1][records.node_set], counts)]]
+    node = place[records.set_nodes[stretches(records.set_ends[:-1][records.nodes], counts)]]
     of, node = of[node >= 0], node[node >= 0]
     order = np.argsort(records.start_ns[of], kind="stable")
     free_at = np.full(int(base[-1]), np.iinfo(np.int64).min)

@@ -19,7 +19,6 @@ from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import folded
 from bftrainer.nodelogs.inventory import inventory_paths, listed
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, NodeSpans, Window, log_of_idle, nanoseconds
-from bftrainer.schedulers.busy_book import BusyBook
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
     OFFERABLE,
@@ -27,11 +26,12 @@ from bftrainer.schedulers.busy_records import (
     SPANS_AT_A_TIME,
     BusyKind,
     BusyRecords,
+    BusyRows,
 )
 from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, empty_spans, judged, lost_days
 from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, idle_share, quality_of
+from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
-from bftrainer.schedulers.formats.slurm import read_downtimes
 from bftrainer.schedulers.idle_spans import (
     PLACEMENT,
     UNIT_PLACEMENT,
@@ -126,11 +126,11 @@ def _last_changes(found: SweptLog, reading: Reading) -> dict[int, bool]:
 
 def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     """Sweep records that name nodes."""
-    settings, books = reading.settings, reading.books()
-    own = sum(map(len, books.values()))
+    settings, own = reading.settings, len(reading.rows)
+    reading.check_cluster(own)
     if not own and reading.nodes is None:
         raise _nothing(reading)
-    whole, seen = _with_downtimes(books, reading)
+    whole, is_seen = _with_downtimes(reading)
     is_own = np.arange(len(whole)) < own
     repeated, is_job = whole.is_repeated(), is_own & np.isin(whole.kind, (BusyKind.JOB, BusyKind.UNKNOWN))
     reading.tally.drop(DUPLICATE, int((repeated & is_job).sum()))
@@ -146,10 +146,10 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     if not reading.is_exact and not np.isin(records.kind, OUT_OF_SERVICE).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     # Jobs outside the window still show which nodes belong to a partition.
-    chosen = selected_nodes(whole, seen, reading, is_availability=importer.is_availability)
+    chosen = selected_nodes(whole, is_seen, reading, is_availability=importer.is_availability)
     place = places(records.names, chosen.names)
     records = records.where(~np.isin(records.kind, [OFFERABLE[name] for name in settings.offer]))
-    lives = _lives(importer, reading, whole, seen, chosen, window, coverage)
+    lives = _lives(importer, reading, whole, is_seen, chosen, window, coverage)
     jobs_s = records.job_node_s(window, place)
     swept = _sweep(records.unions(place), jobs_s, len(chosen.names), window, reading, lives.spans)
     if swept.away_s.any():
@@ -178,7 +178,7 @@ def _lives(
     importer: Importer,
     reading: Reading,
     records: BusyRecords,
-    seen: int,
+    is_seen: NDArray[np.bool_],
     chosen: NodeChoice,
     window: Window,
     coverage: Coverage | None,
@@ -190,7 +190,7 @@ def _lives(
     if importer.is_availability or reading.is_exact:
         return NodeLives(None)
     place = places(records.names, chosen.names)
-    place[seen:] = -1  # downtimes alone do not tell when a node was there
+    place[~is_seen] = -1  # downtimes alone do not tell when a node was there
     return recorded_lives(records, place, chosen.names, window, coverage)
 
 
@@ -238,10 +238,10 @@ def _drop_superseded(records: BusyRecords | Demand, repeated: NDArray[np.bool_],
     return stale
 
 
-def _read_beside(path: Path, book: BusyBook, kind: BusyKind, reading: Reading, *, qualified: bool) -> None:
+def _read_beside(path: Path, rows: BusyRows, kind: BusyKind, reading: Reading) -> None:
     """Read downtimes or reservations; unusable rows are counted, and too many of them are an error."""
     settings, tally = reading.settings, Tally(reading.settings.max_bad)
-    read_downtimes(path, book, reading.clock, kind, settings.cluster, qualified=qualified, tally=tally)
+    read_downtimes(path, rows, reading.clock, kind, settings.cluster, tally=tally)
     tally.check(at_end=True)
     if tally.bad:
         reading.note(f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable, the first: {tally.examples[0]}")
@@ -254,28 +254,28 @@ def _note_open(runs: int, reading: Reading) -> None:
         reading.note(f"{runs:,} runs have no end in the log: {text}.")
 
 
-def _with_downtimes(books: Mapping[str, BusyBook], reading: Reading) -> tuple[BusyRecords, int]:
-    """Records of all clusters, then downtimes and reservations; and how many nodes the former name.
+def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
+    """Records of the log, then downtimes and reservations; and which nodes the log itself names.
 
     With several clusters, names begin with theirs. What names no cluster is of the only one that others name.
     """
-    settings, sole = reading.settings, len(books) == 1
-    is_one_cluster = sole or (len(books) == 2 and "" in books)
-    beside = next(iter(books.values())) if sole else BusyBook()
-    seen = beside.node_count
+    settings, rows, own = reading.settings, reading.rows, len(reading.rows)
+    seen = len(rows.lists.names)
+    clusters = np.unique(rows.frame()["cluster"]).tolist()
     for path in log_paths(settings.downtimes):
         if is_eventlog(path):
             eventlog_downtimes(path, reading)
         else:
-            _read_beside(path, beside, BusyKind.DOWN, reading, qualified=not is_one_cluster)
+            _read_beside(path, rows, BusyKind.DOWN, reading)
     for path in log_paths(settings.reservations):
-        _read_beside(path, beside, BusyKind.RESERVED, reading, qualified=not is_one_cluster)
-    if sole:
-        return beside.records(), seen
-    own = BusyRecords.joined([("" if is_one_cluster else name, book.records()) for name, book in books.items()])
-    if not is_one_cluster:
-        reading.note(f"the log is of {len(books):,} clusters ({', '.join(books)}): nodes are named after them.")
-    return BusyRecords.joined([("", own), ("", beside.records())]), len(own.names)
+        _read_beside(path, rows, BusyKind.RESERVED, reading)
+    names, records = list(rows.clusters), rows.records()
+    if len([number for number in clusters if names[number]]) < 2:
+        return records, np.arange(len(records.names)) < seen
+    shown = ", ".join(names[number] for number in clusters)
+    reading.note(f"the log is of {len(clusters):,} clusters ({shown}): nodes are named after them.")
+    records = records.qualified(names)
+    return records, records.where(np.arange(len(records)) < own).is_named()
 
 
 def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> SweptLog:

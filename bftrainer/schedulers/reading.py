@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol, cast
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, legible, suggestion
@@ -21,8 +22,7 @@ from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
 from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.busy_book import BusyBook
-from bftrainer.schedulers.busy_records import OFFERABLE, BusyKind
+from bftrainer.schedulers.busy_records import OFFERABLE, BusyKind, BusyRows
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import Demand
 from bftrainer.schedulers.tally import CUT_OFF, Tally
@@ -158,10 +158,8 @@ class Reading:
     clock : Clock
         Clock of the settings' zone.
     tally : Tally
-    book : BusyBook
+    rows : BusyRows
         Collects records that name nodes.
-    clusters : dict of str to BusyBook
-        Collects those of logs that name clusters, by cluster.
     demand : Demand, optional
         Records of a log that only counts nodes.
     notes : list of str
@@ -187,8 +185,7 @@ class Reading:
     settings: ImportSettings
     clock: Clock
     tally: Tally
-    book: BusyBook = field(default_factory=BusyBook)
-    clusters: dict[str, BusyBook] = field(default_factory=dict)
+    rows: BusyRows = field(default_factory=BusyRows)
     demand: Demand | None = None
     notes: list[str] = field(default_factory=list)
     window_ns: tuple[int, int] | None = None
@@ -211,23 +208,33 @@ class Reading:
         """
         return cls(settings, Clock(settings.zone), Tally(settings.max_bad))
 
-    def book_of(self, cluster: str) -> BusyBook | None:
-        """Where to write down records of a cluster, which may have no name; None if another one was picked."""
-        book = self.clusters.setdefault(cluster, BusyBook()) if cluster else self.book
-        return book if self.settings.cluster in (None, cluster) else None
+    def is_wanted(self, cluster: str) -> bool:
+        """Whether rows of a cluster, which may have no name, are asked for."""
+        self.rows.cluster(cluster)
+        return self.settings.cluster in (None, cluster)
 
-    def books(self) -> dict[str, BusyBook]:
-        """All books with records, by cluster; at least one.
+    def check_cluster(self, jobs: int) -> None:
+        """Refuse a cluster that was picked and has no jobs among so many that were kept.
 
         Raises
         ------
         SettingsError
-            If the cluster that was picked does not occur.
+            Naming the closest one.
         """
-        found, picked = {name: book for name, book in self.clusters.items() if len(book)}, self.settings.cluster
-        if picked is not None and picked not in found:
-            raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, self.clusters)}")
-        return found if found and not len(self.book) else {"": self.book} | found
+        picked, known = self.settings.cluster, self.rows.clusters
+        if picked is not None and not (known.get(picked, 0) and jobs):
+            raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, filter(None, known))}")
+
+    def take(self, frame: pd.DataFrame) -> None:
+        """Count rows of busy nodes, and take those that last; each may have a `place`, its file and line."""
+        self.tally.records += len(frame)
+        length = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy()
+        self.tally.drop("end before start", int((length < 0).sum()))
+        self.tally.drop("zero length", int((length == 0).sum()))
+        frame = frame[length > 0].reset_index(drop=True)
+        for row, fault in self.rows.extend(frame).items():
+            path, _, line = str(frame["place"][row] if "place" in frame else "row").rpartition(":")
+            self.tally.refuse("unreadable node list", Path(path), int(line or row), fault)
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
         """Take an availability trace in place of records: a node is away while the trace does not list it.
@@ -246,10 +253,10 @@ class Reading:
         changes = zip(log.time_ns.tolist(), log.node.tolist(), log.idle.tolist(), strict=True)
         for time_ns, node, is_there in changes:
             if is_there:
-                self.book.add_node(names[node], away_ns[node], time_ns, BusyKind.AWAY)
+                self.rows.add_node(names[node], away_ns[node], time_ns, BusyKind.AWAY)
             away_ns[node] = OPEN_END_NS if is_there else time_ns
         for name, since_ns in zip(names, away_ns, strict=True):
-            self.book.add_node(name, since_ns, OPEN_END_NS, BusyKind.AWAY)
+            self.rows.add_node(name, since_ns, OPEN_END_NS, BusyKind.AWAY)
         self.window_ns = (log.start_ns, log.end_ns)
         self.unchanged_ns = log.unchanged_ns
         self.last_changes = {names[node]: is_there for node, is_there in last_changes(log).items()}
@@ -307,8 +314,8 @@ class Importer(Protocol):
     def recognises(self, lines: Sequence[str]) -> bool:
         """Whether a log that begins with these lines is of this format."""
 
-    def read(self, paths: Sequence[Path], reading: Reading) -> None:
-        """Read the files, in order, into `reading`.
+    def read(self, paths: Sequence[Path], reading: Reading) -> pd.DataFrame | None:
+        """Read the files, in order: the busy nodes, as `Reading.take` takes them, unless they went to `reading`.
 
         Raises
         ------
@@ -386,7 +393,8 @@ def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) ->
     """
     own = type(importer).__module__.startswith("bftrainer.")
     with nullcontext() if own else answering(f"importer {type(importer).__name__}", LogError):
-        importer.read(files, reading)
+        if (frame := importer.read(files, reading)) is not None:
+            reading.take(frame)
 
 
 def recognised(lines: Sequence[str], path: str) -> Importer:

@@ -14,7 +14,7 @@ from bftrainer.nodelogs.inventory import Inventory, listed, natural_order, parti
 from bftrainer.nodelogs.node_spans import NodeSpans
 from bftrainer.schedulers.busy_records import BusyRecords
 from bftrainer.schedulers.clock import natural_number
-from bftrainer.schedulers.formats.slurm import dated_nodes
+from bftrainer.schedulers.downtimes import dated_nodes
 from bftrainer.schedulers.reading import ImportSettings, Reading
 
 SEEN = "seen"
@@ -57,14 +57,16 @@ class NodeChoice:
     lives: NodeSpans | None = None
 
 
-def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_availability: bool = False) -> NodeChoice:
+def selected_nodes(
+    records: BusyRecords, is_seen: NDArray[np.bool_], reading: Reading, *, is_availability: bool = False
+) -> NodeChoice:
     """Choose the nodes of a log that names them.
 
     Parameters
     ----------
     records : BusyRecords
-    seen : int
-        How many of the records' names come from the scheduler's log; the rest come from downtimes alone.
+    is_seen : ndarray of bool
+        Which of the records' names come from the scheduler's log; the rest come from downtimes alone.
     reading : Reading
         Gives the settings and the nodes that the log lists, if any; takes notes of assumptions.
     is_availability : bool
@@ -77,7 +79,8 @@ def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_avai
     SettingsError
         If a partition is unknown.
     """
-    settings, in_log = reading.settings, records.names[:seen]
+    settings = reading.settings
+    in_log, others = ([records.names[at] for at in np.flatnonzero(some)] for some in (is_seen, ~is_seen))
     dated = None if settings.nodes is None else dated_nodes(settings.nodes, reading.clock)
     inventory, unseen_are = _inventory(in_log, reading, dated, is_availability=is_availability)
     known, found = set(inventory.names), set(in_log)
@@ -87,7 +90,7 @@ def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_avai
             f"Expected an inventory with nodes of the log ({listed(natural_order(in_log))}), got others "
             f"({listed(inventory.names)})."
         )
-    _note_strange([name for name in records.names[seen:] if name not in known], reading)
+    _note_strange([name for name in others if name not in known], reading)
     unseen = [name for name in inventory.names if name not in found]
     absent = set(unseen) if unseen_are == "absent" else inventory.out_of_service & set(unseen)
     if absent and unseen_are == "idle":

@@ -31,7 +31,7 @@ class Diary(Importer):
     def read(self, paths, reading):  # noqa: ARG002
         """One node was busy."""
         reading.tally.records += 1
-        reading.book.add(120 * NS, 150 * NS, reading.book.node_set(["n1"]), 1)
+        reading.rows.add(120 * NS, 150 * NS, reading.rows.lists.add(["n1"]), 1)
 
 
 def test_importers_of_other_packages(tmp_path, monkeypatch):

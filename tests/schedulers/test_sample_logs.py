@@ -7,7 +7,7 @@ import pytest
 from bftrainer.errors import LogError
 from bftrainer.files.log_files import head
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.slurm import read_downtimes
+from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading, recognised
 from tests.importing import records_of
@@ -108,7 +108,7 @@ def test_slurm_json(sample_logs):
     inventory = read_inventory(str(folder / "slurm-nodes.json"))
     assert (len(inventory.names), len(inventory.out_of_service)) == (100, 0)
     reading = Reading.begun(ImportSettings())
-    read_downtimes(folder / "slurm-reservations.json", reading.book, reading.clock, BusyKind.RESERVED)
+    read_downtimes(folder / "slurm-reservations.json", reading.rows, reading.clock, BusyKind.RESERVED)
     (reserved,) = records_of(reading)
     assert (reserved[0].count(",") + 1, *reserved[1:3]) == (512, 1748250553, 1748336953)
 

@@ -180,7 +180,7 @@ def test_node_ids_that_are_empty(tmp_path):
     """An id that is missing leaves the others, which are not to be trusted; a list without any is refused."""
     text = HEADER + line(1, used=2, more=" {4,}") + line(2, used=1, more=" {,}")
     reading, _ = read(tmp_path, text)
-    records = reading.book.records()
+    records = reading.rows.records()
     assert records.names == ("4",)
     assert records.kind.tolist() == [BusyKind.UNKNOWN]
     assert dict(reading.tally.dropped) == {"no node ids": 1}
@@ -191,7 +191,7 @@ def test_node_ids(tmp_path):
     text = line(1, used=3, more=" {4,4,7}", queue=2) + line(2, used=1, more=" { 5 }", partition=1)
     text += line(3, used=2, more=" {6}") + line(4)
     reading, jobs = read(tmp_path, HEADER + text)
-    records = reading.book.records()
+    records = reading.rows.records()
     assert jobs == []
     assert records.names == ("4", "7", "5", "6")
     assert records.kind.tolist() == [BusyKind.JOB, BusyKind.JOB, BusyKind.UNKNOWN]

@@ -70,7 +70,7 @@ class PbsImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files in the order of their first lines."""
-        runs = Runs(reading, lambda fields: _node_list(fields, reading))
+        runs = Runs(reading, lambda fields: _node_list(fields, runs))
         for entry in entries(in_order_of_time(paths), reading):
             _apply(entry, runs)
         runs.end_all()
@@ -121,10 +121,10 @@ def _change(entry: Entry, runs: Runs) -> None:
     if at is None:
         runs.reading.tally.drop(UNDATED)
     elif entry.type in ("T", "c") and nodes is not None:
-        partition = runs.reading.book.partition(fields.get("queue", ""))
+        partition = fields.get("queue", "")
         runs.begin(entry.id, OpenRun(at, nodes, partition, is_continued=True))
     elif run is None and entry.type == "u" and nodes is not None and (start := runs.epoch_ns(entry, fields, "start")):
-        runs.write(entry.id, start, at, nodes, runs.reading.book.partition(fields.get("queue", "")))
+        runs.write(entry.id, start, at, nodes, fields.get("queue", ""))
     elif run is None:
         runs.reading.tally.drop(NO_RUN)
     elif entry.type == "r":
@@ -135,27 +135,27 @@ def _change(entry: Entry, runs: Runs) -> None:
             runs.resume(entry.id, at)
 
 
-def _node_list(fields: dict[str, str], reading: Reading) -> NodeList | None:
+def _node_list(fields: dict[str, str], runs: Runs) -> NodeList | None:
     """Nodes of a line: the hosts that it names, else those of its virtual nodes."""
-    book, unit = reading.book, reading.settings.unit
+    lists, unit = runs.reading.rows.lists, runs.reading.settings.unit
     text, vnodes = fields.get("exec_host", ""), fields.get("exec_vnode", "")
     if text and unit != "node" and (vnodes or unit == "core"):
         total = _total_slots(fields)
         key = f"{text} {vnodes}" if unit == "gpu" else f"{text} {total}"
-        node_set = book.nodes(key, lambda _: _hosts(text))
+        node_set = lists.parse(key, lambda _: _hosts(text))
         counts = Counter(_slots(text, total)) if unit == "core" else Counter(_vnode_gpus(vnodes))
-        book.share(node_set, {name: counts[name] for name in _hosts(text)})
+        runs.share(node_set, {name: counts[name] for name in _hosts(text)})
     elif text:
-        node_set = book.nodes(text, _hosts)
+        node_set = lists.parse(text, _hosts)
     else:
         text = next(
             (fields[key] for key in ("exec_vnode", "provision_vnode", "nodes", "resv_nodes") if fields.get(key)), ""
         )
-        node_set = book.nodes(text, _vnodes)
-    if not book.size(node_set):
+        node_set = lists.parse(text, _vnodes)
+    if not lists.size(node_set):
         return None
     given = natural_number(fields.get("unique_node_count", ""))
-    is_whole = not text.endswith("+") and given in (None, book.size(node_set))
+    is_whole = not text.endswith("+") and given in (None, lists.size(node_set))
     return node_set, BusyKind.JOB if is_whole else BusyKind.UNKNOWN
 
 
@@ -279,8 +279,8 @@ def _read_resize(line: str, block: Block, at: int, resized: dict[tuple[int, int]
     elif not 0 < begin_s <= end_s < OPEN_END_NS // NS_PER_S:
         reading.refuse("impossible time", block, at, f"Expected epoch seconds, got {begin_s} and {end_s}")
     elif reading.tally.lasts(begin_s, end_s):
-        node_set = reading.book.nodes(" ".join(hosts), _lsf_hosts)
-        reading.book.add(begin_s * NS_PER_S, end_s * NS_PER_S, node_set, hash((job, index)))
+        node_set = reading.rows.lists.parse(" ".join(hosts), _lsf_hosts)
+        reading.rows.add(begin_s * NS_PER_S, end_s * NS_PER_S, node_set, hash((job, index)))
 
 
 def _read_line(line: str, block: Block, at: int, resized: dict[tuple[int, int], int], reading: Reading) -> None:
@@ -307,12 +307,12 @@ def _read_line(line: str, block: Block, at: int, resized: dict[tuple[int, int], 
         # Of a job that was resized the line tells the last hosts only.
         job = natural_number(line.split(None, _JOB + 1)[_JOB]) or 0
         start_s = min(max(start_s, resized.get((job, start_s), 0)), end_s - 1)
-        node_set = reading.book.nodes(" ".join(hosts), _lsf_hosts)
+        node_set = reading.rows.lists.parse(" ".join(hosts), _lsf_hosts)
         # Members of a job array differ in the last fields only; copies of a record differ in none.
         key = hash(line)
-        times_ns, partition = (start_s * NS_PER_S, end_s * NS_PER_S), reading.book.partition(queue)
+        times_ns = start_s * NS_PER_S, end_s * NS_PER_S
         submit_ns = submit_s * NS_PER_S if 0 < submit_s <= start_s else None
-        reading.book.add(*times_ns, node_set, key, partition=partition, submit_ns=submit_ns)
+        reading.rows.add(*times_ns, node_set, key, partition=queue, submit_ns=submit_ns)
 
 
 def _fields(line: str) -> Iterator[str]:

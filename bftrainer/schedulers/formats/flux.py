@@ -227,14 +227,13 @@ class FluxImporter(Importer):
             reading.note("there are no jobs among the files: nodes count as idle whenever they are up.")
         elif eventlogs and ranks.has_nameless() and any(job.nodes for job in jobs):
             raise SettingsError(_NAMELESS)
-        reading.book.node_set(ranks.silent())
+        reading.rows.lists.add(ranks.silent())
         for down in ranks.downtimes():
-            reading.book.add_node(*down)
+            reading.rows.add_node(*down)
         for job in jobs:
-            node_set = reading.book.node_set(job.nodes or map(ranks.name, job.ranks))
-            partition = reading.book.partition(job.queue)
+            node_set = reading.rows.lists.add(job.nodes or map(ranks.name, job.ranks))
             times_ns, is_open = (job.start_ns, job.end_ns), job.end_ns == OPEN_END_NS
-            reading.book.add(*times_ns, node_set, job.key, BusyKind.JOB, partition, job.submit_ns, is_open=is_open)
+            reading.rows.add(*times_ns, node_set, job.key, BusyKind.JOB, job.queue, job.submit_ns, is_open=is_open)
         if eventlogs:
             reading.window_ns = ranks.window_ns()
 
@@ -292,7 +291,7 @@ def eventlog_downtimes(path: Path, reading: Reading) -> None:
     if ranks.has_nameless():
         raise SettingsError(f"{path}: {_NAMELESS}")
     for down in ranks.downtimes():
-        reading.book.add_node(*down)
+        reading.rows.add_node(*down)
 
 
 _Event = tuple[int, Mapping[str, Any], Block, int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
-from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
 from bftrainer.schedulers.clock import duration_s, exact_ns, read_stamps
 from bftrainer.schedulers.reading import Reading
 from bftrainer.schedulers.tally import CUT_OFF
@@ -150,7 +150,7 @@ class OpenRun:
     start_ns : int
         Of this stretch on these nodes.
     nodes : tuple of int and BusyKind
-    partition : int
+    partition : str
     is_continued : bool
         Whether earlier stretches have been written down.
     is_paused : bool
@@ -165,7 +165,7 @@ class OpenRun:
 
     start_ns: int
     nodes: NodeList
-    partition: int = -1
+    partition: str = ""
     is_continued: bool = False
     is_paused: bool = False
     suspended_ns: int | None = None
@@ -195,6 +195,7 @@ class Runs:
         self.node_list = node_list
         self.open: dict[str, OpenRun] = {}
         self.queued: dict[str, str] = {}
+        self.shares: dict[int, list[tuple[int, int]]] = {}
         self._offset_s: int | None = None
         self._first_ns, self._last_ns = OPEN_END_NS, 0
 
@@ -297,7 +298,7 @@ class Runs:
         start_ns: int,
         end_ns: int,
         nodes: NodeList,
-        partition: int,
+        partition: str,
         kind: BusyKind = BusyKind.JOB,
         submit_ns: int | None = None,
         *,
@@ -306,9 +307,18 @@ class Runs:
         """Write down a stretch that is over, or `is_open`."""
         node_set, trust = nodes
         if start_ns < end_ns:
-            key = hash((name, kind))
-            what = trust if kind is BusyKind.JOB else kind
-            self.reading.book.add(start_ns, end_ns, node_set, key, what, partition, submit_ns, is_open=is_open)
+            key, what = hash((name, kind)), trust if kind is BusyKind.JOB else kind
+            for at, (some, units) in enumerate(self.shares.get(node_set, [(node_set, ALL_UNITS)])):
+                rows, of = self.reading.rows, (partition, submit_ns)
+                rows.add(start_ns, end_ns, some, key + at, what, *of, units=units, is_open=is_open)
+
+    def share(self, node_set: int, units: Mapping[str, int]) -> None:
+        """Remember how many units of each of its nodes the jobs on a list hold."""
+        if node_set not in self.shares:
+            by_count: dict[int, list[str]] = {}
+            for name, count in units.items():
+                by_count.setdefault(count, []).append(name)
+            self.shares[node_set] = [(self.reading.rows.lists.add(names), count) for count, names in by_count.items()]
 
     def end_all(self) -> None:
         """Write down all that is still open, to its time limit or the end of any window."""
@@ -336,7 +346,7 @@ def start_run(entry: Entry, runs: Runs) -> None:
         runs.drop(entry, "start without a time" if start is None else "start without nodes")
         return
     runs.close(f"{PROVISIONING}{entry.id}", start)
-    partition = runs.reading.book.partition(fields.get("queue", ""))
+    partition = fields.get("queue", "")
     limit_s = duration_s(fields.get("Resource_List.walltime", ""))
     due = OPEN_END_NS if limit_s is None else start + limit_s * NS_PER_S
     submit = runs.submit_ns(entry, fields)
@@ -361,7 +371,7 @@ def end_run(entry: Entry, runs: Runs) -> None:
     elif start is None:
         runs.drop(entry, "never started")
     elif reading.tally.lasts(start, end) and (run is None or not run.is_paused):
-        partition, submit = reading.book.partition(fields.get("queue", "")), runs.submit_ns(entry, fields)
+        partition, submit = fields.get("queue", ""), runs.submit_ns(entry, fields)
         if run is not None:
             submit = submit or run.submit_ns
         runs.write(entry.id, start, end, nodes, partition, submit_ns=submit)
@@ -379,7 +389,7 @@ def interrupt_run(entry: Entry, runs: Runs) -> None:
         if at is None or start is None or nodes is None or start >= at:
             runs.drop(entry, NO_RUN)
         else:
-            partition, submit = runs.reading.book.partition(fields.get("queue", "")), runs.submit_ns(entry, fields)
+            partition, submit = fields.get("queue", ""), runs.submit_ns(entry, fields)
             runs.write(entry.id, start, at, nodes, partition, submit_ns=submit)
     elif at is None:
         # What comes next, another start or an end, closes the run.

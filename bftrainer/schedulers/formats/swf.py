@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError
@@ -16,9 +17,10 @@ from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
-from bftrainer.schedulers.busy_records import BusyKind, column
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import Demand, over_capacity_share
+from bftrainer.schedulers.node_lists import column
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import node_number
 
@@ -68,9 +70,15 @@ class _Jobs:
         """File and line of a job."""
         return next(path for first, path in reversed(self._paths) if first <= at), self._lines[at]
 
-    def extras(self, at: int) -> tuple[int, BusyKind, int]:
-        """Set of nodes, kind and partition of a job."""
-        return self._node_sets[at], BusyKind.JOB if self._trusted[at] else BusyKind.UNKNOWN, self._partitions[at]
+    @property
+    def partitions(self) -> NDArray[np.int32]:
+        """Number of each job's partition, or -1."""
+        return column(self._partitions)
+
+    @property
+    def trusted(self) -> NDArray[np.int8]:
+        """Whether each line has as many node ids as processors."""
+        return column(self._trusted)
 
 
 class SwfImporter(Importer):
@@ -140,14 +148,14 @@ def _read_block(block: Block, header: dict[str, str], jobs: _Jobs, reading: Read
             reading.refuse("wrong number of fields", block, at, detail)
             continue
         ids = ids.partition("}")[0].strip()
-        node_set = reading.book.nodes(ids, _names) if _names(ids) else -1
+        node_set = reading.rows.lists.parse(ids, _names) if _names(ids) else -1
         processors = values[4] if values[4] > 0 else values[7]
         queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
         jobs.add(
             (*values[:4], processors, values[10]),
             node_set,
             len(_names(ids)) == processors,
-            reading.book.partition(queue),
+            reading.rows.partition(queue),
             block.path,
             block.first + at,
         )
@@ -313,10 +321,8 @@ def _write_counts(
     if isinstance(kinds := reading.settings.procs_per_node, tuple):
         reading.node_sizes = np.repeat(*np.array(kinds, dtype=np.int64).T)
         reading.capacity = reading.node_sizes.size
-    numbers = zip(jobs["number"][chosen].tolist(), chosen.tolist(), strict=True)
-    key = np.array([hash(number) if number > 0 else -1 - at for number, at in numbers], dtype=np.int64)
     submit_ns = start_ns - _waits_ns(jobs, chosen)
-    reading.demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), key, submit_ns)
+    reading.demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), _keys(jobs, chosen), submit_ns)
 
 
 def _waits_ns(jobs: _Jobs, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -332,12 +338,23 @@ def _write_names(
     jobs: _Jobs, chosen: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], reading: Reading
 ) -> None:
     """Write down jobs that name their nodes, as an extension of the format does."""
-    number, submit_ns = jobs["number"], start_ns - _waits_ns(jobs, chosen)
-    columns = chosen, start_ns, end_ns, submit_ns
-    for at, start, end, submit in zip(*(some.tolist() for some in columns), strict=True):
-        node_set, kind, partition = jobs.extras(at)
-        if node_set < 0:
-            reading.tally.refuse("no node ids", *jobs.place(at), "Expected node ids {...} as on other lines, got none")
-            continue
-        key = hash(number[at]) if number[at] > 0 else -1 - at
-        reading.book.add(start, end, node_set, key, kind, partition, submit)
+    frame = pd.DataFrame(
+        {
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+            "nodes": jobs.node_sets[chosen],
+            "kind": np.where(jobs.trusted[chosen], BusyKind.JOB, BusyKind.UNKNOWN),
+            "job": _keys(jobs, chosen),
+            "partition": jobs.partitions[chosen],
+            "submit_ns": start_ns - _waits_ns(jobs, chosen),
+        }
+    )
+    for at in chosen[frame["nodes"] < 0].tolist():
+        reading.tally.refuse("no node ids", *jobs.place(at), "Expected node ids {...} as on other lines, got none")
+    reading.rows.extend(frame[frame["nodes"] >= 0])
+
+
+def _keys(jobs: _Jobs, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number of each job: its own, if it has one."""
+    number = jobs["number"][chosen]
+    return np.where(number > 0, number.view(np.int64), -1 - chosen)

@@ -20,13 +20,13 @@ from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.nodelogs.hostlist import MOST_NODES
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
-from bftrainer.schedulers.busy_book import BusyBook
-from bftrainer.schedulers.busy_records import BusyKind, column
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, Stamps, exact_ns, is_instant, set_unset
 from bftrainer.schedulers.formats.locations import MIDPLANE, is_whole_block, located
 from bftrainer.schedulers.formats.sacct_rows import XDMOD_COLUMNS
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.idle_spans import Demand
+from bftrainer.schedulers.node_lists import column
 from bftrainer.schedulers.reading import Importer, Reading
 
 _MOST_NEEDED = ("start", "end", "nodes", "count")
@@ -121,8 +121,8 @@ def _mapped(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-_HalfName = tuple[BusyBook, str, int, int, int]
-"""The last name of a list that was cut off, which may be half a name, and its book; start, end and key of the job."""
+_HalfName = tuple[str, str, int, int, int]
+"""Cluster, and the last name of a list that was cut off, which may be half a name; start, end and key of the job."""
 
 
 @dataclass(slots=True)
@@ -141,17 +141,19 @@ class _Jobs:
         LogError
             If all jobs are on blocks that do not tell their nodes.
         """
-        if len(self.reading.book) and not self.reading.book.node_count:
+        rows = self.reading.rows
+        if len(rows) and not rows.lists.names:
             raise LogError(
                 "Expected nodes, got blocks of a Blue Gene/Q, which do not name theirs: "
                 "import the table with --map start=...,end=...,count=... and without a column of nodes."
             )
         # Half a name counts as a name only if a complete list has it too.
-        for book, name, start_ns, end_ns, key in self.half_names:
-            if book.knows(name):
-                book.add(start_ns, end_ns, book.node_set([name]), key, BusyKind.UNKNOWN)
+        for cluster, name, start_ns, end_ns, key in self.half_names:
+            if name in rows.lists.names:
+                rows.add(start_ns, end_ns, rows.lists.add([name]), key, BusyKind.UNKNOWN, cluster=cluster)
         if self.counted[0]:
-            if len(names := self.reading.clusters) > 1 and self.reading.settings.cluster is None:
+            self.reading.check_cluster(len(self.counted[0]))
+            if len(names := list(filter(None, rows.clusters))) > 1 and self.reading.settings.cluster is None:
                 raise SettingsError(f"Missing --cluster: the log counts nodes of {len(names):,}: {', '.join(names)}.")
             self.reading.demand = Demand(*map(column, self.counted))
 
@@ -241,8 +243,8 @@ class _Rows:
 
     def _write(self, row: LogRow, times_ns: tuple[int, int], submit_ns: int, location: str, count: int | None) -> None:
         """Write down a job; a list with fewer names than the job has nodes was cut off."""
-        book = self.jobs.reading.book_of(self._cell(row, "cluster"))
-        if book is None:
+        rows, cluster = self.jobs.reading.rows, self._cell(row, "cluster")
+        if not self.jobs.reading.is_wanted(cluster):
             self.jobs.reading.tally.drop("of another cluster")
             return
         # Of Parquet only some columns are read, in which two jobs may be alike.
@@ -254,7 +256,7 @@ class _Rows:
             for values, value in zip(self.jobs.counted, (*times_ns, count or 0, key, submit_ns), strict=True):
                 values.append(value)
             return
-        kind, partition = _CAUSES[cause], book.partition(self._cell(row, "partition"))
+        kind, partition = _CAUSES[cause], self._cell(row, "partition")
         names, is_whole = located(location), is_whole_block(location)
         if is_whole is None:
             if not names:
@@ -263,12 +265,12 @@ class _Rows:
             whole, comma, last = location.rpartition(",")
             if not is_whole and comma and (count or 0) > len(names):
                 names = located(whole)
-                self.jobs.half_names.append((book, last.strip(), *times_ns, key ^ 1))
+                self.jobs.half_names.append((cluster, last.strip(), *times_ns, key ^ 1))
         elif is_whole:
             self.jobs.reading.note(f"a node here is a midplane, of {MIDPLANE} of the machine's nodes.")
         kind = kind if is_whole else BusyKind.UNKNOWN
         is_open = times_ns[1] == OPEN_END_NS
-        book.add(*times_ns, book.node_set(names), key, kind, partition, submit_ns, is_open=is_open)
+        rows.add(*times_ns, rows.lists.add(names), key, kind, partition, submit_ns, is_open=is_open, cluster=cluster)
 
 
 def _instant(text: str) -> tuple[int, bool]:

@@ -204,7 +204,7 @@ class _History:
 
     def _add(self, names: Sequence[str], start_ns: int, end_ns: int, kind: BusyKind) -> None:
         if start_ns < end_ns and names:
-            self.reading.book.add(start_ns, end_ns, self.reading.book.node_set(names), hash((*names, kind)), kind)
+            self.reading.rows.add(start_ns, end_ns, self.reading.rows.lists.add(names), hash((*names, kind)), kind)
 
     def end(self, path: Path) -> None:
         """Hand over what the journals tell; `path` is the last one.
