@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bftrainer.files.log_files import Block
-from bftrainer.schedulers.formats.accounting import in_order_of_time
-from bftrainer.schedulers.formats.pbs_records import LINE, Entry, local_s
+from bftrainer.schedulers.formats.pbs import LINE, Entry, in_order_of_time, local_s
 
 
 def entry(text, moment="2026-09-01T00:00:00"):

@@ -6,7 +6,7 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.accounting import LsfImporter
+from bftrainer.schedulers.formats.lsf import LsfImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.importing import records_of

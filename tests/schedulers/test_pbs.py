@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.accounting import PbsImporter
+from bftrainer.schedulers.formats.pbs import PbsImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.reading import ImportSettings, Reading
 from tests.examples import examples
@@ -85,6 +85,16 @@ def test_a_start_alone(tmp_path):
     reading, runs = read(tmp_path, run()[0])
     assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
     assert int(reading.rows.records().is_open.sum()) == 1
+
+
+def test_altered_limits(tmp_path):
+    """A run without an end goes on for the time limit that it has last, also after it was suspended."""
+    start = run()[0].rstrip("\n") + " Resource_List.walltime=01:00:00\n"
+    altered = entry("a", at=600, **{"Resource_List.walltime": "00:30:00"})
+    assert read(tmp_path, start)[1] == [("c1", 0, 3600, BusyKind.JOB)]
+    assert read(tmp_path, start, altered)[1] == [("c1", 0, 1800, BusyKind.JOB)]
+    later = entry("z", at=60), entry("r", at=160)
+    assert read(tmp_path, start, *later, altered)[1] == [("c1", 0, 1900, BusyKind.JOB)]
 
 
 def test_deleting_is_not_ending(tmp_path):

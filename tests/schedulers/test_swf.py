@@ -269,3 +269,17 @@ def test_processors_per_node_of_a_header_that_counts_processors(tmp_path):
     header = "; UnixStartTime: 1000\n; MaxNodes: 16\n; MaxProcs: 16\n"
     reading, jobs = read(tmp_path, header + line(used=5), procs_per_node=2)
     assert (reading.capacity, jobs[0][2]) == (8, 3)
+
+
+def test_parts_that_wait_from_the_end_of_the_part_before(tmp_path):
+    """Of a job without a summary line, later parts have no time of submission: they wait since the part before."""
+    text = (
+        "; UnixStartTime: 1788220800\n; MaxNodes: 4\n; MaxProcs: 4\n"
+        "1 10 5 100 2 -1 -1 2 -1 -1 2 1 1 1 1 1 -1 -1\n1 -1 50 30 2 -1 -1 2 -1 -1 3 1 1 1 1 1 -1 -1\n"
+    )
+    (tmp_path / "log.swf").write_text(text)
+    reading = Reading.begun(ImportSettings())
+    SwfImporter().read([tmp_path / "log.swf"], reading)
+    assert reading.demand is not None
+    assert ((reading.demand.start_ns // 10**9) - 1788220800).tolist() == [15, 165]
+    assert ((reading.demand.end_ns // 10**9) - 1788220800).tolist() == [115, 195]
