@@ -15,11 +15,12 @@ import click
 
 from bftrainer.cli._shared.stdio import print_table, tell, write_rows
 from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_inputs, refuse_unused, show_page
-from bftrainer.cli.logs.imports import FORMATS, LOG_OPTIONS, SHARE
+from bftrainer.cli.logs.imports import LOG_OPTIONS, SHARE
 from bftrainer.cli.replay.options import DURATION
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.schedulers import IMPORTERS
+from bftrainer.schedulers.settings import LOG_FORMATS, ImportSettings
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.assess import AssessPlan
@@ -34,7 +35,7 @@ _NUMBER: dict[str, Any] = {"type": float}
 _OWN = (
     click.Option(
         ["--format", "format_name"],
-        type=click.Choice([AUTO, NODE_LOG, *sorted({*FORMATS, *IMPORTERS.names()})]),
+        type=click.Choice([AUTO, NODE_LOG, *sorted({*LOG_FORMATS, *IMPORTERS.names()})]),
         default=AUTO,
         show_default=True,
         help="What LOG is: a node log, or a scheduler's log.",
@@ -198,7 +199,6 @@ def _read(
             raise click.UsageError(f"Expected one node log, got {len(files)} files.")
         return read_node_log(files[0], 0, lambda note: tell(f"Note: {note}")), None
     from bftrainer.schedulers.import_log import import_log
-    from bftrainer.schedulers.reading import ImportSettings
 
     settings = ImportSettings(**options, gpus_per_node=gpus)
     done = import_log(name, files, settings, shlex.join(["bftrainer", *sys.argv[1:]]))

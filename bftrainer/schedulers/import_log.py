@@ -28,7 +28,16 @@ from bftrainer.schedulers.busy_records import (
     BusyRecords,
     BusyRows,
 )
-from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, empty_spans, judged, lost_days
+from bftrainer.schedulers.coverage import (
+    ADVICE,
+    MOST_IDS_MISSING,
+    MOST_UNTRUSTED,
+    Coverage,
+    empty_spans,
+    judged,
+    lost_days,
+    missing_ids,
+)
 from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, idle_share, quality_of
 from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
@@ -44,9 +53,10 @@ from bftrainer.schedulers.idle_spans import (
     unit_spans,
 )
 from bftrainer.schedulers.node_lives import NodeLives, recorded_lives
-from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised, run_importer
+from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognised, run_importer
 from bftrainer.schedulers.runaways import end_runaways
 from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, counted_nodes, places, selected_nodes
+from bftrainer.schedulers.settings import ImportSettings
 from bftrainer.schedulers.tally import Tally
 
 AUTO = "auto"
@@ -399,6 +409,10 @@ def _said_of_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | Non
     share = sum(idle.within(*span).node_s for span in spans) / max(idle.node_s, 1.0)
     account = coverage.account(window, idle) | {"empty_days": days, "empty_idle_share": share, "lost_days": lost}
     account["untrusted_idle_node_s"] *= found.block
+    ids = reading.job_ids if len(reading.rows.clusters) <= 2 else []
+    account["missing_ids_share"] = gone = missing_ids(np.concatenate(ids)) if ids else 0.0
+    if gone > MOST_IDS_MISSING:
+        reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
     account |= {"runaways": found.runaways, "runaway_share": found.runaway_share}
     text = coverage.sentence(window, account["untrusted_idle_node_s"])
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -22,128 +20,11 @@ from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
 from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.busy_records import OFFERABLE, BusyKind, BusyRows
+from bftrainer.schedulers.busy_records import BusyKind, BusyRows
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import Demand
+from bftrainer.schedulers.settings import ImportSettings
 from bftrainer.schedulers.tally import CUT_OFF, Tally
-
-
-@dataclass(frozen=True, slots=True)
-class ImportSettings:
-    """Settings of an import; not every format needs all of them.
-
-    Parameters
-    ----------
-    start, end : str, optional
-        The window: ISO times, in `zone` unless they name one, or epoch seconds.
-    window : {"trusted", "asked"}
-        Whether a window must lie in what can be trusted of the log; without `start` and `end`, whether it is that, or
-        all that the log's records span.
-    zone : str, optional
-        Time zone of local times in the log.
-    cluster : str, optional
-        Keep only records of this cluster, of a log of several.
-    nodes : str, optional
-        The inventory: a file, a hostlist, or `seen` (default) for the nodes that the log names. For logs without node
-        names also the number of nodes.
-    unseen : {"absent", "idle"}
-        How to treat nodes of the inventory that the log never names.
-    offer : tuple of str
-        Causes for which a node is not idle that do not count: nodes are offered in spite of them.
-    downtimes, reservations : tuple of Path
-        Files that list when nodes were out of service, or reserved.
-    reserved_busy : bool
-        Whether reservations in the log itself make their nodes busy.
-    partitions : tuple of str
-        Keep only nodes of these partitions.
-    exclude_nodes : str, optional
-        Hostlist of nodes to leave out.
-    min_gap_s : float, optional
-        Shorter gaps between two busy intervals of a node are clean-up, not idle. By default 1 s for logs of jobs, and
-        0 for logs of node availability.
-    min_hole_s : float
-        Shorter idle intervals are left out, which takes hindsight.
-    offer_after_s : float
-        A node is offered only once it has been idle so long: each idle interval loses its first part.
-    max_bad : float
-        Largest share of records that may be unusable.
-    max_overcommit : float
-        Largest share of the window in which demand may exceed the nodes, for logs without node names.
-    suspended : {"busy", "idle"}
-        State of the nodes of a suspended job.
-    columns : tuple of str, optional
-        Names of columns where the log has no header.
-    by : {"partition", "node-type"}, optional
-        Report idle time for each of these.
-    unit : {"node", "gpu", "core"}
-        What the node log lists: nodes, or the GPUs or cores of shared ones.
-    gpus_per_node, cores_per_node : int, optional
-        How many of them a node has, if the inventory does not tell.
-    procs_per_node : int or tuple of two int each, optional
-        Processors per node, for logs that count processors without giving it; or of each kind of node its processors
-        and the number of such nodes.
-    map : tuple of str
-        Columns of a table by role, `start=COLUMN` and so on.
-    preset : str, optional
-        Name of a map of a published table.
-
-    Raises
-    ------
-    SettingsError
-        If a number is out of range.
-    """
-
-    start: str | None = None
-    end: str | None = None
-    window: Literal["trusted", "asked"] = "trusted"
-    zone: str | None = None
-    cluster: str | None = None
-    nodes: str | None = None
-    unseen: Literal["absent", "idle"] = "absent"
-    offer: tuple[str, ...] = ()
-    downtimes: tuple[Path, ...] = ()
-    reservations: tuple[Path, ...] = ()
-    reserved_busy: bool = False
-    partitions: tuple[str, ...] = ()
-    exclude_nodes: str | None = None
-    min_gap_s: float | None = None
-    min_hole_s: float = 0.0
-    offer_after_s: float = 0.0
-    max_bad: float = 0.01
-    max_overcommit: float = 0.05
-    suspended: Literal["busy", "idle"] = "busy"
-    columns: tuple[str, ...] | None = None
-    by: Literal["partition", "node-type"] | None = None
-    unit: Literal["node", "gpu", "core"] = "node"
-    gpus_per_node: int | None = None
-    cores_per_node: int | None = None
-    procs_per_node: int | tuple[tuple[int, int], ...] | None = None
-    map: tuple[str, ...] = ()
-    preset: str | None = None
-
-    def __post_init__(self) -> None:
-        for name, option in (
-            ("min_gap_s", "--min-gap"),
-            ("min_hole_s", "--min-hole"),
-            ("offer_after_s", "--offer-after"),
-        ):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1e8:
-                raise SettingsError(f"Expected 0 <= {option} <= 1e8 seconds, got {value:g}.")
-        for name, option in (("max_bad", "--max-bad"), ("max_overcommit", "--max-overcommit")):
-            value = getattr(self, name)
-            if not 0 <= value <= 1 or math.isnan(value):
-                raise SettingsError(f"Expected {option} between 0 and 100 %, got {100 * value:g} %.")
-        for name in self.offer:
-            if name not in OFFERABLE:
-                raise SettingsError(f"Expected --offer to be one of {', '.join(OFFERABLE)}, got {name!r}.")
-        for name in ("procs_per_node", "gpus_per_node", "cores_per_node"):
-            count = getattr(self, name)
-            if count is not None and min([count] if isinstance(count, int) else itertools.chain(*count)) < 1:
-                raise SettingsError(f"Expected --{name.replace('_', '-')} >= 1, got {count}.")
-        if self.nodes == "":
-            raise SettingsError("Expected --nodes to be a file, a hostlist or seen, got nothing.")
-
 
 _CLEAN_UP_S = 1.0
 
@@ -180,6 +61,8 @@ class Reading:
         Whether the log says when nodes were idle, so that no gap counts as clean-up between jobs, and of what else.
     placement : str, optional
         How nodes were assigned, if the log has no node names.
+    job_ids : list of ndarray of int64
+        Numbers of jobs, also of those that never ran, if the scheduler numbers them one by one.
     """
 
     settings: ImportSettings
@@ -196,6 +79,7 @@ class Reading:
     last_changes: Mapping[str, bool] = field(default_factory=dict)
     is_exact: bool = False
     placement: str | None = None
+    job_ids: list[NDArray[np.int64]] = field(default_factory=list)
 
     @classmethod
     def begun(cls, settings: ImportSettings) -> Reading:

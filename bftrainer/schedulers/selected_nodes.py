@@ -15,7 +15,8 @@ from bftrainer.nodelogs.node_spans import NodeSpans
 from bftrainer.schedulers.busy_records import BusyRecords
 from bftrainer.schedulers.clock import natural_number
 from bftrainer.schedulers.downtimes import dated_nodes
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.settings import ImportSettings
 
 SEEN = "seen"
 _MOST_PARTITIONS = 200

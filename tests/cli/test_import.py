@@ -10,9 +10,9 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.cli.logs.imports import FORMATS
 from bftrainer.nodelogs import read_node_log
 from bftrainer.schedulers.reading import importer_names
+from bftrainer.schedulers.settings import LOG_FORMATS
 from tests.cli.conftest import assert_matches
 from tests.tiny import contents, spawn
 
@@ -179,9 +179,9 @@ def test_output_must_promise_a_form(call, place):
 
 def test_help_names_every_format(call):
     """Formats and importers are the same, and help lists them without importing them; unknown ones are refused."""
-    assert tuple(sorted(FORMATS)) == importer_names()
+    assert tuple(sorted(LOG_FORMATS)) == importer_names()
     out = call("import", "--help").out
-    assert [name for name in FORMATS if f"  {name} " not in out] == []
+    assert [name for name in LOG_FORMATS if f"  {name} " not in out] == []
     refused = call("import", "--format", "slrum", "x", "-o", "x.csv")
     assert refused.status == 2
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer.cli.logs.imports import FORMATS, LOG_OPTIONS, OWN
+from bftrainer.cli.logs.imports import LOG_OPTIONS
 from bftrainer.schedulers.data_quality import DataQuality
+from bftrainer.schedulers.settings import LOG_FORMATS, OWN_SETTINGS, settings_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -19,7 +20,7 @@ def page(name):
     return (DOCS / f"{name}.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", LOG_FORMATS)
 def test_every_format_has_a_page(name):
     """It says how to get the log, what is in it, what becomes of it, and shows that."""
     text = page(f"import-{name}")
@@ -27,7 +28,7 @@ def test_every_format_has_a_page(name):
         assert heading in text
     assert re.search(rf"\$ bftrainer import (--format {name} )?", text)
     assert f"(import-{name}.md)" in page("import")
-    for option in FORMATS[name][1]:
+    for option in settings_of(name):
         flag = f"--{option.replace('_', '-')}"
         assert flag in text or flag in page("import")
 
@@ -35,7 +36,7 @@ def test_every_format_has_a_page(name):
 def test_every_option_is_described():
     """What all formats take stands on the common page."""
     text = page("import")
-    options = [max(option.opts, key=len) for option in LOG_OPTIONS if option.name not in OWN]
+    options = [max(option.opts, key=len) for option in LOG_OPTIONS if option.name not in OWN_SETTINGS]
     assert [option for option in options if f"{option}" not in text] == []
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, Window
-from bftrainer.schedulers.coverage import judged, lost_days
+from bftrainer.schedulers.coverage import judged, lost_days, missing_ids
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.settings import ImportSettings
 from tests.importing import idle_of
 from tests.schedulers.machines import DAY, HOUR, ORIGIN, SELECTED, export, machine, written
 
@@ -173,3 +173,23 @@ def test_a_day_without_ends(tmp_path):
     assert quality.coverage["empty_idle_share"] > 1 / 80
     assert any("days of the window jobs began and none ended" in note for note in quality.notes)
     assert len(kept) < len(rows)
+
+
+def test_missing_ids(tmp_path):
+    """Where job ids are dense, those that no row has tell of missing records; jumps, and few or sparse ids do not."""
+    every = np.arange(1000, 5000)
+    tenth = every[every % 10 > 0]
+    assert missing_ids(every) == 0.0
+    assert missing_ids(tenth) == pytest.approx(0.1, abs=0.002)
+    assert missing_ids(np.append(every, every + 10**6)) == 0.0
+    assert missing_ids(every[:300]) == 0.0
+    assert missing_ids(every[::3]) == 0.0
+    rows = "".join(
+        f"{at}|{1788249600 + 60 * at}|{1788249600 + 60 * at + 3000}|n{at % 50}\n" for at in tenth.tolist() if at % 7
+    )
+    idle = "".join(f"{at}|Unknown|Unknown|\n" for at in tenth.tolist() if not at % 7)
+    (tmp_path / "log").write_text(f"JobIDRaw|Start|End|NodeList\n{rows}{idle}")
+    done = import_log("slurm", [tmp_path / "log"], ImportSettings(window="asked"))
+    assert done.quality.coverage is not None
+    assert done.quality.coverage["missing_ids_share"] == pytest.approx(0.1, abs=0.002)
+    assert "10 % of the job ids are in no row: records are missing, whose nodes look idle." in done.quality.notes

@@ -22,7 +22,8 @@ from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import read_stamps
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.node_lists import NodeLists
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.settings import ImportSettings
 from tests.importing import OPEN_END, records_of
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC")

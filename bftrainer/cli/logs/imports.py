@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
@@ -17,6 +17,7 @@ from bftrainer.cli._shared.stdio import duration, tell, write_rows
 from bftrainer.cli._shared.usage import WIDE, Parsed, Sectioned, refuse_inputs, refuse_unused
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import format_value
+from bftrainer.schedulers.settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
 
 if TYPE_CHECKING:
     from bftrainer.schedulers.data_quality import DataQuality
@@ -116,155 +117,42 @@ def _processors(text: str) -> int | tuple[tuple[int, int], ...]:
 
 
 SHARE = Parsed("SHARE", _share, "a share such as 1% or 0.01")
-NAMES = Parsed("NAMES", lambda text: tuple(name.strip() for name in text.split(",")), "names between commas")
-_PROCESSORS = Parsed("N|NxNODES,...", _processors, "processors of a node, or 12x26,80x18 for kinds of nodes")
-
-
-def seconds_option(flag: str, help_text: str, **more: Any) -> Callable[[Any], Any]:
-    """An option for a time in seconds, 0 by default."""
-    known: dict[str, Any] = {"type": float, "default": 0.0, "show_default": True, "metavar": "SECONDS"}
-    return click.option(flag, f"{flag[2:].replace('-', '_')}_s", **known | more, help=help_text)
-
-
-PARTITION = click.option(
-    "--partition", "partitions", multiple=True, metavar="NAME", help="Only nodes of this partition."
-)
-EXCLUDE = click.option("--exclude-nodes", metavar="HOSTLIST", help="Leave out these nodes.")
-HOLES = (
-    seconds_option("--min-hole", "Leave out shorter idle intervals, in hindsight."),
-    seconds_option("--offer-after", "Offer a node only once it has been idle so long."),
-)
-
-_WINDOW = (
-    click.option("--start", metavar="TIME", help="Start of the window: ISO time in the log's zone, or epoch seconds."),
-    click.option("--end", metavar="TIME", help="End of the window.  [default: both where the log can be trusted]"),
-    click.option(
-        "--window",
-        type=click.Choice(["trusted", "asked"]),
-        default="trusted",
-        show_default=True,
-        help="Refuse a window that the log does not cover, or take it all the same.",
-    ),
-    click.option(
-        "--tz", "zone", metavar="ZONE", help="Zone of local times, such as Europe/Berlin.  [default: UTC for options]"
-    ),
-)
-_NODES = (
-    click.option(
-        "--nodes",
-        metavar="FILE|HOSTLIST|seen",
-        help="The machine's nodes: names, sinfo -N, scontrol show node (--json), or a number if the log names none."
-        "  [default: those that the log names]",
-    ),
-    click.option(
-        "--unseen",
-        type=click.Choice(["absent", "idle"]),
-        default="absent",
-        show_default=True,
-        help="What nodes are that the log never names.",
-    ),
-    click.option("--by", type=click.Choice(["partition", "node-type"]), help="Report idle time for each of these."),
-    click.option("--offer", multiple=True, metavar="CAUSE", help="Offer nodes in spite of this: powered-down, say."),
-    PARTITION,
-    EXCLUDE,
-    click.option(
-        "--downtimes",
-        type=FILE,
-        multiple=True,
-        metavar="FILE",
-        help="When nodes were down: sacctmgr -P show event, or columns node, start, end.",
-    ),
-)
-_SWEEP = (
-    seconds_option(
-        "--min-gap",
-        "Shorter gaps between two jobs of a node are clean-up.  [default: 1 between jobs]",
-        default=None,
-        show_default=False,
-    ),
-    *HOLES,
-    click.option(
-        "--max-bad", type=SHARE, default="1%", show_default=True, help="Stop above this share of unusable records."
-    ),
-)
-_OUTPUT = (
-    click.option(
-        "-o", "--output", type=FILE, required=True, help="Node log to write: .parquet, .csv, .csv.gz or .pkl."
-    ),
-    click.option("--force", is_flag=True, help="Replace existing files."),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
-)
-OWN = {
-    "cluster": click.option("--cluster", metavar="NAME", help="Only records of this cluster."),
-    "columns": click.option(
-        "--columns", type=NAMES, metavar="NAMES", help="Names of the columns, if there is no header."
-    ),
-    "map": click.option(
-        "--map",
-        type=NAMES,
-        default=(),
-        metavar="ROLE=COLUMN,...",
-        help="Columns for start, end, nodes or count, and perhaps submit, partition, cluster, cause, job.",
-    ),
-    "preset": click.option(
-        "--preset", metavar="NAME", help="Map of a published table: alcf, fdata, kestrel, lassen, pm100, xdmod."
-    ),
-    "suspended": click.option(
-        "--suspended",
-        type=click.Choice(["busy", "idle"]),
-        default="busy",
-        show_default=True,
-        help="What nodes of suspended jobs are.",
-    ),
-    "reservations": click.option(
-        "--reservations",
-        type=FILE,
-        multiple=True,
-        metavar="FILE",
-        help="When nodes were reserved: sacctmgr -P show reservation. Reserved nodes count as busy.",
-    ),
-    "reserved_busy": click.option(
-        "--reserved-busy", is_flag=True, help="Nodes of reservations that the log tells of count as busy."
-    ),
-    "unit": click.option(
-        "--unit",
-        type=click.Choice(["node", "gpu", "core"]),
-        default="node",
-        show_default=True,
-        help="What is offered: whole nodes, or also GPUs or cores of nodes that are in use.",
-    ),
-    "gpus_per_node": click.option("--gpus-per-node", type=int, help="GPUs of a node, if --nodes does not tell."),
-    "cores_per_node": click.option("--cores-per-node", type=int, help="Cores of a node, if --nodes does not tell."),
-    "procs_per_node": click.option(
-        "--procs-per-node",
-        type=_PROCESSORS,
-        help="Processors of a node, if the log does not tell; 12x26,80x18 for 26 nodes of 12 and 18 of 80.",
-    ),
-    "max_overcommit": click.option(
-        "--max-overcommit",
-        type=SHARE,
-        default="5%",
-        show_default=True,
-        help="Stop if more nodes are in use than there are for a larger share of the window.",
-    ),
+_KINDS: dict[str | None, dict[str, Any]] = {
+    "FILES": {"type": FILE, "multiple": True, "metavar": "FILE"},
+    "NAMES": {"type": Parsed("NAMES", lambda text: tuple(map(str.strip, text.split(","))), "names between commas")},
+    "PROCESSORS": {
+        "type": Parsed("N|NxNODES,...", _processors, "processors of a node, or 12x26,80x18 for kinds of nodes")
+    },
+    "SECONDS": {"type": float, "metavar": "SECONDS"},
+    "SHARE": {"type": SHARE},
 }
 
-_UNITS = ("unit", "gpus_per_node", "cores_per_node")
+
+def log_option(name: str) -> Callable[[Any], Any]:
+    """The option of a setting of imports, as a decorator."""
+    declared: Any = SETTINGS[name]
+    more = dict(declared.metadata)
+    flag, kind, kinds = more.pop("flag"), more.pop("kind", None), get_type_hints(ImportSettings)[name]
+    del more["formats"]
+    if choices := [
+        value for part in (kinds, *get_args(kinds)) if get_origin(part) is Literal for value in get_args(part)
+    ]:
+        more["type"] = click.Choice(choices)
+    elif kinds is bool:
+        more["is_flag"] = True
+    elif kind is None and declared.default == ():
+        more["multiple"] = True
+    elif kind is None and int in get_args(kinds):
+        more["type"] = int
+    default = f"{100 * declared.default:g}%" if kind == "SHARE" else declared.default
+    shown = kinds is not bool and declared.default not in (None, ())
+    return click.option(flag, name, **_KINDS.get(kind, {}) | more, default=default, show_default=shown)
+
+
+PARTITION, EXCLUDE = log_option("partitions"), log_option("exclude_nodes")
+HOLES = log_option("min_hole_s"), log_option("offer_after_s")
 AUTO = "auto"
-# Format: what it is, and the options that it alone or with few others takes.
-FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "alcf": ("job tables of Argonne (DIM_JOB_COMPOSITE)", ()),
-    "counts": ("traces of how many nodes were there", ()),
-    "flux": ("resource eventlogs and jobs of Flux", ()),
-    "lsf": ("LSF's lsb.acct", ()),
-    "pbs": ("accounting logs of PBS Pro, OpenPBS and TORQUE", ("suspended", "reserved_busy", *_UNITS)),
-    "slurm": ("rows of sacct -P, or Slurm's JSON", ("cluster", "columns", "suspended", "reservations", *_UNITS)),
-    "spot": ("traces of spot instances that come and go", ()),
-    "swf": ("Standard Workload Format", ("procs_per_node", "max_overcommit")),
-    "table": ("CSV, TSV, JSON lines or Parquet of jobs", ("cluster", "map", "preset", "max_overcommit")),
-    "watch": ("journals of bftrainer watch", ()),
-}
-COUNTING = ("counts", "swf")
+_COUNTING = ("counts", "swf")
 """Formats that tell how many nodes were busy or there, and not which."""
 
 
@@ -279,7 +167,7 @@ def _take_options(*decorators: Callable[[Any], Any]) -> list[click.Parameter]:
     return list(reversed(bare.__click_params__))  # type: ignore[attr-defined]
 
 
-LOG_OPTIONS = _take_options(*_WINDOW, *_NODES, *OWN.values(), *_SWEEP)
+LOG_OPTIONS = _take_options(*map(log_option, SETTINGS))
 """Options of imports, but for what is written."""
 
 
@@ -305,7 +193,6 @@ def _import(
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
     from bftrainer.schedulers.data_quality import quality_path, write_quality_json
     from bftrainer.schedulers.import_log import import_log as import_files
-    from bftrainer.schedulers.reading import ImportSettings
 
     account = quality_path(output)
     places = (*node_log_files(output), account)
@@ -314,11 +201,11 @@ def _import(
     refuse_node_log(output, force=force)
     refuse_existing(account, force=force)
     name = _recognise(files) if format_name == AUTO else format_name
-    own = FORMATS[name][1] if name in FORMATS else OWN  # a plug-in may take any
-    refuse_unused({option: f"not of the format {name}" for option in OWN if option not in own})
+    own = settings_of(name)
+    refuse_unused({option: f"not of the format {name}" for option in OWN_SETTINGS if option not in own})
     settings = ImportSettings(**options)
     named = settings.nodes in (None, "seen") and "without an inventory the nodes are those that the log names"
-    refuse_unused({"unseen": named or (name in COUNTING and f"{name} names no nodes")})
+    refuse_unused({"unseen": named or (name in _COUNTING and f"{name} names no nodes")})
     done = import_files(name, files, settings, shlex.join(["bftrainer", *sys.argv[1:]]))
     write_node_log(output, done.log)
     write_quality_json(account, done.quality)
@@ -336,35 +223,40 @@ def _recognise(files: tuple[Path, ...]) -> str:
 
     first = log_paths(files)[0]
     name = recognised(head(first), str(first)).name
-    tell(f"Format: {name} ({FORMATS[name][0] if name in FORMATS else 'logs that a plug-in reads'})")
+    tell(f"Format: {name} ({LOG_FORMATS.get(name, 'logs that a plug-in reads')})")
     return name
 
 
-_NAMED = (
+_NAMED = click.option(
+    "--format",
+    "format_name",
+    metavar="FORMAT",
+    default=AUTO,
+    show_default=True,
+    help="Format of the log, by name, or a plug-in by module:callable; auto tells it by the first records.",
+)
+_OUTPUT = (
     click.option(
-        "--format",
-        "format_name",
-        metavar="FORMAT",
-        default=AUTO,
-        show_default=True,
-        help="Format of the log, by name, or a plug-in by module:callable; auto tells it by the first records.",
+        "-o", "--output", type=FILE, required=True, help="Node log to write: .parquet, .csv, .csv.gz or .pkl."
     ),
+    click.option("--force", is_flag=True, help="Replace existing files."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
 )
 import_log = _Import(
     "import",
     params=[
         click.Argument(["files"], nargs=-1, required=True, type=FILE),
-        *_take_options(*_NAMED),
+        *_take_options(_NAMED),
         *LOG_OPTIONS,
         *_take_options(*_OUTPUT),
     ],
     callback=_import,
     help=f"{_import.__doc__}\n\n    Formats:\n\n    \b\n"
-    + "\n".join(f"    {name:<6}  {text}" for name, (text, _) in FORMATS.items()),
+    + "\n".join(f"    {name:<6}  {text}" for name, text in LOG_FORMATS.items()),
     context_settings=WIDE,
     epilog="Example: bftrainer import sacct.txt -o idle.csv",
     sections={
         "Common options": ("format_name", "output", "nodes", "start", "end", "zone", "downtimes", "partitions"),
-        "Options of some formats": tuple(OWN),
+        "Options of some formats": OWN_SETTINGS,
     },
 )

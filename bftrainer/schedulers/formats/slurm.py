@@ -84,6 +84,7 @@ class SlurmImporter(Importer):
                         headless |= not is_headed
                     rows = _choose_cluster(read_rows(section, layout, reading), reading)
                     if rows.at.size:
+                        reading.job_ids.append(_ids(rows))
                         reading.rows.extend(_busy_nodes(rows, reading))
                 reading.tally.check()
                 if block.cut_off:
@@ -92,6 +93,17 @@ class SlurmImporter(Importer):
                 reading.note(note)
         if columns is not None and not headless:
             raise UnusedOptionsError({"--columns": "all files have headers"})
+
+
+def _ids(rows: SacctRows) -> NDArray[np.int64]:
+    """Numbers of jobs; members of arrays have them in `JobIDRaw` alone."""
+    import pyarrow.compute as pc
+
+    column = rows.columns.get("JobIDRaw", rows.columns.get("JobID"))
+    if column is None:
+        return np.empty(0, dtype=np.int64)
+    numbers = column.filter(pc.match_substring_regex(column, "^[0-9]{1,15}$"))
+    return np.asarray(pc.unique(pc.cast(numbers, "int64")).to_numpy())
 
 
 def _choose_cluster(rows: SacctRows, reading: Reading) -> SacctRows:
