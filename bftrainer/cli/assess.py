@@ -20,7 +20,7 @@ from bftrainer.cli.replay.options import DURATION
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.settings import LOG_FORMATS, ImportSettings
+from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.assess import AssessPlan

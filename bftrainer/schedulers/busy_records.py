@@ -333,19 +333,7 @@ def _reach(node: NDArray[np.int32], set_ends: NDArray[np.int64]) -> tuple[NDArra
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RankedTimes:
-    """Starts and ends of records by their ranks, which with a node's number fit in a small integer.
-
-    Parameters
-    ----------
-    time_ns : ndarray of int64, shape (2 R,)
-        All starts and ends, sorted; of equal times starts come first.
-    records : ndarray of int64, shape (R,)
-        The records in order of their starts.
-    starts : ndarray of uint32, shape (R,)
-        Rank of the start of each of `records`, ascending.
-    end_of : ndarray of uint32, shape (2 R,)
-        Rank of a record's end, by the rank of its start.
-    """
+    """Starts and ends of records by their ranks, which with a node's number fit in a small integer."""
 
     time_ns: NDArray[np.int64]
     records: NDArray[np.int64]

@@ -34,13 +34,7 @@ _HOUR_NS, _QUIET_HOURS, _SETTLED_HOURS = 3600 * NS_PER_S, 20, 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ages:
-    """Share of running node-time that is older than x, which is also the share that has longer than x to run.
-
-    Parameters
-    ----------
-    age_s, share : ndarray of float64, shape (K,)
-        Ages, ascending from 0, and the share at each; linear in between.
-    """
+    """Share of running node-time that is older than x, which is also the share that has longer than x to run."""
 
     age_s: NDArray[np.float64]
     share: NDArray[np.float64]

@@ -52,11 +52,11 @@ from bftrainer.schedulers.idle_spans import (
     placed,
     unit_spans,
 )
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.node_lives import NodeLives, recorded_lives
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognised, run_importer
 from bftrainer.schedulers.runaways import end_runaways
 from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, counted_nodes, places, selected_nodes
-from bftrainer.schedulers.settings import ImportSettings
 from bftrainer.schedulers.tally import Tally
 
 AUTO = "auto"
@@ -212,13 +212,7 @@ def _by_unit(
     reading: Reading,
     lives: NodeSpans | None,
 ) -> tuple[NodeChoice, Swept]:
-    """Sweep GPUs or cores in place of nodes.
-
-    Raises
-    ------
-    SettingsError
-        If the log does not say how many of them jobs held.
-    """
+    """Sweep GPUs or cores in place of nodes."""
     unit = reading.settings.unit
     if not (records.units != ALL_UNITS).any():
         raise SettingsError(f"--unit {unit}: the log does not say how many {unit}s jobs held (AllocTRES, exec_vnode).")
@@ -389,13 +383,7 @@ def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Cover
 
 
 def _said_of_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | None:
-    """What can be trusted of the log and of the window, with a note.
-
-    Raises
-    ------
-    LogError
-        If more of an asked window cannot be trusted than `MOST_UNTRUSTED`, and nobody insists on it.
-    """
+    """What can be trusted of the log and of the window, with a note."""
     coverage, window = found.coverage, found.window
     if coverage is None:
         return None

@@ -104,17 +104,7 @@ class NodeLists:
 
 
 class _Ranges:
-    """Hostlists that are a head and ascending ranges of numbers in a bracket, which are expanded many at a time.
-
-    Attributes
-    ----------
-    rows : ndarray of int64, shape (L,)
-        Index of each among the given texts.
-    parts : ndarray of int64, shape (L,)
-        Number of ranges of each.
-    kind, low, high : ndarray of int64, shape (P,)
-        Head and digits of names by a number, and bounds, of all ranges.
-    """
+    """Hostlists that are a head and ascending ranges of numbers in a bracket, which are expanded many at a time."""
 
     def __init__(
         self, rows: NDArray[Any], parts: NDArray[Any], ranges: tuple[NDArray[Any], ...], heads: list[str]

@@ -23,7 +23,7 @@ from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.busy_records import BusyKind, BusyRows
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import Demand
-from bftrainer.schedulers.settings import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.tally import CUT_OFF, Tally
 
 _CLEAN_UP_S = 1.0

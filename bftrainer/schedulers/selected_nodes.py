@@ -15,8 +15,8 @@ from bftrainer.nodelogs.node_spans import NodeSpans
 from bftrainer.schedulers.busy_records import BusyRecords
 from bftrainer.schedulers.clock import natural_number
 from bftrainer.schedulers.downtimes import dated_nodes
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
-from bftrainer.schedulers.settings import ImportSettings
 
 SEEN = "seen"
 _MOST_PARTITIONS = 200
@@ -143,13 +143,7 @@ def _types(names: Sequence[str], inventory: Inventory) -> dict[str, tuple[str, .
 
 
 def _units(names: Sequence[str], inventory: Inventory, settings: ImportSettings) -> dict[str, int]:
-    """How many GPUs or cores each node has; none if nodes are offered.
-
-    Raises
-    ------
-    SettingsError
-        If that is unknown of a node.
-    """
+    """How many GPUs or cores each node has; none if nodes are offered."""
     if settings.unit == "node":
         return {}
     known = inventory.gpus if settings.unit == "gpu" else inventory.cores

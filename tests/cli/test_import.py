@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.nodelogs import read_node_log
+from bftrainer.schedulers.import_settings import LOG_FORMATS
 from bftrainer.schedulers.reading import importer_names
-from bftrainer.schedulers.settings import LOG_FORMATS
 from tests.cli.conftest import assert_matches
 from tests.tiny import contents, spawn
 

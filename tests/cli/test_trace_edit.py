@@ -8,7 +8,7 @@ import pytest
 
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.settings import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 from tests.cli.conftest import check_refusal
 from tests.importing import idle_of
 from tests.tiny import contents

@@ -10,7 +10,7 @@ import pytest
 
 from bftrainer.cli.logs.imports import LOG_OPTIONS
 from bftrainer.schedulers.data_quality import DataQuality
-from bftrainer.schedulers.settings import LOG_FORMATS, OWN_SETTINGS, settings_of
+from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, settings_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 

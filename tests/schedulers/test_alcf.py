@@ -7,8 +7,8 @@ import pytest
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.tables import AlcfImporter
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading, recognised
-from bftrainer.schedulers.settings import ImportSettings
 from tests.importing import OPEN_END, records_of
 
 HEADER = '"JOB_NAME","START_TIMESTAMP","END_TIMESTAMP","QUEUE_NAME","NODES_USED","LOCATION"\n'

@@ -12,7 +12,7 @@ from bftrainer.errors import LogError
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, Window
 from bftrainer.schedulers.coverage import judged, lost_days, missing_ids
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.settings import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 from tests.importing import idle_of
 from tests.schedulers.machines import DAY, HOUR, ORIGIN, SELECTED, export, machine, written
 

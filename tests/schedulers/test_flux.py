@@ -10,8 +10,8 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.flux import FluxImporter
 from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
-from bftrainer.schedulers.settings import ImportSettings
 from tests.importing import OPEN_END, OPEN_START, idle_of, records_of
 
 

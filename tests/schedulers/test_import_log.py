@@ -10,8 +10,8 @@ import pytest
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.hostlist import expanded
 from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import get_importer, importer_names, recognised
-from bftrainer.schedulers.settings import ImportSettings
 from tests.importing import idle_of
 
 HEADER = "JobIDRaw|Partition|Start|End|NNodes|NodeList"

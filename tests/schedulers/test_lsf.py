@@ -8,8 +8,8 @@ from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.lsf import LsfImporter
 from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
-from bftrainer.schedulers.settings import ImportSettings
 from tests.importing import records_of
 
 

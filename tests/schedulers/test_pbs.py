@@ -12,8 +12,8 @@ from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.pbs import PbsImporter
 from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
-from bftrainer.schedulers.settings import ImportSettings
 from tests.examples import examples
 from tests.importing import OPEN_END, idle_of, records_of
 

@@ -11,8 +11,8 @@ from bftrainer import plugins
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Importer, recognised
-from bftrainer.schedulers.settings import ImportSettings
 from tests.importing import idle_of
 
 NS = 10**9

@@ -21,9 +21,9 @@ from bftrainer.schedulers import node_lists
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import read_stamps
 from bftrainer.schedulers.formats.slurm import SlurmImporter
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.node_lists import NodeLists
 from bftrainer.schedulers.reading import Reading
-from bftrainer.schedulers.settings import ImportSettings
 from tests.importing import OPEN_END, records_of
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC")

@@ -9,8 +9,8 @@ from bftrainer.files.log_files import head
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading, recognised
-from bftrainer.schedulers.settings import ImportSettings
 from tests.importing import records_of
 
 SACCT_COLUMNS = (

@@ -12,8 +12,8 @@ from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.formats.slurm import SlurmImporter
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
-from bftrainer.schedulers.settings import ImportSettings
 from tests.importing import OPEN_END, records_of
 
 DAY = 1788220800

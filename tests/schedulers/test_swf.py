@@ -9,8 +9,8 @@ from bftrainer.schedulers import idle_spans
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.swf import SwfImporter
 from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
-from bftrainer.schedulers.settings import ImportSettings
 
 HEADER = "; Version: 2.2\n; UnixStartTime: 1000\n; MaxNodes: 8\n; MaxProcs: 16\n"
 

@@ -11,8 +11,8 @@ from bftrainer.nodelogs.node_spans import OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.tables import TableImporter
 from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
-from bftrainer.schedulers.settings import ImportSettings
 from tests.importing import OPEN_END, idle_of, records_of
 
 NOON = 1788264000  # 2026-09-01T12:00:00Z

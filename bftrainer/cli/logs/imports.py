@@ -17,7 +17,7 @@ from bftrainer.cli._shared.stdio import duration, tell, write_rows
 from bftrainer.cli._shared.usage import WIDE, Parsed, Sectioned, refuse_inputs, refuse_unused
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import format_value
-from bftrainer.schedulers.settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
+from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
 
 if TYPE_CHECKING:
     from bftrainer.schedulers.data_quality import DataQuality

@@ -154,7 +154,9 @@ def refuse_scheduler_log(path: Path) -> None:
 
     with suppress(LogError):
         name = recognised(head(path), str(path)).name
-        raise NodeLogError(f"{path}: Expected a node log, got one of a scheduler: `bftrainer import {name}` makes one.")
+        raise NodeLogError(
+            f"{path}: Expected a node log, got one of a scheduler: `bftrainer import --format {name}` makes one."
+        )
 
 
 def _write(output: Path, log: NodeLog) -> None:

@@ -178,18 +178,7 @@ _NAMELESS = "Missing --nodes with all names in order of rank: events name ranks,
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A job that ran.
-
-    Parameters
-    ----------
-    start_ns, end_ns : int
-    nodes : tuple of str
-        Empty if the job names ranks only.
-    ranks : tuple of int
-    queue : str
-    key : int
-    submit_ns : int, optional
-    """
+    """A job that ran."""
 
     start_ns: int
     end_ns: int
@@ -380,13 +369,7 @@ def _job_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def _job(value: Mapping[str, Any], ranks: _Ranks) -> _Job | None:
-    """A job; None if it has no nodes. If it has ranks and names, `ranks` learns which belong together.
-
-    Raises
-    ------
-    HostlistError, TypeError, ValueError
-        If it is malformed.
-    """
+    """A job; None if it has no nodes. If it has ranks and names, `ranks` learns which belong together."""
     names = expanded(str(value["nodelist"])) if value.get("nodelist") else ()
     numbered = numbers(str(value["ranks"]).strip("[]")) if value.get("ranks") not in (None, "") else ()
     if not names and not numbered:

@@ -113,13 +113,7 @@ def _fields(line: str) -> Iterator[str]:
 
 
 def _parse_job(fields: Iterator[str]) -> tuple[int, int, int, str, list[str]]:
-    """End, start, submission, queue and hosts of a job.
-
-    Raises
-    ------
-    StopIteration, ValueError
-        If a field is missing, or is not a number.
-    """
+    """End, start, submission, queue and hosts of a job."""
     given = _next(fields, _ASKED)
     _next(fields, int(next(fields)))
     hosts = _next(fields, int(next(fields)))
@@ -128,13 +122,7 @@ def _parse_job(fields: Iterator[str]) -> tuple[int, int, int, str, list[str]]:
 
 
 def _next(fields: Iterator[str], count: int) -> list[str]:
-    """The next fields.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer.
-    """
+    """The next fields."""
     some = list(islice(fields, count))
     if len(some) != count:
         raise ValueError(f"Expected {count} fields, got {len(some)}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -203,18 +203,23 @@ def _busy_nodes(rows: SacctRows, reading: Reading) -> pd.DataFrame:
     numbers, is_whole, faults = _node_lists(lists, np.unique(codes[fate == _KEPT]), reading.rows.lists)
     fate[(fate == _KEPT) & (numbers[codes] < 0)] = _UNREADABLE
 
-    def bad_time(at: int) -> str:
+    def bad_time(at: int) -> None:
         times = {"Start": start, "End": end, "Submit": submit}
-        given = next(rows.text(name, at) for name, time in times.items() if time[at] == BAD)
-        return f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {one_line(given[:60])!r}"
+        given = one_line(next(rows.text(name, at) for name, time in times.items() if time[at] == BAD)[:60])
+        refuse(_BAD_TIME, at, f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {given!r}")
 
-    def bad_number(at: int) -> str:
-        return f"Expected a number of nodes, got {one_line(rows.text('NNodes', at)[:60])!r}"
+    def bad_number(at: int) -> None:
+        refuse(_BAD_NUMBER, at, f"Expected a number of nodes, got {one_line(rows.text('NNodes', at)[:60])!r}")
 
-    refused = {_BAD_TIME: bad_time, _BAD_NUMBER: bad_number, _UNREADABLE: lambda at: faults[int(codes[at])]}
-    _count(rows, fate, refused, reading)
+    def unreadable(at: int) -> None:
+        refuse(_UNREADABLE, at, faults[int(codes[at])])
+
+    def refuse(code: int, at: int, detail: str) -> None:
+        reading.refuse(_LOST[code], rows.block, int(rows.at[at]), detail)
+
+    reading.tally.settle(fate, _LOST, {_BAD_TIME: bad_time, _BAD_NUMBER: bad_number, _UNREADABLE: unreadable})
     kept = fate == _KEPT
-    rows, nodes, number = rows.where(kept), numbers[codes[kept]], number[kept]
+    left, nodes, number = rows.where(kept), numbers[codes[kept]], number[kept]
     sizes = np.diff(reading.rows.lists.ends())[nodes]
     trusted = is_whole[codes[kept]] & ((number < 0) | (number == sizes))
     found = pd.DataFrame(
@@ -223,14 +228,14 @@ def _busy_nodes(rows: SacctRows, reading: Reading) -> pd.DataFrame:
             "end_ns": end[kept],
             "nodes": nodes,
             "kind": np.where(trusted, BusyKind.JOB, BusyKind.UNKNOWN),
-            "job": _jobs(rows, name),
-            "partition": _numbers_of(rows, "Partition", reading.rows.partition),
+            "job": _jobs(left, name),
+            "partition": _numbers_of(left, "Partition", reading.rows.partition),
             "submit_ns": np.where(submit[kept] > BAD, submit[kept], OPEN_START_NS),
             "is_open": is_open[kept],
-            "cluster": _numbers_of(rows, "Cluster", reading.rows.cluster),
+            "cluster": _numbers_of(left, "Cluster", reading.rows.cluster),
         }
     )
-    return found if reading.settings.unit == "node" else _share_units(found, rows, sizes, reading)
+    return found if reading.settings.unit == "node" else _share_units(found, left, sizes, reading)
 
 
 def _numbers_of(rows: SacctRows, name: str, number: Callable[[str], int]) -> NDArray[np.int64]:
@@ -299,18 +304,3 @@ def _share_units(found: pd.DataFrame, rows: SacctRows, sizes: NDArray[np.int64],
     first = [lists.first_of(*pair) for pair in zip(more["nodes"], over[over > 0].tolist(), strict=True)]
     more["nodes"] = np.array(first, dtype=np.int64)
     return pd.concat([more, found])
-
-
-def _count(
-    rows: SacctRows, fate: NDArray[np.int64], faults: Mapping[int, Callable[[int], str]], reading: Reading
-) -> None:
-    """Count the rows that were not kept, reasons in the order in which they first come, and refuse faulty ones."""
-    found = []
-    for code in range(_KEPT):
-        lost = np.flatnonzero(fate == code).tolist()
-        found += [(at, code, 1) for at in lost] if code in faults else [(at, code, len(lost)) for at in lost[:1]]
-    for at, code, count in sorted(found):
-        if code in faults:
-            reading.refuse(_LOST[code], rows.block, int(rows.at[at]), faults[code](at))
-        else:
-            reading.tally.drop(_LOST[code], count)

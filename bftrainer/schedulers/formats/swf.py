@@ -264,13 +264,7 @@ def _number(header: Mapping[str, str], key: str) -> float | None:
 
 
 def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
-    """Nodes, and processors of each; processors, and 1, where nodes are of several kinds.
-
-    Raises
-    ------
-    SettingsError
-        If neither the header nor a setting gives them.
-    """
+    """Nodes, and processors of each; processors, and 1, where nodes are of several kinds."""
     nodes, processors = _number(header, "MaxNodes"), _number(header, "MaxProcs")
     per_node = reading.settings.procs_per_node
     if isinstance(per_node, tuple):

@@ -14,8 +14,8 @@ from bftrainer.errors import InputError
 from bftrainer.files.log_files import head
 from bftrainer.nodelogs.node_spans import idle_spans
 from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import importer_names, recognised
-from bftrainer.schedulers.settings import ImportSettings
 from tests.examples import examples
 from tests.schedulers.conformance.histories import (
     COUNTED,
