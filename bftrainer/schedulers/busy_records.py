@@ -195,7 +195,7 @@ class BusyRecords:
     def __len__(self) -> int:
         return self.start_ns.size
 
-    def qualified(self, clusters: Sequence[str]) -> BusyRecords:
+    def name_by_cluster(self, clusters: Sequence[str]) -> BusyRecords:
         """Records whose nodes, partitions and jobs are those of their cluster: names begin with its name, if any."""
         names: dict[str, int] = {}
         partitions: dict[str, int] = {}
@@ -225,11 +225,11 @@ class BusyRecords:
 
     def is_repeated(self) -> NDArray[np.bool_]:
         """Which records repeat an earlier one, as overlapping exports do."""
-        return repeated(self._runs(), self.start_ns, self.end_ns)
+        return find_repeated(self._runs(), self.start_ns, self.end_ns)
 
     def is_superseded(self) -> NDArray[np.bool_]:
         """Which records tell of a run without an end that another one ends, or tells of later."""
-        return superseded(self._runs(), self.start_ns, self.end_ns, self.is_open > 0)
+        return find_superseded(self._runs(), self.start_ns, self.end_ns, self.is_open > 0)
 
     def _runs(self) -> NDArray[np.int64]:
         """A key of each record's job and nodes, however these are written."""
@@ -375,7 +375,7 @@ class _RankedTimes:
         return NodeSpans(nodes, self.time_ns[start[begins]], self.time_ns[ends])
 
 
-def repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+def find_repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which rows have the same key and times as an earlier row."""
     # Odd factors spread the times over all bits; keys are hashes already.
     mixed = key ^ (start_ns * 0x2545F4914F6CDD1D) ^ (end_ns * 0x369DEA0F31A53F85)
@@ -385,7 +385,7 @@ def repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArra
     return again
 
 
-def superseded(
+def find_superseded(
     key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], is_open: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Which rows without an end have the key and start of another that ends, or else of one that lasts longer."""

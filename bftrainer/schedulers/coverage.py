@@ -137,7 +137,7 @@ class Coverage:
         }
 
 
-def judged(
+def judge_coverage(
     start_ns: NDArray[np.int64],
     end_ns: NDArray[np.int64],
     nodes: NDArray[np.int64],

@@ -129,7 +129,7 @@ def _groups(found: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
     return {name: idle_figures(found.swept, chosen.names, some, found.window) for name, some in groups.items()}
 
 
-def quality_of(
+def make_quality(
     importer: Importer, reading: Reading, found: SweptLog, log: NodeLog, trust: Mapping[str, Any] | None
 ) -> DataQuality:
     """The account of an import that made `log`; `trust` says what of it can be trusted.

@@ -125,7 +125,7 @@ def _places(path: Path, header: Sequence[str], columns: Mapping[str, Sequence[st
     return found
 
 
-def dated_nodes(source: str, clock: Clock) -> BusyRecords | None:
+def read_dated_nodes(source: str, clock: Clock) -> BusyRecords | None:
     """When nodes were part of the machine, as an inventory says: times in which they were there; None if it does not.
 
     Parameters

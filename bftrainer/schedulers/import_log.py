@@ -34,11 +34,11 @@ from bftrainer.schedulers.coverage import (
     MOST_UNTRUSTED,
     Coverage,
     empty_spans,
-    judged,
+    judge_coverage,
     lost_days,
     missing_ids,
 )
-from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, idle_share, quality_of
+from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, idle_share, make_quality
 from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.idle_spans import (
@@ -46,17 +46,17 @@ from bftrainer.schedulers.idle_spans import (
     UNIT_PLACEMENT,
     Demand,
     Swept,
-    in_blocks,
+    form_blocks,
     line_sweep,
     over_capacity_share,
-    placed,
+    place_jobs,
     unit_spans,
 )
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.node_lives import NodeLives, recorded_lives
-from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognised, run_importer
+from bftrainer.schedulers.node_lives import NodeLives, find_lives
+from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
 from bftrainer.schedulers.runaways import end_runaways
-from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, counted_nodes, places, selected_nodes
+from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, choose_nodes, count_nodes, places
 from bftrainer.schedulers.tally import Tally
 
 AUTO = "auto"
@@ -104,7 +104,7 @@ def import_log(
     """
     settings = settings or ImportSettings()
     files = log_paths(paths)
-    importer = recognised(head(files[0]), str(files[0])) if format_name == AUTO else get_importer(format_name)
+    importer = recognise(head(files[0]), str(files[0])) if format_name == AUTO else get_importer(format_name)
     reading = Reading.begun(settings)
     run_importer(importer, files, reading)
     reading.tally.check(at_end=True)
@@ -112,7 +112,7 @@ def import_log(
         found = _swept_names(importer, reading)
     else:
         found = _swept_counts(importer, reading, reading.demand)
-    trust = _said_of_coverage(found, reading)
+    trust = _tell_coverage(found, reading)
     beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
     log = log_of_idle(
         found.chosen.names,
@@ -122,7 +122,7 @@ def import_log(
         reading.unchanged_ns,
         _last_changes(found, reading),
     )
-    return Imported(log, quality_of(importer, reading, found, log, trust))
+    return Imported(log, make_quality(importer, reading, found, log, trust))
 
 
 def _last_changes(found: SweptLog, reading: Reading) -> dict[int, bool]:
@@ -148,7 +148,7 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     whole, is_runaway = end_runaways(whole, is_job & ~repeated)
     jobs = whole.where(is_job & ~repeated & ~is_runaway)
     _note_open(int((jobs.is_open > 0).sum()), reading)
-    coverage = _judged(importer, reading, jobs)
+    coverage = _judge(importer, reading, jobs)
     window = _window(reading, whole.where(is_own).extent_ns(), coverage)
     if rare := jobs.rare_nodes():
         reading.note(f"{len(rare):,} nodes are in under 0.1 % of the records: {listed(rare)}. Are they this machine's?")
@@ -156,7 +156,7 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     if not reading.is_exact and not np.isin(records.kind, OUT_OF_SERVICE).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     # Jobs outside the window still show which nodes belong to a partition.
-    chosen = selected_nodes(whole, is_seen, reading, is_availability=importer.is_availability)
+    chosen = choose_nodes(whole, is_seen, reading, is_availability=importer.is_availability)
     place = places(records.names, chosen.names)
     records = records.where(~np.isin(records.kind, [OFFERABLE[name] for name in settings.offer]))
     lives = _lives(importer, reading, whole, is_seen, chosen, window, coverage)
@@ -174,7 +174,7 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     whole_share = None
     if settings.unit != "node":
         whole_share = idle_share(swept, window)
-        chosen, swept = _by_unit(records, place, chosen, window, reading, lives.spans)
+        chosen, swept = _sweep_units(records, place, chosen, window, reading, lives.spans)
     times_ns = jobs.start_ns, jobs.end_ns
     empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
     if settings.offer:
@@ -201,10 +201,10 @@ def _lives(
         return NodeLives(None)
     place = places(records.names, chosen.names)
     place[~is_seen] = -1  # downtimes alone do not tell when a node was there
-    return recorded_lives(records, place, chosen.names, window, coverage)
+    return find_lives(records, place, chosen.names, window, coverage)
 
 
-def _by_unit(
+def _sweep_units(
     records: BusyRecords,
     place: NDArray[np.int32],
     chosen: NodeChoice,
@@ -278,7 +278,7 @@ def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
         return records, np.arange(len(records.names)) < seen
     shown = ", ".join(names[number] for number in clusters)
     reading.note(f"the log is of {len(clusters):,} clusters ({shown}): nodes are named after them.")
-    records = records.qualified(names)
+    records = records.name_by_cluster(names)
     return records, records.where(np.arange(len(records)) < own).is_named()
 
 
@@ -293,9 +293,9 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
     reading.tally.drop(DUPLICATE, int(repeated.sum()))
     repeated |= _drop_superseded(demand, repeated, reading)
     _note_open(int((demand.end_ns[~repeated] >= OPEN_END_NS).sum()), reading)
-    coverage = _judged(importer, reading, demand.where(~repeated))
+    coverage = _judge(importer, reading, demand.where(~repeated))
     window = _window(reading, demand.extent_ns(), coverage)
-    chosen, sizes = counted_nodes(settings.nodes, reading.capacity), reading.node_sizes
+    chosen, sizes = count_nodes(settings.nodes, reading.capacity), reading.node_sizes
     nodes = len(chosen.names)
     if sizes is not None and sizes.size != nodes:
         raise SettingsError(f"Expected --nodes with {sizes.size:,} nodes, as --procs-per-node says, got {nodes:,}.")
@@ -310,15 +310,15 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
     block, exact = 1, "jobs fill whole nodes, of several sizes, in order"
     if sizes is None:
         has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
-        block, demand, exact = in_blocks(demand, 1 if has_names else nodes, window)
+        block, demand, exact = form_blocks(demand, 1 if has_names else nodes, window)
     if block > 1:
         reading.placement = f"in blocks of {block:,} nodes, {PLACEMENT}"
         reading.note(f"a node here is a block, of {block:,} of the machine's {nodes:,} nodes.")
         nodes //= block
-        chosen = counted_nodes(None, nodes)
+        chosen = count_nodes(None, nodes)
     reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    jobs = placed(demand, nodes if sizes is None else sizes)
+    jobs = place_jobs(demand, nodes if sizes is None else sizes)
     parts = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweep(parts, jobs.node_s_within(window), nodes, window, reading)
     times_ns = demand.start_ns, demand.end_ns
@@ -347,11 +347,13 @@ def _nothing(reading: Reading) -> LogError:
     return LogError(f"No records of busy nodes in the log: {shown}.")
 
 
-def _judged(importer: Importer, reading: Reading, jobs: BusyRecords | Demand) -> Coverage | None:
+def _judge(importer: Importer, reading: Reading, jobs: BusyRecords | Demand) -> Coverage | None:
     """Judge the coverage of a log's jobs; None if there are none, or the log tells all."""
     if not len(jobs) or importer.is_availability or reading.is_exact:
         return None
-    return judged(jobs.start_ns, jobs.end_ns, jobs.sizes(), jobs.submit_ns, tells_changes=importer.tells_changes)
+    return judge_coverage(
+        jobs.start_ns, jobs.end_ns, jobs.sizes(), jobs.submit_ns, tells_changes=importer.tells_changes
+    )
 
 
 def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Coverage | None) -> Window:
@@ -382,7 +384,7 @@ def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Cover
     return window
 
 
-def _said_of_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | None:
+def _tell_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | None:
     """What can be trusted of the log and of the window, with a note."""
     coverage, window = found.coverage, found.window
     if coverage is None:

@@ -34,7 +34,7 @@ class NodeLives:
     reason: str = ""
 
 
-def recorded_lives(
+def find_lives(
     records: BusyRecords, place: NDArray[np.int32], names: Sequence[str], window: Window, coverage: Coverage | None
 ) -> NodeLives:
     """Time in which each node may have been part of the machine, within a window.
@@ -87,7 +87,7 @@ def _extents(records: BusyRecords) -> tuple[NDArray[np.int64], NDArray[np.int64]
     return first, last
 
 
-def idle_while_there(idle: NodeSpans, lives: NodeSpans, nodes: int, window: Window) -> NodeSpans:
+def cut_to_lives(idle: NodeSpans, lives: NodeSpans, nodes: int, window: Window) -> NodeSpans:
     """The parts of idle spans in which their nodes were there; sorted by node and start.
 
     Parameters

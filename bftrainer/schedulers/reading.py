@@ -227,6 +227,10 @@ _HOMES = {
 # What logs that have no importer begin with, and what to do with them. Cobalt's lines would pass as PBS's.
 _COBALT = "Cobalt's accounting log is no table: import it with a plug-in (docs/extending.md, An importer)"
 _ADVICE = {
+    r"\A\s*\[\s*\{": (
+        "a JSON array: `jq '{jobs: .}'` makes jobs of Slurm or Flux of it, `jq -c '.[]'` lines for "
+        "`import --format table`"
+    ),
     r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);": _COBALT,
     r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=": _COBALT,
     r"\A(?:#.*\n|\s)*(?:[^:\n]*:){5}\d+:(?:[^:\n]*:){2}\d+:\d+:\d+:(?:[^:\n]*:){24}": (
@@ -281,7 +285,7 @@ def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) ->
             reading.take(frame)
 
 
-def recognised(lines: Sequence[str], path: str) -> Importer:
+def recognise(lines: Sequence[str], path: str) -> Importer:
     """The importer of a log that begins with these lines; those of other packages are asked first.
 
     Raises

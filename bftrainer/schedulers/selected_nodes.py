@@ -14,7 +14,7 @@ from bftrainer.nodelogs.inventory import Inventory, listed, natural_order, parti
 from bftrainer.nodelogs.node_spans import NodeSpans
 from bftrainer.schedulers.busy_records import BusyRecords
 from bftrainer.schedulers.clock import natural_number
-from bftrainer.schedulers.downtimes import dated_nodes
+from bftrainer.schedulers.downtimes import read_dated_nodes
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
 
@@ -58,7 +58,7 @@ class NodeChoice:
     lives: NodeSpans | None = None
 
 
-def selected_nodes(
+def choose_nodes(
     records: BusyRecords, is_seen: NDArray[np.bool_], reading: Reading, *, is_availability: bool = False
 ) -> NodeChoice:
     """Choose the nodes of a log that names them.
@@ -82,7 +82,7 @@ def selected_nodes(
     """
     settings = reading.settings
     in_log, others = ([records.names[at] for at in np.flatnonzero(some)] for some in (is_seen, ~is_seen))
-    dated = None if settings.nodes is None else dated_nodes(settings.nodes, reading.clock)
+    dated = None if settings.nodes is None else read_dated_nodes(settings.nodes, reading.clock)
     inventory, unseen_are = _inventory(in_log, reading, dated, is_availability=is_availability)
     known, found = set(inventory.names), set(in_log)
     outside = tuple(name for name in natural_order(in_log) if name not in known)
@@ -103,7 +103,7 @@ def selected_nodes(
         if not inventory.partitions:
             reading.note("the nodes of a partition are those that ran its jobs: the inventory names no partitions.")
         chosen = [name for name in chosen if name in wanted]
-    excluded = excluded_names(settings.exclude_nodes)
+    excluded = expand_excluded(settings.exclude_nodes)
     names = tuple(name for name in chosen if name not in excluded)
     if not names:
         raise LogError("No nodes are left after --partition and --exclude-nodes.")
@@ -178,7 +178,7 @@ def _inventory(
     return read_inventory(str(settings.nodes)) if dated is None else Inventory(dated.names), settings.unseen
 
 
-def counted_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
+def count_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
     """Choose the nodes of a log that only counts them: the names or number in `nodes`, else the log's number.
 
     Raises
@@ -218,7 +218,7 @@ def anonymous(count: int) -> tuple[str, ...]:
     return tuple(f"n{number:0{width}}" for number in range(1, count + 1))
 
 
-def excluded_names(hostlist: str | None) -> frozenset[str]:
+def expand_excluded(hostlist: str | None) -> frozenset[str]:
     """Nodes that `--exclude-nodes` names.
 
     Raises

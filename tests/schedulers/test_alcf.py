@@ -8,7 +8,7 @@ from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.tables import AlcfImporter
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading, recognised
+from bftrainer.schedulers.reading import Reading, recognise
 from tests.importing import OPEN_END, records_of
 
 HEADER = '"JOB_NAME","START_TIMESTAMP","END_TIMESTAMP","QUEUE_NAME","NODES_USED","LOCATION"\n'
@@ -130,7 +130,7 @@ def test_blocks_of_unknown_midplanes(tmp_path, location):
 
 def test_recognition():
     """A table is known by its header, though that begins like a record of LSF."""
-    assert recognised([HEADER.strip()], "djc.csv").name == "alcf"
+    assert recognise([HEADER.strip()], "djc.csv").name == "alcf"
     assert AlcfImporter().recognises([HEADER.strip()])
     assert not AlcfImporter().recognises(["a,b"])
     assert not AlcfImporter().recognises([])

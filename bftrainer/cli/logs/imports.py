@@ -219,10 +219,10 @@ def _import(
 def _recognise(files: tuple[Path, ...]) -> str:
     """Name of the format of the first file, which is told."""
     from bftrainer.files.log_files import head, log_paths
-    from bftrainer.schedulers.reading import recognised
+    from bftrainer.schedulers.reading import recognise
 
     first = log_paths(files)[0]
-    name = recognised(head(first), str(first)).name
+    name = recognise(head(first), str(first)).name
     tell(f"Format: {name} ({LOG_FORMATS.get(name, 'logs that a plug-in reads')})")
     return name
 

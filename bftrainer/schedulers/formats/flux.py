@@ -201,7 +201,7 @@ class FluxImporter(Importer):
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """A JSON object that is an event, a job, or a list of jobs."""
-        first = _parsed(lines[0]) if lines else None
+        first = _parse_object(lines[0]) if lines else None
         if first is None:
             return any('"jobs"' in line for line in lines[:3])
         return _is_event(first) or "jobs" in first or "t_submit" in first or "t_run" in first
@@ -227,7 +227,7 @@ class FluxImporter(Importer):
             reading.window_ns = ranks.window_ns()
 
 
-def _parsed(text: str) -> dict[str, Any] | None:
+def _parse_object(text: str) -> dict[str, Any] | None:
     """The JSON object that a text is; None if it is none."""
     try:
         value = json.loads(text)
@@ -248,12 +248,12 @@ def _time_ns(value: Any) -> int | None:
 
 def _first_event_ns(path: Path) -> int | None:
     """Time of an eventlog's first event; None if the file is no eventlog."""
-    events = (event for line in head(path)[:_FIRST] if (event := _parsed(line)) is not None and _is_event(event))
+    events = (event for line in head(path)[:_FIRST] if (event := _parse_object(line)) is not None and _is_event(event))
     first = next(events, None)
     return None if first is None else _time_ns(first["timestamp"]) or 0
 
 
-def _named_ranks(reading: Reading) -> dict[int, str]:
+def _name_ranks(reading: Reading) -> dict[int, str]:
     """Names of nodes by rank, if the settings list them in that order."""
     nodes = reading.settings.nodes
     return {} if nodes is None or nodes == SEEN else dict(enumerate(read_inventory(nodes).names))
@@ -291,7 +291,7 @@ def _read_eventlogs(paths: Iterable[Path], reading: Reading) -> _Ranks:
     """Ranks after all events of the files, in order of time."""
     events = [event for path in paths for event in _events(path, reading)]
     is_told = not events or any(event["name"] == "online" or event["name"] in _STARTS for _, event, _, _ in events)
-    ranks = _Ranks(_named_ranks(reading), tells_online=is_told)
+    ranks = _Ranks(_name_ranks(reading), tells_online=is_told)
     late = sum(before > now for before, now in pairwise(event[0] for event in events))
     if late:
         reading.note(f"{late:,} events are out of order: they were sorted by their times.")
@@ -318,7 +318,7 @@ def _events(path: Path, reading: Reading) -> Iterator[_Event]:
             if not line.strip():
                 continue
             reading.tally.records += 1
-            event = _parsed(line)
+            event = _parse_object(line)
             time_ns = _time_ns(event["timestamp"]) if event is not None and _is_event(event) else None
             if event is None or time_ns is None:
                 detail = f"Expected an event with timestamp, name and context in JSON, got {one_line(line[:60])!r}"
@@ -350,12 +350,12 @@ def _read_jobs(path: Path, ranks: _Ranks, reading: Reading) -> Iterator[_Job]:
 
 def _job_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Line, or number in a document, and JSON object of each job."""
-    first = _parsed(next((line for line in head(path) if line.strip()), ""))
+    first = _parse_object(next((line for line in head(path) if line.strip()), ""))
     if first is not None and "jobs" not in first:
         for block in line_blocks(path):
             for number, line in enumerate(block.lines, start=block.first):
                 if line.strip():
-                    yield number, _parsed(line)
+                    yield number, _parse_object(line)
         return
     try:
         document = json.loads(whole_text(path))

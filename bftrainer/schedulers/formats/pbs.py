@@ -403,7 +403,7 @@ def occupy(entry: Entry, runs: Runs, what: str, begins: str) -> None:
     runs.begin(name, OpenRun(start, nodes, due_ns=OPEN_END_NS if due is None else due), run_kind(name))
 
 
-def in_order_of_time(paths: Sequence[Path]) -> list[Path]:
+def sort_by_time(paths: Sequence[Path]) -> list[Path]:
     """The files in the order of their first lines: runs begin in one file and end in another."""
 
     def _first_time(path: Path) -> tuple[str, str]:
@@ -432,7 +432,7 @@ class PbsImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files in the order of their first lines."""
         runs = Runs(reading, lambda fields: _node_list(fields, runs))
-        for entry in entries(in_order_of_time(paths), reading):
+        for entry in entries(sort_by_time(paths), reading):
             _apply(entry, runs)
         runs.end_all()
 

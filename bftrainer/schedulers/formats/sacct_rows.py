@@ -166,7 +166,7 @@ class SacctRows:
         """A cell; empty if there is no such column."""
         return str(self.columns[name][at].as_py()) if name in self.columns else ""
 
-    def coded(self, name: str) -> tuple[NDArray[np.int32], list[str]]:
+    def encode(self, name: str) -> tuple[NDArray[np.int32], list[str]]:
         """Index of each cell into the distinct texts of a column, and these in order of appearance."""
         if name not in self.columns:
             return np.zeros(self.at.size, dtype=np.int32), [""]

@@ -108,7 +108,7 @@ def _ids(rows: SacctRows) -> NDArray[np.int64]:
 
 def _choose_cluster(rows: SacctRows, reading: Reading) -> SacctRows:
     """The rows of the cluster that was picked, or all."""
-    codes, clusters = rows.coded("Cluster")
+    codes, clusters = rows.encode("Cluster")
     wanted = np.array([reading.is_wanted(cluster) for cluster in clusters], dtype=np.bool_)[codes]
     reading.tally.drop("of another cluster", int((~wanted).sum()))
     return rows if wanted.all() else rows.where(wanted)
@@ -160,7 +160,7 @@ def _settle_open_ends(
     A limit is not the end of a job that has run for longer, and waits while a job is suspended. If suspended jobs count
     as idle, they end after the time that they ran.
     """
-    codes, states = rows.coded("State")
+    codes, states = rows.encode("State")
     goes_on = np.array([state.startswith(_GOING_ON) for state in states], dtype=np.bool_)[codes]
     open_ended = ((end == UNSET) | (goes_on & (end <= start) & (end != BAD))) & (start > BAD)
     end[open_ended] = OPEN_END_NS
@@ -170,7 +170,7 @@ def _settle_open_ends(
             elapsed_s, *_ = _run_lengths_s(rows, at) or (0,)
             held_s = max(limit_s, elapsed_s) + (_seconds(rows.text("Suspended", at)) or 0)
             end[at] = min(start[at] + held_s * NS_PER_S, OPEN_END_NS)
-    if not {"", "00:00:00", "0"}.issuperset(rows.coded("Suspended")[1]):
+    if not {"", "00:00:00", "0"}.issuperset(rows.encode("Suspended")[1]):
         reading.note("some jobs were suspended for a while, sacct does not say when: their nodes count as busy.")
     if reading.settings.suspended == "idle":
         is_suspended = np.array([state.startswith("SUSPENDED") for state in states], dtype=np.bool_)[codes]
@@ -240,7 +240,7 @@ def _busy_nodes(rows: SacctRows, reading: Reading) -> pd.DataFrame:
 
 def _numbers_of(rows: SacctRows, name: str, number: Callable[[str], int]) -> NDArray[np.int64]:
     """A number for each cell of a column, by its text."""
-    codes, texts = rows.coded(name)
+    codes, texts = rows.encode(name)
     return np.array([number(text) for text in texts], dtype=np.int64)[codes]
 
 

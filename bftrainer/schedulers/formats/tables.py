@@ -22,7 +22,7 @@ from bftrainer.nodelogs.hostlist import MOST_NODES
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, Stamps, exact_ns, is_instant, set_unset
-from bftrainer.schedulers.formats.locations import MIDPLANE, is_whole_block, located
+from bftrainer.schedulers.formats.locations import MIDPLANE, expand_location, is_whole_block
 from bftrainer.schedulers.formats.sacct_rows import XDMOD_COLUMNS
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.idle_spans import Demand
@@ -105,7 +105,7 @@ def columns_of(
     return at
 
 
-def _mapped(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def _parse_map(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Names of the column of each role, as `--map` and presets give them."""
     found: dict[str, tuple[str, ...]] = {}
     for pair in pairs:
@@ -177,13 +177,13 @@ class _Jobs:
         submit = self._instants(cells["submit"], rows, last=False) if "submit" in cells else np.full(len(rows), BAD)
         texts = cells.reindex(columns=list(_ROLES), fill_value="")
         texts = texts.mask(texts.isin(_UNSET), "")
-        count = _coded(texts["count"], _count)
+        count = _number_texts(texts["count"], _count)
         nowhere, is_bad = texts["nodes"] == "", (start == BAD) | (end == BAD)
         no_nodes = nowhere & (("nodes" in cells) | (texts["count"] == "") | (count == 0))
         bad_count = nowhere & ~count.between(1, MOST_NODES)
         is_open = end == UNSET
         end = np.where(is_open, OPEN_END_NS, end)
-        elsewhere = ~_coded(texts["cluster"], self.reading.is_wanted).astype(bool)
+        elsewhere = ~_number_texts(texts["cluster"], self.reading.is_wanted).astype(bool)
         checks = (start == UNSET, is_bad, no_nodes, bad_count, end < start, end == start, elsewhere)
         fate = np.select(checks, range(len(checks)), _KEPT)
         faults, found = self._locate(texts[fate == _KEPT], count)
@@ -249,7 +249,7 @@ class _Jobs:
 
     def _location(self, location: str, count: int) -> _Location:
         """Nodes of a location; a list with fewer names than the job has nodes was cut off."""
-        names, is_block, lists = located(location), is_whole_block(location), self.reading.rows.lists
+        names, is_block, lists = expand_location(location), is_whole_block(location), self.reading.rows.lists
         if is_block is not None:
             if is_block:
                 self.reading.note(f"a node here is a midplane, of {MIDPLANE} of the machine's nodes.")
@@ -258,7 +258,7 @@ class _Jobs:
             raise HostlistError(f"Expected names of nodes, got {one_line(location)!r}.")
         whole, comma, last = location.rpartition(",")
         if comma and count > len(names):
-            return _Location(lists.add(located(whole)), is_whole=False, half=last.strip())
+            return _Location(lists.add(expand_location(whole)), is_whole=False, half=last.strip())
         return _Location(lists.add(names), count in (_NO_COUNT, len(names)))
 
     def _write(self, frame: pd.DataFrame, places: Sequence[_Location], causes: pd.Series[str]) -> None:
@@ -297,7 +297,7 @@ class _Jobs:
             self.reading.demand = Demand(*(counted[name].to_numpy() for name in columns))
 
 
-def _coded(texts: pd.Series[str], number: Callable[[str], int]) -> pd.Series[int]:
+def _number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> pd.Series[int]:
     """A number for each text, which is computed once for each distinct one."""
     codes, distinct = pd.factorize(texts)
     return pd.Series(np.array([number(text) for text in distinct], dtype=np.int64)[codes], index=texts.index)
@@ -343,7 +343,7 @@ class TableImporter(Importer):
     def recognises(self, lines: Sequence[str]) -> bool:
         """A header with the columns of the format's preset; a table as such tells nothing of its columns."""
         names = {name.strip('" ') for name in lines[0].split(",")} if lines else set()
-        wanted = _mapped(PRESETS[self.preset][0].split(",")) if self.preset else {}
+        wanted = _parse_map(PRESETS[self.preset][0].split(",")) if self.preset else {}
         return self.preset is not None and all(names & set(wanted[role]) for role in _MOST_NEEDED)
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
@@ -357,8 +357,8 @@ class TableImporter(Importer):
         if name is not None and name not in PRESETS:
             raise SettingsError(f"Unknown preset {name!r}.{suggestion(name, (*PRESETS, _XDMOD))}")
         pairs, zone = PRESETS.get(name or "", ("", None))
-        mapped = _mapped(settings.map)
-        wanted = _mapped(filter(None, pairs.split(","))) | mapped
+        mapped = _parse_map(settings.map)
+        wanted = _parse_map(filter(None, pairs.split(","))) | mapped
         jobs = _Jobs(reading, Clock(zone) if zone else reading.clock)
         needed = {role for role in _MOST_NEEDED if role in wanted} | set(mapped)
         for path in paths:
