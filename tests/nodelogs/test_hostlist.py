@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import HostlistError
 from bftrainer.nodelogs.hostlist import expanded, folded, known_part, numbers, pieces
+from bftrainer.schedulers.formats.locations import expand_location
 
 words = st.from_regex(r"[a-z]{1,3}(-[a-z]{1,2})?", fullmatch=True)
 
