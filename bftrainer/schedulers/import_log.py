@@ -265,7 +265,7 @@ def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
     """
     settings, rows, own = reading.settings, reading.rows, len(reading.rows)
     seen = len(rows.lists.names)
-    clusters = np.unique(rows.frame()["cluster"]).tolist()
+    clusters = np.flatnonzero(np.bincount(rows.frame()["cluster"])).tolist()
     for path in log_paths(settings.downtimes):
         if is_eventlog(path):
             eventlog_downtimes(path, reading)

@@ -97,13 +97,21 @@ class SlurmImporter(Importer):
 
 def _ids(rows: SacctRows) -> NDArray[np.int64]:
     """Numbers of jobs; members of arrays have them in `JobIDRaw` alone."""
+    column = rows.columns.get("JobIDRaw", rows.columns.get("JobID"))
+    numbers = np.empty(0, dtype=np.int64) if column is None else _whole_numbers(column)
+    return np.asarray(numbers[numbers > 0])
+
+
+def _whole_numbers(column: pa.Array) -> NDArray[np.int64]:
+    """Numbers of a column, and -1 for what is none."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = rows.columns.get("JobIDRaw", rows.columns.get("JobID"))
-    if column is None:
-        return np.empty(0, dtype=np.int64)
-    numbers = column.filter(pc.match_substring_regex(column, "^[0-9]{1,15}$"))
-    return np.asarray(pc.unique(pc.cast(numbers, "int64")).to_numpy())
+    try:
+        number = pc.cast(column, "int64")
+    except pa.ArrowInvalid:
+        number = pc.cast(pc.if_else(pc.match_substring_regex(column, "^[0-9]{1,18}$"), column, "-1"), "int64")
+    return np.asarray(np.maximum(number.to_numpy(), -1))
 
 
 def _choose_cluster(rows: SacctRows, reading: Reading) -> SacctRows:
@@ -200,7 +208,9 @@ def _busy_nodes(rows: SacctRows, reading: Reading) -> pd.DataFrame:
         is_step = pc.match_substring_regex(rows.columns[name], _STEP).to_numpy(zero_copy_only=False)
     checks = (is_step, no_nodes, is_bad, start == UNSET, end < start, end == start, number == _NO_NUMBER)
     fate = np.select(checks, range(len(checks)), _KEPT)
-    numbers, is_whole, faults = _node_lists(lists, np.unique(codes[fate == _KEPT]), reading.rows.lists)
+    numbers, is_whole, faults = _node_lists(
+        lists, np.flatnonzero(np.bincount(codes[fate == _KEPT])), reading.rows.lists
+    )
     fate[(fate == _KEPT) & (numbers[codes] < 0)] = _UNREADABLE
 
     def bad_time(at: int) -> None:
@@ -246,17 +256,16 @@ def _numbers_of(rows: SacctRows, name: str, number: Callable[[str], int]) -> NDA
 
 def _jobs(rows: SacctRows, name: str) -> NDArray[np.int64]:
     """A number for each row's job: its own, or a hash of its name."""
-    import pyarrow.compute as pc
+    import pyarrow as pa
 
     column = rows.columns.get(name)
     if column is None:
         return np.zeros(rows.at.size, dtype=np.int64)
-    is_number = pc.match_substring_regex(column, "^[0-9]{1,18}$")
-    number = pc.cast(pc.if_else(is_number, column, "0"), "int64").to_numpy().copy()
-    other = ~is_number.to_numpy(zero_copy_only=False)
-    texts = column.filter(pc.invert(is_number)).to_numpy(zero_copy_only=False)
-    number[other] = pd.util.hash_array(texts, categorize=False).view(np.int64)
-    return np.asarray(number)
+    number = _whole_numbers(column)
+    if (other := number < 0).any():
+        texts = column.filter(pa.array(other)).to_numpy(zero_copy_only=False)
+        number[other] = pd.util.hash_array(texts, categorize=False).view(np.int64)
+    return number
 
 
 def _node_counts(rows: SacctRows) -> NDArray[np.int64]:
