@@ -55,7 +55,7 @@ log, _ = read_log(Path(sys.argv[1]))
 
 
 def import_cases(plan: Plan) -> Iterator[Case]:
-    """`bftrainer import slurm` on rows with hostlists and local times, reading and writing included."""
+    """`bftrainer import` on rows of sacct with hostlists and local times, reading and writing included."""
     for rows in (2_000,) if plan.quick else (100_000, 300_000, 1_000_000):
         path = plan.scratch / f"sacct-{rows}.txt"
         prepare = partial(_write_sacct, path, rows, plan.seed)
@@ -69,7 +69,7 @@ def import_cases(plan: Plan) -> Iterator[Case]:
             "--window",
             "asked",
         ]
-        argv = [*_BFTRAINER, "import", "slurm", path, *options, "-o", plan.scratch / "idle.parquet", "--force"]
+        argv = [*_BFTRAINER, "import", path, *options, "-o", plan.scratch / "idle.parquet", "--force"]
         group = f"{rows:,} rows"
         yield Case(
             group, "bftrainer import slurm", partial(_timed, argv, plan.scratch), prepare=prepare, budget_s=120.0

@@ -13,10 +13,10 @@ OPEN_START, OPEN_END = float("-inf"), float("inf")
 
 def records_of(reading: Reading, origin_s: int = 0) -> list[tuple[str, float, float, BusyKind]]:
     """Nodes (between commas), start, end and kind of each record, in seconds from `origin_s`."""
-    records = reading.book.records()
+    records = reading.rows.records()
     rows = []
     for at in range(len(records)):
-        some = records.set_nodes[records.set_ends[records.node_set[at]] : records.set_ends[records.node_set[at] + 1]]
+        some = records.set_nodes[records.set_ends[records.nodes[at]] : records.set_ends[records.nodes[at] + 1]]
         start, end = int(records.start_ns[at]), int(records.end_ns[at])
         rows.append(
             (

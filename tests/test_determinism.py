@@ -40,7 +40,7 @@ COMMANDS = (
     "sweep sweep.toml -o sweep --workers {workers}",
     "forecast -ndmap idle.csv -bdfn tasks.toml --solver dp --deadline 20s --horizon 30 --stretches 3 --json"
     " --workers {workers}",
-    "import swf log.swf --window asked -o swf.parquet",
+    "import --format swf log.swf --window asked -o swf.parquet",
     "spot sweep --preemption-scale 1 --repeats 3 --days 0.2 --jobs {workers} --json",
     "tasks generate --scenario hpo --count 5 --seed 2 -o hpo.toml",
     "tasks generate --scenario nas --count 20 --checkpoint-s 20 --restart-s 40 -o saving.toml",

@@ -9,7 +9,8 @@ import pytest
 
 from bftrainer.errors import InputError, TuningInputError, UnsupportedScalingError, legible
 from bftrainer.nodelogs import read_node_log
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
 from bftrainer.tasksets import read_task_set
 from bftrainer.tasksets.task_set import TaskSet
 

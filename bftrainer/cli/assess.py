@@ -15,11 +15,12 @@ import click
 
 from bftrainer.cli._shared.stdio import print_table, tell, write_rows
 from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_inputs, refuse_unused, show_page
-from bftrainer.cli.logs.imports import FORMATS, SHARE, all_options
+from bftrainer.cli.logs.imports import LOG_OPTIONS, SHARE
 from bftrainer.cli.replay.options import DURATION
 from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.schedulers import IMPORTERS
+from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.assess import AssessPlan
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from bftrainer.runs.config import ReplayConfig
 
 NODE_LOG, AUTO, DIRECTORY = "node-log", "auto", Path("assessment")
-_TAKEN = ("output", "force", "as_json", "gpus_per_node")
+_TAKEN = ("gpus_per_node",)
 
 _NUMBER: dict[str, Any] = {"type": float}
 _OWN = (
     click.Option(
         ["--format", "format_name"],
-        type=click.Choice([AUTO, NODE_LOG, *sorted({*FORMATS, *IMPORTERS.names()})]),
+        type=click.Choice([AUTO, NODE_LOG, *sorted({*LOG_FORMATS, *IMPORTERS.names()})]),
         default=AUTO,
         show_default=True,
         help="What LOG is: a node log, or a scheduler's log.",
@@ -198,7 +199,6 @@ def _read(
             raise click.UsageError(f"Expected one node log, got {len(files)} files.")
         return read_node_log(files[0], 0, lambda note: tell(f"Note: {note}")), None
     from bftrainer.schedulers.import_log import import_log
-    from bftrainer.schedulers.reading import ImportSettings
 
     settings = ImportSettings(**options, gpus_per_node=gpus)
     done = import_log(name, files, settings, shlex.join(["bftrainer", *sys.argv[1:]]))
@@ -248,14 +248,10 @@ def _print(found: dict[str, Any]) -> None:
     print_table(headings, table)
 
 
-_IMPORTED = [
-    option
-    for option in all_options(tuple(dict.fromkeys(name for _, own in FORMATS.values() for name in own)))
-    if option.name not in _TAKEN
-]
+_IMPORTED = [option for option in LOG_OPTIONS if option.name not in _TAKEN]
 assess = Sectioned(
     "assess",
-    params=[click.Argument(["files"], nargs=-1, required=True, type=FILE, metavar="LOG..."), *_OWN, *_IMPORTED[1:]],
+    params=[click.Argument(["files"], nargs=-1, required=True, type=FILE, metavar="LOG..."), *_OWN, *_IMPORTED],
     callback=_assess,
     help=_assess.__doc__,
     context_settings=WIDE,

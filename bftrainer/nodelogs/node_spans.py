@@ -185,6 +185,18 @@ def in_seconds(lengths_ns: NDArray[np.int64], times: NDArray[np.int64] | int = 1
     return float(int((seconds * times).sum()) + (rest * times).sum() / NS_PER_S)
 
 
+def stretches(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers from each begin on, as many as the sizes say, one run after another.
+
+    Examples
+    --------
+    >>> stretches(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(begins - before, sizes) + np.arange(int(sizes.sum()))
+
+
 def nanoseconds(seconds: float) -> int:
     """Convert a duration to whole nanoseconds."""
     return round(seconds * NS_PER_S)

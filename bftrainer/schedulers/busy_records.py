@@ -1,4 +1,4 @@
-"""Records of busy nodes, column by column, and the union of their spans."""
+"""Rows of busy nodes that importers collect, the records made of them, and the union of their spans."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from bftrainer.files.fields import stretches
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, in_seconds
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, in_seconds, stretches
+from bftrainer.schedulers.node_lists import NodeLists, column
 
 SPANS_AT_A_TIME = 1 << 20
 """Busy spans sorted at a time: each takes some fifty bytes of memory."""
 _NODES_AT_A_TIME = 1 << 16
 ALL_UNITS = -1
-_SETS = ("set_nodes", "set_ends")
-_NAMES = ("start_ns", "end_ns", "node_set", "kind", "key", "partition", "submit_ns", "units", "is_open")
-COLUMNS = dict(zip(_NAMES, "qqibqiqib", strict=True))
-"""Columns of records, and their types as in the module `array`."""
+_NAMES = ("start_ns", "end_ns", "nodes", "kind", "job", "partition", "submit_ns", "units", "is_open", "cluster")
+COLUMNS = dict(zip(_NAMES, "qqibqiqibi", strict=True))
+"""Columns of frames of busy nodes, and their types as in the module `array`."""
 
 
 class BusyKind(IntEnum):
@@ -48,6 +48,104 @@ OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
 """Causes, by name, in spite of which nodes may be offered."""
 
 
+class BusyRows:
+    """Rows that importers write down, and the lists of nodes, partitions and clusters that these name by numbers.
+
+    Attributes
+    ----------
+    lists : NodeLists
+    partitions, clusters : dict of str to int
+        In order of appearance; what belongs to no cluster has number 0.
+    """
+
+    def __init__(self) -> None:
+        self.lists = NodeLists()
+        self.partitions: dict[str, int] = {}
+        self.clusters: dict[str, int] = {"": 0}
+        self._columns: dict[str, array[int]] = {name: array(code) for name, code in COLUMNS.items()}
+
+    def __len__(self) -> int:
+        return len(self._columns["start_ns"])
+
+    def partition(self, name: str) -> int:
+        """Number of a partition or queue; -1 for an empty name."""
+        return self.partitions.setdefault(name, len(self.partitions)) if name else -1
+
+    def cluster(self, name: str) -> int:
+        """Number of a cluster."""
+        return self.clusters.setdefault(name, len(self.clusters))
+
+    def add(
+        self,
+        start_ns: int,
+        end_ns: int,
+        nodes: int,
+        job: int,
+        kind: BusyKind = BusyKind.JOB,
+        partition: str = "",
+        submit_ns: int | None = None,
+        *,
+        units: int = ALL_UNITS,
+        is_open: bool = False,
+        cluster: str = "",
+    ) -> None:
+        """Write down that a list of nodes was busy, each with so many of its units."""
+        submitted_ns = OPEN_START_NS if submit_ns is None else submit_ns
+        where = self.partition(partition), submitted_ns, units, is_open, self.cluster(cluster)
+        for values, value in zip(self._columns.values(), (start_ns, end_ns, nodes, kind, job, *where), strict=True):
+            values.append(value)
+
+    def add_node(self, name: str, start_ns: int, end_ns: int, kind: BusyKind) -> None:
+        """Write down that one node was busy; spans without length are ignored."""
+        if start_ns < end_ns:
+            self.add(start_ns, end_ns, self.lists.parse(name, lambda itself: (itself,)), hash((name, kind)), kind)
+
+    def extend(self, frame: pd.DataFrame) -> dict[int, str]:
+        """Write down a frame of busy nodes; rows whose hostlist is malformed are left out.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            `start_ns`, `end_ns` (`OPEN_END_NS` for a job that has not ended) and `nodes`, a hostlist or the number of
+            one in `lists`; perhaps `job`, equal for rows of one job, `kind`, `partition`, `submit_ns`, and the other
+            columns that this class has.
+
+        Returns
+        -------
+        dict of int to str
+            Place of each row that was left out, and its fault.
+        """
+        faults: dict[int, str] = {}
+        given: dict[str, Any] = {"kind": BusyKind.JOB, "submit_ns": OPEN_START_NS, "units": ALL_UNITS, "partition": -1}
+        given |= {"cluster": 0, "job": np.arange(len(frame)), "is_open": frame["end_ns"] >= OPEN_END_NS}
+        frame = frame.assign(**{name: value for name, value in given.items() if name not in frame})
+        for name, number in (("partition", self.partition), ("cluster", self.cluster), ("job", hash)):
+            if not pd.api.types.is_integer_dtype(frame[name].dtype):
+                codes, texts = pd.factorize(frame[name].fillna("").astype(str))
+                frame[name] = np.array([number(text) for text in texts], dtype=np.int64)[codes]
+        if not pd.api.types.is_integer_dtype(frame["nodes"].dtype):
+            import pyarrow as pa
+
+            codes, texts = pd.factorize(frame["nodes"].astype(str))
+            numbers, unreadable = self.lists.parse_all(pa.array(texts, pa.string()))
+            frame["nodes"] = numbers[codes]
+            faults = {row: unreadable[codes[row]] for row in np.flatnonzero(numbers[codes] < 0).tolist()}
+            frame = frame[numbers[codes] >= 0]
+        for name, values in self._columns.items():
+            values.frombytes(frame[name].to_numpy().astype(values.typecode, copy=False).tobytes())
+        return faults
+
+    def frame(self) -> pd.DataFrame:
+        """All rows so far, which share their memory: none can be added while the frame is in use."""
+        return pd.DataFrame({name: column(values) for name, values in self._columns.items()}, copy=False)
+
+    def records(self) -> BusyRecords:
+        """The records that all rows are."""
+        parts: dict[str, Any] = {name: column(values) for name, values in self._columns.items()}
+        lists = self.lists
+        return BusyRecords(tuple(lists.names), lists.nodes(), lists.ends(), tuple(self.partitions), **parts)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BusyRecords:
     """Records of busy nodes, column by column.
@@ -57,14 +155,16 @@ class BusyRecords:
     names : tuple of str, length M
         Names of nodes.
     set_nodes : ndarray of int32, shape (N,)
-        Node indices of all sets, one set after another.
+        Node indices of all lists, one after another.
     set_ends : ndarray of int64, shape (S + 1,)
-        Position in `set_nodes` at which each set ends, after a leading 0.
+        Position in `set_nodes` at which each list ends, after a leading 0.
+    partitions : tuple of str
     start_ns, end_ns : ndarray of int64, shape (R,)
         `OPEN_START_NS` and `OPEN_END_NS` where the log does not give the time.
-    node_set : ndarray of int32, shape (R,)
+    nodes : ndarray of int32, shape (R,)
+        Number of each record's list.
     kind : ndarray of int8, shape (R,)
-    key : ndarray of int64, shape (R,)
+    job : ndarray of int64, shape (R,)
         Equal for two records only if they are of the same job.
     partition : ndarray of int32, shape (R,)
         Index into `partitions`, or -1.
@@ -74,55 +174,48 @@ class BusyRecords:
         GPUs or cores that it held of each node; `ALL_UNITS` for whole nodes.
     is_open : ndarray of int8, shape (R,)
         1 for a job of which no end is recorded.
-    partitions : tuple of str
+    cluster : ndarray of int32, shape (R,)
     """
 
     names: tuple[str, ...]
     set_nodes: NDArray[np.int32]
     set_ends: NDArray[np.int64]
+    partitions: tuple[str, ...]
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
-    node_set: NDArray[np.int32]
+    nodes: NDArray[np.int32]
     kind: NDArray[np.int8]
-    key: NDArray[np.int64]
+    job: NDArray[np.int64]
     partition: NDArray[np.int32]
     submit_ns: NDArray[np.int64]
     units: NDArray[np.int32]
     is_open: NDArray[np.int8]
-    partitions: tuple[str, ...]
+    cluster: NDArray[np.int32]
 
     def __len__(self) -> int:
         return self.start_ns.size
 
-    @classmethod
-    def joined(cls, parts: Sequence[tuple[str, BusyRecords]]) -> BusyRecords:
-        """Records of several clusters, each after its name, which names of nodes and partitions then begin with.
-
-        What has no cluster keeps its names.
-        """
+    def name_by_cluster(self, clusters: Sequence[str]) -> BusyRecords:
+        """Records whose nodes, partitions and jobs are those of their cluster: names begin with its name, if any."""
         names: dict[str, int] = {}
         partitions: dict[str, int] = {}
-        columns: dict[str, list[Any]] = {name: [] for name in (*_SETS, *COLUMNS)}
-        columns["set_ends"].append(np.zeros(1, dtype=np.int64))
-        members = sets = 0
-        for number, (cluster, part) in enumerate(parts):
-            lead = f"{cluster}/" if cluster else ""
-            node, queue = (
-                np.array([known.setdefault(lead + name, len(known)) for name in some] + [-1], dtype=np.int32)
-                for known, some in ((names, part.names), (partitions, part.partitions))
-            )
-            changed = {
-                "set_nodes": node[part.set_nodes],
-                "set_ends": part.set_ends[1:] + members,
-                "node_set": part.node_set + np.int32(sets),
-                "key": part.key + (number if cluster else 0) * 0x2545F4914F6CDD1D % (1 << 62),
-                "partition": queue[part.partition],
-            }
-            for name, values in columns.items():
-                values.append(changed[name] if name in changed else getattr(part, name))
-            members, sets = members + part.set_nodes.size, sets + part.set_ends.size - 1
-        whole = {name: np.concatenate(values) for name, values in columns.items()}
-        return cls(names=tuple(names), partitions=tuple(partitions), **whole)
+        nodes, job, partition = self.nodes.copy(), self.job.copy(), self.partition.copy()
+        members, ends = [self.set_nodes[:0]], [self.set_ends[:1]]
+        for number in dict.fromkeys(self.cluster.tolist()):
+            lead, mine = f"{clusters[number]}/" if clusters[number] else "", np.flatnonzero(self.cluster == number)
+            used, nodes[mine] = np.unique(self.nodes[mine], return_inverse=True)
+            nodes[mine] += sum(part.size for part in ends[1:])
+            sizes = np.diff(self.set_ends)[used]
+            some, of = np.unique(self.set_nodes[stretches(self.set_ends[used], sizes)], return_inverse=True)
+            index = [names.setdefault(lead + self.names[node], len(names)) for node in some.tolist()]
+            ends.append(np.cumsum(sizes) + sum(part.size for part in members))
+            members.append(np.array(index, dtype=np.int32)[of])
+            queues = [partitions.setdefault(lead + name, len(partitions)) for name in self.partitions]
+            partition[mine] = np.array([*queues, -1], dtype=np.int32)[self.partition[mine]]
+            job[mine] += number * 0x2545F4914F6CDD1D % (1 << 62)
+        lists: dict[str, Any] = {"set_nodes": np.concatenate(members), "set_ends": np.concatenate(ends)}
+        columns: dict[str, Any] = {"nodes": nodes, "job": job, "partition": partition}
+        return replace(self, names=tuple(names), partitions=tuple(partitions), **lists, **columns)
 
     def where(self, keep: NDArray[np.bool_]) -> BusyRecords:
         """The records that `keep` marks."""
@@ -132,22 +225,28 @@ class BusyRecords:
 
     def is_repeated(self) -> NDArray[np.bool_]:
         """Which records repeat an earlier one, as overlapping exports do."""
-        return repeated(self._runs(), self.start_ns, self.end_ns)
+        return find_repeated(self._runs(), self.start_ns, self.end_ns)
 
     def is_superseded(self) -> NDArray[np.bool_]:
         """Which records tell of a run without an end that another one ends, or tells of later."""
-        return superseded(self._runs(), self.start_ns, self.end_ns, self.is_open > 0)
+        return find_superseded(self._runs(), self.start_ns, self.end_ns, self.is_open > 0)
 
     def _runs(self) -> NDArray[np.int64]:
         """A key of each record's job and nodes, however these are written."""
         sums, sizes = np.zeros(self.set_ends.size - 1, dtype=np.int64), np.diff(self.set_ends)
         if sizes.any():
             sums[sizes > 0] = np.add.reduceat(self.set_nodes, self.set_ends[:-1][sizes > 0], dtype=np.int64)
-        return np.asarray(self.key ^ ((sums * 0x369DEA0F31A53F85) ^ sizes)[self.node_set])
+        return np.asarray(self.job ^ ((sums * 0x369DEA0F31A53F85) ^ sizes)[self.nodes])
+
+    def is_named(self) -> NDArray[np.bool_]:
+        """Which nodes any record names."""
+        lists, found = np.unique(self.nodes), np.zeros(len(self.names), dtype=np.bool_)
+        found[self.set_nodes[stretches(self.set_ends[lists], np.diff(self.set_ends)[lists])]] = True
+        return found
 
     def sizes(self) -> NDArray[np.int64]:
         """Number of nodes of each record."""
-        return np.diff(self.set_ends)[self.node_set]
+        return np.diff(self.set_ends)[self.nodes]
 
     def extent_ns(self) -> tuple[int, int] | None:
         """First and last time that any record gives; None if no record gives one."""
@@ -157,7 +256,7 @@ class BusyRecords:
 
     def rare_nodes(self) -> tuple[str, ...]:
         """Nodes in less than 0.1 % of the records, and in a hundredth of those that the median node is in."""
-        sets = np.bincount(self.node_set, minlength=self.set_ends.size - 1)
+        sets = np.bincount(self.nodes, minlength=self.set_ends.size - 1)
         counts = np.bincount(self.set_nodes, np.repeat(sets, np.diff(self.set_ends)), len(self.names))
         usual = np.median(counts[counts > 0]) if counts.any() else 0.0
         rare = np.flatnonzero((counts > 0) & (counts < 0.001 * len(self)) & (counts < 0.01 * usual))
@@ -170,7 +269,7 @@ class BusyRecords:
             return found
         for number, name in enumerate(self.partitions):
             ran = np.zeros(self.set_ends.size - 1, dtype=np.bool_)
-            ran[self.node_set[self.partition == number]] = True
+            ran[self.nodes[self.partition == number]] = True
             used = np.zeros(len(self.names), dtype=np.bool_)
             used[self.set_nodes[np.repeat(ran, np.diff(self.set_ends))]] = True
             if ran.any():
@@ -182,7 +281,7 @@ class BusyRecords:
         jobs = self.kind == BusyKind.JOB
         placed = np.append(0, np.cumsum(place[self.set_nodes] >= 0, dtype=np.int32))[self.set_ends]
         lengths = np.minimum(self.end_ns[jobs], window.end_ns) - np.maximum(self.start_ns[jobs], window.start_ns)
-        return in_seconds(np.maximum(lengths, 0), np.diff(placed)[self.node_set[jobs]])
+        return in_seconds(np.maximum(lengths, 0), np.diff(placed)[self.nodes[jobs]])
 
     def unions(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
         """Union of the busy spans of each kind, in blocks of nodes that fit in memory.
@@ -199,7 +298,7 @@ class BusyRecords:
         """
         node, sizes = place[self.set_nodes], np.diff(self.set_ends)
         times = _RankedTimes.of(self.start_ns, self.end_ns)
-        node_set, kind_of = self.node_set[times.records], self.kind[times.records]
+        node_set, kind_of = self.nodes[times.records], self.kind[times.records]
         nodes = int(place.max(initial=-1)) + 1
         blocks = max(1, -(-int(sizes[node_set].sum()) // SPANS_AT_A_TIME), -(-nodes // _NODES_AT_A_TIME))
         first, last = _reach(node, self.set_ends)
@@ -234,19 +333,7 @@ def _reach(node: NDArray[np.int32], set_ends: NDArray[np.int64]) -> tuple[NDArra
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RankedTimes:
-    """Starts and ends of records by their ranks, which with a node's number fit in a small integer.
-
-    Parameters
-    ----------
-    time_ns : ndarray of int64, shape (2 R,)
-        All starts and ends, sorted; of equal times starts come first.
-    records : ndarray of int64, shape (R,)
-        The records in order of their starts.
-    starts : ndarray of uint32, shape (R,)
-        Rank of the start of each of `records`, ascending.
-    end_of : ndarray of uint32, shape (2 R,)
-        Rank of a record's end, by the rank of its start.
-    """
+    """Starts and ends of records by their ranks, which with a node's number fit in a small integer."""
 
     time_ns: NDArray[np.int64]
     records: NDArray[np.int64]
@@ -288,7 +375,7 @@ class _RankedTimes:
         return NodeSpans(nodes, self.time_ns[start[begins]], self.time_ns[ends])
 
 
-def repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+def find_repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which rows have the same key and times as an earlier row."""
     # Odd factors spread the times over all bits; keys are hashes already.
     mixed = key ^ (start_ns * 0x2545F4914F6CDD1D) ^ (end_ns * 0x369DEA0F31A53F85)
@@ -298,7 +385,7 @@ def repeated(key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArra
     return again
 
 
-def superseded(
+def find_superseded(
     key: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], is_open: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Which rows without an end have the key and start of another that ends, or else of one that lasts longer."""
@@ -310,8 +397,3 @@ def superseded(
     rows = rows[np.lexsort((end_ns[rows], ~is_open[rows], run[rows]))]
     stale[rows[:-1]] = run[rows[1:]] == run[rows[:-1]]
     return stale & is_open
-
-
-def column(values: array[int] | array[float]) -> NDArray[Any]:
-    """The numbers as a numpy array that shares their memory."""
-    return np.frombuffer(values, dtype=np.dtype(values.typecode)) if values else np.empty(0, dtype=values.typecode)

@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from difflib import get_close_matches
-from functools import cached_property
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
-from bftrainer.files.fields import Fields
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 UNSET = np.iinfo(np.int64).min
 """Stands for a time that the log leaves open."""
@@ -29,7 +32,8 @@ _LATEST_S = OPEN_END_NS // NS_PER_S
 _DURATION = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 _LOCAL_SIZE = 19
-_LOCAL = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d", re.ASCII)
+_LOCAL = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
+_EPOCH = datetime(1970, 1, 1)
 
 
 def is_instant(text: str) -> bool:
@@ -53,58 +57,42 @@ class Stamps:
     local: NDArray[np.bool_]
 
 
-def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> Stamps:
+def read_stamps(texts: Sequence[str] | pa.Array, unset: frozenset[str] = frozenset()) -> Stamps:
     """Read texts such as `1788251400` (epoch seconds) or `2026-09-01T08:30:00`; a text in `unset` gives `UNSET`."""
-    local = np.array([_LOCAL.fullmatch(text) is not None for text in texts], dtype=np.bool_)
-    seconds = np.full(len(texts), BAD, dtype=np.int64)
-    for at, text in enumerate(texts):
-        if local[at]:
-            seconds[at] = _local_second(text)
-        elif text in unset:
-            seconds[at] = UNSET
-        elif text.isdecimal() and text.isascii() and len(text) <= 12 and int(text) < _LATEST_S:
-            seconds[at] = int(text)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
+    seconds = np.full(len(column), BAD, dtype=np.int64)
+    local = pc.equal(pc.binary_length(column), _LOCAL_SIZE).to_numpy(zero_copy_only=False)
+    if local.any():
+        shown = column.filter(pa.array(local))
+        try:
+            found = pc.cast(shown, pa.timestamp("s")).cast("int64").to_numpy()
+            # Other forms of that length exist, with a zone.
+            found = np.where(pc.match_substring_regex(shown, _LOCAL).to_numpy(zero_copy_only=False), found, BAD)
+        except pa.ArrowInvalid:
+            found = np.array([_local_second(text) for text in shown.to_pylist()], dtype=np.int64)
+        seconds[local] = np.where((found >= 0) & (found < _LATEST_S), found, BAD)
+    coded = column.filter(pa.array(~local)).dictionary_encode()
+    known = np.array([_epoch_second(text, unset) for text in coded.dictionary.to_pylist()], dtype=np.int64)
+    if known.size:
+        seconds[~local] = known[coded.indices.to_numpy()]
     return Stamps(seconds, local & (seconds != BAD))
 
 
 def _local_second(text: str) -> int:
-    """Seconds since 1970 in local time."""
     try:
-        second = int(np.datetime64(text, "s").astype(np.int64))
+        return int(np.datetime64(text, "s").astype(np.int64)) if re.fullmatch(_LOCAL, text) else BAD
     except ValueError:
         return BAD
-    return second if 0 <= second < _LATEST_S else BAD
 
 
-def field_stamps(fields: Fields, unset: frozenset[str] = frozenset()) -> Stamps:
-    """Read the times of a column as `read_stamps` does."""
-    seconds, local = np.full(len(fields), BAD, dtype=np.int64), fields.sizes == _LOCAL_SIZE
-    rows = np.flatnonzero(local)
-    bytes_at = [fields.data[fields.begins[rows] + at] for at in range(_LOCAL_SIZE)]
-    good = (bytes_at[10] == ord("T")) | (bytes_at[10] == ord(" "))
-    for at, mark in ((4, "-"), (7, "-"), (13, ":"), (16, ":")):
-        good &= bytes_at[at] == ord(mark)
-    parts = []
-    for places in ((0, 1, 2, 3), (5, 6), (8, 9), (11, 12), (14, 15), (17, 18)):
-        part = np.zeros(rows.size, dtype=np.int64)
-        for at in places:
-            digit = bytes_at[at] - np.uint8(ord("0"))  # wraps round to above 9 for what is no digit
-            good &= digit <= 9
-            part = 10 * part + digit
-        parts.append(part)
-    year, month, day, hour, minute, second = parts
-    months = 12 * (year - 1970) + month - 1
-    first, after = (some.astype("M8[M]").astype("M8[D]").astype(np.int64) for some in (months, months + 1))
-    good &= (
-        (month >= 1) & (month <= 12) & (day >= 1) & (day <= after - first) & (hour < 24) & (minute < 60) & (second < 60)
-    )
-    found = (((first + day - 1) * 24 + hour) * 60 + minute) * 60 + second
-    good &= (found >= 0) & (found < _LATEST_S)
-    seconds[rows[good]] = found[good]
-    codes, texts = fields.where(~local).coded()
-    seconds[~local] = read_stamps(texts, unset).seconds[codes]
-    local[rows[~good]] = False
-    return Stamps(seconds, local)
+def _epoch_second(text: str, unset: frozenset[str]) -> int:
+    if text in unset:
+        return UNSET
+    number = natural_number(text)
+    return number if number is not None and number < _LATEST_S else BAD
 
 
 def set_unset(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> None:
@@ -179,33 +167,15 @@ class Clock:
         A time in a repeated hour has two offsets: the second pass's if `second_pass`, else the first's. A skipped time
         has none: it gets the offset after the change if `second_pass`, else the one before it.
         """
-        if not local_s.size:
-            return local_s
-        changes, offsets = self._offset_table
-        # A change happens at two local times: one by the offset before it, one by the offset after it.
-        ahead = (np.minimum if second_pass else np.maximum)(offsets[1:], offsets[:-1])
-        return np.asarray(offsets[np.searchsorted(changes + ahead, local_s, side="right")])
-
-    @cached_property
-    def _offset_table(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Instants since 1970 at which the offset changes, and the offsets before, between and after them."""
-        week = 7 * 86_400  # Morocco changes twice within five weeks
-        changes, offsets = [], [self._offset_at(0)]
-        for start in range(0, _LATEST_S, week):
-            if self._offset_at(start + week) == offsets[-1]:
-                continue
-            low, high = start, start + week
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if self._offset_at(middle) == offsets[-1] else (low, middle)
-            changes.append(high)
-            offsets.append(self._offset_at(high))
-        return np.array(changes, dtype=np.int64), np.array(offsets, dtype=np.int64)
-
-    def _offset_at(self, seconds: int) -> int:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
-        offset = moment.astimezone(self._info).utcoffset()
-        return 0 if offset is None else round(offset.total_seconds())
+        shown = pd.DatetimeIndex(local_s.astype("M8[s]"))
+        first = np.full(local_s.size, not second_pass)
+        instants = shown.tz_localize(self._info, ambiguous=first, nonexistent="NaT")
+        offsets = local_s - instants.as_unit("s").asi8
+        for at in np.flatnonzero(instants.isna()).tolist():
+            moment = _EPOCH + timedelta(seconds=int(local_s[at]))
+            offset = moment.replace(tzinfo=self._info, fold=int(second_pass)).utcoffset() or timedelta(0)
+            offsets[at] = round(offset.total_seconds())
+        return np.asarray(offsets)
 
 
 def _zone(name: str) -> tzinfo:

@@ -26,18 +26,15 @@ _HOUR_S, _SPELL_S = 3600.0, 6 * 3600.0
 _POINTS = 1000
 _DAY_NS = 86_400 * NS_PER_S
 _USUAL = 10
+_AMID, _LEAST_IDS, _LONGEST_GAP, _MOST_SPARSE = 0.05, 500, 100, 0.5
+MOST_IDS_MISSING = 0.02
+"""Share of job ids that may be missing, as some are always."""
 _HOUR_NS, _QUIET_HOURS, _SETTLED_HOURS = 3600 * NS_PER_S, 20, 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ages:
-    """Share of running node-time that is older than x, which is also the share that has longer than x to run.
-
-    Parameters
-    ----------
-    age_s, share : ndarray of float64, shape (K,)
-        Ages, ascending from 0, and the share at each; linear in between.
-    """
+    """Share of running node-time that is older than x, which is also the share that has longer than x to run."""
 
     age_s: NDArray[np.float64]
     share: NDArray[np.float64]
@@ -140,7 +137,7 @@ class Coverage:
         }
 
 
-def judged(
+def judge_coverage(
     start_ns: NDArray[np.int64],
     end_ns: NDArray[np.int64],
     nodes: NDArray[np.int64],
@@ -231,6 +228,22 @@ def lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], window: Wi
     hours = np.unique(start_ns // _HOUR_NS) * _HOUR_NS
     begun = np.diff(np.searchsorted(hours, np.stack((low, high - _SETTLED_HOURS * _HOUR_NS))), axis=0)[0]
     return float((high - low)[(high - low >= _QUIET_HOURS * _HOUR_NS) & (begun >= _SETTLED_HOURS)].sum() / _DAY_NS)
+
+
+def missing_ids(ids: NDArray[np.int64]) -> float:
+    """Share of the job ids amid a log that no row has, if ids are dense: 0 if they are not, or too few.
+
+    A scheduler numbers jobs one by one, and rows of jobs that never ran count too. Longer gaps are ids that nobody had.
+    """
+    ids = np.sort(ids)
+    ids = ids[np.append(np.ones(min(ids.size, 1), dtype=np.bool_), ids[1:] > ids[:-1])]
+    amid = ids[int(_AMID * ids.size) : ids.size - int(_AMID * ids.size)]
+    if amid.size < _LEAST_IDS:
+        return 0.0
+    steps = np.diff(amid)
+    missing = int((steps[steps <= _LONGEST_GAP] - 1).sum())
+    share = missing / (amid.size + missing)
+    return share if share <= _MOST_SPARSE and (steps > _LONGEST_GAP).mean() <= _FEW else 0.0
 
 
 def _ends_of(times: NDArray[np.float64]) -> tuple[float, float]:

@@ -27,58 +27,10 @@ _EXAMPLES = 10
 class DataQuality:
     """Quality of an imported log: what was read, left out and assumed.
 
-    Parameters
-    ----------
-    format : str
-    records, kept : int
-        Number of records read, and of those kept because they describe busy nodes.
-    outside_window : int
-        Number of kept records whose intervals lie outside the window.
-    dropped : mapping of str to int
-        Number of records not kept, by reason.
-    bad : int
-        Number of dropped records that were unusable.
-    bad_examples : tuple of str
-        Place and fault of the first bad records.
-    duplicates : int
-        Number of dropped records that repeat an earlier one.
-    unknown : int
-        Number of kept records whose list of nodes is unreliable; its nodes count as busy.
-    nodes_per_block : int
-        Number of the machine's nodes for which a node of the node log stands; node-seconds are the machine's.
-    nodes, nodes_seen : int
-        Number of nodes in the node log, and of those that the scheduler's log names.
-    nodes_unseen : int
-        Number of nodes in the inventory that the scheduler's log never names, treated as `unseen`.
-    unseen : str
-    nodes_outside : int
-        Number of nodes that the scheduler's log names but the inventory does not; left out.
-    outside_examples : tuple of str
-    window_start, window_end : str
-        ISO times.
-    window_s : float
-    zone : str or None
-        Time zone of local times in the log.
-    coverage : mapping or None
-        What can be trusted of the log, see `Coverage.summary`, and what of the window cannot; None if all of it can.
-    busy_node_s : mapping of str to float
-        Busy node-seconds in the window by kind; kinds may overlap.
-    idle_node_s, idle_share : float
-        Idle node-seconds, and their share of nodes x window, without what `away_node_s` tells.
-    away_node_s : float
-        Node-seconds in which nodes were not part of the machine, as far as the log or the inventory tells.
-    by : mapping of str to mapping
-        Idle time of each partition or type of nodes, if that was asked for: see `idle_figures`.
-    unit : {"node", "gpu", "core"}
-        What the node log lists, and `nodes` counts.
-    whole_idle_share : float or None
-        Idle share of whole nodes, where units of them are listed.
-    overlap_factor : float or None
-        Node-seconds of all jobs divided by those of their union: above 1 where jobs share nodes.
-    over_capacity_share : float or None
-        Share of the window in which demand exceeds the nodes; only for logs without node names.
-    notes : tuple of str
-        Assumptions made, one line each.
+    Each figure is described in docs/import.md, "The account".
+
+    Kept are records that describe busy nodes; bad ones are dropped as unusable; unknown ones have an unreliable list of
+    nodes, which count as busy. Times are in seconds, node-seconds are the machine's also where a node is a block.
     """
 
     format: str
@@ -167,13 +119,7 @@ def causes(busy_node_s: Mapping[str, float]) -> list[str]:
 
 
 def _groups(found: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
-    """Idle time of each partition, or of each type of nodes.
-
-    Raises
-    ------
-    SettingsError
-        If the log and the inventory do not tell them.
-    """
+    """Idle time of each partition, or of each type of nodes."""
     by, chosen = reading.settings.by, found.chosen
     if by is None:
         return {}
@@ -183,7 +129,7 @@ def _groups(found: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
     return {name: idle_figures(found.swept, chosen.names, some, found.window) for name, some in groups.items()}
 
 
-def quality_of(
+def make_quality(
     importer: Importer, reading: Reading, found: SweptLog, log: NodeLog, trust: Mapping[str, Any] | None
 ) -> DataQuality:
     """The account of an import that made `log`; `trust` says what of it can be trusted.

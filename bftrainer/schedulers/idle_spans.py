@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.files.fields import stretches
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords, column, repeated, superseded
-from bftrainer.schedulers.node_lives import idle_while_there
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, stretches
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords, find_repeated, find_superseded
+from bftrainer.schedulers.node_lists import column
+from bftrainer.schedulers.node_lives import cut_to_lives
 
 PLACEMENT = (
     "first fit on the lowest-numbered idle nodes: the log has no node names. "
@@ -58,11 +58,11 @@ class Demand:
 
     def is_repeated(self) -> NDArray[np.bool_]:
         """Which jobs repeat an earlier row."""
-        return repeated(self.key, self.start_ns, self.end_ns)
+        return find_repeated(self.key, self.start_ns, self.end_ns)
 
     def is_superseded(self) -> NDArray[np.bool_]:
         """Which jobs have no end, and are told again with one."""
-        return superseded(self.key, self.start_ns, self.end_ns, self.end_ns >= OPEN_END_NS)
+        return find_superseded(self.key, self.start_ns, self.end_ns, self.end_ns >= OPEN_END_NS)
 
     def sizes(self) -> NDArray[np.int64]:
         """Number of nodes of each job."""
@@ -96,7 +96,7 @@ def over_capacity_share(demand: Demand, capacity: int, window: Window) -> float:
     return float(lengths[level > capacity].sum() / window.length_ns)
 
 
-def in_blocks(demand: Demand, nodes: int, window: Window) -> tuple[int, Demand, str]:
+def form_blocks(demand: Demand, nodes: int, window: Window) -> tuple[int, Demand, str]:
     """Let jobs demand blocks of nodes, so that memory follows jobs, where they hold very many nodes in all.
 
     Returns
@@ -121,7 +121,7 @@ def in_blocks(demand: Demand, nodes: int, window: Window) -> tuple[int, Demand, 
     return block, replace(demand, nodes=-(-demand.nodes // block)), exact
 
 
-def placed(demand: Demand, capacity: int | NDArray[np.int64]) -> NodeSpans:
+def place_jobs(demand: Demand, capacity: int | NDArray[np.int64]) -> NodeSpans:
     """Put each job on the lowest-numbered nodes that are free.
 
     Parameters
@@ -240,7 +240,7 @@ def line_sweep(
         union = by_kind[0].closed(min_gap_ns) if len(by_kind) == 1 else NodeSpans.joined(by_kind).merged(min_gap_ns)
         unions.append(union.within(window.start_ns, window.end_ns))
     free = NodeSpans.joined(unions).gaps(nodes, window)
-    there = free if lives is None else idle_while_there(free, lives, nodes, window)
+    there = free if lives is None else cut_to_lives(free, lives, nodes, window)
     away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes) if there is not free else np.zeros(nodes)
     if away_s.any():
         busy_node_s[BusyKind.AWAY.name.lower()] += float(away_s.sum())
@@ -291,9 +291,9 @@ def unit_spans(
     """
     sizes = np.array([units[name] for name in nodes], dtype=np.int64)
     base = np.append(0, np.cumsum(sizes))
-    counts = np.diff(records.set_ends)[records.node_set]
+    counts = np.diff(records.set_ends)[records.nodes]
     of = np.repeat(np.arange(len(records)), counts)
-    node = place[records.set_nodes[stretches(records.set_ends[:-1][records.node_set], counts)]]
+    node = place[records.set_nodes[stretches(records.set_ends[:-1][records.nodes], counts)]]
     of, node = of[node >= 0], node[node >= 0]
     order = np.argsort(records.start_ns[of], kind="stable")
     free_at = np.full(int(base[-1]), np.iinfo(np.int64).min)

@@ -19,7 +19,6 @@ from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import folded
 from bftrainer.nodelogs.inventory import inventory_paths, listed
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, NodeSpans, Window, log_of_idle, nanoseconds
-from bftrainer.schedulers.busy_book import BusyBook
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
     OFFERABLE,
@@ -27,26 +26,37 @@ from bftrainer.schedulers.busy_records import (
     SPANS_AT_A_TIME,
     BusyKind,
     BusyRecords,
+    BusyRows,
 )
-from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, empty_spans, judged, lost_days
-from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, idle_share, quality_of
+from bftrainer.schedulers.coverage import (
+    ADVICE,
+    MOST_IDS_MISSING,
+    MOST_UNTRUSTED,
+    Coverage,
+    empty_spans,
+    judge_coverage,
+    lost_days,
+    missing_ids,
+)
+from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, idle_share, make_quality
+from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
-from bftrainer.schedulers.formats.slurm import read_downtimes
 from bftrainer.schedulers.idle_spans import (
     PLACEMENT,
     UNIT_PLACEMENT,
     Demand,
     Swept,
-    in_blocks,
+    form_blocks,
     line_sweep,
     over_capacity_share,
-    placed,
+    place_jobs,
     unit_spans,
 )
-from bftrainer.schedulers.node_lives import NodeLives, recorded_lives
-from bftrainer.schedulers.reading import Importer, ImportSettings, Reading, get_importer, recognised, run_importer
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.node_lives import NodeLives, find_lives
+from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
 from bftrainer.schedulers.runaways import end_runaways
-from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, counted_nodes, places, selected_nodes
+from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, choose_nodes, count_nodes, places
 from bftrainer.schedulers.tally import Tally
 
 AUTO = "auto"
@@ -94,7 +104,7 @@ def import_log(
     """
     settings = settings or ImportSettings()
     files = log_paths(paths)
-    importer = recognised(head(files[0]), str(files[0])) if format_name == AUTO else get_importer(format_name)
+    importer = recognise(head(files[0]), str(files[0])) if format_name == AUTO else get_importer(format_name)
     reading = Reading.begun(settings)
     run_importer(importer, files, reading)
     reading.tally.check(at_end=True)
@@ -102,7 +112,7 @@ def import_log(
         found = _swept_names(importer, reading)
     else:
         found = _swept_counts(importer, reading, reading.demand)
-    trust = _said_of_coverage(found, reading)
+    trust = _tell_coverage(found, reading)
     beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
     log = log_of_idle(
         found.chosen.names,
@@ -112,7 +122,7 @@ def import_log(
         reading.unchanged_ns,
         _last_changes(found, reading),
     )
-    return Imported(log, quality_of(importer, reading, found, log, trust))
+    return Imported(log, make_quality(importer, reading, found, log, trust))
 
 
 def _last_changes(found: SweptLog, reading: Reading) -> dict[int, bool]:
@@ -126,11 +136,11 @@ def _last_changes(found: SweptLog, reading: Reading) -> dict[int, bool]:
 
 def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     """Sweep records that name nodes."""
-    settings, books = reading.settings, reading.books()
-    own = sum(map(len, books.values()))
+    settings, own = reading.settings, len(reading.rows)
+    reading.check_cluster(own)
     if not own and reading.nodes is None:
         raise _nothing(reading)
-    whole, seen = _with_downtimes(books, reading)
+    whole, is_seen = _with_downtimes(reading)
     is_own = np.arange(len(whole)) < own
     repeated, is_job = whole.is_repeated(), is_own & np.isin(whole.kind, (BusyKind.JOB, BusyKind.UNKNOWN))
     reading.tally.drop(DUPLICATE, int((repeated & is_job).sum()))
@@ -138,7 +148,7 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     whole, is_runaway = end_runaways(whole, is_job & ~repeated)
     jobs = whole.where(is_job & ~repeated & ~is_runaway)
     _note_open(int((jobs.is_open > 0).sum()), reading)
-    coverage = _judged(importer, reading, jobs)
+    coverage = _judge(importer, reading, jobs)
     window = _window(reading, whole.where(is_own).extent_ns(), coverage)
     if rare := jobs.rare_nodes():
         reading.note(f"{len(rare):,} nodes are in under 0.1 % of the records: {listed(rare)}. Are they this machine's?")
@@ -146,10 +156,10 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     if not reading.is_exact and not np.isin(records.kind, OUT_OF_SERVICE).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     # Jobs outside the window still show which nodes belong to a partition.
-    chosen = selected_nodes(whole, seen, reading, is_availability=importer.is_availability)
+    chosen = choose_nodes(whole, is_seen, reading, is_availability=importer.is_availability)
     place = places(records.names, chosen.names)
     records = records.where(~np.isin(records.kind, [OFFERABLE[name] for name in settings.offer]))
-    lives = _lives(importer, reading, whole, seen, chosen, window, coverage)
+    lives = _lives(importer, reading, whole, is_seen, chosen, window, coverage)
     jobs_s = records.job_node_s(window, place)
     swept = _sweep(records.unions(place), jobs_s, len(chosen.names), window, reading, lives.spans)
     if swept.away_s.any():
@@ -164,7 +174,7 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     whole_share = None
     if settings.unit != "node":
         whole_share = idle_share(swept, window)
-        chosen, swept = _by_unit(records, place, chosen, window, reading, lives.spans)
+        chosen, swept = _sweep_units(records, place, chosen, window, reading, lives.spans)
     times_ns = jobs.start_ns, jobs.end_ns
     empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
     if settings.offer:
@@ -178,7 +188,7 @@ def _lives(
     importer: Importer,
     reading: Reading,
     records: BusyRecords,
-    seen: int,
+    is_seen: NDArray[np.bool_],
     chosen: NodeChoice,
     window: Window,
     coverage: Coverage | None,
@@ -190,11 +200,11 @@ def _lives(
     if importer.is_availability or reading.is_exact:
         return NodeLives(None)
     place = places(records.names, chosen.names)
-    place[seen:] = -1  # downtimes alone do not tell when a node was there
-    return recorded_lives(records, place, chosen.names, window, coverage)
+    place[~is_seen] = -1  # downtimes alone do not tell when a node was there
+    return find_lives(records, place, chosen.names, window, coverage)
 
 
-def _by_unit(
+def _sweep_units(
     records: BusyRecords,
     place: NDArray[np.int32],
     chosen: NodeChoice,
@@ -202,13 +212,7 @@ def _by_unit(
     reading: Reading,
     lives: NodeSpans | None,
 ) -> tuple[NodeChoice, Swept]:
-    """Sweep GPUs or cores in place of nodes.
-
-    Raises
-    ------
-    SettingsError
-        If the log does not say how many of them jobs held.
-    """
+    """Sweep GPUs or cores in place of nodes."""
     unit = reading.settings.unit
     if not (records.units != ALL_UNITS).any():
         raise SettingsError(f"--unit {unit}: the log does not say how many {unit}s jobs held (AllocTRES, exec_vnode).")
@@ -238,10 +242,10 @@ def _drop_superseded(records: BusyRecords | Demand, repeated: NDArray[np.bool_],
     return stale
 
 
-def _read_beside(path: Path, book: BusyBook, kind: BusyKind, reading: Reading, *, qualified: bool) -> None:
+def _read_beside(path: Path, rows: BusyRows, kind: BusyKind, reading: Reading) -> None:
     """Read downtimes or reservations; unusable rows are counted, and too many of them are an error."""
     settings, tally = reading.settings, Tally(reading.settings.max_bad)
-    read_downtimes(path, book, reading.clock, kind, settings.cluster, qualified=qualified, tally=tally)
+    read_downtimes(path, rows, reading.clock, kind, settings.cluster, tally=tally)
     tally.check(at_end=True)
     if tally.bad:
         reading.note(f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable, the first: {tally.examples[0]}")
@@ -254,28 +258,28 @@ def _note_open(runs: int, reading: Reading) -> None:
         reading.note(f"{runs:,} runs have no end in the log: {text}.")
 
 
-def _with_downtimes(books: Mapping[str, BusyBook], reading: Reading) -> tuple[BusyRecords, int]:
-    """Records of all clusters, then downtimes and reservations; and how many nodes the former name.
+def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
+    """Records of the log, then downtimes and reservations; and which nodes the log itself names.
 
     With several clusters, names begin with theirs. What names no cluster is of the only one that others name.
     """
-    settings, sole = reading.settings, len(books) == 1
-    is_one_cluster = sole or (len(books) == 2 and "" in books)
-    beside = next(iter(books.values())) if sole else BusyBook()
-    seen = beside.node_count
+    settings, rows, own = reading.settings, reading.rows, len(reading.rows)
+    seen = len(rows.lists.names)
+    clusters = np.flatnonzero(np.bincount(rows.frame()["cluster"])).tolist()
     for path in log_paths(settings.downtimes):
         if is_eventlog(path):
             eventlog_downtimes(path, reading)
         else:
-            _read_beside(path, beside, BusyKind.DOWN, reading, qualified=not is_one_cluster)
+            _read_beside(path, rows, BusyKind.DOWN, reading)
     for path in log_paths(settings.reservations):
-        _read_beside(path, beside, BusyKind.RESERVED, reading, qualified=not is_one_cluster)
-    if sole:
-        return beside.records(), seen
-    own = BusyRecords.joined([("" if is_one_cluster else name, book.records()) for name, book in books.items()])
-    if not is_one_cluster:
-        reading.note(f"the log is of {len(books):,} clusters ({', '.join(books)}): nodes are named after them.")
-    return BusyRecords.joined([("", own), ("", beside.records())]), len(own.names)
+        _read_beside(path, rows, BusyKind.RESERVED, reading)
+    names, records = list(rows.clusters), rows.records()
+    if len([number for number in clusters if names[number]]) < 2:
+        return records, np.arange(len(records.names)) < seen
+    shown = ", ".join(names[number] for number in clusters)
+    reading.note(f"the log is of {len(clusters):,} clusters ({shown}): nodes are named after them.")
+    records = records.name_by_cluster(names)
+    return records, records.where(np.arange(len(records)) < own).is_named()
 
 
 def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> SweptLog:
@@ -289,9 +293,9 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
     reading.tally.drop(DUPLICATE, int(repeated.sum()))
     repeated |= _drop_superseded(demand, repeated, reading)
     _note_open(int((demand.end_ns[~repeated] >= OPEN_END_NS).sum()), reading)
-    coverage = _judged(importer, reading, demand.where(~repeated))
+    coverage = _judge(importer, reading, demand.where(~repeated))
     window = _window(reading, demand.extent_ns(), coverage)
-    chosen, sizes = counted_nodes(settings.nodes, reading.capacity), reading.node_sizes
+    chosen, sizes = count_nodes(settings.nodes, reading.capacity), reading.node_sizes
     nodes = len(chosen.names)
     if sizes is not None and sizes.size != nodes:
         raise SettingsError(f"Expected --nodes with {sizes.size:,} nodes, as --procs-per-node says, got {nodes:,}.")
@@ -306,15 +310,15 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
     block, exact = 1, "jobs fill whole nodes, of several sizes, in order"
     if sizes is None:
         has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
-        block, demand, exact = in_blocks(demand, 1 if has_names else nodes, window)
+        block, demand, exact = form_blocks(demand, 1 if has_names else nodes, window)
     if block > 1:
         reading.placement = f"in blocks of {block:,} nodes, {PLACEMENT}"
         reading.note(f"a node here is a block, of {block:,} of the machine's {nodes:,} nodes.")
         nodes //= block
-        chosen = counted_nodes(None, nodes)
+        chosen = count_nodes(None, nodes)
     reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    jobs = placed(demand, nodes if sizes is None else sizes)
+    jobs = place_jobs(demand, nodes if sizes is None else sizes)
     parts = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweep(parts, jobs.node_s_within(window), nodes, window, reading)
     times_ns = demand.start_ns, demand.end_ns
@@ -343,11 +347,13 @@ def _nothing(reading: Reading) -> LogError:
     return LogError(f"No records of busy nodes in the log: {shown}.")
 
 
-def _judged(importer: Importer, reading: Reading, jobs: BusyRecords | Demand) -> Coverage | None:
+def _judge(importer: Importer, reading: Reading, jobs: BusyRecords | Demand) -> Coverage | None:
     """Judge the coverage of a log's jobs; None if there are none, or the log tells all."""
     if not len(jobs) or importer.is_availability or reading.is_exact:
         return None
-    return judged(jobs.start_ns, jobs.end_ns, jobs.sizes(), jobs.submit_ns, tells_changes=importer.tells_changes)
+    return judge_coverage(
+        jobs.start_ns, jobs.end_ns, jobs.sizes(), jobs.submit_ns, tells_changes=importer.tells_changes
+    )
 
 
 def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Coverage | None) -> Window:
@@ -378,14 +384,8 @@ def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Cover
     return window
 
 
-def _said_of_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | None:
-    """What can be trusted of the log and of the window, with a note.
-
-    Raises
-    ------
-    LogError
-        If more of an asked window cannot be trusted than `MOST_UNTRUSTED`, and nobody insists on it.
-    """
+def _tell_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | None:
+    """What can be trusted of the log and of the window, with a note."""
     coverage, window = found.coverage, found.window
     if coverage is None:
         return None
@@ -399,6 +399,10 @@ def _said_of_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | Non
     share = sum(idle.within(*span).node_s for span in spans) / max(idle.node_s, 1.0)
     account = coverage.account(window, idle) | {"empty_days": days, "empty_idle_share": share, "lost_days": lost}
     account["untrusted_idle_node_s"] *= found.block
+    ids = reading.job_ids if len(reading.rows.clusters) <= 2 else []
+    account["missing_ids_share"] = gone = missing_ids(np.concatenate(ids)) if ids else 0.0
+    if gone > MOST_IDS_MISSING:
+        reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
     account |= {"runaways": found.runaways, "runaway_share": found.runaway_share}
     text = coverage.sentence(window, account["untrusted_idle_node_s"])
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S

@@ -34,7 +34,7 @@ class NodeLives:
     reason: str = ""
 
 
-def recorded_lives(
+def find_lives(
     records: BusyRecords, place: NDArray[np.int32], names: Sequence[str], window: Window, coverage: Coverage | None
 ) -> NodeLives:
     """Time in which each node may have been part of the machine, within a window.
@@ -79,15 +79,15 @@ def _extents(records: BusyRecords) -> tuple[NDArray[np.int64], NDArray[np.int64]
     """First start and last end of the records that name each node."""
     sizes = np.diff(records.set_ends)
     first_of, last_of = np.full(sizes.size, OPEN_END_NS), np.full(sizes.size, OPEN_START_NS)
-    np.minimum.at(first_of, records.node_set, records.start_ns)
-    np.maximum.at(last_of, records.node_set, records.end_ns)
+    np.minimum.at(first_of, records.nodes, records.start_ns)
+    np.maximum.at(last_of, records.nodes, records.end_ns)
     first, last = np.full(len(records.names), OPEN_END_NS), np.full(len(records.names), OPEN_START_NS)
     np.minimum.at(first, records.set_nodes, np.repeat(first_of, sizes))
     np.maximum.at(last, records.set_nodes, np.repeat(last_of, sizes))
     return first, last
 
 
-def idle_while_there(idle: NodeSpans, lives: NodeSpans, nodes: int, window: Window) -> NodeSpans:
+def cut_to_lives(idle: NodeSpans, lives: NodeSpans, nodes: int, window: Window) -> NodeSpans:
     """The parts of idle spans in which their nodes were there; sorted by node and start.
 
     Parameters

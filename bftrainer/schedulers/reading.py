@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, legible, suggestion
@@ -21,129 +20,11 @@ from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
 from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.busy_book import BusyBook
-from bftrainer.schedulers.busy_records import OFFERABLE, BusyKind
+from bftrainer.schedulers.busy_records import BusyKind, BusyRows
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import Demand
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.tally import CUT_OFF, Tally
-
-
-@dataclass(frozen=True, slots=True)
-class ImportSettings:
-    """Settings of an import; not every format needs all of them.
-
-    Parameters
-    ----------
-    start, end : str, optional
-        The window: ISO times, in `zone` unless they name one, or epoch seconds.
-    window : {"trusted", "asked"}
-        Whether a window must lie in what can be trusted of the log; without `start` and `end`, whether it is that, or
-        all that the log's records span.
-    zone : str, optional
-        Time zone of local times in the log.
-    cluster : str, optional
-        Keep only records of this cluster, of a log of several.
-    nodes : str, optional
-        The inventory: a file, a hostlist, or `seen` (default) for the nodes that the log names. For logs without node
-        names also the number of nodes.
-    unseen : {"absent", "idle"}
-        How to treat nodes of the inventory that the log never names.
-    offer : tuple of str
-        Causes for which a node is not idle that do not count: nodes are offered in spite of them.
-    downtimes, reservations : tuple of Path
-        Files that list when nodes were out of service, or reserved.
-    reserved_busy : bool
-        Whether reservations in the log itself make their nodes busy.
-    partitions : tuple of str
-        Keep only nodes of these partitions.
-    exclude_nodes : str, optional
-        Hostlist of nodes to leave out.
-    min_gap_s : float, optional
-        Shorter gaps between two busy intervals of a node are clean-up, not idle. By default 1 s for logs of jobs, and
-        0 for logs of node availability.
-    min_hole_s : float
-        Shorter idle intervals are left out, which takes hindsight.
-    offer_after_s : float
-        A node is offered only once it has been idle so long: each idle interval loses its first part.
-    max_bad : float
-        Largest share of records that may be unusable.
-    max_overcommit : float
-        Largest share of the window in which demand may exceed the nodes, for logs without node names.
-    suspended : {"busy", "idle"}
-        State of the nodes of a suspended job.
-    columns : tuple of str, optional
-        Names of columns where the log has no header.
-    by : {"partition", "node-type"}, optional
-        Report idle time for each of these.
-    unit : {"node", "gpu", "core"}
-        What the node log lists: nodes, or the GPUs or cores of shared ones.
-    gpus_per_node, cores_per_node : int, optional
-        How many of them a node has, if the inventory does not tell.
-    procs_per_node : int or tuple of two int each, optional
-        Processors per node, for logs that count processors without giving it; or of each kind of node its processors
-        and the number of such nodes.
-    map : tuple of str
-        Columns of a table by role, `start=COLUMN` and so on.
-    preset : str, optional
-        Name of a map of a published table.
-
-    Raises
-    ------
-    SettingsError
-        If a number is out of range.
-    """
-
-    start: str | None = None
-    end: str | None = None
-    window: Literal["trusted", "asked"] = "trusted"
-    zone: str | None = None
-    cluster: str | None = None
-    nodes: str | None = None
-    unseen: Literal["absent", "idle"] = "absent"
-    offer: tuple[str, ...] = ()
-    downtimes: tuple[Path, ...] = ()
-    reservations: tuple[Path, ...] = ()
-    reserved_busy: bool = False
-    partitions: tuple[str, ...] = ()
-    exclude_nodes: str | None = None
-    min_gap_s: float | None = None
-    min_hole_s: float = 0.0
-    offer_after_s: float = 0.0
-    max_bad: float = 0.01
-    max_overcommit: float = 0.05
-    suspended: Literal["busy", "idle"] = "busy"
-    columns: tuple[str, ...] | None = None
-    by: Literal["partition", "node-type"] | None = None
-    unit: Literal["node", "gpu", "core"] = "node"
-    gpus_per_node: int | None = None
-    cores_per_node: int | None = None
-    procs_per_node: int | tuple[tuple[int, int], ...] | None = None
-    map: tuple[str, ...] = ()
-    preset: str | None = None
-
-    def __post_init__(self) -> None:
-        for name, option in (
-            ("min_gap_s", "--min-gap"),
-            ("min_hole_s", "--min-hole"),
-            ("offer_after_s", "--offer-after"),
-        ):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1e8:
-                raise SettingsError(f"Expected 0 <= {option} <= 1e8 seconds, got {value:g}.")
-        for name, option in (("max_bad", "--max-bad"), ("max_overcommit", "--max-overcommit")):
-            value = getattr(self, name)
-            if not 0 <= value <= 1 or math.isnan(value):
-                raise SettingsError(f"Expected {option} between 0 and 100 %, got {100 * value:g} %.")
-        for name in self.offer:
-            if name not in OFFERABLE:
-                raise SettingsError(f"Expected --offer to be one of {', '.join(OFFERABLE)}, got {name!r}.")
-        for name in ("procs_per_node", "gpus_per_node", "cores_per_node"):
-            count = getattr(self, name)
-            if count is not None and min([count] if isinstance(count, int) else itertools.chain(*count)) < 1:
-                raise SettingsError(f"Expected --{name.replace('_', '-')} >= 1, got {count}.")
-        if self.nodes == "":
-            raise SettingsError("Expected --nodes to be a file, a hostlist or seen, got nothing.")
-
 
 _CLEAN_UP_S = 1.0
 
@@ -158,10 +39,8 @@ class Reading:
     clock : Clock
         Clock of the settings' zone.
     tally : Tally
-    book : BusyBook
+    rows : BusyRows
         Collects records that name nodes.
-    clusters : dict of str to BusyBook
-        Collects those of logs that name clusters, by cluster.
     demand : Demand, optional
         Records of a log that only counts nodes.
     notes : list of str
@@ -182,13 +61,14 @@ class Reading:
         Whether the log says when nodes were idle, so that no gap counts as clean-up between jobs, and of what else.
     placement : str, optional
         How nodes were assigned, if the log has no node names.
+    job_ids : list of ndarray of int64
+        Numbers of jobs, also of those that never ran, if the scheduler numbers them one by one.
     """
 
     settings: ImportSettings
     clock: Clock
     tally: Tally
-    book: BusyBook = field(default_factory=BusyBook)
-    clusters: dict[str, BusyBook] = field(default_factory=dict)
+    rows: BusyRows = field(default_factory=BusyRows)
     demand: Demand | None = None
     notes: list[str] = field(default_factory=list)
     window_ns: tuple[int, int] | None = None
@@ -199,6 +79,7 @@ class Reading:
     last_changes: Mapping[str, bool] = field(default_factory=dict)
     is_exact: bool = False
     placement: str | None = None
+    job_ids: list[NDArray[np.int64]] = field(default_factory=list)
 
     @classmethod
     def begun(cls, settings: ImportSettings) -> Reading:
@@ -211,23 +92,33 @@ class Reading:
         """
         return cls(settings, Clock(settings.zone), Tally(settings.max_bad))
 
-    def book_of(self, cluster: str) -> BusyBook | None:
-        """Where to write down records of a cluster, which may have no name; None if another one was picked."""
-        book = self.clusters.setdefault(cluster, BusyBook()) if cluster else self.book
-        return book if self.settings.cluster in (None, cluster) else None
+    def is_wanted(self, cluster: str) -> bool:
+        """Whether rows of a cluster, which may have no name, are asked for."""
+        self.rows.cluster(cluster)
+        return self.settings.cluster in (None, cluster)
 
-    def books(self) -> dict[str, BusyBook]:
-        """All books with records, by cluster; at least one.
+    def check_cluster(self, jobs: int) -> None:
+        """Refuse a cluster that was picked and has no jobs among so many that were kept.
 
         Raises
         ------
         SettingsError
-            If the cluster that was picked does not occur.
+            Naming the closest one.
         """
-        found, picked = {name: book for name, book in self.clusters.items() if len(book)}, self.settings.cluster
-        if picked is not None and picked not in found:
-            raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, self.clusters)}")
-        return found if found and not len(self.book) else {"": self.book} | found
+        picked, known = self.settings.cluster, self.rows.clusters
+        if picked is not None and not (known.get(picked, 0) and jobs):
+            raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, filter(None, known))}")
+
+    def take(self, frame: pd.DataFrame) -> None:
+        """Count rows of busy nodes, and take those that last; each may have a `place`, its file and line."""
+        self.tally.records += len(frame)
+        length = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy()
+        self.tally.drop("end before start", int((length < 0).sum()))
+        self.tally.drop("zero length", int((length == 0).sum()))
+        frame = frame[length > 0].reset_index(drop=True)
+        for row, fault in self.rows.extend(frame).items():
+            path, _, line = str(frame["place"][row] if "place" in frame else "row").rpartition(":")
+            self.tally.refuse("unreadable node list", Path(path), int(line or row), fault)
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
         """Take an availability trace in place of records: a node is away while the trace does not list it.
@@ -246,10 +137,10 @@ class Reading:
         changes = zip(log.time_ns.tolist(), log.node.tolist(), log.idle.tolist(), strict=True)
         for time_ns, node, is_there in changes:
             if is_there:
-                self.book.add_node(names[node], away_ns[node], time_ns, BusyKind.AWAY)
+                self.rows.add_node(names[node], away_ns[node], time_ns, BusyKind.AWAY)
             away_ns[node] = OPEN_END_NS if is_there else time_ns
         for name, since_ns in zip(names, away_ns, strict=True):
-            self.book.add_node(name, since_ns, OPEN_END_NS, BusyKind.AWAY)
+            self.rows.add_node(name, since_ns, OPEN_END_NS, BusyKind.AWAY)
         self.window_ns = (log.start_ns, log.end_ns)
         self.unchanged_ns = log.unchanged_ns
         self.last_changes = {names[node]: is_there for node, is_there in last_changes(log).items()}
@@ -307,8 +198,8 @@ class Importer(Protocol):
     def recognises(self, lines: Sequence[str]) -> bool:
         """Whether a log that begins with these lines is of this format."""
 
-    def read(self, paths: Sequence[Path], reading: Reading) -> None:
-        """Read the files, in order, into `reading`.
+    def read(self, paths: Sequence[Path], reading: Reading) -> pd.DataFrame | None:
+        """Read the files, in order: the busy nodes, as `Reading.take` takes them, unless they went to `reading`.
 
         Raises
         ------
@@ -325,8 +216,8 @@ _HOMES = {
     "alcf": ("tables", "AlcfImporter"),
     "slurm": ("slurm", "SlurmImporter"),
     "swf": ("swf", "SwfImporter"),
-    "pbs": ("accounting", "PbsImporter"),
-    "lsf": ("accounting", "LsfImporter"),
+    "pbs": ("pbs", "PbsImporter"),
+    "lsf": ("lsf", "LsfImporter"),
     "flux": ("flux", "FluxImporter"),
     "spot": ("presence", "SpotImporter"),
     "counts": ("presence", "CountsImporter"),
@@ -336,13 +227,17 @@ _HOMES = {
 # What logs that have no importer begin with, and what to do with them. Cobalt's lines would pass as PBS's.
 _COBALT = "Cobalt's accounting log is no table: import it with a plug-in (docs/extending.md, An importer)"
 _ADVICE = {
+    r"\A\s*\[\s*\{": (
+        "a JSON array: `jq '{jobs: .}'` makes jobs of Slurm or Flux of it, `jq -c '.[]'` lines for "
+        "`import --format table`"
+    ),
     r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);": _COBALT,
     r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=": _COBALT,
     r"\A(?:#.*\n|\s)*(?:[^:\n]*:){5}\d+:(?:[^:\n]*:){2}\d+:\d+:\d+:(?:[^:\n]*:){24}": (
-        "Accounting of Grid Engine: make a table of it with awk (docs/import.md), for `import table`"
+        "Accounting of Grid Engine: make a table of it with awk (docs/import.md), for `import --format table`"
     ),
     r"\A(?=.*\bstarting_time\b)(?=.*\bfinish_time\b).*\ballocated_(?:resources|processors)\b": (
-        "Jobs of Batsim: use `import table` with the columns that docs/import.md names"
+        "Jobs of Batsim: use `import --format table` with the columns that docs/import.md names"
     ),
 }
 
@@ -386,10 +281,11 @@ def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) ->
     """
     own = type(importer).__module__.startswith("bftrainer.")
     with nullcontext() if own else answering(f"importer {type(importer).__name__}", LogError):
-        importer.read(files, reading)
+        if (frame := importer.read(files, reading)) is not None:
+            reading.take(frame)
 
 
-def recognised(lines: Sequence[str], path: str) -> Importer:
+def recognise(lines: Sequence[str], path: str) -> Importer:
     """The importer of a log that begins with these lines; those of other packages are asked first.
 
     Raises

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.files.fields import stretches
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, stretches
 from bftrainer.schedulers.busy_records import BusyRecords
 
 _MOST_SHARED = 0.01
@@ -60,12 +59,12 @@ def _suspects(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArray[np.int
     if not open_runs.size:
         return open_runs
     latest = np.full(sizes.size, OPEN_START_NS)
-    np.maximum.at(latest, records.node_set[jobs], records.start_ns[jobs])
+    np.maximum.at(latest, records.nodes[jobs], records.start_ns[jobs])
     of_node = np.full(len(records.names), OPEN_START_NS)
     np.maximum.at(of_node, records.set_nodes, np.repeat(latest, sizes))
     last = np.full(sizes.size, OPEN_START_NS)
     last[sizes > 0] = np.maximum.reduceat(of_node[records.set_nodes], records.set_ends[:-1][sizes > 0])
-    return open_runs[last[records.node_set[open_runs]] > records.start_ns[open_runs]]
+    return open_runs[last[records.nodes[open_runs]] > records.start_ns[open_runs]]
 
 
 def _pairs(
@@ -73,12 +72,12 @@ def _pairs(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Each node of the suspects with each job that ran on it."""
     sizes, is_asked = np.diff(records.set_ends), np.zeros(len(records.names), dtype=np.bool_)
-    sets = np.unique(records.node_set[suspects])
+    sets = np.unique(records.nodes[suspects])
     is_asked[records.set_nodes[stretches(records.set_ends[:-1][sets], sizes[sets])]] = True
     members = np.flatnonzero(is_asked[records.set_nodes])
     of_set = np.repeat(np.arange(sizes.size), sizes)[members]
-    by_set = jobs[np.argsort(records.node_set[jobs], kind="stable")]
-    counts = np.bincount(records.node_set[jobs], minlength=sizes.size)
+    by_set = jobs[np.argsort(records.nodes[jobs], kind="stable")]
+    counts = np.bincount(records.nodes[jobs], minlength=sizes.size)
     row = by_set[stretches((np.cumsum(counts) - counts)[of_set], counts[of_set])]
     return np.repeat(records.set_nodes[members], counts[of_set]), row
 

@@ -14,8 +14,9 @@ from bftrainer.nodelogs.inventory import Inventory, listed, natural_order, parti
 from bftrainer.nodelogs.node_spans import NodeSpans
 from bftrainer.schedulers.busy_records import BusyRecords
 from bftrainer.schedulers.clock import natural_number
-from bftrainer.schedulers.formats.slurm import dated_nodes
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.downtimes import read_dated_nodes
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
 
 SEEN = "seen"
 _MOST_PARTITIONS = 200
@@ -57,14 +58,16 @@ class NodeChoice:
     lives: NodeSpans | None = None
 
 
-def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_availability: bool = False) -> NodeChoice:
+def choose_nodes(
+    records: BusyRecords, is_seen: NDArray[np.bool_], reading: Reading, *, is_availability: bool = False
+) -> NodeChoice:
     """Choose the nodes of a log that names them.
 
     Parameters
     ----------
     records : BusyRecords
-    seen : int
-        How many of the records' names come from the scheduler's log; the rest come from downtimes alone.
+    is_seen : ndarray of bool
+        Which of the records' names come from the scheduler's log; the rest come from downtimes alone.
     reading : Reading
         Gives the settings and the nodes that the log lists, if any; takes notes of assumptions.
     is_availability : bool
@@ -77,8 +80,9 @@ def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_avai
     SettingsError
         If a partition is unknown.
     """
-    settings, in_log = reading.settings, records.names[:seen]
-    dated = None if settings.nodes is None else dated_nodes(settings.nodes, reading.clock)
+    settings = reading.settings
+    in_log, others = ([records.names[at] for at in np.flatnonzero(some)] for some in (is_seen, ~is_seen))
+    dated = None if settings.nodes is None else read_dated_nodes(settings.nodes, reading.clock)
     inventory, unseen_are = _inventory(in_log, reading, dated, is_availability=is_availability)
     known, found = set(inventory.names), set(in_log)
     outside = tuple(name for name in natural_order(in_log) if name not in known)
@@ -87,7 +91,7 @@ def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_avai
             f"Expected an inventory with nodes of the log ({listed(natural_order(in_log))}), got others "
             f"({listed(inventory.names)})."
         )
-    _note_strange([name for name in records.names[seen:] if name not in known], reading)
+    _note_strange([name for name in others if name not in known], reading)
     unseen = [name for name in inventory.names if name not in found]
     absent = set(unseen) if unseen_are == "absent" else inventory.out_of_service & set(unseen)
     if absent and unseen_are == "idle":
@@ -99,7 +103,7 @@ def selected_nodes(records: BusyRecords, seen: int, reading: Reading, *, is_avai
         if not inventory.partitions:
             reading.note("the nodes of a partition are those that ran its jobs: the inventory names no partitions.")
         chosen = [name for name in chosen if name in wanted]
-    excluded = excluded_names(settings.exclude_nodes)
+    excluded = expand_excluded(settings.exclude_nodes)
     names = tuple(name for name in chosen if name not in excluded)
     if not names:
         raise LogError("No nodes are left after --partition and --exclude-nodes.")
@@ -139,13 +143,7 @@ def _types(names: Sequence[str], inventory: Inventory) -> dict[str, tuple[str, .
 
 
 def _units(names: Sequence[str], inventory: Inventory, settings: ImportSettings) -> dict[str, int]:
-    """How many GPUs or cores each node has; none if nodes are offered.
-
-    Raises
-    ------
-    SettingsError
-        If that is unknown of a node.
-    """
+    """How many GPUs or cores each node has; none if nodes are offered."""
     if settings.unit == "node":
         return {}
     known = inventory.gpus if settings.unit == "gpu" else inventory.cores
@@ -180,7 +178,7 @@ def _inventory(
     return read_inventory(str(settings.nodes)) if dated is None else Inventory(dated.names), settings.unseen
 
 
-def counted_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
+def count_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
     """Choose the nodes of a log that only counts them: the names or number in `nodes`, else the log's number.
 
     Raises
@@ -220,7 +218,7 @@ def anonymous(count: int) -> tuple[str, ...]:
     return tuple(f"n{number:0{width}}" for number in range(1, count + 1))
 
 
-def excluded_names(hostlist: str | None) -> frozenset[str]:
+def expand_excluded(hostlist: str | None) -> frozenset[str]:
     """Nodes that `--exclude-nodes` names.
 
     Raises

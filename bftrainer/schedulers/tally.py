@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
 from bftrainer.files.opening import one_line
@@ -42,6 +46,29 @@ class Tally:
         """Count records that rightly give no interval."""
         if count:
             self.dropped[reason] += count
+
+    def settle(
+        self, fate: NDArray[np.int64], reasons: Sequence[str], refuse: Mapping[int, Callable[[int], None]]
+    ) -> None:
+        """Count rows by the reasons for which they are not kept, in the order of the rows.
+
+        Parameters
+        ----------
+        fate : ndarray of int64, shape (N,)
+            Index of each row's reason; that behind the last one for rows that are kept.
+        reasons : sequence of str
+        refuse : mapping of int to callable
+            Refuses a row that is unusable for one of the reasons.
+        """
+        found = []
+        for code in range(len(reasons)):
+            lost = np.flatnonzero(fate == code).tolist()
+            found += [(at, code, 1) for at in lost] if code in refuse else [(at, code, len(lost)) for at in lost[:1]]
+        for at, code, count in sorted(found):
+            if code in refuse:
+                refuse[code](at)
+            else:
+                self.drop(reasons[code], count)
 
     def lasts(self, start: float, end: float) -> bool:
         """Whether a job ends after its start; one that does not is counted as dropped."""

@@ -98,7 +98,7 @@ COMMANDS = {
     "spot": Command("spot simulate --trace nodes.csv --preparation {v} -o out --force", ("out",)),
     "spot sweep": Command("spot sweep --days 0.05 --repeats 2 --seed {v} --jobs 2 -o out --force", ("out",)),
     "import": Command(
-        "import slurm sacct.txt --tz UTC --start 2026-09-01 --end 2026-09-{v} -o idle.csv --force --window asked",
+        "import sacct.txt --tz UTC --start 2026-09-01 --end 2026-09-{v} -o idle.csv --force --window asked",
         ("idle.csv", "idle.json"),
     ),
     "generate": Command(

@@ -58,7 +58,7 @@ CALLS = (
     ("bso delete job", "client"),
     ("bso export job trials.csv", "client"),
     ("bso void job 1 --reason why", "client"),
-    ("import swf log.swf --window asked -o swf.parquet", None),
+    ("import --format swf log.swf --window asked -o swf.parquet", None),
     ("master run job.toml --quiet", None),
     ("master status {logs}", None),
     ("master resume {logs}", None),

@@ -79,7 +79,7 @@ def one_line(path: Path) -> None:
     path.write_bytes(b"a" * (80 << 20))
 
 
-SWF = ("import", "swf", "{}", "--nodes", "4", "-o", "out.parquet")
+SWF = ("import", "--format", "swf", "{}", "--nodes", "4", "-o", "out.parquet")
 TRAIN = ("zeus", "traces", "--train", "{}", "--power", "{}")
 COMMENT, ROWS = b"#" * (1 << 20), b"2021-02-10T00:00:00,n1,1\n" * 40_000
 MEASURED = b"nodes,throughput\n" + b"4,10.0\n" * 100_000

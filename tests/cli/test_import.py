@@ -10,8 +10,8 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.cli.logs.imports import FORMATS
 from bftrainer.nodelogs import read_node_log
+from bftrainer.schedulers.import_settings import LOG_FORMATS
 from bftrainer.schedulers.reading import importer_names
 from tests.cli.conftest import assert_matches
 from tests.tiny import contents, spawn
@@ -37,7 +37,7 @@ def files(here):
 
 def test_import_slurm(call, files):
     """An administrator's command gives a node log, a table, and the table's figures beside the log."""
-    words = ("import", "slurm", "sacct.txt", "--nodes", "n[1-3]", "--downtimes", "events.txt", *WINDOW)
+    words = ("import", "--format", "slurm", "sacct.txt", "--nodes", "n[1-3]", "--downtimes", "events.txt", *WINDOW)
     done = call(*words, "-o", "idle.parquet")
     assert (done.status, done.err) == (0, "")
     lines = done.out.splitlines()
@@ -67,7 +67,7 @@ def test_import_slurm(call, files):
 
 def test_what_is_imported_can_be_replayed(call, files):
     """A node log from a scheduler's log is an input of a replay."""
-    assert call("import", "slurm", "sacct.txt", *WINDOW, "-o", "idle.csv.gz").status == 0
+    assert call("import", "--format", "slurm", "sacct.txt", *WINDOW, "-o", "idle.csv.gz").status == 0
     done = call("replay", "-ndmap", "idle.csv.gz", "-bdfn", "tasks.toml", "--solver", "dp", "--json")
     assert done.status == 0
     assert (done.json["nodes_total"], done.json["tasks_completed"]) == (2, 2)
@@ -76,7 +76,7 @@ def test_what_is_imported_can_be_replayed(call, files):
 
 def test_json(call, files):
     """With --json the figures are all that is printed, and they are those of the file."""
-    done = call("import", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet", "--json")
+    done = call("import", "--format", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet", "--json")
     figures = done.json
     assert figures.pop("output") == "idle.parquet"
     assert figures == json.loads((files / "idle.quality.json").read_text())
@@ -85,11 +85,11 @@ def test_json(call, files):
 
 def test_auto(call, files):
     """Auto says which format it took, and refuses options that this format does not take."""
-    done = call("import", "auto", "log.swf", "--window", "asked", "-o", "a.parquet")
+    done = call("import", "log.swf", "--window", "asked", "-o", "a.parquet")
     assert done.err == "Format: swf (Standard Workload Format)\n"
-    done = call("import", "auto", "sacct.txt", *WINDOW, "--suspended", "idle", "-o", "b.parquet")
-    assert (done.status, done.err) == (0, "Format: slurm (Slurm: rows of sacct -P, or its JSON)\n")
-    refused = call("import", "auto", "log.swf", "--columns", "a,b", "-o", "c.parquet")
+    done = call("import", "sacct.txt", *WINDOW, "--suspended", "idle", "-o", "b.parquet")
+    assert (done.status, done.err) == (0, "Format: slurm (rows of sacct -P, or Slurm's JSON)\n")
+    refused = call("import", "log.swf", "--columns", "a,b", "-o", "c.parquet")
     assert refused.status == 2
     assert refused.err.endswith("no effect: --columns (not of the format swf).\n")
     assert not (files / "c.parquet").exists()
@@ -99,19 +99,21 @@ def test_existing_files_are_spared(call, files):
     """Neither a node log nor its figures are replaced unless told to."""
     for name in ("idle.parquet", "idle.quality.json"):
         (files / name).write_text("precious")
-        refused = call("import", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet")
+        refused = call("import", "--format", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet")
         assert refused.status == 2
         assert_matches(f"{name}: .*--force", refused.err)
         assert (files / name).read_text() == "precious"
         (files / name).unlink()
     (files / "idle.parquet").write_text("old")
-    assert call("import", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet", "--force").status == 0
+    assert (
+        call("import", "--format", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet", "--force").status == 0
+    )
 
 
 @pytest.mark.long
 def test_bytes_are_deterministic(files):
     """The same command gives the same bytes, in another process and with other hashes."""
-    words = ("import", "slurm", "sacct.txt", *WINDOW, "-o", "idle.parquet", "--force")
+    words = ("import", "--format", "slurm", "sacct.txt", *WINDOW, "-o", "idle.parquet", "--force")
     written = []
     for seed in ("1", "2"):
         done = spawn("bftrainer", *words, cwd=files, env={"PYTHONHASHSEED": seed})
@@ -156,7 +158,7 @@ def test_bad_input(call, files, words, message):
         (files / "Jbnd.pkl").unlink()
         (files / "noise").unlink()
     before = contents(files)
-    done = call("import", *words, "-o", "idle.parquet")
+    done = call("import", "--format", *words, "-o", "idle.parquet")
     assert done.status == 2, done
     assert done.out == ""
     error = done.err.splitlines()[-1]
@@ -170,27 +172,31 @@ def test_bad_input(call, files, words, message):
 @pytest.mark.parametrize("place", [".", "/", "..", "idle.txt"])
 def test_output_must_promise_a_form(call, place):
     """The output's name is looked at before the log is read."""
-    refused = call("import", "swf", "absent.swf", "-o", place)
+    refused = call("import", "--format", "swf", "absent.swf", "-o", place)
     assert refused.status == 2
     assert refused.err == f"Error: {place}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.\n"
 
 
-def test_every_format_has_a_command(call):
-    """Commands and importers are the same, and help lists them without importing them."""
-    assert tuple(sorted(FORMATS)) == importer_names()
-    out = call("import").out
-    assert out == call("import", "--help").out
-    for name in ("auto", *FORMATS):
-        assert f"  {name} " in out
-        assert "--max-bad" in call("import", name, "--help").out
-    refused = call("import", "slrum", "x")
+def test_help_names_every_format(call):
+    """Formats and importers are the same, and help lists them without importing them; unknown ones are refused."""
+    assert tuple(sorted(LOG_FORMATS)) == importer_names()
+    out = call("import", "--help").out
+    assert [name for name in LOG_FORMATS if f"  {name} " not in out] == []
+    refused = call("import", "--format", "slrum", "x", "-o", "x.csv")
     assert refused.status == 2
-    assert "No such command 'slrum'. Did you mean 'slurm'?" in refused.err
+
+
+@pytest.mark.usefixtures("files")
+def test_former_calls_name_the_new_one(call):
+    """A format in place of the first file is told what to write instead."""
+    refused = call("import", "slurm", "sacct.txt", "-o", "x.csv")
+    message = "Error: 'bftrainer import slurm' was removed: use `bftrainer import --format slurm FILES`.\n"
+    assert (refused.status, refused.err) == (2, message)
 
 
 def test_help_is_quick(files):
     """Help of `bftrainer` and of an import answers in a fraction of a second."""
-    for words in (("--help",), ("import", "--help"), ("import", "slurm", "--help")):
+    for words in (("--help",), ("import", "--help")):
         took = []
         for _ in range(3):
             began = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -203,7 +209,7 @@ def test_help_is_quick(files):
 def test_help_imports_nothing_heavy():
     """Help of an import loads neither NumPy nor pyarrow."""
     code = (
-        "import sys; sys.argv = ['bftrainer', 'import', 'slurm', '--help']\n"
+        "import sys; sys.argv = ['bftrainer', 'import', '--help']\n"
         "from bftrainer.cli._shared.group import cli, guarded\nassert guarded(cli, 'bftrainer') == 0\n"
         "assert not {'numpy', 'pandas', 'pyarrow', 'solvers'} & set(sys.modules), sorted(sys.modules)\n"
     )
@@ -214,7 +220,9 @@ def test_help_imports_nothing_heavy():
 @pytest.mark.usefixtures("files")
 def test_processors_of_nodes(call, text, status):
     """Processors of a node are a number, or one for each kind of node."""
-    done = call("import", "swf", "log.swf", "--procs-per-node", text, "--window", "asked", "-o", "some.parquet")
+    done = call(
+        "import", "--format", "swf", "log.swf", "--procs-per-node", text, "--window", "asked", "-o", "some.parquet"
+    )
     assert done.status == status
     assert ("--procs-per-node" in done.err) == (status == 2)
 
@@ -237,7 +245,7 @@ def test_unusable_records(call, here, row, reason, message):
     """A bad record is dropped and counted where that is allowed, and named and refused where there are too many."""
     (here / "sacct.txt").write_text(HEADER + GOOD + row)
     window = ("--start", "1970-01-01T00:01:40", "--end", "1970-01-01T00:20:00", "--tz", "UTC", "--window", "asked")
-    words = ("import", "slurm", "sacct.txt", *window, "-o", "x.parquet")
+    words = ("import", "--format", "slurm", "sacct.txt", *window, "-o", "x.parquet")
     refused = call(*words)
     assert (refused.status, refused.out) == (2, "")
     assert message in refused.err
@@ -253,7 +261,7 @@ def test_end_before_start(call, here):
     """A record that ends before it starts is dropped and counted, and stops nothing."""
     (here / "sacct.txt").write_text(HEADER + "1|100|150|1|n1\n2|150|100|1|n1\n")
     window = ("--start", "1970-01-01T00:01:40", "--end", "1970-01-01T00:20:00", "--window", "asked")
-    done = call("import", "slurm", "sacct.txt", *window, "-o", "x.parquet")
+    done = call("import", "--format", "slurm", "sacct.txt", *window, "-o", "x.parquet")
     assert done.status == 0
     assert "dropped                1 end before start" in done.out
 
@@ -261,7 +269,18 @@ def test_end_before_start(call, here):
 def test_nodes_outside_the_inventory(call, here):
     """Nodes of the log that the inventory has not are named, at most ten of them, and the rest is imported."""
     (here / "sacct.txt").write_text(HEADER + "1|100|200|20|n[1-20]\n")
-    words = ("import", "slurm", "sacct.txt", "--start", "1970-01-01", "--end", "1970-01-02", "--nodes", "n[1-5]")
+    words = (
+        "import",
+        "--format",
+        "slurm",
+        "sacct.txt",
+        "--start",
+        "1970-01-01",
+        "--end",
+        "1970-01-02",
+        "--nodes",
+        "n[1-5]",
+    )
     done = call(*words, "--window", "asked", "-o", "x.parquet")
     assert done.status == 0
     assert "15 nodes, left out: n6, n7, n8, n9, n10, n11, n12, n13, n14, n15 and 5 more" in done.out
@@ -270,7 +289,9 @@ def test_nodes_outside_the_inventory(call, here):
 def test_windows_outside_the_log(call, here):
     """A window in which the log cannot tell anything is refused, and the log's own times are told."""
     (here / "sacct.txt").write_text(HEADER + GOOD)
-    refused = call("import", "slurm", "sacct.txt", "--start", "2026-01-01", "--end", "2026-02-01", "-o", "x.parquet")
+    refused = call(
+        "import", "--format", "slurm", "sacct.txt", "--start", "2026-01-01", "--end", "2026-02-01", "-o", "x.parquet"
+    )
     assert refused.status == 2
     assert refused.err.startswith("Error: Expected a window within the log, got 2026-01-01T00:00:00Z to 2026-02-01")
     assert "from 1970-01-01T00:01:40Z to 1970-01-01T00:15:50Z." in refused.err

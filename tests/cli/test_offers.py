@@ -22,8 +22,11 @@ def log(call, here):
     """A node log of two nodes, of which all that is asked for was taken."""
     (here / "sacct.txt").write_text(SACCT)
     window = ("--start", "1788220800", "--end", "1788240000", "--window", "asked")
-    assert call("import", "slurm", "sacct.txt", *window, "-o", "idle.parquet").status == 0
-    assert call("import", "slurm", "sacct.txt", *window, "--offer-after", "3600", "-o", "late.parquet").status == 0
+    assert call("import", "--format", "slurm", "sacct.txt", *window, "-o", "idle.parquet").status == 0
+    assert (
+        call("import", "--format", "slurm", "sacct.txt", *window, "--offer-after", "3600", "-o", "late.parquet").status
+        == 0
+    )
     return here / "idle.parquet"
 
 

@@ -35,7 +35,7 @@ COMMANDS = {
     "advise": "advise -ndmap {0} -bdfn tasks.toml",
     "convert": "convert {0} out.parquet",
     "forecast": "forecast -ndmap {0} -bdfn tasks.toml --deadline 1h",
-    "import": "import slurm {0} -o out.parquet",
+    "import": "import --format slurm {0} -o out.parquet",
     "replay": "replay -ndmap {0} -bdfn tasks.toml",
     "spot": "spot simulate --trace {0}",
     "sweep": "sweep {0} -o out",

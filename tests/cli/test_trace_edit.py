@@ -8,7 +8,7 @@ import pytest
 
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 from tests.cli.conftest import check_refusal
 from tests.importing import idle_of
 from tests.tiny import contents
@@ -147,4 +147,4 @@ def test_logs_of_schedulers_are_imported_first(call, here, words):
     (here / "sacct.txt").write_text("JobID|State|Start|End|NNodes|NodeList\n1|COMPLETED|10|20|1|n1\n")
     done = call("trace", *words.split(), "-o", "x.csv")
     check_refusal(done)
-    assert "`bftrainer import slurm` makes one." in done.err
+    assert "`bftrainer import --format slurm` makes one." in done.err

@@ -30,8 +30,8 @@ UNUSED = {
     "spot simulate --trace s.csv --initial-nodes 4": "--initial-nodes (without --additions",
     "spot simulate --trace s.csv --profile p.toml --load-on-reconfigure": "--load-on-reconfigure (the profile has no",
     "spot sweep --on-demand-price 3": "--on-demand-price (without --price",
-    "import spot s.csv -o x.csv --unseen idle": "--unseen (without an inventory",
-    "import counts c.csv -o x.csv --nodes 5 --unseen idle": "--unseen (counts names no nodes)",
+    "import --format spot s.csv -o x.csv --unseen idle": "--unseen (without an inventory",
+    "import --format counts c.csv -o x.csv --nodes 5 --unseen idle": "--unseen (counts names no nodes)",
     "sweep s.toml --engine local --scheduler tcp://x:1": "--scheduler (of the engine dask alone)",
     "sweep s.toml --scheduler tcp://x:1 --workers 2": "--workers (a Dask cluster has its own)",
     "sweep s.toml --resume --force": "--force (--resume",
@@ -119,7 +119,7 @@ def test_options_of_sweeps_that_have_an_effect_somewhere(call, inputs):
 @pytest.mark.usefixtures("inputs")
 def test_options_of_other_formats(call):
     """Told by its first records, a log refuses what its format does not take, and names all of it."""
-    done = call("import", "auto", "s.csv", "--columns", "a,b", "--reserved-busy", "-o", "x.csv")
+    done = call("import", "s.csv", "--columns", "a,b", "--reserved-busy", "-o", "x.csv")
     assert done.status == 2
     assert done.err.endswith("--columns (not of the format spot), --reserved-busy (not of the format spot).\n")
 

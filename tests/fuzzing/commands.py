@@ -78,7 +78,7 @@ spot simulate --trace spot.csv --profile sample-spot-profile.toml
 spot sweep --like spot.csv --repeats 1 --days 0.05 --jobs 1 --profile profile.toml -o out
 trace stats spot.csv
 trace generate --like spot.csv --days 0.02 --seed 1 -o out.csv
-import spot spot.csv -o out.csv
+import --format spot spot.csv -o out.csv
 reproduce bamboo --quick --workers 1 --log spot.csv -o out
 """,
     "sweeps": """
@@ -107,14 +107,14 @@ replay -ndmap idle.csv -bdfn tasks.toml --solver dp --output-dir run --force
 sweep sweep.toml --resume -o swept --workers 1 | idle.csv tasks.toml
 """,
     "inventories": """
-import slurm sacct.txt --nodes inventory.txt --max-bad 1 {window} -o out.csv
-import slurm sacct.txt --nodes n[1-4] {window} -o out.csv
-import slurm sacct.txt --nodes scontrol.txt --partition batch --unseen idle -o out.csv {window}
-import slurm sacct.txt --nodes n[1-4] --reservations reservations.csv --downtimes downtimes.csv -o out.csv {window}
-import slurm sacct-2026-09-01.txt --downtimes sacctmgr-events.txt --nodes seen -o out.csv {window}
-import slurm sacct-spring.txt sacct-autumn.txt --tz Europe/Berlin -o out.csv --start 2026-01-01 --window asked
-import pbs 20260901 --nodes seen -o out.csv --window asked
-import auto sacct.txt --exclude-nodes n[1-2] -o out.csv {window}
+import --format slurm sacct.txt --nodes inventory.txt --max-bad 1 {window} -o out.csv
+import --format slurm sacct.txt --nodes n[1-4] {window} -o out.csv
+import --format slurm sacct.txt --nodes scontrol.txt --partition batch --unseen idle -o out.csv {window}
+import sacct.txt --nodes n[1-4] --reservations reservations.csv --downtimes downtimes.csv -o out.csv {window}
+import --format slurm sacct-2026-09-01.txt --downtimes sacctmgr-events.txt --nodes seen -o out.csv {window}
+import --format slurm sacct-spring.txt sacct-autumn.txt --tz Europe/Berlin -o out.csv --start 2026-01-01 --window asked
+import --format pbs 20260901 --nodes seen -o out.csv --window asked
+import sacct.txt --exclude-nodes n[1-2] -o out.csv {window}
 """,
     "harvest": """
 harvest run live.toml --dry-run --for 0.1s --max-nodes 3 -o out

@@ -29,7 +29,7 @@ def logs(rng: Random) -> Case:
     """A scheduler's log is imported."""
     kind, files = scheduler_logs()[rng.choice(sorted(scheduler_logs()))]
     nodes = rng.choice(("n[1-4]", "n[1-4]", "seen", "4", hostile(rng)))
-    words = ["import", rng.choice((kind, kind, kind, "auto")), *files, "--nodes", nodes]
+    words = ["import", "--format", rng.choice((kind, kind, kind, "auto")), *files, "--nodes", nodes]
     words += ["-o", rng.choice(("out.csv", "out.parquet", "out.pkl"))]
     if rng.random() < 0.7:
         words += ["--max-bad", "1"]

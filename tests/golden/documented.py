@@ -164,7 +164,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
     ),
     "imports": (
         Step(
-            "import auto {logs}/documented/import/sacct.txt --nodes 'n[1-4]' --downtimes {logs}/documented/import/"
+            "import {logs}/documented/import/sacct.txt --nodes 'n[1-4]' --downtimes {logs}/documented/import/"
             "events.txt --start 2026-09-01 --end 2026-09-02 --tz Europe/Berlin --window asked -o idle.parquet --json",
             ("idle.quality.json",),
             facts={"records": 4, "kept": 3, "dropped/no nodes": 1, "idle_node_s": 144_000.0},
@@ -190,7 +190,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
     ),
     "formats": (
         *(
-            Step(f"import {words} -o {number}.parquet --json", (f"{number}.parquet",), facts=facts)
+            Step(f"import --format {words} -o {number}.parquet --json", (f"{number}.parquet",), facts=facts)
             for number, (words, facts) in enumerate(
                 (
                     ("alcf {logs}/alcf/djc.csv --window asked", {"records": 8, "nodes": 4}),
@@ -262,7 +262,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
         Step(r"watch command --once --json -- printf 'n[1-3] idle\nn4 drain\nn5 job\n'", facts={"nodes": 5, "idle": 3}),
         Step("watch slurm --once --json", facts={"nodes": 3, "idle": 1, "states/job/names": "n2"}),
         Step("watch slurm -o idle.parquet --every 1s --for 2s", ("idle.parquet", "idle.watch")),
-        Step("import watch idle.watch -o again.parquet --json", facts={"nodes": 3, "format": "watch"}),
+        Step("import --format watch idle.watch -o again.parquet --json", facts={"nodes": 3, "format": "watch"}),
     ),
     "master": (
         Step(

@@ -171,7 +171,7 @@ def import_log(words: str, data: Path | None = None) -> dict[str, Any]:
     """Figures of an import, files of which are found in `data`; the status alone if the log is refused."""
     with TemporaryDirectory() as folder, chdir(data or LOGS):
         written = Path(folder, "idle.parquet")
-        done = run_command("import", *shlex.split(words), "-o", written, "--json")
+        done = run_command("import", "--format", *shlex.split(words), "-o", written, "--json")
         if done.status:
             return {"status": done.status}
         quality = json.loads(done.out)

@@ -20,7 +20,7 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.watch_journal import KIND
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 
 DAY = 1788220800.0
 EVERY_S = 30.0

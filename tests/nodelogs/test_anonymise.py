@@ -48,7 +48,7 @@ def test_a_node_log_keeps_its_story(log):
 def test_nothing_of_the_site_is_left(tmp_path):
     """Neither names nor paths, commands, checksums or zones are in what is written."""
     story = {
-        "command": "bftrainer import slurm /secret/path",
+        "command": "bftrainer import --format slurm /secret/path",
         "inputs": [{"path": "/secret/path", "sha256": "secret"}],
         "zone": "Secret/Zone",
         "inventory": "secret[1-2]",

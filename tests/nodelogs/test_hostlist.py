@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import HostlistError
 from bftrainer.nodelogs.hostlist import expanded, folded, known_part, numbers, pieces
-from bftrainer.schedulers.formats.locations import located
+from bftrainer.schedulers.formats.locations import expand_location
 
 words = st.from_regex(r"[a-z]{1,3}(-[a-z]{1,2})?", fullmatch=True)
 
@@ -149,7 +149,7 @@ def test_pieces_of_malformed_lists(text):
 def test_long_lists_take_linear_time(text):
     """A list of a megabyte is looked at once, not once a comma."""
     begin = time.process_time()
-    for tell in (expanded, pieces, located):
+    for tell in (expanded, pieces, expand_location):
         try:
             tell(text)
         except HostlistError as fault:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bftrainer.files.log_files import Block
-from bftrainer.schedulers.formats.accounting import in_order_of_time
-from bftrainer.schedulers.formats.pbs_records import LINE, Entry, local_s
+from bftrainer.schedulers.formats.pbs import LINE, Entry, local_s, sort_by_time
 
 
 def entry(text, moment="2026-09-01T00:00:00"):
@@ -55,4 +54,4 @@ def test_order_of_files(tmp_path):
     """Files are read in the order of their first lines, whatever their names are."""
     for name, day in (("a", "10/06/2017"), ("b", "10/05/2017"), ("c", "01/01/2018")):
         (tmp_path / name).write_text(f"{day} 00:00:00;Q;1;queue=x\n")
-    assert [path.name for path in in_order_of_time(sorted(tmp_path.iterdir()))] == ["b", "a", "c"]
+    assert [path.name for path in sort_by_time(sorted(tmp_path.iterdir()))] == ["b", "a", "c"]

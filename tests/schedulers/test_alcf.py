@@ -7,7 +7,8 @@ import pytest
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.tables import AlcfImporter
-from bftrainer.schedulers.reading import ImportSettings, Reading, recognised
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading, recognise
 from tests.importing import OPEN_END, records_of
 
 HEADER = '"JOB_NAME","START_TIMESTAMP","END_TIMESTAMP","QUEUE_NAME","NODES_USED","LOCATION"\n'
@@ -42,7 +43,7 @@ def test_whole_locations(tmp_path, location, used, nodes):
     """Times are UTC; a job has the nodes of its location, of a Blue Gene its midplanes."""
     reading, jobs = read(tmp_path, row(location, used))
     assert jobs == [(nodes, 0, 3600.25, BusyKind.JOB)]
-    assert reading.book.records().partitions == ("default",)
+    assert reading.rows.records().partitions == ("default",)
 
 
 def test_lists_that_were_cut_off(tmp_path):
@@ -55,7 +56,7 @@ def test_lists_that_were_cut_off(tmp_path):
     ]
     reading, jobs = read(tmp_path, row("10,11,1", "300"))
     assert jobs == [("10,11", 0, 3600.25, BusyKind.UNKNOWN)]
-    assert reading.book.records().names == ("10", "11")
+    assert reading.rows.records().names == ("10", "11")
 
 
 @pytest.mark.parametrize(("location", "used"), [("a:b", "3"), ("a:b:c", "2"), ("1,2,3", "2")])
@@ -99,7 +100,7 @@ def test_jobs_that_go_on(tmp_path):
 def test_repeated_rows(tmp_path):
     """A row that comes twice is one job."""
     reading, _ = read(tmp_path, row(), row(), row(name="2.theta"))
-    assert reading.book.records().is_repeated().tolist() == [False, True, False]
+    assert reading.rows.records().is_repeated().tolist() == [False, True, False]
 
 
 def test_files_that_are_none(tmp_path):
@@ -114,7 +115,7 @@ def test_the_largest_machines(tmp_path):
     """A job's list of nodes may be longer than the csv module reads by itself."""
     location = ":".join(map(str, range(40_000)))
     reading, _ = read(tmp_path, row(location=location, used=40_000))
-    assert reading.book.node_count == 40_000
+    assert len(reading.rows.lists.names) == 40_000
 
 
 @pytest.mark.parametrize("location", ["MIR-04000-7BFF1-32768", "MIR-R10-R13-4096", "CET-00000-33331-512"])
@@ -122,14 +123,14 @@ def test_blocks_of_unknown_midplanes(tmp_path, location):
     """Blocks that do not tell their midplanes are counted, and never nodes of their own; alone they are refused."""
     reading, jobs = read(tmp_path, row(location, "4096"), row())
     assert jobs == [("", 0, 3600.25, BusyKind.UNKNOWN), ("1,2", 0, 3600.25, BusyKind.JOB)]
-    assert reading.book.records().names == ("1", "2")
+    assert reading.rows.records().names == ("1", "2")
     with pytest.raises(LogError, match=r"blocks of a Blue Gene/Q, which do not name theirs: .*count="):
         read(tmp_path, row(location, "4096"))
 
 
 def test_recognition():
     """A table is known by its header, though that begins like a record of LSF."""
-    assert recognised([HEADER.strip()], "djc.csv").name == "alcf"
+    assert recognise([HEADER.strip()], "djc.csv").name == "alcf"
     assert AlcfImporter().recognises([HEADER.strip()])
     assert not AlcfImporter().recognises(["a,b"])
     assert not AlcfImporter().recognises([])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 from tests.importing import idle_of
 
 EIGHT, HOUR = 1788249600, 3600  # 2026-09-01 08:00 UTC

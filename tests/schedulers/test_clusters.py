@@ -6,7 +6,7 @@ import pytest
 
 from bftrainer.errors import SettingsError
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 from tests.importing import idle_of
 
 ROWS = """\

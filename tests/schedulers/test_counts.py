@@ -17,7 +17,7 @@ from bftrainer.nodelogs.edit import filtered_log
 from bftrainer.nodelogs.offers import offered_log
 from bftrainer.schedulers.formats.presence import CountsImporter, SpotImporter
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.spot.statistics import trace_statistics
 from tests.importing import idle_of
 

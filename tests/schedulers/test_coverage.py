@@ -10,9 +10,9 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, Window
-from bftrainer.schedulers.coverage import judged, lost_days
+from bftrainer.schedulers.coverage import judge_coverage, lost_days, missing_ids
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 from tests.importing import idle_of
 from tests.schedulers.machines import DAY, HOUR, ORIGIN, SELECTED, export, machine, written
 
@@ -107,7 +107,7 @@ def test_three_days_of_ended_jobs():
     """Jobs that ended in three days, some of which ran for ten, tell nothing of those days."""
     end = np.arange(100, dtype=np.int64) * 2592 * NS
     start = end - np.where(np.arange(100) % 10, 1, 240) * HOUR * NS
-    found = judged(start, end, np.ones(100, dtype=np.int64), np.full(100, OPEN_START_NS))
+    found = judge_coverage(start, end, np.ones(100, dtype=np.int64), np.full(100, OPEN_START_NS))
     assert found.trusted is None
     assert found.missing_share(Window(0, 3 * DAY * NS)) is None
 
@@ -115,7 +115,7 @@ def test_three_days_of_ended_jobs():
 def test_jobs_without_an_end():
     """A log whose jobs all still run tells nothing."""
     start = np.arange(9, dtype=np.int64)
-    found = judged(start, np.full(9, OPEN_END_NS), np.ones(9, dtype=np.int64), start)
+    found = judge_coverage(start, np.full(9, OPEN_END_NS), np.ones(9, dtype=np.int64), start)
     assert (found.trusted, found.reason) == (None, "no job has ended")
 
 
@@ -125,9 +125,9 @@ def test_short_accounting_files():
     start = np.concatenate((ended - 50 * HOUR * NS, ended))
     end = np.concatenate((ended, np.full(399, OPEN_END_NS)))
     rows = (start, end, np.ones(798, dtype=np.int64), np.full(798, OPEN_START_NS))
-    found = judged(*rows, tells_changes=True)
+    found = judge_coverage(*rows, tells_changes=True)
     assert (found.trusted, found.reason[:31]) == (None, "it is shorter than the 50 h tha"), found.reason
-    assert judged(*rows).trusted is not None
+    assert judge_coverage(*rows).trusted is not None
 
 
 def test_days_whose_ends_are_missing():
@@ -155,9 +155,9 @@ def test_few_long_jobs_at_the_end(tmp_path):
     columns = (
         np.array([(job.start, job.end, len(job.nodes), job.submit) for job in jobs]).T * np.array([[NS, NS, 1, NS]]).T
     )
-    plain = judged(*columns)
+    plain = judge_coverage(*columns)
     lost = [(low * NS + at * 5 * DAY * NS, OPEN_END_NS, 1, low * NS + at * 5 * DAY * NS) for at in range(1, 6)]
-    assert judged(*np.concatenate((columns, np.array(lost).T), axis=1)).right == plain.right == "ended"
+    assert judge_coverage(*np.concatenate((columns, np.array(lost).T), axis=1)).right == plain.right == "ended"
 
 
 def test_a_day_without_ends(tmp_path):
@@ -173,3 +173,23 @@ def test_a_day_without_ends(tmp_path):
     assert quality.coverage["empty_idle_share"] > 1 / 80
     assert any("days of the window jobs began and none ended" in note for note in quality.notes)
     assert len(kept) < len(rows)
+
+
+def test_missing_ids(tmp_path):
+    """Where job ids are dense, those that no row has tell of missing records; jumps, and few or sparse ids do not."""
+    every = np.arange(1000, 5000)
+    tenth = every[every % 10 > 0]
+    assert missing_ids(every) == 0.0
+    assert missing_ids(tenth) == pytest.approx(0.1, abs=0.002)
+    assert missing_ids(np.append(every, every + 10**6)) == 0.0
+    assert missing_ids(every[:300]) == 0.0
+    assert missing_ids(every[::3]) == 0.0
+    rows = "".join(
+        f"{at}|{1788249600 + 60 * at}|{1788249600 + 60 * at + 3000}|n{at % 50}\n" for at in tenth.tolist() if at % 7
+    )
+    idle = "".join(f"{at}|Unknown|Unknown|\n" for at in tenth.tolist() if not at % 7)
+    (tmp_path / "log").write_text(f"JobIDRaw|Start|End|NodeList\n{rows}{idle}")
+    done = import_log("slurm", [tmp_path / "log"], ImportSettings(window="asked"))
+    assert done.quality.coverage is not None
+    assert done.quality.coverage["missing_ids_share"] == pytest.approx(0.1, abs=0.002)
+    assert "10 % of the job ids are in no row: records are missing, whose nodes look idle." in done.quality.notes

@@ -10,7 +10,8 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.flux import FluxImporter
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
 from tests.importing import OPEN_END, OPEN_START, idle_of, records_of
 
 
@@ -74,7 +75,7 @@ def test_times_that_are_none(tmp_path):
     jobs = [job(10, **ran), job(10, 0, **ran), job([], 20, **ran), job(10, "", **ran), job(10, {}, **ran)]
     reading, records = read(tmp_path, jobs=jobs)
     assert records == [("n1", 10, OPEN_END, BusyKind.JOB)] * 2
-    assert int(reading.book.records().is_open.sum()) == 2
+    assert int(reading.rows.records().is_open.sum()) == 2
     assert dict(reading.tally.dropped) == {"malformed job": 3}
     assert "jobs:3: Expected a job" in reading.tally.examples[0]
 
@@ -171,7 +172,7 @@ def test_jobs(tmp_path, lines):
         ("n1,n2", 10.5, 20, BusyKind.JOB),
         ("n2", 50, OPEN_END, BusyKind.JOB),
     ]
-    assert reading.book.records().partitions == ("batch",)
+    assert reading.rows.records().partitions == ("batch",)
     assert dict(reading.tally.dropped) == {
         "never started": 1, "no nodes": 1, "zero length": 1, "end before start": 1, "malformed job": 2,
     }  # fmt: skip

@@ -10,7 +10,8 @@ import pytest
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.hostlist import expanded
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings, get_importer, importer_names, recognised
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import get_importer, importer_names, recognise
 from tests.importing import idle_of
 
 HEADER = "JobIDRaw|Partition|Start|End|NNodes|NodeList"
@@ -329,7 +330,7 @@ def test_registry():
     ):
         get_importer("slrum")
     with pytest.raises(LogError, match=r"x: Expected a log of a format that is known \(.*\), got .* 'Dear diary'"):
-        recognised(["", "Dear diary"], "x")
+        recognise(["", "Dear diary"], "x")
 
 
 def test_auto(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from bftrainer.errors import LogError
 from bftrainer.schedulers.data_quality import quality_path, write_quality_json
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.tally import Tally
 
 LOG = Path("log")

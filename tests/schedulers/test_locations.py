@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import HostlistError
-from bftrainer.schedulers.formats.locations import is_whole_block, located
+from bftrainer.schedulers.formats.locations import expand_location, is_whole_block
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,13 @@ from bftrainer.schedulers.formats.locations import is_whole_block, located
 )
 def test_others(text, names):
     """Racks and midplanes of a Blue Gene/P, lists with any separator."""
-    assert located(text) == names
+    assert expand_location(text) == names
 
 
 def test_ranges_of_racks():
     """Racks are numbered in rows of eight: from R07 the next one is R10."""
-    assert len(located("ANL-R00-R47-40960")) == 80
-    assert located("ANL-R07-R10-2048")[2] == "ANL-R10-M0"
+    assert len(expand_location("ANL-R00-R47-40960")) == 80
+    assert expand_location("ANL-R07-R10-2048")[2] == "ANL-R10-M0"
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_ranges_of_racks():
 def test_blocks_of_the_wrong_size(text):
     """A block whose size is not that of its racks is not to be trusted."""
     with pytest.raises(HostlistError, match="Expected "):
-        located(text)
+        expand_location(text)
 
 
 @pytest.mark.parametrize("text", ["MIR-04000-7BFF1-32768", "MIR-R10-R13-4096", "CET-00000-33331-512", "MIR-R10-1024"])
 def test_blocks_without_a_map(text):
     """Blocks of a Blue Gene/Q name no midplanes: their nodes are unknown."""
-    assert located(text) == ()
+    assert expand_location(text) == ()
     assert is_whole_block(text) is False

@@ -6,9 +6,10 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.accounting import LsfImporter
+from bftrainer.schedulers.formats.lsf import LsfImporter
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
 from tests.importing import records_of
 
 
@@ -50,14 +51,14 @@ def test_quotes(tmp_path):
     """Quotes within texts are doubled, and separate nothing."""
     reading, jobs = read(tmp_path, finish(name='say ""h2"" 3 ""x"'))
     assert jobs == [("h1", 100, 200, BusyKind.JOB)]
-    assert reading.book.records().partitions == ("normal",)
+    assert reading.rows.records().partitions == ("normal",)
 
 
 def test_members_of_arrays_and_copies(tmp_path):
     """Members of an array have one number and are told apart; a record that comes twice is one job."""
     one, other = finish(name="a[1]"), finish(name="a[2]")
     reading, _ = read(tmp_path, one, other, one)
-    assert reading.book.records().is_repeated().tolist() == [False, False, True]
+    assert reading.rows.records().is_repeated().tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize(

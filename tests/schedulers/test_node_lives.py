@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 
 DAY, STEP = 86_400, 4 * 3600
 START = 1788220800  # 2026-09-01

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 
 EIGHT, HOUR = 1788249600, 3600  # 2026-09-01 08:00 UTC
 MORNING = {"start": str(EIGHT), "end": str(EIGHT + 4 * HOUR), "window": "asked"}

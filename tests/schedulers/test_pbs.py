@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.accounting import PbsImporter
+from bftrainer.schedulers.formats.pbs import PbsImporter
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
 from tests.examples import examples
 from tests.importing import OPEN_END, idle_of, records_of
 
@@ -84,7 +85,17 @@ def test_a_start_alone(tmp_path):
     """A run without an end goes on to the end of any window, and that is noted."""
     reading, runs = read(tmp_path, run()[0])
     assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
-    assert int(reading.book.records().is_open.sum()) == 1
+    assert int(reading.rows.records().is_open.sum()) == 1
+
+
+def test_altered_limits(tmp_path):
+    """A run without an end goes on for the time limit that it has last, also after it was suspended."""
+    start = run()[0].rstrip("\n") + " Resource_List.walltime=01:00:00\n"
+    altered = entry("a", at=600, **{"Resource_List.walltime": "00:30:00"})
+    assert read(tmp_path, start)[1] == [("c1", 0, 3600, BusyKind.JOB)]
+    assert read(tmp_path, start, altered)[1] == [("c1", 0, 1800, BusyKind.JOB)]
+    later = entry("z", at=60), entry("r", at=160)
+    assert read(tmp_path, start, *later, altered)[1] == [("c1", 0, 1900, BusyKind.JOB)]
 
 
 def test_deleting_is_not_ending(tmp_path):
@@ -318,7 +329,7 @@ def test_lines_in_any_order(tmp_path, order):
     reading = Reading.begun(ImportSettings())
     PbsImporter().read([tmp_path / "log"], reading)
     assert sorted(records_of(reading, MIDNIGHT)) == [("c1", start, start + 7000, BusyKind.JOB) for start in starts]
-    assert int(reading.book.records().is_open.sum()) == 0
+    assert int(reading.rows.records().is_open.sum()) == 0
     assert [note.split(" ", 1)[1] for note in reading.notes] == (
         [] if order == sorted(order) else ["lines are out of order: they were sorted by their times."]
     )
@@ -329,7 +340,7 @@ def test_a_run_without_an_end(tmp_path):
     start = run()[0].rstrip("\n") + " Resource_List.walltime=10:00:00\n"
     reading, runs = read(tmp_path, start)
     assert runs == [("c1", 0, 36_000, BusyKind.JOB)]
-    assert int(reading.book.records().is_open.sum()) == 1
+    assert int(reading.rows.records().is_open.sum()) == 1
     _, runs = read(tmp_path, start, entry("c", at=600, exec_host="c2/0"))
     assert runs == [("c1", 0, 600, BusyKind.JOB), ("c2", 600, 36_000, BusyKind.JOB)]
 
@@ -345,4 +356,4 @@ def test_submissions_are_told_by_all_lines_of_a_job(tmp_path):
         entry("S", "4.pbs", 1000, qtime=MIDNIGHT + 40, start=1000, exec_host="c1/0"),  # has no end
     )
     reading, _ = read(tmp_path, *lines)
-    assert ((reading.book.records().submit_ns // 10**9) - MIDNIGHT).tolist() == [10, 30, 40]
+    assert ((reading.rows.records().submit_ns // 10**9) - MIDNIGHT).tolist() == [10, 30, 40]

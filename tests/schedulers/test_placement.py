@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bftrainer.nodelogs.node_spans import Window
 from bftrainer.schedulers import idle_spans
-from bftrainer.schedulers.idle_spans import Demand, in_blocks, over_capacity_share, placed
+from bftrainer.schedulers.idle_spans import Demand, form_blocks, over_capacity_share, place_jobs
 
 NS = 10**9
 END = 40
@@ -23,7 +23,7 @@ def demand_of(rows):
 
 def spans_of(rows, capacity):
     """Spans of the placement as rows of (node, start, end) in seconds."""
-    spans = placed(demand_of(rows), capacity)
+    spans = place_jobs(demand_of(rows), capacity)
     return sorted(zip(spans.node.tolist(), (spans.start_ns // NS).tolist(), (spans.end_ns // NS).tolist(), strict=True))
 
 
@@ -91,24 +91,24 @@ def test_blocks(monkeypatch):
     window = Window(0, END * NS)
     sizes = [64, 128, 192] * 100
     demand = demand_of([(0, 10, size) for size in sizes])
-    assert in_blocks(demand, 1280, window)[0] == 1
+    assert form_blocks(demand, 1280, window)[0] == 1
     monkeypatch.setattr(idle_spans, "_MOST_SPANS", 1000)
-    block, blocks, exact = in_blocks(demand, 1280, window)
+    block, blocks, exact = form_blocks(demand, 1280, window)
     assert (block, exact) == (64, "idle counts are exact")
     assert (blocks.nodes * block).tolist() == sizes
-    block, blocks, exact = in_blocks(demand_of([(0, 10, size) for size in [*sizes, 127]]), 1280, window)
+    block, blocks, exact = form_blocks(demand_of([(0, 10, size) for size in [*sizes, 127]]), 1280, window)
     assert (block, exact) == (64, "idle counts are exact but for 1 jobs that get whole blocks")
     assert blocks.nodes[-1] == 2
     for others, block in (([1] * 9, 1), ([129], 2)):  # too many of other sizes, and one that lasts
         rows = [(0, 1, size) for size in sizes] + [(0, 30, size) for size in others]
-        assert in_blocks(demand_of(rows), 1280, window)[0] == block
-    assert in_blocks(demand_of([(0, 10, 64)] * 300), 1250, window)[0] == 2
+        assert form_blocks(demand_of(rows), 1280, window)[0] == block
+    assert form_blocks(demand_of([(0, 10, 64)] * 300), 1250, window)[0] == 2
 
 
 def test_nodes_of_several_sizes():
     """A job fills the lowest-numbered free nodes until they have what it demands."""
     rows = [(0, 10, 13), (1, 5, 80), (2, 9, 1)]
-    spans = placed(demand_of(rows), np.array([12, 12, 12, 80]))
+    spans = place_jobs(demand_of(rows), np.array([12, 12, 12, 80]))
     found = sorted(
         zip(spans.node.tolist(), (spans.start_ns // NS).tolist(), (spans.end_ns // NS).tolist(), strict=True)
     )

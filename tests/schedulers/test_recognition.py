@@ -11,7 +11,8 @@ from bftrainer import plugins
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import Importer, ImportSettings, recognised
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Importer, recognise
 from tests.importing import idle_of
 
 NS = 10**9
@@ -31,7 +32,7 @@ class Diary(Importer):
     def read(self, paths, reading):  # noqa: ARG002
         """One node was busy."""
         reading.tally.records += 1
-        reading.book.add(120 * NS, 150 * NS, reading.book.node_set(["n1"]), 1)
+        reading.rows.add(120 * NS, 150 * NS, reading.rows.lists.add(["n1"]), 1)
 
 
 def test_importers_of_other_packages(tmp_path, monkeypatch):
@@ -51,14 +52,15 @@ def test_importers_of_other_packages(tmp_path, monkeypatch):
         (["09/01/2026 08:00:00;Q;7;", "09/01/2026 08:00:00;ND;n1;"], ".*Cobalt.* plug-in"),
         (["09/01/2026 08:00:00;S;7;queue=q start=1 exec_host=1-2"], ".*Cobalt.* plug-in"),
         (["# a comment", SGE], ".*Grid .* awk"),
-        (["job_id,finish_time,starting_time,allocated_resources"], ".*Batsim: use `import table"),
+        (['[{"job_id": 1, "nodes": "n1"}]'], "a JSON array: .*jobs of Slurm"),
+        (["job_id,finish_time,starting_time,allocated_resources"], ".*Batsim: use `import --format table"),
     ],
 )
 def test_formats_without_an_importer(lines, message):
     """What to do with a log of a format that is not read is said in a line; PBS's lines stay PBS's."""
     with pytest.raises(LogError, match=f"^x: {message}"):
-        recognised(lines, "x")
-    assert recognised(["09/01/2026 08:00:00;S;7;exec_host=a/1", "09/01/2026 08:00:00;E;7;"], "x").name == "pbs"
+        recognise(lines, "x")
+    assert recognise(["09/01/2026 08:00:00;S;7;exec_host=a/1", "09/01/2026 08:00:00;E;7;"], "x").name == "pbs"
 
 
 class Mute:

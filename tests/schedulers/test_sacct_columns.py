@@ -10,20 +10,20 @@ from itertools import groupby
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import HostlistError
-from bftrainer.files.fields import Fields
 from bftrainer.nodelogs.hostlist import expanded, known_part
-from bftrainer.schedulers import busy_book
-from bftrainer.schedulers.busy_book import BusyBook
+from bftrainer.schedulers import node_lists
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.clock import field_stamps, read_stamps
+from bftrainer.schedulers.clock import read_stamps
 from bftrainer.schedulers.formats.slurm import SlurmImporter
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.node_lists import NodeLists
+from bftrainer.schedulers.reading import Reading
 from tests.importing import OPEN_END, records_of
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC")
@@ -230,30 +230,20 @@ def test_columns_say_what_rows_say(tmp_path_factory, texts, zone, suspended, lin
     assert (tally.records, list(tally.dropped.items())) == (wanted.records, list(wanted.dropped.items()))
     assert (len(tally.examples), tally.bad) == (min(len(wanted.bad), 10), len(wanted.bad))
     assert all(text.startswith(f"{path}{fault}") for text, fault in zip(tally.examples, wanted.bad, strict=False))
-    found = reading.book.records()
+    found = reading.rows.records()
     keys = [(row[1], row[2], row[4]) for row in wanted.rows]
     assert found.is_repeated().tolist() == [key in keys[:at] for at, key in enumerate(keys)]
     queues = [found.partitions[at] if at >= 0 else "" for at in found.partition.tolist()]
     assert queues == [row[5] for row in wanted.rows]
 
 
-def columns_of(texts):
-    """Texts as a column."""
-    ends = np.cumsum([len(text.encode()) for text in texts], dtype=np.int64)
-    return Fields(np.frombuffer("".join(texts).encode(), np.uint8), np.append(0, ends)[:-1], ends)
-
-
 @given(st.lists(st.one_of(times(), st.text(max_size=20)), max_size=20))
 def test_times_in_columns(texts):
-    """Times are read from the bytes of a column as from strings."""
-    data = "".join(texts).encode()
-    ends = np.cumsum([len(text.encode()) for text in texts], dtype=np.int64)
-    fields = Fields(np.frombuffer(data, np.uint8), np.append(0, ends)[:-1][: len(texts)], ends)
-    found, wanted = (
-        read(some, frozenset({"Unknown"})) for read, some in ((field_stamps, fields), (read_stamps, texts))
-    )
-    assert found.seconds.tolist() == wanted.seconds.tolist()
-    assert found.local.tolist() == wanted.local.tolist()
+    """Times are read from a column as each is alone."""
+    found = read_stamps(texts, frozenset({"Unknown"}))
+    alone = [read_stamps([text], frozenset({"Unknown"})) for text in texts]
+    assert found.seconds.tolist() == [int(one.seconds[0]) for one in alone]
+    assert found.local.tolist() == [bool(one.local[0]) for one in alone]
 
 
 def alone(text):
@@ -277,23 +267,20 @@ def hostlists(draw):
     st.lists(
         st.lists(st.one_of(hostlists(), hostlists(), st.sampled_from(LISTS)), unique=True, max_size=8), max_size=4
     ),
-    *(st.sampled_from((1, 3, 10**6)), st.sampled_from((0, 60, 10**6)), st.sampled_from((2, 10**6))),
+    *(st.sampled_from((1, 3, 10**6)), st.sampled_from((2, 10**6))),
 )
-def test_lists_expanded_together(blocks, known, places, at_a_time):
+def test_lists_expanded_together(blocks, known, at_a_time):
     """Lists that are expanded many at a time give what each gives alone, whatever is remembered of earlier ones."""
-    book = BusyBook()
+    lists = NodeLists()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(busy_book, "_LISTS_KNOWN", known)
-        patch.setattr(busy_book, "_MOST_PLACES", places)
-        patch.setattr(busy_book, "_NODES_AT_A_TIME", at_a_time)
+        patch.setattr(node_lists, "_TEXTS_KNOWN", known)
+        patch.setattr(node_lists, "_NODES_AT_A_TIME", at_a_time)
         for texts in filter(None, blocks):
-            node_sets, faults = book.hostlists(columns_of(texts))
-            records = book.records()
-            for at, (text, number) in enumerate(zip(texts, node_sets.tolist(), strict=True)):
-                some = records.set_nodes[records.set_ends[number] : records.set_ends[number + 1]] if number >= 0 else []
-                names = tuple(records.names[node] for node in some)
-                assert (names, at in faults) == alone(text)
-            del records, some  # arrays that others look at cannot grow
+            numbers, faults = lists.parse_all(pa.array(texts))
+            names, nodes, ends = list(lists.names), lists.nodes().tolist(), lists.ends().tolist()
+            for at, (text, number) in enumerate(zip(texts, numbers.tolist(), strict=True)):
+                some = nodes[ends[number] : ends[number + 1]] if number >= 0 else []
+                assert (tuple(names[node] for node in some), at in faults) == alone(text)
 
 
 def test_a_list_that_was_cut_off_is_never_trusted(tmp_path: Path):

@@ -7,9 +7,10 @@ import pytest
 from bftrainer.errors import LogError
 from bftrainer.files.log_files import head
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.slurm import read_downtimes
+from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings, Reading, recognised
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading, recognise
 from tests.importing import records_of
 
 SACCT_COLUMNS = (
@@ -108,7 +109,7 @@ def test_slurm_json(sample_logs):
     inventory = read_inventory(str(folder / "slurm-nodes.json"))
     assert (len(inventory.names), len(inventory.out_of_service)) == (100, 0)
     reading = Reading.begun(ImportSettings())
-    read_downtimes(folder / "slurm-reservations.json", reading.book, reading.clock, BusyKind.RESERVED)
+    read_downtimes(folder / "slurm-reservations.json", reading.rows, reading.clock, BusyKind.RESERVED)
     (reserved,) = records_of(reading)
     assert (reserved[0].count(",") + 1, *reserved[1:3]) == (512, 1748250553, 1748336953)
 
@@ -117,7 +118,7 @@ def test_slurm_json(sample_logs):
 def test_intrepid(sample_logs, name, preset):
     """76 of 80 midplanes, busy 80 % of the time from the first start to the last end; known by its header."""
     path = sample_logs / "alcf" / "intrepid_2014.csv"
-    assert recognised(head(path), str(path)).name == "alcf"
+    assert recognise(head(path), str(path)).name == "alcf"
     given = ImportSettings(start="2014-01-01T00:00:32", end="2014-01-24T17:45:54", preset=preset, window="asked")
     quality = import_log(name, [path], given).quality
     assert (quality.records, quality.kept, quality.nodes) == (1254, 1254, 76)
@@ -128,7 +129,7 @@ def test_grid_engine(sample_logs):
     """Accounting of Grid Engine is told apart, and what to do with it is said."""
     for path in (sample_logs / "sge").iterdir():
         with pytest.raises(LogError, match=r"Accounting of Grid Engine: make a table of it with awk"):
-            recognised(head(path), str(path))
+            recognise(head(path), str(path))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_grid_engine(sample_logs):
 def test_counts_of_spot_instances(sample_logs, name, records, nodes, node_hours):
     """Sums of count times length, made with a line of awk."""
     path = sample_logs.parent / "spot" / name
-    assert recognised(head(path), str(path)).name == "counts"
+    assert recognise(head(path), str(path)).name == "counts"
     quality = import_log("counts", [path], ImportSettings()).quality
     assert (quality.records, quality.kept, quality.nodes) == (records, records, nodes)
     assert quality.idle_node_s / 3600 == pytest.approx(node_hours, abs=1e-4)

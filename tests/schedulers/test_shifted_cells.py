@@ -9,7 +9,7 @@ import pytest
 from bftrainer.errors import SettingsError
 from bftrainer.schedulers.formats.sacct_rows import XDMOD_COLUMNS
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 
 EIGHT, HOUR = 1788249600, 3600  # 2026-09-01 08:00 UTC
 MORNING = {"start": str(EIGHT), "end": str(EIGHT + 4 * HOUR), "window": "asked", "max_bad": 1.0}
@@ -67,7 +67,7 @@ def test_number_of_nodes_that_sacct_rounds(tmp_path):
 def test_table_of_xdmod_without_a_header_is_named(tmp_path):
     """26 columns without names are those of XDMoD."""
     row = "|".join(["1"] * len(XDMOD_COLUMNS))
-    with pytest.raises(SettingsError, match="got neither; --preset xdmod of `import table` names them"):
+    with pytest.raises(SettingsError, match="got neither; --preset xdmod of `import --format table` names them"):
         imported(tmp_path, f"{row}\n")
 
 

@@ -11,7 +11,8 @@ from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
 from tests.importing import OPEN_END, idle_of, records_of
 
 HEADER = "JobIDRaw|State|Start|End|NNodes|NodeList|JobName"

@@ -10,8 +10,10 @@ from bftrainer.errors import LogError
 from bftrainer.nodelogs import slurm_json
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.slurm import SlurmImporter, read_downtimes
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.downtimes import read_downtimes
+from bftrainer.schedulers.formats.slurm import SlurmImporter
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
 from tests.importing import OPEN_END, records_of
 
 DAY = 1788220800
@@ -164,7 +166,7 @@ def test_downtimes(tmp_path):
     (tmp_path / "reserved.json").write_text(json.dumps({"reservations": [reserved]}))
     reading = Reading.begun(ImportSettings())
     for name in ("nodes.json", "reserved.json"):
-        read_downtimes(tmp_path / name, reading.book, reading.clock)
+        read_downtimes(tmp_path / name, reading.rows, reading.clock)
     assert records_of(reading, DAY) == [
         ("n2", 30, OPEN_END, BusyKind.DRAIN),
         ("n3", float("-inf"), OPEN_END, BusyKind.DRAIN),
@@ -172,7 +174,8 @@ def test_downtimes(tmp_path):
     ]
     version = {"plugin": {"data_parser": "data_parser/v0.0.41"}}
     (tmp_path / "none.json").write_text(json.dumps({"reservations": [], "meta": version}))
-    assert read_downtimes(tmp_path / "none.json", reading.book, reading.clock) == 0
+    read_downtimes(tmp_path / "none.json", reading.rows, reading.clock)
+    assert len(reading.rows) == 3
     (tmp_path / "jobs.json").write_text(json.dumps({"jobs": [accounted()]}))
     with pytest.raises(LogError, match=r"jobs.json: Expected nodes or reservations of Slurm, got jobs"):
-        read_downtimes(tmp_path / "jobs.json", reading.book, reading.clock)
+        read_downtimes(tmp_path / "jobs.json", reading.rows, reading.clock)

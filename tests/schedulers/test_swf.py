@@ -9,7 +9,8 @@ from bftrainer.schedulers import idle_spans
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.swf import SwfImporter
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
 
 HEADER = "; Version: 2.2\n; UnixStartTime: 1000\n; MaxNodes: 8\n; MaxProcs: 16\n"
 
@@ -180,7 +181,7 @@ def test_node_ids_that_are_empty(tmp_path):
     """An id that is missing leaves the others, which are not to be trusted; a list without any is refused."""
     text = HEADER + line(1, used=2, more=" {4,}") + line(2, used=1, more=" {,}")
     reading, _ = read(tmp_path, text)
-    records = reading.book.records()
+    records = reading.rows.records()
     assert records.names == ("4",)
     assert records.kind.tolist() == [BusyKind.UNKNOWN]
     assert dict(reading.tally.dropped) == {"no node ids": 1}
@@ -191,7 +192,7 @@ def test_node_ids(tmp_path):
     text = line(1, used=3, more=" {4,4,7}", queue=2) + line(2, used=1, more=" { 5 }", partition=1)
     text += line(3, used=2, more=" {6}") + line(4)
     reading, jobs = read(tmp_path, HEADER + text)
-    records = reading.book.records()
+    records = reading.rows.records()
     assert jobs == []
     assert records.names == ("4", "7", "5", "6")
     assert records.kind.tolist() == [BusyKind.JOB, BusyKind.JOB, BusyKind.UNKNOWN]
@@ -269,3 +270,17 @@ def test_processors_per_node_of_a_header_that_counts_processors(tmp_path):
     header = "; UnixStartTime: 1000\n; MaxNodes: 16\n; MaxProcs: 16\n"
     reading, jobs = read(tmp_path, header + line(used=5), procs_per_node=2)
     assert (reading.capacity, jobs[0][2]) == (8, 3)
+
+
+def test_parts_that_wait_from_the_end_of_the_part_before(tmp_path):
+    """Of a job without a summary line, later parts have no time of submission: they wait since the part before."""
+    text = (
+        "; UnixStartTime: 1788220800\n; MaxNodes: 4\n; MaxProcs: 4\n"
+        "1 10 5 100 2 -1 -1 2 -1 -1 2 1 1 1 1 1 -1 -1\n1 -1 50 30 2 -1 -1 2 -1 -1 3 1 1 1 1 1 -1 -1\n"
+    )
+    (tmp_path / "log.swf").write_text(text)
+    reading = Reading.begun(ImportSettings())
+    SwfImporter().read([tmp_path / "log.swf"], reading)
+    assert reading.demand is not None
+    assert ((reading.demand.start_ns // 10**9) - 1788220800).tolist() == [15, 165]
+    assert ((reading.demand.end_ns // 10**9) - 1788220800).tolist() == [115, 195]

@@ -11,7 +11,8 @@ from bftrainer.nodelogs.node_spans import OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.tables import TableImporter
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings, Reading
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
 from tests.importing import OPEN_END, idle_of, records_of
 
 NOON = 1788264000  # 2026-09-01T12:00:00Z
@@ -24,7 +25,6 @@ def read(tmp_path, text, name="jobs.csv", **settings):
     (tmp_path / name).write_text(text)
     reading = Reading.begun(ImportSettings(**({"max_bad": 1.0, "map": MAP} | settings)))
     TableImporter().read([tmp_path / name], reading)
-    reading.book = next(iter(reading.books().values()))
     return reading, records_of(reading, NOON)
 
 
@@ -116,8 +116,8 @@ def test_other_columns(tmp_path):
         f"from,to,on,q,c,why\n{NOON},{NOON + 9},n1,batch,a,\n{NOON},{NOON + 9},n1,,b,Maintenance\n{NOON},,n1,,b,fun\n"
     )
     reading, jobs = read(tmp_path, text, map=(*MAP, "partition=q", "cluster=c", "cause=why"))
-    assert jobs == [("n1", 0, 9, BusyKind.JOB)]
-    assert reading.book.records().partitions == ("batch",)
+    assert jobs == [("n1", 0, 9, BusyKind.JOB), ("n1", 0, 9, BusyKind.MAINTENANCE)]
+    assert reading.rows.records().partitions == ("batch",)
     assert "Expected a cause among reservation, job, down" in reading.tally.examples[0]
     reading, jobs = read(tmp_path, text, map=(*MAP, "cluster=c", "cause=why"), cluster="b")
     assert jobs == [("n1", 0, 9, BusyKind.MAINTENANCE)]
@@ -128,7 +128,7 @@ def test_submissions(tmp_path):
     """A submission counts if it comes before the start."""
     text = f"from,to,on,s\n{NOON},{NOON + 9},n1,{NOON - 5}\n{NOON},{NOON + 9},n1,{NOON + 5}\n{NOON},{NOON + 9},n1,\n"
     reading, _ = read(tmp_path, text, map=(*MAP, "submit=s"))
-    assert reading.book.records().submit_ns.tolist() == [(NOON - 5) * 10**9, OPEN_START_NS, OPEN_START_NS]
+    assert reading.rows.records().submit_ns.tolist() == [(NOON - 5) * 10**9, OPEN_START_NS, OPEN_START_NS]
 
 
 def test_counts(tmp_path):

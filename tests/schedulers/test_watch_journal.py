@@ -12,7 +12,7 @@ from bftrainer.nodelogs.node_spans import idle_spans
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.watch_journal import KIND, missed_line, poll_line, session_line, time_of
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 
 DAY = 1788220800
 JOB, DOWN = BusyKind.JOB, BusyKind.DOWN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+_LOGS = ("alcf", "counts", "flux", "lsf", "pbs", "slurm", "spot", "swf", "table", "watch")
 COMMANDS: dict[str, str] = {
     "runs": "check results by `bftrainer audit`, or `sha256sum -c .bftrainer`; the next run there clears leftovers.",
     "solve": "use `bftrainer replay --fallback dp` where a solver fails.",
@@ -13,21 +14,22 @@ COMMANDS: dict[str, str] = {
     "bso note": "keep notes with the script that registers the job instead.",
     "bso reset": "use `bftrainer bso delete`, and register the job again.",
     "harvest remove": "stop the harvest (Ctrl-C), and run the other tasks in another directory (-o).",
-    "import batsim": "use `bftrainer import table` with the columns that docs/import.md names.",
+    "import batsim": "use `bftrainer import --format table` with the columns that docs/import.md names.",
     "import cobalt": "use a plug-in (docs/extending.md, An importer).",
     "trace export": "use `bftrainer convert`, which writes the same forms.",
-    "import sge": "make a table of it with awk (docs/import.md), then `bftrainer import table`.",
+    "import sge": "make a table of it with awk (docs/import.md), then `bftrainer import --format table`.",
+    "import auto": "use `bftrainer import FILES`, which tells the format by itself.",
+    **{f"import {name}": f"use `bftrainer import --format {name} FILES`." for name in _LOGS},
 }
 """What replaces a command, by its words after `bftrainer`."""
 
 _REPLAYS = ("replay", "bound", "forecast", "advise")
-_LOGS = ("auto", "alcf", "counts", "flux", "lsf", "pbs", "slurm", "spot", "swf", "table", "watch")
 _FORESIGHT = "use `--planned-departures` for known ones; `bftrainer bound` says what knowing all would bring."
 _LIMITS = ("body", "connections", "per-peer")
 _QUEUE = "nothing reads a scheduler's queue any more."
 OPTIONS: dict[tuple[str, str], str] = {
     **{(words, f"--foresight{rest}"): _FORESIGHT for words in _REPLAYS for rest in ("", "-use", "-horizon", "-least")},
-    **{(words, "--queue"): _QUEUE for words in (*_REPLAYS, *(f"import {name}" for name in _LOGS))},
+    **{(words, "--queue"): _QUEUE for words in (*_REPLAYS, "import")},
     ("bound", "--horizons"): "use --notices: how long before nodes leave that is known.",
     ("replay", "--bounds"): "use `bftrainer bound` with the same options.",
     **{(words, "--no-cache"): "every run parses its node log; none is kept." for words in (*_REPLAYS, "sweep")},

@@ -90,13 +90,13 @@ def narrowed(
     from bftrainer.nodelogs.edit import filtered_log
     from bftrainer.nodelogs.inventory import read_inventory
     from bftrainer.nodelogs.node_spans import nanoseconds
-    from bftrainer.schedulers.selected_nodes import excluded_names
+    from bftrainer.schedulers.selected_nodes import expand_excluded
 
     for option, length_s in (("--min-hole", min_hole_s), ("--offer-after", offer_after_s)):
         if not 0 <= length_s <= 1e8:
             raise click.UsageError(f"Expected 0 <= {option} <= 1e8 seconds, got {length_s:g}.")
     wanted = None if nodes is None else read_inventory(nodes).names
-    exclude = sorted(excluded_names(exclude_nodes))
+    exclude = sorted(expand_excluded(exclude_nodes))
     return filtered_log(log, wanted, exclude, partitions, *map(nanoseconds, (min_hole_s, offer_after_s)))
 
 
@@ -148,11 +148,13 @@ def refuse_scheduler_log(path: Path) -> None:
         If the file is such a log.
     """
     from bftrainer.files.log_files import head
-    from bftrainer.schedulers.reading import recognised
+    from bftrainer.schedulers.reading import recognise
 
     with suppress(LogError):
-        name = recognised(head(path), str(path)).name
-        raise NodeLogError(f"{path}: Expected a node log, got one of a scheduler: `bftrainer import {name}` makes one.")
+        name = recognise(head(path), str(path)).name
+        raise NodeLogError(
+            f"{path}: Expected a node log, got one of a scheduler: `bftrainer import --format {name}` makes one."
+        )
 
 
 def _write(output: Path, log: NodeLog) -> None:

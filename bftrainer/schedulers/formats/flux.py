@@ -178,18 +178,7 @@ _NAMELESS = "Missing --nodes with all names in order of rank: events name ranks,
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A job that ran.
-
-    Parameters
-    ----------
-    start_ns, end_ns : int
-    nodes : tuple of str
-        Empty if the job names ranks only.
-    ranks : tuple of int
-    queue : str
-    key : int
-    submit_ns : int, optional
-    """
+    """A job that ran."""
 
     start_ns: int
     end_ns: int
@@ -212,7 +201,7 @@ class FluxImporter(Importer):
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """A JSON object that is an event, a job, or a list of jobs."""
-        first = _parsed(lines[0]) if lines else None
+        first = _parse_object(lines[0]) if lines else None
         if first is None:
             return any('"jobs"' in line for line in lines[:3])
         return _is_event(first) or "jobs" in first or "t_submit" in first or "t_run" in first
@@ -227,19 +216,18 @@ class FluxImporter(Importer):
             reading.note("there are no jobs among the files: nodes count as idle whenever they are up.")
         elif eventlogs and ranks.has_nameless() and any(job.nodes for job in jobs):
             raise SettingsError(_NAMELESS)
-        reading.book.node_set(ranks.silent())
+        reading.rows.lists.add(ranks.silent())
         for down in ranks.downtimes():
-            reading.book.add_node(*down)
+            reading.rows.add_node(*down)
         for job in jobs:
-            node_set = reading.book.node_set(job.nodes or map(ranks.name, job.ranks))
-            partition = reading.book.partition(job.queue)
+            node_set = reading.rows.lists.add(job.nodes or map(ranks.name, job.ranks))
             times_ns, is_open = (job.start_ns, job.end_ns), job.end_ns == OPEN_END_NS
-            reading.book.add(*times_ns, node_set, job.key, BusyKind.JOB, partition, job.submit_ns, is_open=is_open)
+            reading.rows.add(*times_ns, node_set, job.key, BusyKind.JOB, job.queue, job.submit_ns, is_open=is_open)
         if eventlogs:
             reading.window_ns = ranks.window_ns()
 
 
-def _parsed(text: str) -> dict[str, Any] | None:
+def _parse_object(text: str) -> dict[str, Any] | None:
     """The JSON object that a text is; None if it is none."""
     try:
         value = json.loads(text)
@@ -260,12 +248,12 @@ def _time_ns(value: Any) -> int | None:
 
 def _first_event_ns(path: Path) -> int | None:
     """Time of an eventlog's first event; None if the file is no eventlog."""
-    events = (event for line in head(path)[:_FIRST] if (event := _parsed(line)) is not None and _is_event(event))
+    events = (event for line in head(path)[:_FIRST] if (event := _parse_object(line)) is not None and _is_event(event))
     first = next(events, None)
     return None if first is None else _time_ns(first["timestamp"]) or 0
 
 
-def _named_ranks(reading: Reading) -> dict[int, str]:
+def _name_ranks(reading: Reading) -> dict[int, str]:
     """Names of nodes by rank, if the settings list them in that order."""
     nodes = reading.settings.nodes
     return {} if nodes is None or nodes == SEEN else dict(enumerate(read_inventory(nodes).names))
@@ -292,7 +280,7 @@ def eventlog_downtimes(path: Path, reading: Reading) -> None:
     if ranks.has_nameless():
         raise SettingsError(f"{path}: {_NAMELESS}")
     for down in ranks.downtimes():
-        reading.book.add_node(*down)
+        reading.rows.add_node(*down)
 
 
 _Event = tuple[int, Mapping[str, Any], Block, int]
@@ -303,7 +291,7 @@ def _read_eventlogs(paths: Iterable[Path], reading: Reading) -> _Ranks:
     """Ranks after all events of the files, in order of time."""
     events = [event for path in paths for event in _events(path, reading)]
     is_told = not events or any(event["name"] == "online" or event["name"] in _STARTS for _, event, _, _ in events)
-    ranks = _Ranks(_named_ranks(reading), tells_online=is_told)
+    ranks = _Ranks(_name_ranks(reading), tells_online=is_told)
     late = sum(before > now for before, now in pairwise(event[0] for event in events))
     if late:
         reading.note(f"{late:,} events are out of order: they were sorted by their times.")
@@ -330,7 +318,7 @@ def _events(path: Path, reading: Reading) -> Iterator[_Event]:
             if not line.strip():
                 continue
             reading.tally.records += 1
-            event = _parsed(line)
+            event = _parse_object(line)
             time_ns = _time_ns(event["timestamp"]) if event is not None and _is_event(event) else None
             if event is None or time_ns is None:
                 detail = f"Expected an event with timestamp, name and context in JSON, got {one_line(line[:60])!r}"
@@ -362,12 +350,12 @@ def _read_jobs(path: Path, ranks: _Ranks, reading: Reading) -> Iterator[_Job]:
 
 def _job_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Line, or number in a document, and JSON object of each job."""
-    first = _parsed(next((line for line in head(path) if line.strip()), ""))
+    first = _parse_object(next((line for line in head(path) if line.strip()), ""))
     if first is not None and "jobs" not in first:
         for block in line_blocks(path):
             for number, line in enumerate(block.lines, start=block.first):
                 if line.strip():
-                    yield number, _parsed(line)
+                    yield number, _parse_object(line)
         return
     try:
         document = json.loads(whole_text(path))
@@ -381,13 +369,7 @@ def _job_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def _job(value: Mapping[str, Any], ranks: _Ranks) -> _Job | None:
-    """A job; None if it has no nodes. If it has ranks and names, `ranks` learns which belong together.
-
-    Raises
-    ------
-    HostlistError, TypeError, ValueError
-        If it is malformed.
-    """
+    """A job; None if it has no nodes. If it has ranks and names, `ranks` learns which belong together."""
     names = expanded(str(value["nodelist"])) if value.get("nodelist") else ()
     numbered = numbers(str(value["ranks"]).strip("[]")) if value.get("ranks") not in (None, "") else ()
     if not names and not numbered:

@@ -29,7 +29,7 @@ def is_whole_block(text: str) -> bool | None:
     return True if _BLUE_GENE_P.fullmatch(text) else None
 
 
-def located(text: str) -> tuple[str, ...]:
+def expand_location(text: str) -> tuple[str, ...]:
     """Nodes of a location, each once; of a Blue Gene/P its midplanes.
 
     Parameters
@@ -45,7 +45,7 @@ def located(text: str) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> located("3-5:9"), located("ANL-R07-R10-2048")
+    >>> expand_location("3-5:9"), expand_location("ANL-R07-R10-2048")
     (('3', '4', '5', '9'), ('ANL-R07-M0', 'ANL-R07-M1', 'ANL-R10-M0', 'ANL-R10-M1'))
     """
     if _BLUE_GENE_Q.fullmatch(text):

@@ -19,7 +19,7 @@ from bftrainer.nodelogs.availability_trace import MOST_NODES, NO_TIME, CountTrac
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
 from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading
-from bftrainer.schedulers.selected_nodes import counted_nodes
+from bftrainer.schedulers.selected_nodes import count_nodes
 
 _PLACEMENT = (
     "last in, first out: the trace has no node names. "
@@ -55,14 +55,14 @@ class CountsImporter(Importer):
         """Read the files, one after the other."""
         start = head(paths[0])
         if _is_sampled(start):
-            trace = _sampled(paths, reading)
+            trace = _read_samples(paths, reading)
         else:
             _note_cut_off(paths, reading)
-            trace = _dated(paths, reading) if any(map(_DATED.fullmatch, start[:9])) else read_count_trace(*paths)
+            trace = _read_dates(paths, reading) if any(map(_DATED.fullmatch, start[:9])) else read_count_trace(*paths)
         most = int(trace.count.max())
         if most == 0:
             raise NodeLogError(f"{paths[0]}: Expected counts of nodes above 0, got none.")
-        names = counted_nodes(reading.settings.nodes, most).names  # the first ones come first and stay longest
+        names = count_nodes(reading.settings.nodes, most).names  # the first ones come first and stay longest
         if len(names) < most:
             raise SettingsError(
                 f"Expected --nodes with {most:,} nodes or more, as many as were counted, got {len(names):,}."
@@ -82,7 +82,7 @@ def _is_sampled(lines: Sequence[str]) -> bool:
     return lines[0].lstrip().startswith("{") and any(_GAP in line for line in lines[:9])
 
 
-def _sampled(paths: Sequence[Path], reading: Reading) -> CountTrace:
+def _read_samples(paths: Sequence[Path], reading: Reading) -> CountTrace:
     """Counts at equal intervals; the last one holds as long as the others."""
     times_ns, counts, end_ns = [], [], reading.origin_ns()
     for path in paths:
@@ -100,7 +100,7 @@ def _sampled(paths: Sequence[Path], reading: Reading) -> CountTrace:
     return CountTrace(np.append(np.concatenate(times_ns), end_ns), np.append(count, count[-1:]))
 
 
-def _dated(paths: Sequence[Path], reading: Reading) -> CountTrace:
+def _read_dates(paths: Sequence[Path], reading: Reading) -> CountTrace:
     """Rows of date, time and count, sorted by time; of several at one instant the last one counts."""
     found: list[tuple[int, int]] = []
     for path in paths:

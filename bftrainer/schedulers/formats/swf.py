@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError
@@ -16,7 +16,7 @@ from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
-from bftrainer.schedulers.busy_records import BusyKind, column
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import Demand, over_capacity_share
 from bftrainer.schedulers.reading import Importer, Reading
@@ -32,45 +32,15 @@ _MOST_OVERCOMMIT = 0.01
 _MOST_PROCESSORS = 10**9
 
 
-class _Jobs:
-    """The fields in use of all lines, and the place of each line."""
-
-    def __init__(self) -> None:
-        self._values = {name: array("d") for name in ("number", "submit", "wait", "run", "processors", "status")}
-        self._node_sets, self._partitions, self._lines = array("i"), array("i"), array("q")
-        self._trusted = array("b")
-        self._paths: list[tuple[int, Path]] = []
-
-    def add(self, values: Sequence[float], node_set: int, trusted: bool, partition: int, path: Path, line: int) -> None:
-        """Keep a line."""
-        for held, value in zip(self._values.values(), values, strict=True):
-            held.append(value)
-        self._node_sets.append(node_set)
-        self._trusted.append(trusted)
-        self._partitions.append(partition)
-        self._lines.append(line)
-        if not self._paths or self._paths[-1][1] != path:
-            self._paths.append((len(self._lines) - 1, path))
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def __getitem__(self, name: str) -> NDArray[np.float64]:
-        """One field of all jobs."""
-        return column(self._values[name])
-
-    @property
-    def node_sets(self) -> NDArray[np.int32]:
-        """Numbers of the sets of nodes; -1 where a line names none."""
-        return column(self._node_sets)
-
-    def place(self, at: int) -> tuple[Path, int]:
-        """File and line of a job."""
-        return next(path for first, path in reversed(self._paths) if first <= at), self._lines[at]
-
-    def extras(self, at: int) -> tuple[int, BusyKind, int]:
-        """Set of nodes, kind and partition of a job."""
-        return self._node_sets[at], BusyKind.JOB if self._trusted[at] else BusyKind.UNKNOWN, self._partitions[at]
+_COLUMNS = {
+    **dict.fromkeys(("number", "submit", "wait", "run", "processors", "status"), "float64"),
+    "nodes": "int64",
+    "is_whole": "bool",
+    "partition": "int64",
+    "path": "str",
+    "line": "int64",
+}
+"""Of a line: those fields in use, its list of nodes (-1 without one), whether that is whole, and its place."""
 
 
 class SwfImporter(Importer):
@@ -100,57 +70,58 @@ class SwfImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files; headers of all of them count together."""
         header: dict[str, str] = {}
-        jobs = _Jobs()
+        parts: list[pd.DataFrame] = []
         for path in paths:
             for block in line_blocks(path):
-                _read_block(block, header, jobs, reading)
+                rows = _read_block(block, header, reading, is_first=not parts)
+                parts.append(pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_COLUMNS))
                 reading.tally.check()
         _use_zone(header, reading)
-        chosen = _chosen(jobs, reading)
-        if not chosen.size:
+        jobs = _choose(pd.concat(parts, ignore_index=True), reading)
+        if jobs.empty:
             raise LogError(f"{paths[0]}: No job ran among {reading.tally.records:,} records.")
-        chosen, start_ns, end_ns = _times(jobs, chosen, header, reading)
-        if not chosen.size:
+        jobs = _set_times(jobs, header, reading)
+        if jobs.empty:
             raise LogError(f"{paths[0]}: Expected jobs with usable times, got none.")
-        reading.window_ns = (int(start_ns.min()), int(end_ns.max()))
-        if (jobs.node_sets >= 0).any():
-            _write_names(jobs, chosen, start_ns, end_ns, reading)
-        else:
-            _write_counts(jobs, chosen, start_ns, end_ns, header, reading)
+        reading.window_ns = (int(jobs["start_ns"].min()), int(jobs["end_ns"].max()))
+        if (jobs["nodes"] < 0).all():
+            reading.demand = _count_nodes(jobs, header, reading)
+            return
+        nameless = jobs["nodes"] < 0
+        _refuse(jobs[nameless], "no node ids", "Expected node ids {...} as on other lines, got none", reading)
+        kind = np.where(jobs["is_whole"], BusyKind.JOB, BusyKind.UNKNOWN)
+        reading.rows.extend(jobs.assign(kind=kind)[~nameless])
 
 
-def _read_block(block: Block, header: dict[str, str], jobs: _Jobs, reading: Reading) -> None:
-    """Keep the jobs and the header's keys of some lines."""
+def _read_block(block: Block, header: dict[str, str], reading: Reading, *, is_first: bool) -> list[tuple[Any, ...]]:
+    """The jobs of some lines, as `_COLUMNS`, and the header's keys."""
+    found: list[tuple[Any, ...]] = []
+    lists = reading.rows.lists
     for at, line in enumerate(block.lines):
         text = line.strip()
         if not text:
             continue
         if text[0] == ";":
-            if (found := _HEADER.fullmatch(text)) is not None:
-                header.setdefault(found[1], found[2].strip())
+            if (key := _HEADER.fullmatch(text)) is not None:
+                header.setdefault(key[1], key[2].strip())
             continue
         reading.tally.records += 1
         fields, _, ids = text.partition("{")
-        words = fields.split()
-        values = _floats(words)
+        values = _floats(fields.split())
         if values is None or len(values) != _FIELDS:
-            if not len(jobs):
+            if is_first and not found:
                 raise LogError(f"{block.path}:{block.first + at}: {_what_is_wrong(text)}")
             detail = f"Expected {_FIELDS} numbers separated by blanks, got {one_line(text[:60])!r}"
             reading.refuse("wrong number of fields", block, at, detail)
             continue
         ids = ids.partition("}")[0].strip()
-        node_set = reading.book.nodes(ids, _names) if _names(ids) else -1
+        names = _names(ids)
         processors = values[4] if values[4] > 0 else values[7]
         queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
-        jobs.add(
-            (*values[:4], processors, values[10]),
-            node_set,
-            len(_names(ids)) == processors,
-            reading.book.partition(queue),
-            block.path,
-            block.first + at,
-        )
+        nodes = lists.parse(ids, _names) if names else -1
+        where = reading.rows.partition(queue), str(block.path), block.first + at
+        found.append((*values[:4], processors, values[10], nodes, len(names) == processors, *where))
+    return found
 
 
 def _floats(words: Sequence[str]) -> list[float] | None:
@@ -186,79 +157,102 @@ def _use_zone(header: Mapping[str, str], reading: Reading) -> None:
 
 
 @np.errstate(over="ignore")  # sums beyond all numbers are impossible times
-def _chosen(jobs: _Jobs, reading: Reading) -> NDArray[np.int64]:
-    """Indices of the jobs that ran on processors; parts of a job that has a summary line are left out."""
-    run, status = jobs["run"], jobs["status"]
-    partial = np.isin(status, _PARTIAL)
-    has_summary = partial & np.isin(jobs["number"], jobs["number"][~partial])
-    left = np.ones(len(jobs), dtype=np.bool_)
+def _choose(jobs: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+    """The jobs that ran on processors; parts of a job that has a summary line are left out."""
+    is_part = jobs["status"].isin(_PARTIAL)
     for reason, fault in (
-        ("part of a job that has a summary line", has_summary),
-        ("never ran", run < 0),
-        ("zero length", run == 0),
+        ("part of a job that has a summary line", is_part & jobs["number"].isin(jobs["number"][~is_part])),
+        ("never ran", jobs["run"] < 0),
+        ("zero length", jobs["run"] == 0),
         ("no processors", jobs["processors"] <= 0),
     ):
-        reading.tally.drop(reason, int((left & fault).sum()))
-        left &= ~fault
-    submit, limit_s = jobs["submit"], OPEN_END_NS / NS_PER_S
-    too_many = jobs["processors"] > _MOST_PROCESSORS
-    never = (submit < 0) | (submit + np.maximum(jobs["wait"], 0) + run >= limit_s)
-    chosen = np.flatnonzero(left)
+        some = fault.reindex(jobs.index)
+        reading.tally.drop(reason, int(some.sum()))
+        jobs = jobs[~some]
     detail = f"Expected at most {_MOST_PROCESSORS:,} processors (field 5)"
-    chosen = _without(jobs, chosen, too_many, ("impossible number of processors", detail), reading)
-    return _without(jobs, chosen, never, ("impossible time", "Expected times from 1970 to 2116"), reading)
+    jobs = _refuse_where(
+        jobs, jobs["processors"] > _MOST_PROCESSORS, "impossible number of processors", detail, reading
+    )
+    jobs = _chain_parts(jobs)
+    last = jobs["submit"] + jobs["wait"].clip(lower=0) + jobs["run"]
+    never = (jobs["submit"] < 0) | (last >= OPEN_END_NS / NS_PER_S)
+    return _refuse_where(jobs, never, "impossible time", "Expected times from 1970 to 2116", reading)
 
 
-def _without(
-    jobs: _Jobs, chosen: NDArray[np.int64], fault: NDArray[np.bool_], why: tuple[str, str], reading: Reading
-) -> NDArray[np.int64]:
-    """Those of the chosen jobs that have no fault; the others are refused for a reason, with what was expected."""
-    reason, detail = why
-    for at in chosen[fault[chosen]].tolist():
-        reading.tally.refuse(reason, *jobs.place(at), detail)
-    return chosen[~fault[chosen]]
+def _chain_parts(jobs: pd.DataFrame) -> pd.DataFrame:
+    """The jobs whose later parts, which have no time of submission, wait from the end of the part before."""
+    later = jobs["status"].isin(_PARTIAL) & (jobs["submit"] < 0)
+    if not later.any():
+        return jobs
+    submit: dict[Any, float] = jobs["submit"].to_dict()
+    over: dict[float, float] = {}
+    some = jobs[jobs["number"].isin(jobs["number"][later])]
+    for at, number, wait, run in zip(some.index, some["number"], some["wait"], some["run"], strict=True):
+        if submit[at] < 0:
+            submit[at] = over.get(number, -1.0)
+        over[number] = submit[at] + max(wait, 0.0) + run
+    return jobs.assign(submit=pd.Series(submit))
+
+
+def _refuse(jobs: pd.DataFrame, reason: str, detail: str, reading: Reading) -> None:
+    """Count jobs as unusable."""
+    for path, line in zip(jobs["path"], jobs["line"].tolist(), strict=True):
+        reading.tally.refuse(reason, Path(path), line, detail)
+
+
+def _refuse_where(
+    jobs: pd.DataFrame, fault: pd.Series[bool], reason: str, detail: str, reading: Reading
+) -> pd.DataFrame:
+    """The jobs without a fault; the others are refused."""
+    _refuse(jobs[fault], reason, detail, reading)
+    return jobs[~fault]
 
 
 @np.errstate(over="ignore")  # sums beyond all numbers are impossible times
-def _times(
-    jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping[str, str], reading: Reading
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The jobs whose times are known, their starts and ends in nanoseconds since the epoch."""
-    submit, wait = jobs["submit"], jobs["wait"]
+def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> pd.DataFrame:
+    """The jobs whose times are known, with these in nanoseconds since the epoch, and a number of each job."""
     base_s = _number(header, "UnixStartTime") or 0.0
-    if np.median(submit[chosen]) >= _EPOCH_SIZED_S:
+    if jobs["submit"].median() >= _EPOCH_SIZED_S:
         base_s = 0.0
     elif base_s <= 0:
         base_s = reading.origin_ns() / NS_PER_S
-    if (wait[chosen] < 0).all():
+    if (jobs["wait"] < 0).all():
         reading.note("the log has no waiting times: jobs are taken to start when they are submitted.")
-        wait = np.zeros(len(jobs))
-        _check_without_waits(jobs, chosen, header, reading)
-    begin = base_s + submit + wait
-    end = begin + jobs["run"]
-    detail = "Expected a waiting time (field 3), got a negative one"
-    chosen = _without(jobs, chosen, wait < 0, ("no waiting time", detail), reading)
-    is_impossible = end >= OPEN_END_NS / NS_PER_S
-    chosen = _without(jobs, chosen, is_impossible, ("impossible time", "Expected times from 1970 to 2116"), reading)
+        jobs = jobs.assign(wait=0.0)
+        _check_without_waits(jobs, header, reading)
+    begin = base_s + jobs["submit"] + jobs["wait"]
+    jobs = jobs.assign(begin=begin, end=begin + jobs["run"])
+    waits = "Expected a waiting time (field 3), got a negative one"
+    jobs = _refuse_where(jobs, jobs["wait"] < 0, "no waiting time", waits, reading)
+    late = jobs["end"] >= OPEN_END_NS / NS_PER_S
+    jobs = _refuse_where(jobs, late, "impossible time", "Expected times from 1970 to 2116", reading)
     reading.tally.check(at_end=True)
-    start_ns, end_ns = (np.rint(times[chosen] * NS_PER_S).astype(np.int64) for times in (begin, end))
-    lasted = end_ns > start_ns
-    reading.tally.drop("zero length", int((~lasted).sum()))  # in nanoseconds
-    return chosen[lasted], start_ns[lasted], end_ns[lasted]
+    start_ns, end_ns, wait_ns = (_nanoseconds(jobs[name]) for name in ("begin", "end", "wait"))
+    # A job shorter than a nanosecond ends when it starts.
+    number = jobs["number"].to_numpy()
+    job = np.where(number > 0, number.view(np.int64), -1 - jobs.index.to_numpy())
+    jobs = jobs.assign(start_ns=start_ns, end_ns=end_ns, submit_ns=start_ns - wait_ns, job=job)
+    lasted = jobs["start_ns"] < jobs["end_ns"]
+    reading.tally.drop("zero length", int((~lasted).sum()))
+    return jobs[lasted]
 
 
-def _check_without_waits(jobs: _Jobs, chosen: NDArray[np.int64], header: Mapping[str, str], reading: Reading) -> None:
+def _nanoseconds(seconds: pd.Series[float]) -> NDArray[np.int64]:
+    return np.asarray(np.rint(seconds.to_numpy() * NS_PER_S).astype(np.int64))
+
+
+def _check_without_waits(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> None:
     """Refuse a log whose jobs cannot all have started when they were submitted, as those of workload models."""
     nodes, per_node = _machine(header, reading)
-    submit, run = jobs["submit"][chosen], jobs["run"][chosen]
-    start_ns, end_ns = (np.rint(times * NS_PER_S).astype(np.int64) for times in (submit, submit + run))
-    demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), chosen, start_ns)
+    start_ns, end_ns = _nanoseconds(jobs["submit"]), _nanoseconds(jobs["submit"] + jobs["run"])
+    demand = Demand(start_ns, end_ns, _nodes_used(jobs, per_node), jobs.index.to_numpy(), start_ns)
     extent = demand.extent_ns()
     share = over_capacity_share(demand, nodes, Window(*extent)) if extent else 0.0
     if share > _MOST_OVERCOMMIT:
         raise LogError(
-            f"{jobs.place(0)[0]}: Expected waiting times (field 3), got none, and jobs cannot have started when they "
-            f"were submitted: they would have used more than the {nodes:,} nodes for {100 * share:.3g} % of the time."
+            f"{jobs['path'].iloc[0]}: Expected waiting times (field 3), got none, and jobs cannot have started when "
+            f"they were submitted: they would have used more than the {nodes:,} nodes for {100 * share:.3g} % of the "
+            "time."
         )
 
 
@@ -270,13 +264,7 @@ def _number(header: Mapping[str, str], key: str) -> float | None:
 
 
 def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
-    """Nodes, and processors of each; processors, and 1, where nodes are of several kinds.
-
-    Raises
-    ------
-    SettingsError
-        If neither the header nor a setting gives them.
-    """
+    """Nodes, and processors of each; processors, and 1, where nodes are of several kinds."""
     nodes, processors = _number(header, "MaxNodes"), _number(header, "MaxProcs")
     per_node = reading.settings.procs_per_node
     if isinstance(per_node, tuple):
@@ -300,44 +288,15 @@ def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
     return int(nodes or -(-(processors or 0) // per_node)), per_node
 
 
-def _write_counts(
-    jobs: _Jobs,
-    chosen: NDArray[np.int64],
-    start_ns: NDArray[np.int64],
-    end_ns: NDArray[np.int64],
-    header: Mapping[str, str],
-    reading: Reading,
-) -> None:
-    """Write down jobs by the number of their nodes; a node that is used in part counts as used."""
+def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> Demand:
+    """Jobs by the number of their nodes; a node that is used in part counts as used."""
     reading.capacity, per_node = _machine(header, reading)
     if isinstance(kinds := reading.settings.procs_per_node, tuple):
         reading.node_sizes = np.repeat(*np.array(kinds, dtype=np.int64).T)
         reading.capacity = reading.node_sizes.size
-    numbers = zip(jobs["number"][chosen].tolist(), chosen.tolist(), strict=True)
-    key = np.array([hash(number) if number > 0 else -1 - at for number, at in numbers], dtype=np.int64)
-    submit_ns = start_ns - _waits_ns(jobs, chosen)
-    reading.demand = Demand(start_ns, end_ns, _nodes_used(jobs, chosen, per_node), key, submit_ns)
+    start_ns, end_ns, job, submit_ns = (jobs[name].to_numpy() for name in ("start_ns", "end_ns", "job", "submit_ns"))
+    return Demand(start_ns, end_ns, _nodes_used(jobs, per_node), job, submit_ns)
 
 
-def _waits_ns(jobs: _Jobs, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    waits_ns = np.rint(np.maximum(jobs["wait"][chosen], 0) * NS_PER_S)
-    return np.asarray(waits_ns.astype(np.int64))
-
-
-def _nodes_used(jobs: _Jobs, chosen: NDArray[np.int64], per_node: int) -> NDArray[np.int64]:
-    return -(-jobs["processors"][chosen].astype(np.int64) // per_node)
-
-
-def _write_names(
-    jobs: _Jobs, chosen: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], reading: Reading
-) -> None:
-    """Write down jobs that name their nodes, as an extension of the format does."""
-    number, submit_ns = jobs["number"], start_ns - _waits_ns(jobs, chosen)
-    columns = chosen, start_ns, end_ns, submit_ns
-    for at, start, end, submit in zip(*(some.tolist() for some in columns), strict=True):
-        node_set, kind, partition = jobs.extras(at)
-        if node_set < 0:
-            reading.tally.refuse("no node ids", *jobs.place(at), "Expected node ids {...} as on other lines, got none")
-            continue
-        key = hash(number[at]) if number[at] > 0 else -1 - at
-        reading.book.add(start, end, node_set, key, kind, partition, submit)
+def _nodes_used(jobs: pd.DataFrame, per_node: int) -> NDArray[np.int64]:
+    return np.asarray(-(-jobs["processors"].to_numpy().astype(np.int64) // per_node))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import HostlistError, LogError, SettingsError, UnusedOptionsError, suggestion
@@ -20,10 +20,9 @@ from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.nodelogs.hostlist import MOST_NODES
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
-from bftrainer.schedulers.busy_book import BusyBook
-from bftrainer.schedulers.busy_records import BusyKind, column
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, Stamps, exact_ns, is_instant, set_unset
-from bftrainer.schedulers.formats.locations import MIDPLANE, is_whole_block, located
+from bftrainer.schedulers.formats.locations import MIDPLANE, expand_location, is_whole_block
 from bftrainer.schedulers.formats.sacct_rows import XDMOD_COLUMNS
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.idle_spans import Demand
@@ -106,7 +105,7 @@ def columns_of(
     return at
 
 
-def _mapped(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def _parse_map(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Names of the column of each role, as `--map` and presets give them."""
     found: dict[str, tuple[str, ...]] = {}
     for pair in pairs:
@@ -121,17 +120,156 @@ def _mapped(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-_HalfName = tuple[BusyBook, str, int, int, int]
-"""The last name of a list that was cut off, which may be half a name, and its book; start, end and key of the job."""
+_FATES = (
+    *("never started", "impossible time", "no nodes", "impossible number of nodes"),
+    *("end before start", "zero length", "of another cluster", "unreadable node list"),
+)
+"""Why a row is not kept, in the order in which it is asked."""
+_BAD_TIME, _BAD_NUMBER, _UNREADABLE, _KEPT = 1, 3, 7, 8
+_NO_COUNT = -1
+
+
+@dataclass(slots=True)
+class _Location:
+    """Nodes of a location: their list, whether it is whole, and the last name of one cut off, perhaps half a name."""
+
+    nodes: int
+    is_whole: bool = True
+    half: str = ""
 
 
 @dataclass(slots=True)
 class _Jobs:
-    """Jobs of all files: those that name nodes go to the book, others are counted here."""
+    """Jobs of all files: those that name nodes go to the rows of `reading`, others are counted here."""
 
     reading: Reading
-    half_names: list[_HalfName] = field(default_factory=list)
-    counted: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in range(5)))
+    clock: Clock
+    is_local: bool | None = None
+    known: dict[tuple[str, int], _Location | str] = field(default_factory=dict)
+    halves: list[tuple[str, str, int, int, int]] = field(default_factory=list)
+    counted: list[pd.DataFrame] = field(default_factory=list)
+
+    def read(self, table: JobTable, at: Mapping[str, int]) -> None:
+        """Take the rows of a file, whose columns stand `at` these places by their roles."""
+        reading, width = self.reading, len(table.header.fields)
+        rows, self.is_local = table.rows(sorted(at.values())), None
+        while some := list(islice(rows, _ROWS_AT_A_TIME)):
+            reading.tally.records += len(some)
+            for row in some:
+                if len(row.fields) != width:
+                    detail = f"Expected {width} columns, got {len(row.fields)}"
+                    reading.refuse_row("wrong number of columns", row, detail)
+            whole = [row for row in some if len(row.fields) == width]
+            # Of Parquet only some columns are read, in which two jobs may be alike.
+            jobs = [row.place if table.is_parquet else tuple(row.fields) for row in whole]
+            cells = {role: [row.fields[place].strip() for row in whole] for role, place in at.items()}
+            self._take(pd.DataFrame(cells, dtype=object), whole, [hash(job) for job in jobs])
+            for row in whole:
+                if row.is_cut_off:
+                    reading.note_cut_off(row.path)
+            reading.tally.check()
+
+    def _take(self, cells: pd.DataFrame, rows: Sequence[LogRow], job: Sequence[int]) -> None:
+        """Write down the jobs of some rows, or count why not."""
+        # Better busy too long than wrongly idle: of an hour that comes twice both passes count.
+        start, end = self._instants(cells["start"], rows, last=False), self._instants(cells["end"], rows, last=True)
+        set_unset(start, end)
+        submit = self._instants(cells["submit"], rows, last=False) if "submit" in cells else np.full(len(rows), BAD)
+        texts = cells.reindex(columns=list(_ROLES), fill_value="")
+        texts = texts.mask(texts.isin(_UNSET), "")
+        count = _number_texts(texts["count"], _count)
+        nowhere, is_bad = texts["nodes"] == "", (start == BAD) | (end == BAD)
+        no_nodes = nowhere & (("nodes" in cells) | (texts["count"] == "") | (count == 0))
+        bad_count = nowhere & ~count.between(1, MOST_NODES)
+        is_open = end == UNSET
+        end = np.where(is_open, OPEN_END_NS, end)
+        elsewhere = ~_number_texts(texts["cluster"], self.reading.is_wanted).astype(bool)
+        checks = (start == UNSET, is_bad, no_nodes, bad_count, end < start, end == start, elsewhere)
+        fate = np.select(checks, range(len(checks)), _KEPT)
+        faults, found = self._locate(texts[fate == _KEPT], count)
+        fate[list(faults)] = _UNREADABLE
+
+        def bad_time(at: int) -> None:
+            begins, ends = (one_line(cells[role][at]) for role in ("start", "end"))
+            detail = f"Expected times such as 2026-09-01 08:00:00 or epoch seconds, got {begins!r} and {ends!r}"
+            self.reading.refuse_row(_FATES[_BAD_TIME], rows[at], detail)
+
+        def bad_number(at: int) -> None:
+            detail = f"Expected a number of nodes up to {MOST_NODES:,}, got {one_line(texts['count'][at])!r}"
+            self.reading.refuse_row(_FATES[_BAD_NUMBER], rows[at], detail)
+
+        def unreadable(at: int) -> None:
+            self.reading.refuse_row(_FATES[_UNREADABLE], rows[at], faults[at])
+
+        refuse = {_BAD_TIME: bad_time, _BAD_NUMBER: bad_number, _UNREADABLE: unreadable}
+        self.reading.tally.settle(fate, _FATES, refuse)
+        times = {"start_ns": start, "end_ns": end, "is_open": is_open}
+        times["submit_ns"] = np.where((submit > BAD) & (submit <= start), submit, OPEN_START_NS)
+        names = [hash(own) if own else other for own, other in zip(texts["job"], job, strict=True)]
+        frame = texts[["partition", "cluster"]].assign(**times, count=count, job=np.array(names, dtype=np.int64))
+        frame = frame[fate == _KEPT]
+        is_counted = nowhere[frame.index]
+        self.counted.append(frame[is_counted])
+        self._write(frame[~is_counted], [found[at] for at in frame.index[~is_counted]], texts["cause"])
+
+    def _instants(self, texts: pd.Series[str], rows: Sequence[LogRow], *, last: bool) -> NDArray[np.int64]:
+        """Times in nanoseconds since 1970, `UNSET` or `BAD`."""
+        codes, distinct = pd.factorize(texts)
+        found = [_instant(text) for text in distinct]
+        count = np.array([time for time, _ in found], dtype=np.int64)[codes]
+        local, known = np.array([is_local for _, is_local in found], dtype=np.bool_)[codes], count > BAD
+        if self.is_local is None and known.any():
+            self.is_local = bool(local[known][0])
+        for odd in np.flatnonzero(known & (local != bool(self.is_local)))[:1].tolist():
+            kind = "without" if self.is_local else "with"
+            raise LogError(f"{rows[odd].place}: Expected times {kind} a zone as above, got {one_line(texts[odd])!r}.")
+        seconds = np.where(known, count // NS_PER_S, count)
+        instants = self.clock.utc_ns(Stamps(seconds, local & known), second_pass=last)
+        return np.asarray(np.where(known, instants + count % NS_PER_S, count))
+
+    def _locate(self, texts: pd.DataFrame, count: pd.Series[int]) -> tuple[dict[int, str], dict[int, _Location]]:
+        """Faults, and nodes, of rows by their index; each distinct location is read once."""
+        faults, found = {}, {}
+        for at, location, cause in zip(texts.index.tolist(), texts["nodes"], texts["cause"].str.lower(), strict=True):
+            key = location, int(count[at])
+            if cause not in _CAUSES:
+                faults[at] = f"Expected a cause among {', '.join(filter(None, _CAUSES))}, got {cause!r}."
+            elif location:
+                if key not in self.known:
+                    try:
+                        self.known[key] = self._location(*key)
+                    except HostlistError as fault:
+                        self.known[key] = str(fault)
+                known = self.known[key]
+                if isinstance(known, str):
+                    faults[at] = known
+                else:
+                    found[at] = known
+        return faults, found
+
+    def _location(self, location: str, count: int) -> _Location:
+        """Nodes of a location; a list with fewer names than the job has nodes was cut off."""
+        names, is_block, lists = expand_location(location), is_whole_block(location), self.reading.rows.lists
+        if is_block is not None:
+            if is_block:
+                self.reading.note(f"a node here is a midplane, of {MIDPLANE} of the machine's nodes.")
+            return _Location(lists.add(names), is_block)
+        if not names:
+            raise HostlistError(f"Expected names of nodes, got {one_line(location)!r}.")
+        whole, comma, last = location.rpartition(",")
+        if comma and count > len(names):
+            return _Location(lists.add(expand_location(whole)), is_whole=False, half=last.strip())
+        return _Location(lists.add(names), count in (_NO_COUNT, len(names)))
+
+    def _write(self, frame: pd.DataFrame, places: Sequence[_Location], causes: pd.Series[str]) -> None:
+        """Write down jobs on these nodes."""
+        kinds = [_CAUSES[cause.lower()] for cause in causes[frame.index]]
+        kind = [kind if place.is_whole else BusyKind.UNKNOWN for kind, place in zip(kinds, places, strict=True)]
+        nodes = np.array([place.nodes for place in places], dtype=np.int64)
+        self.reading.rows.extend(frame.assign(nodes=nodes, kind=np.array(kind, dtype=np.int64)))
+        for place, row in zip(places, frame.itertuples(), strict=True):
+            if place.half:
+                self.halves.append((row.cluster, place.half, row.start_ns, row.end_ns, row.job ^ 1))
 
     def settle(self) -> None:
         """Hand over what all files together tell.
@@ -141,134 +279,28 @@ class _Jobs:
         LogError
             If all jobs are on blocks that do not tell their nodes.
         """
-        if len(self.reading.book) and not self.reading.book.node_count:
+        rows, counted = self.reading.rows, pd.concat(self.counted or [pd.DataFrame()])
+        if len(rows) and not rows.lists.names:
             raise LogError(
                 "Expected nodes, got blocks of a Blue Gene/Q, which do not name theirs: "
                 "import the table with --map start=...,end=...,count=... and without a column of nodes."
             )
         # Half a name counts as a name only if a complete list has it too.
-        for book, name, start_ns, end_ns, key in self.half_names:
-            if book.knows(name):
-                book.add(start_ns, end_ns, book.node_set([name]), key, BusyKind.UNKNOWN)
-        if self.counted[0]:
-            if len(names := self.reading.clusters) > 1 and self.reading.settings.cluster is None:
+        for cluster, name, start_ns, end_ns, key in self.halves:
+            if name in rows.lists.names:
+                rows.add(start_ns, end_ns, rows.lists.add([name]), key, BusyKind.UNKNOWN, cluster=cluster)
+        if len(counted):
+            self.reading.check_cluster(len(counted))
+            if len(names := list(filter(None, rows.clusters))) > 1 and self.reading.settings.cluster is None:
                 raise SettingsError(f"Missing --cluster: the log counts nodes of {len(names):,}: {', '.join(names)}.")
-            self.reading.demand = Demand(*map(column, self.counted))
+            columns = ("start_ns", "end_ns", "count", "job", "submit_ns")
+            self.reading.demand = Demand(*(counted[name].to_numpy() for name in columns))
 
 
-@dataclass(slots=True)
-class _Rows:
-    """Rows of one file.
-
-    Parameters
-    ----------
-    jobs : _Jobs
-    table : JobTable
-    at : dict of str to int
-        Column of each role.
-    clock : Clock
-        For times without a zone.
-    is_local : bool or None
-        Whether its times have no zone; None before the first one.
-    """
-
-    jobs: _Jobs
-    table: JobTable
-    at: dict[str, int]
-    clock: Clock
-    is_local: bool | None = None
-
-    def read(self) -> None:
-        """Write down all jobs, or count why not."""
-        reading, width = self.jobs.reading, len(self.table.header.fields)
-        rows = self.table.rows(sorted(self.at.values()))
-        while some := list(islice(rows, _ROWS_AT_A_TIME)):
-            reading.tally.records += len(some)
-            for row in some:
-                if len(row.fields) != width:
-                    detail = f"Expected {width} columns, got {len(row.fields)}"
-                    reading.refuse_row("wrong number of columns", row, detail)
-            some = [row for row in some if len(row.fields) == width]
-            # Better busy too long than wrongly idle: of an hour that comes twice both passes count.
-            starts, ends = self._instants(some, "start", last=False), self._instants(some, "end", last=True)
-            set_unset(starts, ends)
-            submits = self._instants(some, "submit", last=False) if "submit" in self.at else np.full(len(some), BAD)
-            submits = np.where((submits > BAD) & (submits <= starts), submits, OPEN_START_NS)
-            for row, *times_ns in zip(some, starts.tolist(), ends.tolist(), submits.tolist(), strict=True):
-                self._take(row, *times_ns)
-                if row.is_cut_off:
-                    reading.note_cut_off(row.path)
-            reading.tally.check()
-
-    def _instants(self, rows: Sequence[LogRow], role: str, *, last: bool) -> NDArray[np.int64]:
-        """Times in nanoseconds since 1970, `UNSET` or `BAD`."""
-        found = [_instant(row.fields[self.at[role]].strip()) for row in rows]
-        count = np.array([time for time, _ in found], dtype=np.int64)
-        local, known = np.array([is_local for _, is_local in found], dtype=np.bool_), count > BAD
-        if self.is_local is None and known.any():
-            self.is_local = bool(local[known][0])
-        for odd in np.flatnonzero(known & (local != bool(self.is_local)))[:1].tolist():
-            text, kind = rows[odd].fields[self.at[role]], "without" if self.is_local else "with"
-            raise LogError(f"{rows[odd].place}: Expected times {kind} a zone as above, got {one_line(text)!r}.")
-        seconds = np.where(known, count // NS_PER_S, count)
-        instants = self.clock.utc_ns(Stamps(seconds, local & known), second_pass=last)
-        return np.where(known, instants + count % NS_PER_S, count)
-
-    def _cell(self, row: LogRow, role: str) -> str:
-        text = row.fields[self.at[role]].strip() if role in self.at else ""
-        return "" if text in _UNSET else text
-
-    def _take(self, row: LogRow, start_ns: int, end_ns: int, submit_ns: int) -> None:
-        """Write down a job, or count why not."""
-        reading, given = self.jobs.reading, self._cell(row, "count")
-        location, count = self._cell(row, "nodes"), _count(given)
-        if start_ns == UNSET:
-            reading.tally.drop("never started")
-        elif BAD in (start_ns, end_ns):
-            begins, ends = (one_line(row.fields[self.at[role]]) for role in ("start", "end"))
-            detail = f"Expected times such as 2026-09-01 08:00:00 or epoch seconds, got {begins!r} and {ends!r}"
-            reading.refuse_row("impossible time", row, detail)
-        elif not location and ("nodes" in self.at or given == "" or count == 0):
-            reading.tally.drop("no nodes")
-        elif not location and (count is None or not 0 < count <= MOST_NODES):
-            detail = f"Expected a number of nodes up to {MOST_NODES:,}, got {one_line(given)!r}"
-            reading.refuse_row("impossible number of nodes", row, detail)
-        elif reading.tally.lasts(start_ns, end_ns := OPEN_END_NS if end_ns == UNSET else end_ns):
-            try:
-                self._write(row, (start_ns, end_ns), submit_ns, location, count)
-            except HostlistError as fault:
-                reading.refuse_row("unreadable node list", row, str(fault))
-
-    def _write(self, row: LogRow, times_ns: tuple[int, int], submit_ns: int, location: str, count: int | None) -> None:
-        """Write down a job; a list with fewer names than the job has nodes was cut off."""
-        book = self.jobs.reading.book_of(self._cell(row, "cluster"))
-        if book is None:
-            self.jobs.reading.tally.drop("of another cluster")
-            return
-        # Of Parquet only some columns are read, in which two jobs may be alike.
-        job = self._cell(row, "job") or (row.place if self.table.is_parquet else tuple(row.fields))
-        key, cause = hash(job), self._cell(row, "cause").lower()
-        if cause not in _CAUSES:
-            raise HostlistError(f"Expected a cause among {', '.join(filter(None, _CAUSES))}, got {cause!r}.")
-        if not location:
-            for values, value in zip(self.jobs.counted, (*times_ns, count or 0, key, submit_ns), strict=True):
-                values.append(value)
-            return
-        kind, partition = _CAUSES[cause], book.partition(self._cell(row, "partition"))
-        names, is_whole = located(location), is_whole_block(location)
-        if is_whole is None:
-            if not names:
-                raise HostlistError(f"Expected names of nodes, got {one_line(location)!r}.")
-            is_whole = count is None or count == len(names)
-            whole, comma, last = location.rpartition(",")
-            if not is_whole and comma and (count or 0) > len(names):
-                names = located(whole)
-                self.jobs.half_names.append((book, last.strip(), *times_ns, key ^ 1))
-        elif is_whole:
-            self.jobs.reading.note(f"a node here is a midplane, of {MIDPLANE} of the machine's nodes.")
-        kind = kind if is_whole else BusyKind.UNKNOWN
-        is_open = times_ns[1] == OPEN_END_NS
-        book.add(*times_ns, book.node_set(names), key, kind, partition, submit_ns, is_open=is_open)
+def _number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> pd.Series[int]:
+    """A number for each text, which is computed once for each distinct one."""
+    codes, distinct = pd.factorize(texts)
+    return pd.Series(np.array([number(text) for text in distinct], dtype=np.int64)[codes], index=texts.index)
 
 
 def _instant(text: str) -> tuple[int, bool]:
@@ -294,12 +326,12 @@ def _instant(text: str) -> tuple[int, bool]:
     return (max(count, 0) if -_DAY_NS <= count < OPEN_END_NS else BAD), not is_instant(text)
 
 
-def _count(text: str) -> int | None:
-    """A number of nodes, written `512` or `512.0`."""
+def _count(text: str) -> int:
+    """A number of nodes, written `512` or `512.0`; `_NO_COUNT` for what is none."""
     try:
-        return round(float(text))
+        return max(round(float(text)), _NO_COUNT)
     except (ValueError, OverflowError):
-        return None
+        return _NO_COUNT
 
 
 class TableImporter(Importer):
@@ -311,7 +343,7 @@ class TableImporter(Importer):
     def recognises(self, lines: Sequence[str]) -> bool:
         """A header with the columns of the format's preset; a table as such tells nothing of its columns."""
         names = {name.strip('" ') for name in lines[0].split(",")} if lines else set()
-        wanted = _mapped(PRESETS[self.preset][0].split(",")) if self.preset else {}
+        wanted = _parse_map(PRESETS[self.preset][0].split(",")) if self.preset else {}
         return self.preset is not None and all(names & set(wanted[role]) for role in _MOST_NEEDED)
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
@@ -325,9 +357,9 @@ class TableImporter(Importer):
         if name is not None and name not in PRESETS:
             raise SettingsError(f"Unknown preset {name!r}.{suggestion(name, (*PRESETS, _XDMOD))}")
         pairs, zone = PRESETS.get(name or "", ("", None))
-        mapped = _mapped(settings.map)
-        wanted = _mapped(filter(None, pairs.split(","))) | mapped
-        clock, jobs = Clock(zone) if zone else reading.clock, _Jobs(reading)
+        mapped = _parse_map(settings.map)
+        wanted = _parse_map(filter(None, pairs.split(","))) | mapped
+        jobs = _Jobs(reading, Clock(zone) if zone else reading.clock)
         needed = {role for role in _MOST_NEEDED if role in wanted} | set(mapped)
         for path in paths:
             table = JobTable(path)
@@ -337,7 +369,7 @@ class TableImporter(Importer):
             if not {"start", "end"} <= needed or not {"nodes", "count"} & needed:
                 raise SettingsError("--map: Expected columns for start, end, and nodes or count, got fewer.")
             at = columns_of(table.header, wanted, needed, f" of preset {name}" if name else "")
-            _Rows(jobs, table, at, clock).read()
+            jobs.read(table, at)
         jobs.settle()
 
 

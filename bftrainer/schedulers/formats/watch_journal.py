@@ -100,41 +100,21 @@ class WatchImporter(Importer):
 
 @dataclass(slots=True)
 class _History:
-    """States of nodes while a journal is read.
-
-    Parameters
-    ----------
-    reading : Reading
-        Takes the busy spans.
-    states : dict of str to (cause, int)
-        State of each node that was ever there, and since when.
-    every_ns : int
-        Interval between polls.
-    first_ns, last_ns : int
-        The first poll, 0 before it, and the last one.
-    told_ns : int
-        When the last line was written.
-    known_ns, late_ns : int
-        Until when states are known if the next poll is missed, or comes later than this.
-    is_restated, is_missed, is_lost : bool
-        Whether the next poll tells of all nodes; whether one was missed since the last; whether lines were lost.
-    missed, unseen_ns : int
-        How many polls were missed, and for how long nothing was known.
-    """
+    """States of nodes while a journal is read."""
 
     reading: Reading
     states: dict[str, tuple[Cause, int]] = field(default_factory=dict)
     every_ns: int = 0
     first_ns: int = 0
     last_ns: int = 0
-    told_ns: int = OPEN_START_NS
-    known_ns: int = 0
+    told_ns: int = OPEN_START_NS  # when the last line was written
+    known_ns: int = 0  # until when states are known if the next poll is missed, or comes after `late_ns`
     late_ns: int = 0
-    is_restated: bool = False
+    is_restated: bool = False  # the next poll tells of all nodes
     is_missed: bool = False
     is_lost: bool = False
     missed: int = 0
-    unseen_ns: int = 0
+    unseen_ns: int = 0  # for how long nothing was known
 
     def take(self, text: str) -> None:
         """Take in what a line says.
@@ -204,7 +184,7 @@ class _History:
 
     def _add(self, names: Sequence[str], start_ns: int, end_ns: int, kind: BusyKind) -> None:
         if start_ns < end_ns and names:
-            self.reading.book.add(start_ns, end_ns, self.reading.book.node_set(names), hash((*names, kind)), kind)
+            self.reading.rows.add(start_ns, end_ns, self.reading.rows.lists.add(names), hash((*names, kind)), kind)
 
     def end(self, path: Path) -> None:
         """Hand over what the journals tell; `path` is the last one.

@@ -14,7 +14,8 @@ from bftrainer.errors import InputError
 from bftrainer.files.log_files import head
 from bftrainer.nodelogs.node_spans import idle_spans
 from bftrainer.schedulers.import_log import import_log
-from bftrainer.schedulers.reading import ImportSettings, importer_names, recognised
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import importer_names, recognise
 from tests.examples import examples
 from tests.schedulers.conformance.histories import (
     COUNTED,
@@ -103,7 +104,7 @@ def test_accounts(tmp_path, name):
 def test_formats_are_recognised(tmp_path, name):
     """Each log is taken for what it is; columns of a table are for the user to tell."""
     for path in ALL[name](tmp_path, PLAIN).paths:
-        assert recognised(head(path), str(path)).name == importer_of(name)
+        assert recognise(head(path), str(path)).name == importer_of(name)
 
 
 @pytest.mark.parametrize("name", sorted(set(ALL) - {"table (Parquet)"}))

@@ -15,7 +15,7 @@ import numpy as np
 from bftrainer.errors import InputError
 from bftrainer.schedulers.data_quality import DataQuality
 from bftrainer.schedulers.import_log import Imported, import_log
-from bftrainer.schedulers.reading import ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 from tests.fuzzing.mutations import damaged
 from tests.schedulers.conformance.histories import END, NODES, START, History
 from tests.schedulers.conformance.test_conformance import WINDOW, dense, importer_of

@@ -1,47 +1,41 @@
-"""Read accounting records in PBS format, `MM/DD/YYYY HH:MM:SS;TYPE;id;key=value ...`, and follow the runs in them."""
+"""Import accounting logs of PBS Pro, OpenPBS and TORQUE: `MM/DD/YYYY HH:MM:SS;TYPE;id;key=value ...`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import repeat
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from bftrainer.errors import LogError
-from bftrainer.files.log_files import Block, line_blocks
+from bftrainer.files.log_files import Block, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
+from bftrainer.nodelogs.hostlist import numbers
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
-from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.clock import duration_s, exact_ns, read_stamps
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
+from bftrainer.schedulers.clock import duration_s, exact_ns, natural_number, read_stamps
+from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.tally import CUT_OFF
 
+_NGPUS = re.compile(r"\bngpus=(\d{1,4})\b", re.ASCII)
+_PORT = re.compile(r":\d+$", re.ASCII)
+_COUNTED = re.compile(r"([^/]+)/(\d{1,5})", re.ASCII)
+_ASKED_NODES = re.compile(r"(\d{1,6})(?::(?:[^+:]+:)*?ppn=(\d{1,5}))?", re.ASCII)
+_VNODE = re.compile(r"\[\d+\]$", re.ASCII)
 LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
 _FIELD = re.compile(r"(?<![\w.])([\w.]++)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of an accounting log.
-
-    Parameters
-    ----------
-    moment : str
-        Local date and time of its writing, ISO.
-    type : str
-        One or two letters.
-    id : str
-        Of a job or a reservation.
-    text : str
-        Its fields.
-    block : Block
-    at : int
-        Its place in the block.
-    """
+    """A line of an accounting log: local time of its writing, type, job or reservation, fields, and place."""
 
     moment: str
     type: str
@@ -143,33 +137,22 @@ NodeList = tuple[int, BusyKind]
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A job on its nodes, or a reservation, that has not ended yet.
-
-    Parameters
-    ----------
-    start_ns : int
-        Of this stretch on these nodes.
-    nodes : tuple of int and BusyKind
-    partition : int
-    is_continued : bool
-        Whether earlier stretches have been written down.
-    is_paused : bool
-        Whether it holds no nodes for the time being.
-    suspended_ns : int, optional
-        Since when it is suspended: its time limit waits for it.
-    due_ns : int
-        When it ends if no line says so.
-    submit_ns : int, optional
-        When it was submitted.
-    """
+    """A job on its nodes, or a reservation, that has not ended yet."""
 
     start_ns: int
+    """Of this stretch on these nodes."""
     nodes: NodeList
-    partition: int = -1
+    partition: str = ""
     is_continued: bool = False
+    """Whether earlier stretches have been written down."""
     is_paused: bool = False
+    """Whether it holds no nodes for the time being."""
     suspended_ns: int | None = None
+    """Since when it is suspended: its time limit waits for it."""
     due_ns: int = OPEN_END_NS
+    """When it ends if no line says so."""
+    limit_ns: int = 0
+    """Its time limit, if it has one."""
     submit_ns: int | None = None
 
 
@@ -195,6 +178,7 @@ class Runs:
         self.node_list = node_list
         self.open: dict[str, OpenRun] = {}
         self.queued: dict[str, str] = {}
+        self.shares: dict[int, list[tuple[int, int]]] = {}
         self._offset_s: int | None = None
         self._first_ns, self._last_ns = OPEN_END_NS, 0
 
@@ -252,10 +236,11 @@ class Runs:
         before = self.open.get(name)
         if before is not None and not (before.start_ns == run.start_ns and not run.is_continued):
             self.close(name, run.start_ns, kind)
-            due_ns = before.due_ns if run.due_ns == OPEN_END_NS else run.due_ns
+            limited = before if run.due_ns == OPEN_END_NS else run
             submit_ns = before.submit_ns if run.submit_ns is None else run.submit_ns
             is_continued = run.is_continued or before.is_continued
-            run = replace(run, is_continued=is_continued, due_ns=due_ns, submit_ns=submit_ns)
+            run = replace(run, is_continued=is_continued, submit_ns=submit_ns)
+            run = replace(run, due_ns=limited.due_ns, limit_ns=limited.limit_ns)
         self.open[name] = run
 
     def close(self, name: str, end_ns: int, kind: BusyKind = BusyKind.JOB) -> bool:
@@ -297,7 +282,7 @@ class Runs:
         start_ns: int,
         end_ns: int,
         nodes: NodeList,
-        partition: int,
+        partition: str,
         kind: BusyKind = BusyKind.JOB,
         submit_ns: int | None = None,
         *,
@@ -306,9 +291,18 @@ class Runs:
         """Write down a stretch that is over, or `is_open`."""
         node_set, trust = nodes
         if start_ns < end_ns:
-            key = hash((name, kind))
-            what = trust if kind is BusyKind.JOB else kind
-            self.reading.book.add(start_ns, end_ns, node_set, key, what, partition, submit_ns, is_open=is_open)
+            key, what = hash((name, kind)), trust if kind is BusyKind.JOB else kind
+            for at, (some, units) in enumerate(self.shares.get(node_set, [(node_set, ALL_UNITS)])):
+                rows, of = self.reading.rows, (partition, submit_ns)
+                rows.add(start_ns, end_ns, some, key + at, what, *of, units=units, is_open=is_open)
+
+    def share(self, node_set: int, units: Mapping[str, int]) -> None:
+        """Remember how many units of each of its nodes the jobs on a list hold."""
+        if node_set not in self.shares:
+            by_count: dict[int, list[str]] = {}
+            for name, count in units.items():
+                by_count.setdefault(count, []).append(name)
+            self.shares[node_set] = [(self.reading.rows.lists.add(names), count) for count, names in by_count.items()]
 
     def end_all(self) -> None:
         """Write down all that is still open, to its time limit or the end of any window."""
@@ -336,11 +330,12 @@ def start_run(entry: Entry, runs: Runs) -> None:
         runs.drop(entry, "start without a time" if start is None else "start without nodes")
         return
     runs.close(f"{PROVISIONING}{entry.id}", start)
-    partition = runs.reading.book.partition(fields.get("queue", ""))
+    partition = fields.get("queue", "")
     limit_s = duration_s(fields.get("Resource_List.walltime", ""))
-    due = OPEN_END_NS if limit_s is None else start + limit_s * NS_PER_S
+    limit = 0 if limit_s is None else limit_s * NS_PER_S
+    due = start + limit if limit else OPEN_END_NS
     submit = runs.submit_ns(entry, fields)
-    runs.begin(entry.id, OpenRun(start, nodes, partition, due_ns=due, submit_ns=submit))
+    runs.begin(entry.id, OpenRun(start, nodes, partition, due_ns=due, limit_ns=limit, submit_ns=submit))
 
 
 def end_run(entry: Entry, runs: Runs) -> None:
@@ -361,7 +356,7 @@ def end_run(entry: Entry, runs: Runs) -> None:
     elif start is None:
         runs.drop(entry, "never started")
     elif reading.tally.lasts(start, end) and (run is None or not run.is_paused):
-        partition, submit = reading.book.partition(fields.get("queue", "")), runs.submit_ns(entry, fields)
+        partition, submit = fields.get("queue", ""), runs.submit_ns(entry, fields)
         if run is not None:
             submit = submit or run.submit_ns
         runs.write(entry.id, start, end, nodes, partition, submit_ns=submit)
@@ -379,7 +374,7 @@ def interrupt_run(entry: Entry, runs: Runs) -> None:
         if at is None or start is None or nodes is None or start >= at:
             runs.drop(entry, NO_RUN)
         else:
-            partition, submit = runs.reading.book.partition(fields.get("queue", "")), runs.submit_ns(entry, fields)
+            partition, submit = fields.get("queue", ""), runs.submit_ns(entry, fields)
             runs.write(entry.id, start, at, nodes, partition, submit_ns=submit)
     elif at is None:
         # What comes next, another start or an end, closes the run.
@@ -406,3 +401,198 @@ def occupy(entry: Entry, runs: Runs, what: str, begins: str) -> None:
         return
     due = runs.epoch_ns(entry, fields, "end")
     runs.begin(name, OpenRun(start, nodes, due_ns=OPEN_END_NS if due is None else due), run_kind(name))
+
+
+def sort_by_time(paths: Sequence[Path]) -> list[Path]:
+    """The files in the order of their first lines: runs begin in one file and end in another."""
+
+    def _first_time(path: Path) -> tuple[str, str]:
+        found = next(filter(None, map(LINE.match, head(path))), None)
+        return ("", path.name) if found is None else ("-".join((found[3], found[1], found[2], found[4])), path.name)
+
+    return sorted(paths, key=_first_time)
+
+
+class PbsImporter(Importer):
+    """Logs of PBS: runs from their starts and ends, and from changes between these.
+
+    References
+    ----------
+    Altair PBS Professional Administrator's Guide, "Accounting log format"; TORQUE Administrator Guide, "Accounting
+    records".
+    """
+
+    name: ClassVar[str] = "pbs"
+    tells_changes: ClassVar[bool] = True
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """Lines that begin with a date and a record's type."""
+        return any(LINE.fullmatch(line) for line in lines[:5])
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the files in the order of their first lines."""
+        runs = Runs(reading, lambda fields: _node_list(fields, runs))
+        for entry in entries(sort_by_time(paths), reading):
+            _apply(entry, runs)
+        runs.end_all()
+
+
+def _apply(entry: Entry, runs: Runs) -> None:
+    """Let a line begin, change or end a run."""
+    settings = runs.reading.settings
+    if entry.type == "E":
+        end_run(entry, runs)
+    elif entry.type in ("S", "s"):
+        start_run(entry, runs)
+    elif entry.type in ("R", "A", "C"):
+        interrupt_run(entry, runs)
+    elif entry.type in ("T", "u", "c"):
+        _change(entry, runs)
+    elif entry.type in ("z", "r"):
+        _suspend(entry, runs)
+    elif entry.type == "a":
+        _alter(entry, runs)
+    elif entry.type in ("P", "p"):
+        occupy(entry, runs, PROVISIONING, "P")
+    elif entry.type in ("B", "F", "K", "k") and settings.reserved_busy:
+        occupy(entry, runs, RESERVATION, "B")
+    else:
+        _note(entry, runs)
+
+
+def _note(entry: Entry, runs: Runs) -> None:
+    """Count a line that begins, changes and ends no run; Q says when a job was submitted."""
+    if entry.type == "Q":
+        runs.queued[entry.id] = entry.moment
+    runs.reading.tally.drop(NO_RUN)
+
+
+def _alter(entry: Entry, runs: Runs) -> None:
+    """a: a run has another time limit from now on."""
+    run, limit_s = runs.open.get(entry.id), duration_s(entry.fields().get("Resource_List.walltime", ""))
+    if run is not None and limit_s is not None:
+        first_ns = run.due_ns - run.limit_ns if run.due_ns < OPEN_END_NS else run.start_ns
+        due_ns = first_ns + limit_s * NS_PER_S
+        runs.open[entry.id] = replace(run, due_ns=due_ns, limit_ns=limit_s * NS_PER_S)
+    _note(entry, runs)
+
+
+def _suspend(entry: Entry, runs: Runs) -> None:
+    """z, r: a run is suspended and resumed; its time limit waits for it."""
+    if runs.reading.settings.suspended == "idle":
+        _change(entry, runs)
+    else:
+        _note(entry, runs)
+    if entry.id in runs.open and (at := runs.moment_ns(entry.moment)) is not None:
+        (runs.stop_clock if entry.type == "z" else runs.start_clock)(entry.id, at)
+
+
+def _change(entry: Entry, runs: Runs) -> None:
+    """u, c: a run gives back some of its nodes. T: it goes on. z, r: it leaves its nodes for a while."""
+    fields = entry.fields()
+    at, nodes, run = runs.moment_ns(entry.moment), runs.node_list(fields), runs.open.get(entry.id)
+    if at is None:
+        runs.reading.tally.drop(UNDATED)
+    elif entry.type in ("T", "c") and nodes is not None:
+        partition = fields.get("queue", "")
+        runs.begin(entry.id, OpenRun(at, nodes, partition, is_continued=True))
+    elif run is None and entry.type == "u" and nodes is not None and (start := runs.epoch_ns(entry, fields, "start")):
+        runs.write(entry.id, start, at, nodes, fields.get("queue", ""))
+    elif run is None:
+        runs.reading.tally.drop(NO_RUN)
+    elif entry.type == "r":
+        runs.resume(entry.id, at)
+    else:
+        runs.pause(entry.id, at)
+        if entry.type == "u":
+            runs.resume(entry.id, at)
+
+
+def _node_list(fields: dict[str, str], runs: Runs) -> NodeList | None:
+    """Nodes of a line: the hosts that it names, else those of its virtual nodes."""
+    lists, unit = runs.reading.rows.lists, runs.reading.settings.unit
+    text, vnodes = fields.get("exec_host", ""), fields.get("exec_vnode", "")
+    if text and unit != "node" and (vnodes or unit == "core"):
+        total = _total_slots(fields)
+        key = f"{text} {vnodes}" if unit == "gpu" else f"{text} {total}"
+        node_set = lists.parse(key, lambda _: _hosts(text))
+        counts = Counter(_slots(text, total)) if unit == "core" else Counter(_vnode_gpus(vnodes))
+        runs.share(node_set, {name: counts[name] for name in _hosts(text)})
+    elif text:
+        node_set = lists.parse(text, _hosts)
+    else:
+        text = next(
+            (fields[key] for key in ("exec_vnode", "provision_vnode", "nodes", "resv_nodes") if fields.get(key)), ""
+        )
+        node_set = lists.parse(text, _vnodes)
+    if not lists.size(node_set):
+        return None
+    given = natural_number(fields.get("unique_node_count", ""))
+    is_whole = not text.endswith("+") and given in (None, lists.size(node_set))
+    return node_set, BusyKind.JOB if is_whole else BusyKind.UNKNOWN
+
+
+def _hosts(text: str) -> list[str]:
+    """Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: slots follow the slash.
+
+    Examples
+    --------
+    >>> _hosts("c1/0*13+c2:15002/0-2,5+c2/7")
+    ['c1', 'c2', 'c2']
+    """
+    hosts = (_PORT.sub("", part.partition("/")[0]) for part in text.split("+"))
+    return [host for host in hosts if host]
+
+
+def _total_slots(fields: dict[str, str]) -> int | None:
+    """How many slots a job of TORQUE has, by its record of the end or by what it asked for; None if neither tells."""
+    if (told := natural_number(fields.get("total_execution_slots", ""))) is not None:
+        return told
+    asked = [_ASKED_NODES.match(part) for part in fields.get("Resource_List.nodes", "").split("+")]
+    if not all(asked):
+        return None
+    return sum(int(part[1]) * int(part[2] or 1) for part in asked if part is not None)
+
+
+def _slots(text: str, total: int | None = None) -> Iterator[str]:
+    """The host of each slot; newer versions of TORQUE count those of a host, if that gives the `total`.
+
+    Examples
+    --------
+    >>> list(_slots("c1/0*2+c2/0-2,5"))
+    ['c1', 'c1', 'c2', 'c2', 'c2', 'c2']
+    >>> list(_slots("c1/2+c2/1", total=3))
+    ['c1', 'c1', 'c2']
+    """
+    counted = [_COUNTED.fullmatch(part) for part in text.split("+")]
+    if total is not None and len(counted) != total and all(counted):
+        sizes = [int(part[2]) for part in counted if part is not None]
+        if sum(sizes) == total:
+            for host, size in zip(_hosts(text), sizes, strict=True):
+                yield from repeat(host, size)
+            return
+    for part in filter(None, text.split("+")):
+        host, _, slots = part.partition("/")
+        chosen, _, times = slots.partition("*")
+        count = int(times) if times.isdecimal() and len(times) < 6 else max(1, len(numbers(chosen)))
+        yield from repeat(_PORT.sub("", host), count)
+
+
+def _vnode_gpus(text: str) -> Iterator[str]:
+    """The host of each GPU of `(c1:ncpus=13:ngpus=2)+(c2:ngpus=1)`."""
+    for part in text.split("+"):
+        name, _, resources = part.strip("()").partition(":")
+        if (found := _NGPUS.search(resources)) is not None:
+            yield from repeat(_VNODE.sub("", name), int(found[1]))
+
+
+def _vnodes(text: str) -> list[str]:
+    """Hosts of `(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)`: part of a host counts as the host.
+
+    Examples
+    --------
+    >>> _vnodes("(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)")
+    ['c1', 'a', 'a']
+    """
+    names = (_VNODE.sub("", part.strip("()").partition(":")[0]) for part in text.split("+"))
+    return [name for name in names if name]

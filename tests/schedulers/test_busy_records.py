@@ -1,17 +1,18 @@
-"""Busy records in columns, and the spans they stand for."""
+"""Rows of busy nodes, records of them in columns, and the spans they stand for."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.model import NS_PER_S as NS
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
-from bftrainer.schedulers import busy_book, busy_records
-from bftrainer.schedulers.busy_book import BusyBook
-from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers import busy_records, node_lists
+from bftrainer.schedulers.busy_records import BusyKind, BusyRows
+from bftrainer.schedulers.node_lists import NodeLists
 
 NODES = [f"n{number}" for number in range(6)]
 
@@ -24,12 +25,12 @@ def row(draw):
     return start, start + draw(st.integers(1, 50)), nodes, draw(st.sampled_from(list(BusyKind)))
 
 
-def book_of(rows):
-    """A book with these rows."""
-    book = BusyBook()
+def rows_of(rows):
+    """Rows that are written down."""
+    written = BusyRows()
     for number, (start, end, nodes, kind) in enumerate(rows):
-        book.add(start, end, book.nodes(",".join(nodes), lambda text: text.split(",")), number, kind)
-    return book
+        written.add(start, end, written.lists.parse(",".join(nodes)), number, kind)
+    return written
 
 
 @given(
@@ -41,7 +42,7 @@ def book_of(rows):
 )
 def test_unions_by_blocks(rows, offered, kept, at_a_time, unit):
     """However little fits in memory at a time, each kind's union holds what any record of it does, node by node."""
-    records = book_of([(start * unit, end * unit, *rest) for start, end, *rest in rows]).records()
+    records = rows_of([(start * unit, end * unit, *rest) for start, end, *rest in rows]).records()
     index = {name: at for at, name in enumerate(offered[:kept])}
     place = np.array([index.get(name, -1) for name in records.names], dtype=np.int32)
     with pytest.MonkeyPatch.context() as patch:
@@ -69,7 +70,7 @@ def test_unions_by_blocks(rows, offered, kept, at_a_time, unit):
 @given(st.lists(row(), max_size=12), st.integers(0, 6), st.integers(0, 60), st.integers(1, 60))
 def test_node_seconds_of_jobs(rows, kept, begin, length):
     """Jobs count in the window and on the chosen nodes, once for each job that holds a node."""
-    records = book_of([(start * NS, end * NS, *rest) for start, end, *rest in rows]).records()
+    records = rows_of([(start * NS, end * NS, *rest) for start, end, *rest in rows]).records()
     chosen = set(NODES[:kept])
     place = np.array([NODES.index(name) if name in chosen else -1 for name in records.names], dtype=np.int32)
     wanted = sum(
@@ -81,46 +82,58 @@ def test_node_seconds_of_jobs(rows, kept, begin, length):
 
 
 def test_lists_are_read_once(monkeypatch):
-    """A node list that comes again is not expanded again, as long as there is room to remember it."""
-    monkeypatch.setattr(busy_book, "_LISTS_KNOWN", 2)
+    """A node list that comes again is not parsed again, as long as there is room to remember it."""
+    monkeypatch.setattr(node_lists, "_TEXTS_KNOWN", 2)
     read = []
 
     def names(text):
         read.append(text)
         return text.split(",")
 
-    book = BusyBook()
-    numbers = [book.nodes(text, names) for text in ("a,b", "a,b", "b,b,a", "c", "c", "a,b")]
+    lists = NodeLists()
+    numbers = [lists.parse(text, names) for text in ("a,b", "a,b", "b,b,a", "c", "c", "a,b")]
     assert read == ["a,b", "b,b,a", "c", "a,b"]
-    assert [book.size(number) for number in numbers] == [2, 2, 2, 1, 1, 2]
-    assert book.records().names == ("a", "b", "c")
+    assert [lists.size(number) for number in numbers] == [2, 2, 2, 1, 1, 2]
+    assert list(lists.names) == ["a", "b", "c"]
+
+
+def test_frames():
+    """Rows of a frame are written down like single ones; malformed lists are named by their place."""
+    rows = BusyRows()
+    frame = pd.DataFrame({"start_ns": [0, 1, 2], "end_ns": [5, OPEN_END_NS, 6], "nodes": ["n[1-2]", "n3", "n["]})
+    assert list(rows.extend(frame.assign(partition=["a", "", "a"], job=["x", "y", "x"]))) == [2]
+    records = rows.records()
+    assert (records.names, records.partitions) == (("n1", "n2", "n3"), ("a",))
+    assert records.partition.tolist() == [0, -1]
+    assert records.is_open.tolist() == [0, 1]
+    assert records.sizes().tolist() == [2, 1]
 
 
 def test_repeated_records():
     """A record repeats another one if key and times are the same."""
-    book = BusyBook()
+    rows = BusyRows()
     for start, end, key in ((0, 5, 1), (0, 5, 2), (0, 6, 1), (0, 5, 1), (1, 5, 1), (0, 5, 1)):
-        book.add(start, end, book.node_set("a"), key)
-    assert book.records().is_repeated().tolist() == [False, False, False, True, False, True]
+        rows.add(start, end, rows.lists.add("a"), key)
+    assert rows.records().is_repeated().tolist() == [False, False, False, True, False, True]
 
 
 def test_extent():
     """The extent of a log is that of the times it names; open ends name none."""
-    book = BusyBook()
-    assert book.records().extent_ns() is None
-    book.add(OPEN_START_NS, OPEN_END_NS, book.node_set("a"), 0)
-    assert book.records().extent_ns() is None
-    book.add(7, OPEN_END_NS, book.node_set("a"), 0)
-    assert book.records().extent_ns() == (7, 7)
-    book.add(OPEN_START_NS, 3, book.node_set("a"), 0)
-    assert book.records().extent_ns() == (3, 7)
+    rows = BusyRows()
+    assert rows.records().extent_ns() is None
+    rows.add(OPEN_START_NS, OPEN_END_NS, rows.lists.add("a"), 0)
+    assert rows.records().extent_ns() is None
+    rows.add(7, OPEN_END_NS, rows.lists.add("a"), 0)
+    assert rows.records().extent_ns() == (7, 7)
+    rows.add(OPEN_START_NS, 3, rows.lists.add("a"), 0)
+    assert rows.records().extent_ns() == (3, 7)
 
 
 def test_partitions():
     """Nodes of a partition are those that ran its jobs; too many partitions are none."""
-    book = BusyBook()
+    rows = BusyRows()
     for nodes, partition in ((["a", "b"], "batch"), (["b", "c"], "gpu"), (["b"], "batch"), (["d"], "")):
-        book.add(0, 1, book.node_set(nodes), 0, partition=book.partition(partition))
-    assert book.records().partition_nodes(2) == {"batch": ("a", "b"), "gpu": ("b", "c")}
-    assert book.records().partition_nodes(1) == {}
-    assert BusyBook().records().partition_nodes(9) == {}
+        rows.add(0, 1, rows.lists.add(nodes), 0, partition=partition)
+    assert rows.records().partition_nodes(2) == {"batch": ("a", "b"), "gpu": ("b", "c")}
+    assert rows.records().partition_nodes(1) == {}
+    assert BusyRows().records().partition_nodes(9) == {}
