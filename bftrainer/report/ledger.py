@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bftrainer.model.columns import Table
 from bftrainer.model.records import EventRecord, Recording, TaskRecord
 from bftrainer.model.task import TaskSpec
+from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import format_value
 
 HELD = ("useful", "rescaling", "preemption", "saving", "given_back", "below_best")
@@ -144,6 +145,11 @@ def limited_by(ledger: Mapping[str, float | None]) -> str | None:
 def is_short_of_tasks(summary: Mapping[str, Any]) -> bool:
     """Whether idle nodes were wanted by no task at times, as then by as many dedicated ones: U says little."""
     return ((summary.get("ledger") or {}).get("demand") or 0.0) >= LIMITING
+
+
+def ledger_share(run: FinishedRun, part: str) -> float | None:
+    """Share of a part of a run's ledger; None if there were no idle nodes, or an earlier version made the run."""
+    return (run.summary.get("ledger") or {}).get(part)
 
 
 def limit_in_words(summary: Mapping[str, Any]) -> str | None:

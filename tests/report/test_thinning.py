@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.report.chart import TaskSpans, joined, thinned_steps
+from bftrainer.report.thinning import TaskSpans, joined, thinned_steps
 
 
 def test_few_points_stay():

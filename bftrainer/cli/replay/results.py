@@ -300,8 +300,7 @@ def report(
     force: bool,
 ) -> None:
     """Make one page of finished runs, which needs no network; several are set side by side."""
-    from bftrainer.report.brief import Worth
-    from bftrainer.report.page import write_page
+    from bftrainer.report.run_page import Worth, write_page
     from bftrainer.runs.run_files import read_runs, read_summary
 
     for run in runs:
