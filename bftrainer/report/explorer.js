@@ -95,7 +95,7 @@ class Charts {
       axes: [x, { ...axis, size: gutter, values: (_, ticks) => ticks.map(counted) }],
       series: [{ label: "time", value: time }, ...series],
       cursor: { sync: { key: "time", filters: { pub: (type) => !["mousedown", "mouseup", "dblclick"].includes(type) } }, y: false },
-      ...more(axis, gutter),
+      ...more(x, gutter),
       hooks: { setScale: [(found, key) => this.follow(found, key)], draw: [more.draw || (() => {})] },
     }, columns, place);
     chart.over.addEventListener("dblclick", () => queueMicrotask(() => this.show(0, this.data.window)));
@@ -124,7 +124,7 @@ class Charts {
 class Gantt {
   constructor(charts, chosen) {
     Object.assign(this, { charts, chosen, rows: [], selected: null, byNode: false, text: "" });
-    const more = (axis, gutter) => ({ axes: [{ ...axis, values: charts.data.start === null ? undefined : TIMES }, { show: true, size: gutter, splits: () => [], values: () => [] }], legend: { show: false } });
+    const more = (x, gutter) => ({ axes: [x, { size: gutter, splits: () => [], values: () => [] }], legend: { show: false } });
     more.draw = (chart) => this.paint(chart);
     more.press = (key) => this.press(key);
     this.chart = charts.add(of("gantt-chart"), 460, [{ points: { show: false } }], [[charts.at(0), charts.at(charts.data.window)], [0, 0]], more);

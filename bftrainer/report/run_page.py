@@ -119,7 +119,7 @@ def run_page(runs: Sequence[FinishedRun], worth: Worth | None = None) -> Page:
         sections = [_figures(runs[0], {card.label for card in lead.cards})]
     else:
         found = side_by_side(runs)
-        lead, sections = _several(runs), [*found.tables, PageTable("Where it went", figure=losses_picture(runs))]
+        lead, sections = _several(runs), list(found.tables)
         notes = [*timeline.notes, *found.apart, *(note for run in runs for note in _notes(run, run.name))]
         sections.append(_texts("When few nodes were idle", [_large_idle(run) for run in runs]))
         sections.append(_texts("What limited them", _limits(runs)))
@@ -146,7 +146,13 @@ def _several(runs: Sequence[FinishedRun]) -> Page:
     subtitle = machines[0] if len(machines) == 1 else "Machines, units or windows differ."
     title = f"{names_of(runs)}: training on idle nodes"
     commands = "\n".join(filter(None, (run.summary.get("command") for run in runs)))
-    return Page(title, "Settings that differ, and what came of them.", subtitle=subtitle, command=commands)
+    return Page(
+        title=title,
+        subtitle=subtitle,
+        verdict="Settings that differ, and what came of them.",
+        figures=(losses_picture(runs),),
+        command=commands,
+    )
 
 
 def _texts(title: str, texts: Sequence[str]) -> PageTable:
