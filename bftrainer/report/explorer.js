@@ -2,7 +2,7 @@
 // The page's theme, charts over one time axis (uPlot), who held nodes when, and tables that can be sorted and searched.
 
 const root = document.documentElement, of = (id) => document.getElementById(id);
-const NAMED_ROW = 9, FIRST_ROWS = 12, TASK_COLORS = ["blue", "green", "purple", "sky", "gantt4", "gantt2"];
+const PAPER = 680, NAMED_ROW = 9, FIRST_ROWS = 12, TASK_COLORS = ["blue", "green", "purple", "sky", "gantt4", "gantt2"];
 const SECONDS = { "µs": 1e-6, ms: 1e-3, min: 60, h: 3600, d: 86400, Wh: 3600, kWh: 3.6e6, MWh: 3.6e9 };
 const WITH_DATE = ["\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1];
 const TIMES = [
@@ -314,16 +314,16 @@ async function explore() {
   on("rows-by", (value) => { gantt.byNode = value === "nodes"; });
   document.querySelectorAll("button[data-key]").forEach((button) => button.addEventListener("click", () => charts.press(button.dataset.key)));
   document.querySelectorAll(".scroll table").forEach(enhance);
-  const fit = () => charts.all.forEach((chart) => {
-    const width = chart.root.parentElement.clientWidth;
+  const fit = (onPaper) => charts.all.forEach((chart) => {
+    const width = Math.min(chart.root.parentElement.clientWidth, onPaper === true ? PAPER : Infinity);
     if (width !== chart.width) { chart.setSize({ width, height: chart.height }); }
   });
-  new ResizeObserver(fit).observe(document.querySelector("main"));
+  new ResizeObserver(() => fit(window.matchMedia("print").matches)).observe(document.querySelector("main"));
   window.addEventListener("themed", again);
   // On paper all is light.
   let before = null;
-  window.addEventListener("beforeprint", () => { before = root.dataset.theme; theme("light"); again(); });
-  window.addEventListener("afterprint", () => { theme(before); again(); });
+  window.addEventListener("beforeprint", () => { before = root.dataset.theme; theme("light"); fit(true); again(); });
+  window.addEventListener("afterprint", () => { theme(before); fit(false); again(); });
   charts.isReady = true;
   window.explorer = charts;
   again();
