@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bftrainer.report.drawing import below_axes, line_look, palette, plain, plainly
+from bftrainer.report.drawing import below_axes, line_look, palette, plain
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
 
@@ -120,7 +120,6 @@ class Comparison:
             ylabel=plain(self.label, 32) + " (%)" * (size > 1),
             xlim=(-0.4, len(levels) - 0.6),
         )
-        plainly(ax)
         below_axes(ax, 0.5)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer.report.drawing import palette, plainly
+from bftrainer.report.drawing import palette
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.report.ledger import PARTS, limit_in_words
 from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture
@@ -135,7 +135,6 @@ def _draw_week(hours: list[float | None], most: float, ax: Axes) -> None:
     ax.set_yticks([day + 0.5 for day in range(7)], _DAYS)
     ax.set_xticks(range(0, 25, 6), [f"{hour}:00" for hour in range(0, 25, 6)])
     ax.set(xlim=(0, 24), ylim=(7, 0))
-    plainly(ax)
 
 
 def _kind(found: Mapping[str, Any]) -> Mapping[str, Any]:

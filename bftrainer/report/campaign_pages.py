@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrainer.errors import escaped
-from bftrainer.report.drawing import below_axes, palette, plain, plainly
+from bftrainer.report.drawing import below_axes, palette, plain
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, format_value, scaled_label
 from bftrainer.report.intervals import proportion
 from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
@@ -145,7 +145,6 @@ def _draw_fan(found: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -> N
         with_dates(ax)
         return
     ax.set(xlabel="hours after the start")
-    plainly(ax)
     below_axes(ax, 0.42)
 
 
@@ -214,5 +213,4 @@ def _draw_tried(found: Mapping[str, Any], ax: Axes) -> None:
     ax.set(xscale="log", xlabel="-Tfwd (s)", ylabel=label)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.minorticks_off()
-    plainly(ax)
     below_axes(ax, 0.42)

@@ -137,16 +137,6 @@ def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) 
     figure.set_figheight(figure.get_figheight() + 1.5 * _TEXT_PT / 72 * -(-len(texts) // columns))
 
 
-def plainly(ax: Axes) -> None:
-    """Draw axes in the pages' ink, without a frame."""
-    ax.tick_params(colors=palette()["ink"], labelsize=8)
-    for name, spine in ax.spines.items():
-        spine.set_visible(name in ("left", "bottom"))
-        spine.set_color(palette()["ink"])
-    for label in (ax.xaxis.label, ax.yaxis.label, ax.xaxis.get_offset_text(), ax.yaxis.get_offset_text()):
-        label.set(color=palette()["ink"], size=8)
-
-
 def below_axes(ax: Axes, distance_in: float) -> None:
     """Put the legend so many inches below the axes, in as many columns as fit."""
     from matplotlib.transforms import ScaledTranslation
@@ -155,7 +145,7 @@ def below_axes(ax: Axes, distance_in: float) -> None:
     below = ax.transAxes + ScaledTranslation(0, -distance_in, figure.dpi_scale_trans)
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
     for columns in range(5, 0, -1):
-        legend = ax.legend(**place, ncols=columns, frameon=False, fontsize=8, labelcolor=palette()["ink"])
+        legend = ax.legend(**place, ncols=columns)
         if legend.get_window_extent().width <= ax.get_window_extent().width:
             return
 
@@ -271,15 +261,26 @@ def rendered(drawn: Axes | Figure, form: str, dpi: int = _DOTS_PER_INCH) -> byte
     return stream.getvalue()
 
 
+def page_style() -> dict[str, Any]:
+    """Settings of Matplotlib for pictures of pages: the page's ink, small letters, and no frames."""
+    import matplotlib as mpl
+
+    ink = palette()
+    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    sizes = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
+    absent = ("axes.spines.top", "axes.spines.right", "legend.frameon")
+    colors = mpl.cycler(color=[ink[name] for name in _CYCLE])
+    settings = dict.fromkeys(inked, ink["ink"]) | dict.fromkeys(sizes, _TEXT_PT) | dict.fromkeys(absent, False)
+    # TrueType: many printers and publishers refuse fonts of type 3.
+    return settings | {"axes.prop_cycle": colors, "pdf.fonttype": 42}
+
+
 def svg_of(draw: Callable[[Axes], None], key: str, height_in: float) -> str:
     """Draw a picture as an SVG element with the page's colours, and ids that begin with `key`."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    ink = palette()
-    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    cycle = mpl.cycler(color=[ink[name] for name in _CYCLE])
-    with mpl.rc_context(dict.fromkeys(inked, ink["ink"]) | {"axes.prop_cycle": cycle, "font.size": 9}):
+    with mpl.rc_context(page_style()):
         figure = Figure(figsize=(_PICTURE_IN, height_in), layout="constrained")
         figure.patch.set_alpha(0.0)
         ax = figure.add_subplot()

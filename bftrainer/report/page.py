@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bftrainer._version import __version__
 from bftrainer.errors import escaped
 from bftrainer.extras import require_extra
-from bftrainer.report.drawing import METADATA, palette, plain, svg_of
+from bftrainer.report.drawing import METADATA, page_style, palette, plain, svg_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -205,8 +205,7 @@ def print_pages(pages: Sequence[Page]) -> bytes:
     from matplotlib.backends.backend_pdf import PdfPages
 
     stream = io.BytesIO()
-    # TrueType: many printers and publishers refuse fonts of type 3.
-    with mpl.rc_context({"pdf.fonttype": 42}), PdfPages(stream, metadata=METADATA["pdf"]) as sides:
+    with mpl.rc_context(page_style()), PdfPages(stream, metadata=METADATA["pdf"]) as sides:
         for page in pages:
             sides.savefig(_draw_side(page))
     return stream.getvalue()

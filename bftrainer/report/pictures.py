@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 
-from bftrainer.report.drawing import PART_LOOKS, below_axes, line_look, palette, plain, plainly
+from bftrainer.report.drawing import PART_LOOKS, below_axes, line_look, palette, plain
 from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.report.ledger import FREE, HELD, PARTS, ledger_share
@@ -84,8 +84,6 @@ def draw_idle(
         textcoords="offset points",
         ha="right" if late else "left",
         va="bottom",
-        fontsize=8,
-        color=ink["ink"],
     )
     ax.set(ylabel="nodes", ylim=(0, 1.2 * max(1.0, float(nodes[top]))), xlim=(dates[0], dates[-1]))
     with_dates(ax, zone)
@@ -123,7 +121,7 @@ def date_of(start: str, time_s: Any) -> Any:
 
 def said_instead(text: str, ax: Axes) -> None:
     """Say in the middle of a picture why there is none."""
-    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", color=palette()["ink"])
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center")
     ax.set_axis_off()
 
 
@@ -134,7 +132,6 @@ def with_dates(ax: Axes, zone: str = "UTC") -> None:
     locator = AutoDateLocator(tz=_clock(zone), minticks=3, maxticks=8)
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=_clock(zone)))
-    plainly(ax)
     below_axes(ax, 0.2)
 
 
@@ -166,10 +163,9 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
     for place, (_, begin, width, color, hatch) in enumerate(rows):
         ax.barh(place, width, left=begin, color="none" if hatch else color, edgecolor=color, hatch=hatch, linewidth=0.8)
         ends = begin + width
-        ax.text(max(ends, begin) + 1, place, f"{width:.2f} %", va="center", fontsize=8, color=ink["ink"])
+        ax.text(max(ends, begin) + 1, place, f"{width:.2f} %", va="center")
     ax.set_yticks(range(len(rows)), [label for label, *_ in rows])
     ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(min(0.0, left), 112), xlabel="share of the idle node-time (%)")
-    plainly(ax)
 
 
 OUTCOMES = {"optimal": "proven optimal", "claimed": "claimed optimal", "incumbent": "best found", "kept": "kept"}
@@ -221,7 +217,7 @@ def draw_decisions(runs: Sequence[FinishedRun], ax: Axes) -> None:
         ax.text(0.5, 0.5, "No decision was made.", transform=ax.transAxes, ha="center")
         return
     ax.set(xscale="log", xlabel="decision time (ms)", ylabel="decisions", ylim=(0, None))
-    ax.legend(frameon=False, fontsize="small", ncols=1 + len(runs) // 8)
+    ax.legend(ncols=1 + len(runs) // 8)
 
 
 def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
@@ -240,4 +236,4 @@ def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
     ax.set_yticks(range(len(runs)), [plain(run.name) for run in runs])
     ax.invert_yaxis()
     ax.set(xlabel="idle node-time (%)")
-    ax.legend(frameon=False, fontsize="small", ncols=5, loc="lower center", bbox_to_anchor=(0.45, 1.0))
+    ax.legend(ncols=5, loc="lower center", bbox_to_anchor=(0.45, 1.0))

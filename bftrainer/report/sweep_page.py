@@ -12,7 +12,7 @@ import numpy as np
 
 from bftrainer.errors import SettingsError
 from bftrainer.report.campaign_pages import MOST_ROWS, assumed_scaling, short_label
-from bftrainer.report.drawing import below_axes, palette, plain, plainly
+from bftrainer.report.drawing import below_axes, palette, plain
 from bftrainer.report.glossary import GLOSSARY, Term, check_metric, format_value, scaled_label
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
@@ -319,14 +319,13 @@ def _draw_map(found: _Sweep, ax: Axes) -> None:
         ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor=ink["blue"], alpha=0.06 + 0.54 * share, linewidth=0))
         if len(columns) <= _MOST_NUMBERS:
             text = f"{mean / size:{'.1f' if size == 0.01 else '.4g'}}"
-            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7, "color": ink["ink"]}
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
             ax.text(corner[0] + 0.48, corner[1] + 0.47, plain(text), **style)
     steps = [np.arange(0, len(each), -(-len(each) // _MOST_LABELS)) for each in (columns, rows)]
     ax.set_xticks(steps[0] + 0.5, [plain(short_label(columns[place], _MOST_SIGNS)) for place in steps[0]])
     ax.set_yticks(steps[1] + 0.5, [plain(short_label(rows[place])) for place in steps[1]])
     labels = {"xlabel": plain(found.factors[x]), "ylabel": plain(found.factors[y])}
     ax.set(xlim=(0, len(columns)), ylim=(len(rows), 0), **labels)
-    plainly(ax)
 
 
 def _draw_effects(found: _Sweep, ax: Axes) -> None:
@@ -350,12 +349,11 @@ def _draw_effects(found: _Sweep, ax: Axes) -> None:
         line = "-" if all(isinstance(level, int | float | None) for level in levels) else "none"
         look: dict[str, Any] = {"color": ink["blue"], "linestyle": line, "marker": "o", "markersize": 4}
         ax.plot(range(begin, begin + len(levels)), means, **look)
-        ax.text(begin, 1.03, plain(factor), transform=ax.get_xaxis_transform(), fontsize=8, color=ink["ink"])
+        ax.text(begin, 1.03, plain(factor), transform=ax.get_xaxis_transform())
         begin += len(levels) + 1
     is_long = max(map(len, labels)) > 6
     ax.set_xticks(ticks, labels, rotation=25 if is_long else 0, ha="right" if is_long else "center")
     ax.set(ylabel=label)
-    plainly(ax)
 
 
 def _draw_front(found: _Sweep, ax: Axes) -> None:
@@ -380,8 +378,7 @@ def _draw_front(found: _Sweep, ax: Axes) -> None:
     if half is not None:
         ax.errorbar(*at(best), yerr=half / up, color=ink["green"], capsize=4, linewidth=1.2)
     for number, each in enumerate(found.front[:_MOST_LABELS], start=1):
-        ax.annotate(str(number), at(each), xytext=(6, -10), textcoords="offset points", fontsize=8, color=ink["ink"])
+        ax.annotate(str(number), at(each), xytext=(6, -10), textcoords="offset points")
     ax.set(xlabel=second, ylabel=first)
     ax.margins(x=0.08, y=0.15)
-    plainly(ax)
     below_axes(ax, 0.42)

@@ -162,7 +162,7 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         click.echo(f"{_LISTED}\n\nMetrics; of sweep and advise those with a sign: + more of it is better, - less.")
         for key, term in GLOSSARY.items():
             sign = "+" if term.better > 0 else "-"
-            click.echo(f"{sign if key in JUDGED else ' '} {key:26}{term.label}")
+            click.echo(f"{sign if key in JUDGED else ' '} {key:38}{term.label}")
         ctx.exit()
 
 
