@@ -21,6 +21,7 @@ _LIMITS = {"pool": "idle nodes"} | {part: GLOSSARY[f"ledger.{part}"].label for p
 _STYLES = (("green", "-", "o"), ("blue", "--", "s"), ("purple", ":", "^"))
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TONES = {"worth it": "good", "only for some": "fair", "not worth it": "poor", "none": ""}
+_TONES |= {"green": "good", "amber": "fair", "red": "poor", "gray": ""}
 _DOUBTED = "Without a verdict, these figures say what would come out if the log could be trusted."
 
 
@@ -28,17 +29,18 @@ def assessment_page(found: Mapping[str, Any]) -> Page:
     """Make the page of an assessment, which `bftrainer.campaigns.assess.assess` made."""
     log, kind, cards = found["log"], _kind(found), _cards(found)
     limit, name = limit_in_words(kind), _called(kind["name"])
-    limits = "" if limit is None else f" What limits {name}: {limit}."
+    said = [found["sentence"], found.get("mostly_empty"), limit and f"What limits {name}: {limit}."]
     return Page(
         title="Is harvesting worth it here?",
         subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
-        verdict=found["sentence"] + limits,
-        tone=_TONES[found["verdict"]],
+        verdict=" ".join(filter(None, said)),
+        tone=_TONES[found.get("colour", found["verdict"])],
         cards=tuple(cards[:MOST_CARDS]),
         figures=tuple(_pictures(found, kind, name)),
         notes=tuple(found["caveats"]),
         tables=(
             PageTable("What to begin with", texts=_advice(found)),
+            _grants(found),
             PageTable("What to measure next", texts=found["next"]),
             _kinds(found, cards[MOST_CARDS:]),
             _ledgers(found),
@@ -87,6 +89,35 @@ def _advice(found: Mapping[str, Any]) -> list[str]:
     if len(found["worth_for"]) > 1:
         texts.append(f"Worth it for: {', '.join(found['worth_for'])}.")
     return texts
+
+
+def _grants(found: Mapping[str, Any]) -> PageTable:
+    """What the scheduler could grant; an empty section where that was not computed."""
+    if not found.get("grants"):
+        return PageTable("What you could grant")
+    reading = "Useful node-hours with nodes taken as now, and with each grant. Whiskers: 95 % intervals of the change."
+    picture = Picture("grants", "Useful node-hours by grant", reading, partial(_draw_grants, found), 1.9)
+    return PageTable("What you could grant", texts=[found["grants"]["sentence"]], figure=picture)
+
+
+def _draw_grants(found: Mapping[str, Any], ax: Axes) -> None:
+    """Useful node-hours with each grant, side by side, with the interval of what it changes."""
+    grants, kind, ink = found["grants"], _kind(found), palette()
+    to_hours = kind["useful_node_hours"] / kind["useful_node_s"]
+    names = {"named": "as now", "chosen": "harvester chooses nodes", "notice": "two minutes' notice"}
+    for place, name in enumerate(names):
+        grant = grants[name]
+        hours = to_hours * grant["useful_node_s"]
+        ax.bar(place, hours, 0.6, color=ink["blue" if place else "gray"])
+        low, high = (None if bound is None else bound - grant["gain"] for bound in grant["gain_ci95"])
+        if place and low is not None:
+            whisker = [[-low * kind["useful_node_hours"]], [high * kind["useful_node_hours"]]]
+            ax.errorbar(place, hours, whisker, color=ink["ink"], capsize=4, linewidth=1.0)
+        text = f"{hours:,.0f}" + (f" ({100 * grant['gain']:+.1f} %)" if place else "")
+        ax.annotate(text, (place, hours), (0, 10), textcoords="offset points", ha="center")
+    ax.set_xticks(range(len(names)), list(names.values()))
+    ax.set(ylabel="useful node-hours", xlim=(-0.6, len(names) - 0.4))
+    ax.margins(y=0.3)
 
 
 def _kinds(found: Mapping[str, Any], cards: list[Card]) -> PageTable:
@@ -138,8 +169,8 @@ def _draw_week(hours: list[float | None], most: float, ax: Axes) -> None:
 
 
 def _kind(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The kind of tasks that is recommended, else the one that recovers most."""
-    name = (found["recommended"] or {}).get("kind")
+    """The kind of tasks that the verdict is about, else the one that recovers most."""
+    name = found.get("about", (found["recommended"] or {}).get("kind"))
     most = max(found["kinds"], key=lambda each: each["useful_share"])
     return next((each for each in found["kinds"] if each["name"] == name), most)
 
