@@ -28,7 +28,7 @@ _DOUBTED = "Without a verdict, these figures say what would come out if the log 
 def assessment_page(found: Mapping[str, Any]) -> Page:
     """Make the page of an assessment, which `bftrainer.campaigns.assess.assess` made."""
     log, kind, cards = found["log"], _kind(found), _cards(found)
-    limit, name = limit_in_words(kind), _called(kind["name"])
+    limit, name = limit_in_words(kind), _name_kind(kind["name"])
     said = [found["sentence"], found.get("mostly_empty"), limit and f"What limits {name}: {limit}."]
     return Page(
         title="Is harvesting worth it here?",
@@ -53,7 +53,7 @@ def assessment_page(found: Mapping[str, Any]) -> Page:
     )
 
 
-def _called(kind: str) -> str:
+def _name_kind(kind: str) -> str:
     return "your tasks" if kind == "own" else f"{kind} models"
 
 
@@ -82,7 +82,7 @@ def _advice(found: Mapping[str, Any]) -> list[str]:
     if best is None:
         return []
     texts = [
-        f"Begin with -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']} for {_called(best['kind'])}: each "
+        f"Begin with -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']} for {_name_kind(best['kind'])}: each "
         f"decision counts on {best['forward_time_s'] / 60:g} min of work, and at most {best['max_tasks']} tasks run "
         "at once."
     ]
@@ -285,7 +285,7 @@ def _causes(log: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _assumed(kind: Mapping[str, Any]) -> str:
+def _describe_tasks(kind: Mapping[str, Any]) -> str:
     """What is assumed of a kind, in a sentence."""
     given = kind["assumed"]
     if "parameters" not in given:
@@ -302,7 +302,7 @@ def _assumed(kind: Mapping[str, Any]) -> str:
 def _assumptions(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Tasks of each kind, thresholds, prices and sources."""
     provenance = found["log"]["provenance"]
-    rows = [(_called(kind["name"]), _assumed(kind)) for kind in found["kinds"]]
+    rows = [(_name_kind(kind["name"]), _describe_tasks(kind)) for kind in found["kinds"]]
     rows += [(name.replace("_", " "), str(value)) for name, value in found["thresholds"].items()]
     rows += [(name.replace("_", " "), str(value)) for name, value in found["prices"].items() if value is not None]
     rows += [(name.replace("_", " "), str(found[name])) for name in ("offer_after_s", "solver", "startup_cost")]

@@ -40,7 +40,7 @@ def short_label(value: Any, most: int = _MOST_SHOWN) -> str:
     return f"…{text[1 - most :]}" if "/" in text else f"{text[: most - 1]}…"
 
 
-def assumed_scaling(note: str | None) -> tuple[str, ...]:
+def scaling_notes(note: str | None) -> tuple[str, ...]:
     """Caveat of an assumption about how tasks scale, if there is one."""
     return () if note is None else (f"Rests on {ASSUMED}: {note}.",)
 
@@ -69,7 +69,7 @@ def forecast_page(found: Mapping[str, Any], command: str) -> bytes:
         ),
         figures=(Picture("fan", "When all tasks are done", _FAN, partial(_draw_fan, found, times_s), 3.2),),
         tables=(
-            PageTable("By when", ("by", "probability", "95 %"), _by_when(found, times_s)),
+            PageTable("By when", ("by", "probability", "95 %"), _deadline_rows(found, times_s)),
             PageTable("How sure", ("probability", "done by"), levels),
         ),
         notes=_forecast_notes(found, times_s),
@@ -79,7 +79,7 @@ def forecast_page(found: Mapping[str, Any], command: str) -> bytes:
 
 
 def _forecast_notes(found: Mapping[str, Any], times_s: Sequence[float]) -> tuple[str, ...]:
-    notes = [*assumed_scaling(found["assumed_scaling"])]
+    notes = [*scaling_notes(found["assumed_scaling"])]
     if found["overlap"] > 1.5:
         notes.append(
             f"Stretches overlap, {found['overlap']:.1f} cover each moment: they tell less than as many independent "
@@ -102,7 +102,7 @@ def when_text(start: str | None, time_s: float | None) -> str:
     return f"{datetime.fromisoformat(start[:19]) + timedelta(seconds=round(time_s)):%a %Y-%m-%d %H:%M} UTC"
 
 
-def _by_when(found: Mapping[str, Any], times_s: Sequence[float]) -> list[list[str]]:
+def _deadline_rows(found: Mapping[str, Any], times_s: Sequence[float]) -> list[list[str]]:
     """Rows of times before and after the one asked for: the probability that all is done, and its interval."""
     step_s = next((step for step in _STEPS_S if found["horizon_s"] / step <= _STEPS), 30 * _DAY_S)
     first, rows = 1 - math.ceil(found["deadline_s"] / step_s), []
@@ -172,14 +172,14 @@ def advice_page(found: Mapping[str, Any], command: str) -> bytes:
         verdict=found["sentence"],
         cards=tuple(cards),
         figures=(Picture("tried", "What was tried", reading, partial(_draw_tried, found), 3.0),),
-        tables=(PageTable("All that was tried", headings, _tried_rows(found), note),),
-        notes=assumed_scaling(found["assumed_scaling"]),
+        tables=(PageTable("All that was tried", headings, _list_tried(found), note),),
+        notes=scaling_notes(found["assumed_scaling"]),
         command=command,
     )
     return page_bytes(page)
 
 
-def _tried_rows(found: Mapping[str, Any]) -> list[list[str]]:
+def _list_tried(found: Mapping[str, Any]) -> list[list[str]]:
     """A row for each setting, the best first, those without a value last."""
     term, rows = GLOSSARY[found["metric"]], []
 

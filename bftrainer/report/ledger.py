@@ -86,7 +86,7 @@ def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str
     timeline, tasks = recording.timeline, recording.tasks
     begun, length_s = timeline.rows(0, len(timeline) - 1), timeline["elapsed_s"][1:]
     most = np.array([task.spec.max_nodes for task in tasks], dtype=np.float64)
-    active, waiting = _wanted(begun, tasks, most)
+    active, waiting = _count_wanted(begun, tasks, most)
     used, rest = begun["used"].astype(np.float64), (begun["idle"] - begun["used"]).astype(np.float64)
     lacking = np.maximum(active - used, 0.0)
     free = [not_offered_node_s]
@@ -102,7 +102,7 @@ def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str
     return {"idle_node_s": total, **{name: part_s / total if total else None for name, part_s in node_s.items()}}
 
 
-def _wanted(begun: Table[EventRecord], tasks: tuple[TaskRecord, ...], most: Floats) -> tuple[Floats, Floats]:
+def _count_wanted(begun: Table[EventRecord], tasks: tuple[TaskRecord, ...], most: Floats) -> tuple[Floats, Floats]:
     """Most nodes of all active tasks, and of all that wait although they were submitted, from each event on."""
     running, admitted = np.zeros(len(begun)), np.zeros(len(begun))
     is_known, place = np.zeros(most.size, dtype=np.bool_), 0

@@ -17,7 +17,7 @@ from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.report.ledger import FREE, HELD, PARTS, ledger_share
 from bftrainer.report.page import Picture
-from bftrainer.report.thinning import thinned_steps
+from bftrainer.report.thinning import thin_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,9 +31,9 @@ def draw_window(run: FinishedRun, ax: Axes) -> None:
     """Idle nodes and those that tasks held, by date; the mean and the largest number of idle nodes are named."""
     time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
     if not time_s.size:
-        said_instead("No event.", ax)
+        write_instead("No event.", ax)
         return
-    rows = thinned_steps(time_s, [idle, used], run.window_s, _POINTS)
+    rows = thin_steps(time_s, [idle, used], run.window_s, _POINTS)
     edges_s = np.append(time_s[rows], run.window_s)
     held, zone = ("held by tasks", edges_s, used[rows]), zone_of(run.summary)
     mean = run.summary.get("eq_nodes") or 0.0
@@ -119,7 +119,7 @@ def date_of(start: str, time_s: Any) -> Any:
     return date2num(np.datetime64(start[:19], "ms")) + np.asarray(time_s) / _DAY_S
 
 
-def said_instead(text: str, ax: Axes) -> None:
+def write_instead(text: str, ax: Axes) -> None:
     """Say in the middle of a picture why there is none."""
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center")
     ax.set_axis_off()
@@ -152,7 +152,7 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
         (part, 100 * float(ledger[part])) for part in (*FREE, *HELD[1:]) if abs(ledger.get(part) or 0.0) >= _LEAST_SHARE
     ]
     if ledger.get("useful") is None:
-        said_instead("No idle node-time, or no ledger of it.", ax)
+        write_instead("No idle node-time, or no ledger of it.", ax)
         return
     rows = [("idle node-time", 0.0, 100.0, ink["soft"], "")]
     left = 100.0

@@ -19,7 +19,7 @@ from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, scale, term_of
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import PARTS, ledger_share
-from bftrainer.report.thinning import TaskSpans, joined, thinned_steps
+from bftrainer.report.thinning import TaskSpans, join_spans, thin_steps
 
 HOUR_S = 3600.0
 _COMPARED = ("efficiency", "loss_variability_share", "loss_horizon_share")
@@ -68,7 +68,7 @@ def _over_time(runs: Sequence[FinishedRun]) -> dict[str, Any]:
             raise SettingsError(f"{run.name}: The run ended before its first event.")
     if len(runs) == 1:
         time_s, idle, used = (runs[0].steps[name] for name in ("time_s", "idle", "used"))
-        kept = thinned_steps(time_s, [idle, used], runs[0].window_s, _POINTS)
+        kept = thin_steps(time_s, [idle, used], runs[0].window_s, _POINTS)
         edges = np.append(time_s[kept], runs[0].window_s) / HOUR_S
         return {"edges": edges, "idle": idle[kept], "used": used[kept], "half": None}
     edges_s = np.linspace(0.0, min(run.window_s for run in runs), _BINS + 1)
@@ -90,7 +90,7 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
 
     begin, end, task, nodes = run.holdings.spans(run.window_s)
     held = np.unique(task)
-    spans = joined(TaskSpans(begin, end, task, nodes.astype(np.float64)), _MOST_SPANS, run.window_s)
+    spans = join_spans(TaskSpans(begin, end, task, nodes.astype(np.float64)), _MOST_SPANS, run.window_s)
     started = run.tasks["started_s"][held]
     order = held[np.argsort(np.where(np.isnan(started), np.inf, started), kind="stable")]
     rank = np.zeros(len(run.tasks["name"]), dtype=np.int64)
@@ -268,7 +268,7 @@ def _finish(
     """Add what was assumed of the runs, if the figure of the summary with this key rests on it, and a caption."""
     found = [(run.name, assumption(run.summary)) for run in runs]
     notes = {name: each.note for name, each in found if each is not None and each.bears(key)}
-    texts = [f"{drawn.caption}.", _replayed([run.summary for run in runs])]
+    texts = [f"{drawn.caption}.", _describe_replay([run.summary for run in runs])]
     if any(len(group.places) > 1 for group in groups):
         texts.append(_INTERVALS)
     if notes:
@@ -279,7 +279,7 @@ def _finish(
     return PrintFigure(drawn.figure, drawn.columns, drawn.rows, " ".join(texts))
 
 
-def _replayed(summaries: Sequence[Mapping[str, Any]]) -> str:
+def _describe_replay(summaries: Sequence[Mapping[str, Any]]) -> str:
     """What was replayed, and the settings that all runs have in common, as a sentence."""
     first, files = summaries[0], [file for each in summaries for file in input_files(each).get("node_log", ())]
     logs = list(dict.fromkeys(escaped(PurePath(file["path"]).name) for file in files))

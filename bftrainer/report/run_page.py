@@ -234,7 +234,7 @@ def _spread(run: FinishedRun, useful_h: float) -> str:
     text = "Idle node-hours that became lasting work, at the tasks' best rate."
     length_s = _DAY_S if run.window_s < 28 * _DAY_S else 7 * _DAY_S
     number = int(run.window_s // length_s)
-    held_s = _held_s(run, number) if number >= 3 else np.zeros(0)
+    held_s = _split_node_s(run, number) if number >= 3 else np.zeros(0)
     if not held_s.sum() > 0:
         return f"{text} Too short a window to say how much that varies."
     found = estimate((held_s / held_s.sum() * useful_h).tolist())
@@ -243,7 +243,7 @@ def _spread(run: FinishedRun, useful_h: float) -> str:
     return f"{text} {useful_h - half:,.0f} to {useful_h + half:,.0f} (95 %) as {number} {unit} differ."
 
 
-def _held_s(run: FinishedRun, number: int) -> Any:
+def _split_node_s(run: FinishedRun, number: int) -> Any:
     """Node-seconds that tasks held in each of so many equal parts of the window."""
     time_s, used = run.steps["time_s"], run.steps["used"].astype(np.float64)
     edges = np.linspace(0.0, run.window_s, number + 1)
@@ -392,7 +392,7 @@ def _task_table(run: FinishedRun, most: int, runs: int) -> PageTable:
     note = f"Times are {zone}."
     if total > most:
         shown_rows = np.sort(np.argsort(-tasks["node_s"], kind="stable")[:most])
-        note += f" {_left_out('tasks', most, total)} Listed are those with the most node-time."
+        note += f" {_describe_omission('tasks', most, total)} Listed are those with the most node-time."
     is_tuned, has_groups = bool(np.isfinite(tasks["energy_j"]).any()), any(tasks["group"])
     rows = []
     for row in shown_rows.tolist():
@@ -410,16 +410,16 @@ def _task_table(run: FinishedRun, most: int, runs: int) -> PageTable:
         rows.append(cells)
     headings = ["task", "state", "progress", *(["group"] if has_groups else []), "submitted", "started", "completed"]
     headings += ["wait", "node-hours", "preemptions", "rescales", *(["energy"] if is_tuned else [])]
-    texts = [text for text in (_longest_wait(run), *_assumed(run)) if text]
-    return PageTable(_titled("Tasks", run, runs), tuple(headings), rows, note, texts)
+    texts = [text for text in (_longest_wait(run), *_scaling_note(run)) if text]
+    return PageTable(_section_title("Tasks", run, runs), tuple(headings), rows, note, texts)
 
 
-def _assumed(run: FinishedRun) -> list[str]:
+def _scaling_note(run: FinishedRun) -> list[str]:
     found = assumption(run.summary)
     return [] if found is None else [f"Rests on {ASSUMED}: {found.note}."]
 
 
-def _titled(title: str, run: FinishedRun, runs: int) -> str:
+def _section_title(title: str, run: FinishedRun, runs: int) -> str:
     return title if runs == 1 else f"{title} of {run.name}"
 
 
@@ -430,7 +430,7 @@ def _decision_table(run: FinishedRun, most: int, runs: int) -> PageTable:
     shown_rows = np.sort(np.argsort(-columns["solve_s"], kind="stable")[:most])
     note = f"Times are {zone}."
     if total > most:
-        note += f" {_left_out('decisions', most, total)} Listed are those that took longest."
+        note += f" {_describe_omission('decisions', most, total)} Listed are those that took longest."
     rows = [
         (
             local_time(run.summary["window_start"], columns["time_s"][row], zone),
@@ -441,10 +441,10 @@ def _decision_table(run: FinishedRun, most: int, runs: int) -> PageTable:
         for row in shown_rows.tolist()
     ]
     title = "The longest decisions" if total > most else "Each decision"
-    return PageTable(_titled(title, run, runs), ("time", "outcome", "decision time", "gap"), rows, note)
+    return PageTable(_section_title(title, run, runs), ("time", "outcome", "decision time", "gap"), rows, note)
 
 
-def _left_out(what: str, most: int, total: int) -> str:
+def _describe_omission(what: str, most: int, total: int) -> str:
     """How many rows a table leaves out, and where they are."""
     return f"{total - most:,} of {total:,} {what} are left out here; {what}.parquet in the run's directory has all."
 
@@ -459,4 +459,4 @@ def _provenance(run: FinishedRun, runs: int) -> PageTable:
     ]
     facts += [(f"version of {name}", version) for name, version in (summary.get("versions") or {}).items()]
     facts += [(name, "-" if value is None else str(value)) for name, value in summary["settings"].items()]
-    return PageTable(_titled("Inputs and settings", run, runs), ("what", "value"), facts)
+    return PageTable(_section_title("Inputs and settings", run, runs), ("what", "value"), facts)

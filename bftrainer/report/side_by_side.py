@@ -74,17 +74,17 @@ def _row(found: RunComparison, key: str, comparable: Sequence[bool]) -> list[str
         mark = f"{MARK} " if value is not None and found.is_assumed(key, place) else ""
         below, tone, change = "", "", found.differences[key][place]
         if place and comparable[place] and value is not None and base is not None:
-            below = _signed(value - base, term.unit).replace("%", "points")
+            below = _format_change(value - base, term.unit).replace("%", "points")
             is_tiny = term.unit == "share" and abs(base) < _LEAST_SHARE
-            share = "" if change is None or (is_tiny and change) else _signed(change, "share")
+            share = "" if change is None or (is_tiny and change) else _format_change(change, "share")
             is_gain = (value - base) * term.better
-            tone = "" if share == _signed(0.0, "share") or not is_gain else "better" if is_gain > 0 else "worse"
+            tone = "" if share == _format_change(0.0, "share") or not is_gain else "better" if is_gain > 0 else "worse"
             below += f" ({share})" * bool(share) + f" {tone}" * bool(tone)
         cells.append(Cell(mark + format_value(value, term.unit), below, tone))
     return [term.label, *cells]
 
 
-def _signed(difference: float, unit: Unit) -> str:
+def _format_change(difference: float, unit: Unit) -> str:
     """A difference with its sign."""
     text = format_value(abs(difference), unit)
     sign = "-" if difference < 0 and text != format_value(0.0, unit) else "+"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrainer.errors import SettingsError
-from bftrainer.report.campaign_pages import MOST_ROWS, assumed_scaling, short_label
+from bftrainer.report.campaign_pages import MOST_ROWS, scaling_notes, short_label
 from bftrainer.report.drawing import below_axes, palette, plain
 from bftrainer.report.glossary import GLOSSARY, Term, check_metric, format_value, scaled_label
 from bftrainer.report.intervals import Estimate, estimate
@@ -221,7 +221,7 @@ def _cards(found: _Sweep) -> list[Card]:
 def _notes(found: _Sweep, left: int, *, has_map: bool) -> list[str]:
     notes = [f"Partial: the sweep ended before its last {left:,} points; --resume goes on."] if left else []
     for note in dict.fromkeys(row.get("assumed_scaling") for row in found.rows):
-        notes += assumed_scaling(note)
+        notes += scaling_notes(note)
     if not found.is_repeated():
         notes.append("One seed of each setting: nothing tells by how much figures would differ by chance.")
     if len(found.factors) > 1 and not has_map:
@@ -263,7 +263,7 @@ def _pictures(found: _Sweep) -> list[Picture]:
     levels = [len(found.levels(place)) for place in _axes_of(found)]
     if len(levels) > 1 and levels[0] * levels[1] <= _MOST_CELLS:
         across, down, *others = (found.factors[place] for place in _axes_of(found))
-        reading = f"Mean {_scaled(found, found.first)[1]} with each {across} (across) and {down} (down); "
+        reading = f"Mean {_axis_unit(found, found.first)[1]} with each {across} (across) and {down} (down); "
         reading += "darker is better; hatched: a point failed."
         reading += f" Means over {', '.join(others)}." if others else ""
         height_in = min(10.0, 1.1 + 0.3 * levels[1])
@@ -286,7 +286,7 @@ def _pictures(found: _Sweep) -> list[Picture]:
 _AVERAGED = "Dots: mean over all other factors. Bars: from the worst to the best setting."
 
 
-def _scaled(found: _Sweep, key: str) -> tuple[float, str]:
+def _axis_unit(found: _Sweep, key: str) -> tuple[float, str]:
     """The unit in which a figure is drawn, as a number, and the figure's label with its name."""
     return scaled_label([each.of(key) for each in found.done], _term(key))
 
@@ -302,7 +302,7 @@ def _draw_map(found: _Sweep, ax: Axes) -> None:
 
     ink, (x, y, *_) = palette(), _axes_of(found)
     columns, rows = found.levels(x), found.levels(y)
-    size, _ = _scaled(found, found.first)
+    size, _ = _axis_unit(found, found.first)
     most, least = (each.of(found.first) or 0.0 for each in (found.done[0], found.done[-1]))
     cells: dict[tuple[int, int], list[_Setting]] = {}
     for each in found.settings:
@@ -331,7 +331,7 @@ def _draw_map(found: _Sweep, ax: Axes) -> None:
 def _draw_effects(found: _Sweep, ax: Axes) -> None:
     """Mean of the first figure at each value of each factor, factors side by side."""
     ink, begin, ticks, labels = palette(), 0, [], []
-    size, label = _scaled(found, found.first)
+    size, label = _axis_unit(found, found.first)
     for number, factor in enumerate(found.factors):
         levels = found.levels(number)
         step = -(-len(levels) * len(found.factors) // (2 * _MOST_LABELS))
@@ -359,7 +359,7 @@ def _draw_effects(found: _Sweep, ax: Axes) -> None:
 def _draw_front(found: _Sweep, ax: Axes) -> None:
     """Settings by both figures, with the front as a line."""
     ink = palette()
-    (up, first), (across, second) = (_scaled(found, key) for key in (found.first, found.second))
+    (up, first), (across, second) = (_axis_unit(found, key) for key in (found.first, found.second))
 
     def at(each: _Setting) -> tuple[float, float]:
         """Place of a setting."""

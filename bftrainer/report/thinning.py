@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def thinned_steps(time_s: Floats, columns: list[NDArray[np.generic]], end_s: float, width: int) -> Integers:
+def thin_steps(time_s: Floats, columns: list[NDArray[np.generic]], end_s: float, width: int) -> Integers:
     """Rows of a step function that a chart `width` points wide can show.
 
     Of each of `width` equal pieces of the time, the first and last row are kept, and those with the least and the
@@ -60,7 +60,7 @@ class TaskSpans:
     nodes: Floats
 
 
-def joined(spans: TaskSpans, most: int, end_s: float) -> TaskSpans:
+def join_spans(spans: TaskSpans, most: int, end_s: float) -> TaskSpans:
     """Join spans of a task that are too close for a screen to show, until about `most` are left.
 
     The shortest gap that is kept grows until they are few enough; node-time stays the same.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.pictures import short_names, zone_of
-from bftrainer.report.thinning import TaskSpans, joined, thinned_steps
+from bftrainer.report.thinning import TaskSpans, join_spans, thin_steps
 
 # Colours that people with red-green blindness can distinguish (Okabe and Ito, 2008), by the names that style.css has.
 _SERIES = ("blue", "orange", "green", "purple", "sky", "red")
@@ -143,7 +143,7 @@ def _line_data(line: Line) -> dict[str, Any]:
 def _run_data(run: FinishedRun, most: int, notes: list[str]) -> dict[str, Any]:
     """Tasks of a run, and the intervals in which they, and nodes, were held; no nodes if a page cannot hold them."""
     begin, end, task, nodes = run.holdings.spans(run.window_s)
-    spans = joined(TaskSpans(begin, end, task, nodes.astype(np.float64)), most, run.window_s)
+    spans = join_spans(TaskSpans(begin, end, task, nodes.astype(np.float64)), most, run.window_s)
     if spans.begin_s.size < begin.size:
         notes.append(
             f"{run.name}: for the screen, {begin.size:,} intervals of tasks are joined to {spans.begin_s.size:,}."
@@ -194,7 +194,7 @@ def _line(
 ) -> Line:
     """A line of a run, in its colour if none is given, from points of which no more are left than are visible."""
     run, known = runs[place], value.astype(np.float64)
-    rows = thinned_steps(time_s, [known], run.window_s, max(500, MOST_POINTS // 2 // len(runs)))
+    rows = thin_steps(time_s, [known], run.window_s, max(500, MOST_POINTS // 2 // len(runs)))
     time_s, known = np.append(time_s[rows], run.window_s), np.append(known[rows], known[rows][-1:])
     name = name if len(runs) == 1 else f"{run.name}: {name}"
     dash = _DASHES[place // len(_SERIES) % len(_DASHES)]
