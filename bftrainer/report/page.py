@@ -187,8 +187,9 @@ def _escape(value: Any) -> Any:
 
 
 def _cards_across(number: int) -> int:
-    """How many cards stand in a row, so that none stands alone in the last one."""
-    return next((across for across in (3, 4, 5) if number % across == 0), 4 if number % 4 != 1 else 5)
+    """How many cards stand in a row, so that none stands alone in the last one, unless it is the only one."""
+    even = [across for across in (3, 4) if number % across == 0]
+    return number if number < 3 else (even + [across for across in (3, 4, 5) if number % across != 1])[0]
 
 
 def notebook_frame(page: Page) -> str:
