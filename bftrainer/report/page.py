@@ -175,8 +175,9 @@ def render_pages(pages: Sequence[Page]) -> str:
     if any(page.timeline for page in pages):
         vendor = folder.joinpath("vendor")
         style += vendor.joinpath("uPlot.min.css").read_text(encoding="utf-8")
-        script = vendor.joinpath("uPlot.iife.min.js").read_text(encoding="utf-8")
-        script += folder.joinpath("explorer.js").read_text(encoding="utf-8")
+        parts = (vendor.joinpath("LICENSE"), vendor.joinpath("uPlot.iife.min.js"), folder.joinpath("explorer.js"))
+        licence, charts, own = (part.read_text(encoding="utf-8") for part in parts)
+        script = f"/* uPlot:\n{licence}*/\n{charts}\n{own}"
     template = environment.from_string(read["page.html"])
     return template.render(pages=pages, style=style, script=script, version=__version__)
 

@@ -87,6 +87,7 @@ def _means(run: FinishedRun, name: str, edges_s: NDArray[np.float64]) -> NDArray
 def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     """Gantt chart: a row per task in order of their start, darker with more nodes."""
     from matplotlib.collections import PolyCollection
+    from matplotlib.colors import ListedColormap
 
     begin, end, task, nodes = run.holdings.spans(run.window_s)
     held = np.unique(task)
@@ -100,7 +101,8 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     left, right, row = spans.begin_s / HOUR_S, spans.end_s / HOUR_S, rank[spans.task]
     low, high = row - 0.42, row + 0.42
     corners = np.stack((np.stack((left, left, right, right), 1), np.stack((low, high, high, low), 1)), 2)
-    bars = PolyCollection(corners, array=spans.nodes, cmap="viridis_r", linewidth=0)
+    shades = ListedColormap([palette()[f"gantt{number}"] for number in (1, 2, 3, 4)])
+    bars = PolyCollection(corners, array=spans.nodes, cmap=shades, linewidth=0)
     ax.add_collection(bars)
     ax.set(xlabel="time (h)", xlim=(0, run.window_s / HOUR_S), ylim=(max(held.size, 1) - 0.5, -0.5))
     if held.size <= _MOST_NAMED:
