@@ -2,7 +2,8 @@
 // The page's theme, charts over one time axis (uPlot), who held nodes when, and tables that can be sorted and searched.
 
 const root = document.documentElement, of = (id) => document.getElementById(id);
-const PAPER = 680, NAMED_ROW = 9, FIRST_ROWS = 12, TASK_COLORS = ["blue", "green", "purple", "sky", "gantt4", "gantt2"];
+const PAPER = 680, NAMED_ROW = 9, FIRST_ROWS = 12, ALONE = ["mousedown", "mouseup", "dblclick"];
+const TASK_COLORS = ["blue", "green", "purple", "sky", "gantt4", "gantt2"];
 const SECONDS = { "µs": 1e-6, ms: 1e-3, min: 60, h: 3600, d: 86400, Wh: 3600, kWh: 3.6e6, MWh: 3.6e9 };
 const WITH_DATE = ["\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1];
 const TIMES = [
@@ -58,7 +59,8 @@ class Charts {
   draw() {
     this.isDrawing = true;
     this.listeners.forEach((listener) => listener());
-    this.all.forEach((chart) => chart.batch(() => chart.setScale("x", { min: this.at(this.begin), max: this.at(this.end) })));
+    const range = { min: this.at(this.begin), max: this.at(this.end) };
+    this.all.forEach((chart) => chart.batch(() => chart.setScale("x", range)));
     this.all.forEach((chart) => chart.redraw(true, true));
     this.isDrawing = false;
     of("seen").textContent = `${this.words(this.begin)} to ${this.words(this.end)}`;
@@ -86,15 +88,16 @@ class Charts {
   // Add a chart to a place of the page; its left edge is that of all others.
   add(place, height, series, columns, more) {
     const gutter = () => (place.clientWidth < 600 ? 64 : 132), isDate = this.data.start !== null;
-    const axis = { stroke: () => color("soft"), grid: { stroke: () => color("rule"), width: 1 }, ticks: { show: false } };
-    const x = isDate ? { ...axis, values: TIMES } : { ...axis, values: (_, ticks) => ticks.map((tick) => `${counted(tick)} h`) };
+    const grid = { stroke: () => color("rule"), width: 1 };
+    const axis = { stroke: () => color("soft"), grid, ticks: { show: false } };
+    const x = { ...axis, values: isDate ? TIMES : (_, ticks) => ticks.map((tick) => `${counted(tick)} h`) };
     const time = (_, value) => (value == null ? "-" : this.words(this.seconds(value)));
     const chart = new uPlot({
       width: place.clientWidth, height, padding: [10, 14, 0, 0], tzDate: (value) => this.date(value),
       scales: { x: { time: isDate }, y: { range: (_, low, high) => [0, 1.04 * high || 1] } },
       axes: [x, { ...axis, size: gutter, values: (_, ticks) => ticks.map(counted) }],
       series: [{ label: "time", value: time }, ...series],
-      cursor: { sync: { key: "time", filters: { pub: (type) => !["mousedown", "mouseup", "dblclick"].includes(type) } }, y: false },
+      cursor: { sync: { key: "time", filters: { pub: (type) => !ALONE.includes(type) } }, y: false },
       ...more(x, gutter),
       hooks: { setScale: [(found, key) => this.follow(found, key)], draw: [more.draw || (() => {})] },
     }, columns, place);
@@ -110,10 +113,18 @@ class Charts {
   // Lines of steps, all at the same times: each value lasts until the next one.
   addLines(key, { unit, lines }) {
     const columns = uPlot.join(lines.map((line) => [line.time.map((time) => this.at(time)), line.value]));
-    columns.slice(1).forEach((values) => values.forEach((value, row) => { if (value === undefined && row) { values[row] = values[row - 1]; } }));
+    columns.slice(1).forEach((values) => values.forEach((value, row) => {
+      if (value === undefined && row) { values[row] = values[row - 1]; }
+    }));
     const series = lines.map((line) => ({
-      label: `${line.name} (${unit})`, dash: line.dash, width: line.fill ? 1 : 1.5, points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }),
-      stroke: () => color(line.color), fill: line.fill ? () => color("shade") : undefined, value: (_, value) => (value == null ? "-" : counted(value)),
+      label: `${line.name} (${unit})`,
+      dash: line.dash,
+      width: line.fill ? 1 : 1.5,
+      points: { show: false },
+      paths: uPlot.paths.stepped({ align: 1 }),
+      stroke: () => color(line.color),
+      fill: line.fill ? () => color("shade") : undefined,
+      value: (_, value) => (value == null ? "-" : counted(value)),
     }));
     const markers = { stroke: (_, number) => `var(--${lines[number - 1].color})`, fill: () => "transparent" };
     this.add(of(`${key}-chart`), 260, series, columns, () => ({ legend: { markers } }));
@@ -124,10 +135,12 @@ class Charts {
 class Gantt {
   constructor(charts, chosen) {
     Object.assign(this, { charts, chosen, rows: [], selected: null, byNode: false, text: "" });
-    const more = (x, gutter) => ({ axes: [x, { size: gutter, splits: () => [], values: () => [] }], legend: { show: false } });
+    const bare = { splits: () => [], values: () => [] };
+    const more = (x, gutter) => ({ axes: [x, { ...bare, size: gutter }], legend: { show: false } });
     more.draw = (chart) => this.paint(chart);
     more.press = (key) => this.press(key);
-    this.chart = charts.add(of("gantt-chart"), 460, [{ points: { show: false } }], [[charts.at(0), charts.at(charts.data.window)], [0, 0]], more);
+    const columns = [[charts.at(0), charts.at(charts.data.window)], [0, 0]];
+    this.chart = charts.add(of("gantt-chart"), 460, [{ points: { show: false } }], columns, more);
     this.chart.over.addEventListener("mousemove", (event) => this.tell(this.spanAt(event)));
     this.chart.over.addEventListener("click", (event) => {
       const found = this.spanAt(event);
@@ -170,7 +183,8 @@ class Gantt {
     const wanted = this.run.tasks.map((_, task) => this.isWanted(task));
     this.rows = [...this.spans.first.keys()].filter((row) => this.seen(row).some((span) => wanted[this.taskOf(span)]));
     const { first, begin } = this.spans;
-    this.rows.sort((one, other) => (this.byNode ? one - other : begin[first.get(one)] - begin[first.get(other)] || one - other));
+    const order = (row) => (this.byNode ? 0 : begin[first.get(row)]);
+    this.rows.sort((one, other) => order(one) - order(other) || one - other);
     of("gantt-count").textContent = `${several(this.rows.length, this.byNode ? "node" : "task")} in view`;
     this.wanted = wanted;
   }
@@ -179,7 +193,8 @@ class Gantt {
     if (!this.run) { return; }
     const { left, top, width, height } = chart.bbox, pen = chart.ctx, ratio = window.devicePixelRatio || 1;
     const deep = Math.min(22 * ratio, height / Math.max(1, this.rows.length)), { begin, end, nodes } = this.spans;
-    const scale = width / (this.charts.end - this.charts.begin), most = nodes ? nodes.reduce((one, other) => Math.max(one, other), 1) : 1;
+    const scale = width / (this.charts.end - this.charts.begin);
+    const most = (nodes || []).reduce((one, other) => Math.max(one, other), 1);
     const shades = [1, 2, 3, 4].map((number) => color(`gantt${number}`)), kinds = TASK_COLORS.map(color);
     const chosen = color("orange"), pale = color("rule"), ink = color("ink");
     Object.assign(this, { deep: deep / ratio });
@@ -210,7 +225,8 @@ class Gantt {
   spanAt(event) {
     const row = this.rows[Math.floor(event.offsetY / this.deep)];
     if (row === undefined) { return null; }
-    const per = (this.charts.end - this.charts.begin) / this.chart.over.clientWidth, time = this.charts.begin + event.offsetX * per;
+    const per = (this.charts.end - this.charts.begin) / this.chart.over.clientWidth;
+    const time = this.charts.begin + event.offsetX * per;
     const { begin, end } = this.spans;
     const span = this.seen(row).find((each) => begin[each] - 3 * per <= time && end[each] + 3 * per >= time);
     return { row, span: span === undefined ? null : span };
@@ -219,7 +235,10 @@ class Gantt {
   tell(found) {
     if (!found) { return; }
     const { row, span } = found, tip = of("gantt-tip"), name = isolated(this.name(row));
-    if (span === null) { tip.textContent = `${name}: ${this.byNode ? "no task had it" : "it held no node"} then`; return; }
+    if (span === null) {
+      tip.textContent = `${name}: ${this.byNode ? "no task had it" : "it held no node"} then`;
+      return;
+    }
     const held = this.byNode ? `node ${name}` : several(this.spans.nodes[span], "node");
     const from = this.charts.words(this.spans.begin[span]), to = this.charts.words(this.spans.end[span]);
     tip.textContent = `${isolated(this.run.tasks[this.taskOf(span)])} held ${held} from ${from} to ${to}`;
@@ -263,7 +282,8 @@ function enhance(table) {
     button.addEventListener("click", () => {
       const isDown = head.getAttribute("aria-sort") === "ascending", sign = isDown ? -1 : 1;
       const rows = [...body.rows].map((row) => [sortKey(row.cells[column].textContent), row]);
-      const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
+      const isNumber = rows.every(([key]) => typeof key === "number");
+      const compare = (a, b) => (isNumber ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
       rows.sort(([a], [b]) => Number.isNaN(a) - Number.isNaN(b) || (Number.isNaN(a) ? 0 : sign * compare(a, b)));
       body.append(...rows.map(([, row]) => row));
       heads.forEach((each) => each.removeAttribute("aria-sort"));
@@ -286,7 +306,8 @@ function enhance(table) {
 // Mark the row of a task in its table.
 function mark(name) {
   document.querySelectorAll("tr.chosen").forEach((row) => row.classList.remove("chosen"));
-  const row = [...document.querySelectorAll("tbody tr")].find((each) => each.cells.length > 6 && each.cells[0].textContent === name);
+  const rows = [...document.querySelectorAll("tbody tr")];
+  const row = rows.find((each) => each.cells.length > 6 && each.cells[0].textContent === name);
   if (row) {
     row.classList.add("chosen");
     const box = row.closest(".scroll");
@@ -307,12 +328,16 @@ async function explore() {
   Object.entries(data.charts).forEach(([key, chart]) => charts.addLines(key, chart));
   const choose = (task) => { gantt.select(task); mark(gantt.run.tasks[task]); };
   const gantt = new Gantt(charts, choose), again = () => charts.draw();
-  const on = (id, act) => { if (of(id)) { of(id).addEventListener("input", (event) => { act(event.target.value); again(); }); } };
+  const on = (id, act) => {
+    if (of(id)) { of(id).addEventListener("input", (event) => { act(event.target.value); again(); }); }
+  };
   gantt.show(data.runs[0]);
   on("run", (value) => { gantt.byNode = false; gantt.show(data.runs[Number(value)]); });
   on("search", (value) => { gantt.text = value.trim().toLowerCase(); });
   on("rows-by", (value) => { gantt.byNode = value === "nodes"; });
-  document.querySelectorAll("button[data-key]").forEach((button) => button.addEventListener("click", () => charts.press(button.dataset.key)));
+  document.querySelectorAll("button[data-key]").forEach((button) => {
+    button.addEventListener("click", () => charts.press(button.dataset.key));
+  });
   document.querySelectorAll(".scroll table").forEach(enhance);
   const fit = (onPaper) => charts.all.forEach((chart) => {
     const width = Math.min(chart.root.parentElement.clientWidth, onPaper === true ? PAPER : Infinity);
