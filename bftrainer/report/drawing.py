@@ -145,7 +145,7 @@ def below_axes(ax: Axes, distance_in: float) -> None:
     below = ax.transAxes + ScaledTranslation(0, -distance_in, figure.dpi_scale_trans)
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
     for columns in range(5, 0, -1):
-        legend = ax.legend(**place, ncols=columns)
+        legend = ax.legend(**place, ncols=columns, frameon=False, fontsize=_TEXT_PT, labelcolor=palette()["ink"])
         if legend.get_window_extent().width <= ax.get_window_extent().width:
             return
 
