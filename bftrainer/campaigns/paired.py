@@ -202,7 +202,7 @@ def plot_changes(results: Sequence[PointResult], option: str, metric: str, sheet
     ax.errorbar(range(1, len(drawn) + 1), means, halves, fmt="o", color=ink["blue"], capsize=3, linewidth=1.0)
     ax.set_xticks(range(len(drawn) + 1), [wrapped(name, 20) for name in (against, *values)])
     ax.set(
-        xlabel=setting_label(option), ylabel=f"change of {label} (%), {way} is better", xlim=(-0.5, len(drawn) + 0.5)
+        xlabel=setting_label(option), ylabel=f"change of {label} (%),\n{way} is better", xlim=(-0.5, len(drawn) + 0.5)
     )
     few, most = min(of.number for _, of in drawn), max(of.number for _, of in drawn)
     caption = (

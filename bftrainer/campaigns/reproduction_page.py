@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bftrainer.report.brief import Brief, Card
-from bftrainer.report.campaign_pages import PageTable, campaign_page
 from bftrainer.report.drawing import below_axes, line_look, palette, plain
 from bftrainer.report.intervals import Estimate, estimate
-from bftrainer.report.pictures import Picture, plainly
+from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,7 +120,6 @@ class Comparison:
             ylabel=plain(self.label, 32) + " (%)" * (size > 1),
             xlim=(-0.4, len(levels) - 0.6),
         )
-        plainly(ax)
         below_axes(ax, 0.5)
 
 
@@ -173,7 +170,7 @@ class Reproduction:
         return about | {"reported": [asdict(each) for each in self.reported], "cells": cells}
 
     def page(self, made: str) -> bytes:
-        """The page; `made` says how it was made."""
+        """Content of the page; `made` says how it was made."""
         told = [[each.what, each.paper, each.here, each.comparable] for each in self.reported]
         beside = PageTable(
             "Beside the paper", ("figure", "the paper reports", "here", "comparable?"), told, self.source
@@ -188,5 +185,14 @@ class Reproduction:
             for each in self.comparisons
         )
         title = f"{self.paper}: its evaluation, made again"
-        brief = Brief("reproduction", title, self.settings, f"{headline}.", cards, self.caveats, {}, pictures, made)
-        return campaign_page(brief, [beside, *(each.table() for each in self.comparisons)], made)
+        page = Page(
+            title=title,
+            subtitle=self.settings,
+            verdict=f"{headline}.",
+            cards=cards,
+            figures=pictures,
+            tables=(beside, *(each.table() for each in self.comparisons)),
+            notes=self.caveats,
+            command=made,
+        )
+        return page_bytes(page)

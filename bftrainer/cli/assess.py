@@ -131,15 +131,16 @@ def _assess(
 def _write(folder: Path, found: dict[str, Any], log: NodeLog | None) -> str:
     """Write the answer, its page and its print, and the node log that was made for it; return the answer's JSON."""
     from bftrainer.nodelogs import write_node_log
-    from bftrainer.report.assessment_page import assessment_brief, assessment_page
-    from bftrainer.report.brief import brief_pdf
+    from bftrainer.report.assessment_page import assessment_page
+    from bftrainer.report.page import page_bytes, print_pages
 
     text = json.dumps(found, indent=1, allow_nan=False) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")
     if log is not None:
         write_node_log(folder / "idle.parquet", log)
-    (folder / "page.html").write_text(assessment_page(json.loads(text)), encoding="utf-8")
-    (folder / "brief.pdf").write_bytes(brief_pdf([assessment_brief(json.loads(text))]))
+    page = assessment_page(json.loads(text))
+    (folder / "page.html").write_bytes(page_bytes(page))
+    (folder / "brief.pdf").write_bytes(print_pages([page]))
     return text
 
 

@@ -3,75 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer._version import __version__
-from bftrainer.report.brief import Brief, Card
 from bftrainer.report.drawing import palette
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.report.ledger import PARTS, limit_in_words
-from bftrainer.report.page import rendered_page
-from bftrainer.report.pictures import Picture, date_of, draw_idle, waterfall, with_dates
+from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture
+from bftrainer.report.pictures import date_of, draw_idle, waterfall, with_dates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MOST_CARDS = 6
 _LIMITS = {"pool": "idle nodes"} | {part: GLOSSARY[f"ledger.{part}"].label for part in PARTS[1:]}
 _STYLES = (("green", "-", "o"), ("blue", "--", "s"), ("purple", ":", "^"))
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_TONES = {"worth it": "good", "only for some": "fair", "not worth it": "poor", "none": "none"}
+_TONES = {"worth it": "good", "only for some": "fair", "not worth it": "poor", "none": ""}
+_TONES |= {"green": "good", "amber": "fair", "red": "poor", "gray": ""}
+_DOUBTED = "Without a verdict, these figures say what would come out if the log could be trusted."
 
 
-def assessment_page(found: Mapping[str, Any]) -> str:
+def assessment_page(found: Mapping[str, Any]) -> Page:
     """Make the page of an assessment, which `bftrainer.campaigns.assess.assess` made."""
-    log, idle = found["log"], found["idle"]
-    best = found["recommended"]
-    return rendered_page(
-        "assessment.html",
-        version=__version__,
-        found=found,
-        brief=assessment_brief(found),
-        tone=_TONES[found["verdict"]],
-        cards=_cards(found)[_MOST_CARDS:],
-        best=best and best | {"called": "your tasks" if best["kind"] == "own" else f"{best['kind']} models"},
-        is_priced=found["prices"]["price_node_hour"] is not None,
-        kinds=[_kind_row(kind) for kind in found["kinds"]],
-        parts=[
-            (GLOSSARY[f"ledger.{part}"], [format_value(kind["ledger"][part], "share") for kind in found["kinds"]])
-            for part in PARTS
-            if all(part in kind["ledger"] for kind in found["kinds"])
-        ],
-        week=_week(idle["nodes_by_hour_of_week"], log["nodes"]),
-        most_idle=max((each for each in idle["nodes_by_hour_of_week"] if each is not None), default=0.0),
-        causes=_causes(log),
-        partitions=[
-            (name, f"{each['nodes']:,}", format_value(each["share"], "share"))
-            for name, each in idle["by_partition"].items()
-        ],
-        assumed=[_assumed(kind) for kind in found["kinds"]],
-        made=_made(found),
+    log, kind, cards = found["log"], _kind(found), _cards(found)
+    limit, name = limit_in_words(kind), _name_kind(kind["name"])
+    said = [found["sentence"], found.get("mostly_empty"), limit and f"What limits {name}: {limit}."]
+    return Page(
+        title="Is harvesting worth it here?",
+        subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
+        verdict=" ".join(filter(None, said)),
+        tone=_TONES[found.get("colour", found["verdict"])],
+        cards=tuple(cards[:MOST_CARDS]),
+        figures=tuple(_pictures(found, kind, name)),
+        notes=tuple(found["caveats"]),
+        tables=(
+            PageTable("What to begin with", texts=_advice(found)),
+            _grants(found),
+            PageTable("What to measure next", texts=found["next"]),
+            _kinds(found, cards[MOST_CARDS:]),
+            _ledgers(found),
+            _week(found),
+            PageTable("What nodes did", ("nodes were", "node-hours", "of the machine"), _causes(log)),
+            PageTable("By partition", ("partition", "nodes", "idle"), _partitions(found)),
+            PageTable("What was assumed", ("what", "value"), _assumptions(found)),
+        ),
+        command=found["command"],
     )
 
 
-def assessment_brief(found: Mapping[str, Any]) -> Brief:
-    """Make the brief of an assessment: its verdict, and the pictures of the kind that it is about."""
-    log, kind, limit = found["log"], _kind(found), limit_in_words(_kind(found))
-    name = "your tasks" if kind["name"] == "own" else f"{kind['name']} models"
-    ledger = waterfall(kind["ledger"])
+def _name_kind(kind: str) -> str:
+    return "your tasks" if kind == "own" else f"{kind} models"
+
+
+def _pictures(found: Mapping[str, Any], kind: Mapping[str, Any], name: str) -> list[Picture]:
+    """Pictures of the first side: idle nodes and their use, the ledger, and how stretches of the window differ."""
+    reading = "The light area is what the machine left idle, the dark line how many of those nodes did lasting work."
+    title = f"What was idle, and what {name} made of it"
     pictures = [
-        Picture(
-            "window",
-            f"What was idle, and what {name} made of it",
-            "The light area is what the machine left idle, the dark line how many of those nodes did lasting work.",
-            partial(_draw_window, found),
-            2.3,
-        ),
-        replace(ledger, title=f"{ledger.title}, for {name}"),
+        Picture("window", title, reading, partial(_draw_window, found), 2.3),
+        waterfall(kind["ledger"], f", for {name}"),
     ]
     unit = kind["blocks"]["unit"]
     if unit is not None:
@@ -81,22 +73,104 @@ def assessment_brief(found: Mapping[str, Any]) -> Brief:
         least += "" if found["prices"]["price_node_hour"] is None else " without a price"
         reading += f" Dashed gray: {least}. Band: the mean's 95 % interval, of {name}."
         pictures.append(Picture("weeks", f"From {unit} to {unit}", reading, partial(_draw_blocks, found), 1.9))
-    return Brief(
-        "assessment",
-        "Is harvesting worth it here?",
-        f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
-        found["sentence"] + ("" if limit is None else f" What limits {name}: {limit}."),
-        tuple(_cards(found)[:_MOST_CARDS]),
-        tuple(found["caveats"]),
-        kind["ledger"],
-        tuple(pictures),
-        found["command"],
-    )
+    return pictures
+
+
+def _advice(found: Mapping[str, Any]) -> list[str]:
+    """Settings to begin with, if harvesting is recommended."""
+    best = found["recommended"]
+    if best is None:
+        return []
+    texts = [
+        f"Begin with -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']} for {_name_kind(best['kind'])}: each "
+        f"decision counts on {best['forward_time_s'] / 60:g} min of work, and at most {best['max_tasks']} tasks run "
+        "at once."
+    ]
+    if len(found["worth_for"]) > 1:
+        texts.append(f"Worth it for: {', '.join(found['worth_for'])}.")
+    return texts
+
+
+def _grants(found: Mapping[str, Any]) -> PageTable:
+    """What the scheduler could grant; an empty section where that was not computed."""
+    if not found.get("grants"):
+        return PageTable("What you could grant")
+    reading = "Useful node-hours with nodes taken as now, and with each grant. Whiskers: 95 % intervals of the change."
+    picture = Picture("grants", "Useful node-hours by grant", reading, partial(_draw_grants, found), 1.9)
+    return PageTable("What you could grant", texts=[found["grants"]["sentence"]], figure=picture)
+
+
+def _draw_grants(found: Mapping[str, Any], ax: Axes) -> None:
+    """Useful node-hours with each grant, side by side, with the interval of what it changes."""
+    grants, kind, ink = found["grants"], _kind(found), palette()
+    to_hours = kind["useful_node_hours"] / kind["useful_node_s"]
+    names = {"named": "as now", "chosen": "harvester chooses nodes", "notice": "two minutes' notice"}
+    for place, name in enumerate(names):
+        grant = grants[name]
+        hours = to_hours * grant["useful_node_s"]
+        ax.bar(place, hours, 0.6, color=ink["blue" if place else "gray"])
+        low, high = (None if bound is None else bound - grant["gain"] for bound in grant["gain_ci95"])
+        if place and low is not None:
+            whisker = [[-low * kind["useful_node_hours"]], [high * kind["useful_node_hours"]]]
+            ax.errorbar(place, hours, whisker, color=ink["ink"], capsize=4, linewidth=1.0)
+        text = f"{hours:,.0f}" + (f" ({100 * grant['gain']:+.1f} %)" if place else "")
+        ax.annotate(text, (place, hours), (0, 10), textcoords="offset points", ha="center")
+    ax.set_xticks(range(len(names)), list(names.values()))
+    ax.set(ylabel="useful node-hours", xlim=(-0.6, len(names) - 0.4))
+    ax.margins(y=0.3)
+
+
+def _kinds(found: Mapping[str, Any], cards: list[Card]) -> PageTable:
+    """Table of kinds of tasks, a row each."""
+    price = ["net value"] if found["prices"]["price_node_hour"] is not None else []
+    headings = ("tasks", "useful node-hours", "95 %", "of the machine", *price, "-Tfwd, -maxJ")
+    headings += ("node starts a day", "interruptions a day", "limited by")
+    rows = [_kind_row(kind) for kind in found["kinds"]]
+    return PageTable("By kind of models", headings, rows, _DOUBTED if found["verdict"] == "none" else "", cards=cards)
+
+
+def _ledgers(found: Mapping[str, Any]) -> PageTable:
+    """Ledgers of all kinds."""
+    kinds, rows = found["kinds"], []
+    for part in PARTS:
+        if all(part in kind["ledger"] for kind in kinds):
+            term = GLOSSARY[f"ledger.{part}"]
+            shares = [format_value(kind["ledger"][part], "share") for kind in kinds]
+            rows.append([f"{term.label}: {term.meaning}", *shares])
+    headings = ("share of idle node-time", *(kind["name"] for kind in kinds))
+    return PageTable("Where the idle node-time goes", headings, rows)
+
+
+def _partitions(found: Mapping[str, Any]) -> list[list[str]]:
+    idle = found["idle"]["by_partition"]
+    return [[name, f"{each['nodes']:,}", format_value(each["share"], "share")] for name, each in idle.items()]
+
+
+def _week(found: Mapping[str, Any]) -> PageTable:
+    """Mean idle nodes by hour of the week, as a picture."""
+    hours = found["idle"]["nodes_by_hour_of_week"]
+    most = max((each for each in hours if each is not None), default=0.0)
+    reading = "Mean idle nodes in each hour of the week, midnight to midnight UTC, "
+    reading += f"from none to {most:,.1f}, the strongest colour."
+    picture = Picture("week", "Hours of the week", reading, partial(_draw_week, hours, most or 1.0), 1.9)
+    return PageTable("When nodes are idle", figure=picture)
+
+
+def _draw_week(hours: list[float | None], most: float, ax: Axes) -> None:
+    """A row a day, a cell an hour, the stronger the more nodes were idle."""
+    from matplotlib.patches import Rectangle
+
+    for place, nodes in enumerate(hours):
+        corner = (place % 24, place // 24)
+        ax.add_patch(Rectangle(corner, 0.96, 0.92, facecolor=palette()["blue"], alpha=(nodes or 0.0) / most, lw=0))
+    ax.set_yticks([day + 0.5 for day in range(7)], _DAYS)
+    ax.set_xticks(range(0, 25, 6), [f"{hour}:00" for hour in range(0, 25, 6)])
+    ax.set(xlim=(0, 24), ylim=(7, 0))
 
 
 def _kind(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The kind of tasks that is recommended, else the one that recovers most."""
-    name = (found["recommended"] or {}).get("kind")
+    """The kind of tasks that the verdict is about, else the one that recovers most."""
+    name = found.get("about", (found["recommended"] or {}).get("kind"))
     most = max(found["kinds"], key=lambda each: each["useful_share"])
     return next((each for each in found["kinds"] if each["name"] == name), most)
 
@@ -194,20 +268,7 @@ def _kind_row(kind: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _week(hours: list[float | None], nodes: int) -> list[tuple[str, list[tuple[int, str]]]]:
-    """Rows of days: for each hour the strength of its colour in percent, and words."""
-    most = max((each for each in hours if each is not None), default=0.0) or 1.0
-    rows = []
-    for day, name in enumerate(_DAYS):
-        cells = []
-        for hour, value in enumerate(hours[24 * day : 24 * day + 24]):
-            said = "not in the window" if value is None else f"{value:,.1f} nodes ({100 * value / nodes:.1f} %)"
-            cells.append((0 if value is None else round(100 * value / most), f"{name} {hour}:00: {said}"))
-        rows.append((name, cells))
-    return rows
-
-
-def _causes(log: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _causes(log: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Node-hours by what nodes did, and their share of the machine's; causes may overlap."""
     if log["quality"] is None:
         return []
@@ -224,13 +285,13 @@ def _causes(log: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _assumed(kind: Mapping[str, Any]) -> str:
+def _describe_tasks(kind: Mapping[str, Any]) -> str:
     """What is assumed of a kind, in a sentence."""
     given = kind["assumed"]
     if "parameters" not in given:
-        return f"{kind['name']}: {given['tasks']:,} tasks of the site, repeated to {kind['tasks']:,}."
+        return f"{given['tasks']:,} tasks of the site, repeated to {kind['tasks']:,}."
     return (
-        f"{kind['name']}: {given['parameters'] / 1e9:g} billion parameters, "
+        f"{given['parameters'] / 1e9:g} billion parameters, "
         f"{given['min_nodes']} to {given['max_nodes']} nodes (Amdahl's law, {100 * given['parallel_fraction']:.4g} % "
         f"parallel), 24 h on the most or more; a start or planned change takes {given['grow_cost_s']:.0f} s, a loss "
         f"{given['shrink_cost_s']:.0f} s, a checkpoint {given['save_s']:.1f} s every "
@@ -238,10 +299,11 @@ def _assumed(kind: Mapping[str, Any]) -> str:
     )
 
 
-def _made(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How it was made: thresholds, prices, sources."""
+def _assumptions(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Tasks of each kind, thresholds, prices and sources."""
     provenance = found["log"]["provenance"]
-    rows = [(name.replace("_", " "), str(value)) for name, value in found["thresholds"].items()]
+    rows = [(_name_kind(kind["name"]), _describe_tasks(kind)) for kind in found["kinds"]]
+    rows += [(name.replace("_", " "), str(value)) for name, value in found["thresholds"].items()]
     rows += [(name.replace("_", " "), str(value)) for name, value in found["prices"].items() if value is not None]
     rows += [(name.replace("_", " "), str(found[name])) for name in ("offer_after_s", "solver", "startup_cost")]
     known = (key for key in ("format", "source", "tool", "inventory", "zone") if provenance.get(key) is not None)

@@ -195,7 +195,7 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 def _settings_in_words(settings: Sequence[Mapping[str, tuple[Any, Any]]], apart: str | None) -> list[str]:
     """For each of several runs, the settings in which they differ."""
     different = {key: values for key, values in _differing(settings).items() if key not in (apart, *_FOLLOWING)}
-    named = [_named(key) for key in different]
+    named = [_split_unit(key) for key in different]
     return [
         ", ".join(
             f"{name} -" if value is None else f"{name} {value} {unit}".rstrip()
@@ -213,11 +213,11 @@ def setting_label(key: str) -> str:
     >>> setting_label("forward_time_s"), setting_label("max_tasks")
     ('forward time (s)', 'max tasks')
     """
-    name, unit = _named(key)
+    name, unit = _split_unit(key)
     return f"{name} ({unit})" if unit else name
 
 
-def _named(key: str) -> tuple[str, str]:
+def _split_unit(key: str) -> tuple[str, str]:
     ending = key[-2:]
     unit = {"_s": "s", "_w": "W"}.get(ending, "")
     return (key.removesuffix(ending) if unit else key).replace("_", " "), unit

@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -43,7 +44,15 @@ METADATA: dict[str, dict[str, str | None]] = {
 
 
 COLUMN_MM, PAGE_MM, WIDTHS_MM = 90.0, 180.0, (50.0, 500.0)
-_TEXT_PT, _SMALL_PT = 8.5, 7.5
+_PICTURE_IN = 8.6
+_CYCLE = (*("blue", "orange", "green", "purple", "sky", "red"), *("gray", "gantt4", "gantt3", "gantt2"))
+# Colour and hatching of the parts of the ledger: what became work is solid, what nobody held is lighter.
+PART_LOOKS = (
+    *(("green", ""), ("orange", "/////"), ("red", "\\\\\\\\\\"), ("purple", ".....")),
+    *(("blue", "//"), ("sky", "xxxxx")),
+    *(("gray", "-----"), ("ink", "|||||"), ("gantt4", "+++++"), ("gantt2", "....."), ("gantt1", "")),
+)
+_TEXT_PT = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,37 +88,25 @@ class Sheet:
         import matplotlib as mpl
         import matplotlib.style as styles
 
-        ink = palette()
         with mpl.rc_context():
             mpl.rcdefaults()
-            mpl.rcParams |= {f"{part}.labelsize": _SMALL_PT for part in ("xtick", "ytick")}
-            mpl.rcParams |= {f"{part}.color": ink["ink"] for part in ("text", "xtick", "ytick")}
-            mpl.rcParams |= {f"{part}.width": 0.6 for part in ("xtick.major", "ytick.major")}
-            mpl.rcParams |= {
-                "font.size": _TEXT_PT,
-                "axes.labelsize": _TEXT_PT,
-                "axes.titlesize": _SMALL_PT,
-                "figure.labelsize": _SMALL_PT,
-                "legend.fontsize": _SMALL_PT,
-                "legend.frameon": False,
-                "axes.edgecolor": ink["ink"],
-                "axes.labelcolor": ink["ink"],
-                "axes.titlelocation": "left",
-                "axes.linewidth": 0.6,
-                "axes.prop_cycle": mpl.cycler(color=[ink[name] for name in SERIES]),
-                "hatch.linewidth": 0.6,
-                "lines.linewidth": 1.1,
-                "lines.markersize": 4.0,
-                "axes.spines.top": False,
-                "axes.spines.right": False,
-            }
+            mpl.rcParams.update(
+                {
+                    "font.size": _TEXT_PT,
+                    **dict.fromkeys(("axes.titlesize", "figure.labelsize"), "medium"),
+                    "axes.titlelocation": "left",
+                    "axes.prop_cycle": mpl.cycler(color=[palette()[name] for name in SERIES]),
+                    "legend.frameon": False,
+                    "lines.markersize": 4.0,
+                }
+            )
             if self.style:
                 styles.use(self.style)
             yield
 
     def letters(self, share: float = 1.0) -> int:
-        """How many letters of the small size fit into a share of the width; they are 0.62 of their height wide."""
-        return max(8, int(share * self.width_mm * 72 / MM_PER_IN / small_pt() / 0.62))
+        """How many letters fit into a share of the width."""
+        return max(8, int(share * self.width_mm * 72 / MM_PER_IN / _TEXT_PT / 0.62))
 
     def figure(self, height_mm: float) -> Figure:
         """A new figure of this width; a legend above it adds to the height."""
@@ -131,26 +128,13 @@ def palette() -> dict[str, str]:
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
 
 
-def small_pt() -> float:
-    """Size of small letters in points, such as those of legends."""
-    import matplotlib as mpl
-    from matplotlib.font_manager import FontProperties
-
-    return float(FontProperties(size=mpl.rcParams["legend.fontsize"]).get_size_in_points())
-
-
 def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """Put a legend of these names above all axes of a figure, in as many columns as fit; the figure grows by it."""
-    most = int(figure.get_figwidth() * 72 / small_pt() / 0.62) - 6  # letters are 0.6 of their height
-    texts = [plain(label, most) for label in labels]
-    for columns in range(min(len(labels), 6), 0, -1):
-        options = {"loc": "outside upper left", "ncols": columns, "borderaxespad": 0.2, "columnspacing": 1.2}
-        legend = figure.legend(list(handles), texts, handlelength=1.6, **options)
-        box = legend.get_window_extent()
-        if box.width <= 0.98 * figure.bbox.width or columns == 1:
-            figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)
-            return
-        legend.remove()
+    """Put a legend above all axes of a figure, in as many columns as fit; the figure grows by it."""
+    letters = int(figure.get_figwidth() * 72 / _TEXT_PT / 0.62)  # they are 0.62 of their height wide
+    texts = [plain(label, letters - 6) for label in labels]
+    columns = max(1, min(len(texts), letters // (max(map(len, texts), default=0) + 6)))
+    figure.legend(list(handles), texts, loc="outside upper left", ncols=columns, handlelength=1.6)
+    figure.set_figheight(figure.get_figheight() + 1.5 * _TEXT_PT / 72 * -(-len(texts) // columns))
 
 
 def below_axes(ax: Axes, distance_in: float) -> None:
@@ -161,7 +145,7 @@ def below_axes(ax: Axes, distance_in: float) -> None:
     below = ax.transAxes + ScaledTranslation(0, -distance_in, figure.dpi_scale_trans)
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
     for columns in range(5, 0, -1):
-        legend = ax.legend(**place, ncols=columns, frameon=False, fontsize=8, labelcolor=palette()["ink"])
+        legend = ax.legend(**place, ncols=columns, frameon=False, fontsize=_TEXT_PT, labelcolor=palette()["ink"])
         if legend.get_window_extent().width <= ax.get_window_extent().width:
             return
 
@@ -277,6 +261,42 @@ def rendered(drawn: Axes | Figure, form: str, dpi: int = _DOTS_PER_INCH) -> byte
     return stream.getvalue()
 
 
+def page_style() -> dict[str, Any]:
+    """Settings of Matplotlib for pictures of pages: the page's ink, small letters, and no frames."""
+    import matplotlib as mpl
+
+    ink = palette()
+    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    sizes = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
+    absent = ("axes.spines.top", "axes.spines.right", "legend.frameon")
+    colors = mpl.cycler(color=[ink[name] for name in _CYCLE])
+    settings = dict.fromkeys(inked, ink["ink"]) | dict.fromkeys(sizes, _TEXT_PT) | dict.fromkeys(absent, False)
+    # TrueType: many printers and publishers refuse fonts of type 3.
+    return settings | {"axes.prop_cycle": colors, "pdf.fonttype": 42}
+
+
+def svg_of(draw: Callable[[Axes], None], key: str, height_in: float) -> str:
+    """Draw a picture as an SVG element with the page's colours, and ids that begin with `key`."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(page_style()):
+        figure = Figure(figsize=(_PICTURE_IN, height_in), layout="constrained")
+        figure.patch.set_alpha(0.0)
+        ax = figure.add_subplot()
+        ax.patch.set_alpha(0.0)
+        draw(ax)
+    with warnings.catch_warnings():
+        # Browsers have letters that the font does not have which measures them.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        text = rendered(figure, "svg").decode()
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{key}-", text)
+    for name, color in palette().items():
+        text = text.replace(color, f"var(--{name}, {color})")
+    return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1 width="100%" aria-hidden="true">', text, count=1)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PrintFigure:
     """A figure with what stands beside it.
@@ -308,17 +328,6 @@ def printed(draw: Callable[[Sheet], PrintFigure], sheet: Sheet, form: str) -> tu
     texts = (table.getvalue(), f"{found.caption}\n")
     data, caption = (text.encode(errors="backslashreplace") for text in texts)  # names need not be valid text
     return data, caption, content
-
-
-def area_legend(figure: Figure, looks: Iterable[tuple[str, str, str]]) -> None:
-    """Legend of areas: colour, hatching and label of each."""
-    from matplotlib.patches import Patch
-
-    handles = [
-        Patch(facecolor="white" if hatch else color, edgecolor=color, hatch=hatch, label=label, linewidth=0.5)
-        for color, hatch, label in looks
-    ]
-    legend_above(figure, handles, [str(handle.get_label()) for handle in handles])
 
 
 def line_look(number: int) -> dict[str, Any]:

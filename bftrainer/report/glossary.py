@@ -23,12 +23,18 @@ class Term:
         One or two sentences for a newcomer.
     better : int
         1 if more of it is better, -1 if less is, 0 if neither.
+    scaling : bool
+        Whether it rests on how tasks scale, directly or by the decisions; others are the log's alone.
+    over : str
+        Key of the figure that says of how many tasks it is, if not of all.
     """
 
     label: str
     unit: Unit
     meaning: str
     better: int = 0
+    scaling: bool = True
+    over: str = ""
 
 
 GLOSSARY: dict[str, Term] = {
@@ -38,21 +44,32 @@ GLOSSARY: dict[str, Term] = {
         "The work that was harvested, as a share of what as many dedicated nodes would have done in the same time.",
         1,
     ),
-    "eq_nodes": Term("idle nodes", "nodes", "Mean number of idle nodes, over the time of the window."),
-    "idle_node_s": Term("idle node-time", "node_s", "Time that nodes were idle, summed over nodes."),
+    "efficiency_eq_nodes": Term(
+        "dedicated nodes of U", "nodes", "How many dedicated nodes U compares with.", scaling=False
+    ),
+    "efficiency_horizon_s": Term(
+        "horizon of U", "s", "From the start until dedicated nodes would have run out of tasks, or the end."
+    ),
+    "ideal_work": Term("work of dedicated nodes", "work", "What those dedicated nodes would have done until then."),
+    "eq_nodes": Term("idle nodes", "nodes", "Mean number of idle nodes, over the time of the window.", scaling=False),
+    "idle_node_s": Term("idle node-time", "node_s", "Time that nodes were idle, summed over nodes.", scaling=False),
     "used_node_s": Term("used node-time", "node_s", "Time that tasks held nodes, summed over nodes.", 1),
     "occupancy": Term("occupancy", "share", "How much of the idle node-time tasks held.", 1),
     "work_done": Term("work done", "work", "Work of all tasks, less what rescaling and preemption cost.", 1),
     "rescale_loss_share": Term(
         "rescale loss", "share", "Work that was lost while tasks grew or shrank, as a share of all work.", -1
     ),
+    "rescale_loss_work": Term("work lost by rescaling", "work", "In the tasks' unit of work."),
     "preemption_loss_share": Term(
         "preemption loss", "share", "Work that was lost when the batch scheduler took nodes back, likewise.", -1
     ),
+    "preemption_loss_work": Term("work lost by preemption", "work", "In the tasks' unit of work."),
     "given_back_loss_share": Term(
         "give-back loss", "share", "Work that was lost when decisions gave nodes back, likewise.", -1
     ),
+    "given_back_loss_work": Term("work lost by giving back", "work", "In the tasks' unit of work."),
     "saving_loss_share": Term("checkpoint loss", "share", "Work that was not done while tasks saved, likewise.", -1),
+    "saving_loss_work": Term("work lost by saving", "work", "In the tasks' unit of work."),
     "ledger.useful": Term("useful", "share", "Idle node-time that became lasting work, at the tasks' best rate.", 1),
     "ledger.rescaling": Term("rescaling", "share", "Idle node-time that growing and shrinking by choice cost.", -1),
     "ledger.preemption": Term(
@@ -63,7 +80,9 @@ GLOSSARY: dict[str, Term] = {
     "ledger.below_best": Term(
         "below best rate", "share", "Held by tasks at counts at which they do less a node, or after they were done.", -1
     ),
-    "ledger.not_offered": Term("not offered", "share", "Withheld: idle too short, or about to leave as planned."),
+    "ledger.not_offered": Term(
+        "not offered", "share", "Withheld: idle too short, or about to leave as planned.", scaling=False
+    ),
     "ledger.capped": Term("capped", "share", "Wanted by active tasks, and forbidden by the power cap."),
     "ledger.declined": Term("declined", "share", "Wanted, and left free by decisions: for costs or minima.", -1),
     "ledger.admission": Term("not admitted", "share", "Wanted by waiting tasks alone, which -maxJ did not admit.", -1),
@@ -72,21 +91,28 @@ GLOSSARY: dict[str, Term] = {
         "return on investment", "share", "Work that was done, as a share of what the decisions expected.", 1
     ),
     "loss_variability_share": Term(
-        "variability loss",
-        "share",
-        "Loss of a varying pool against a constant one of the same mean size.",
-        -1,
+        "variability loss", "share", "Loss of a varying pool against a constant one of the same mean size.", -1
     ),
     "loss_horizon_share": Term(
         "horizon loss", "share", "Loss because decisions look a fixed time ahead and weigh rescaling.", -1
     ),
     "tasks_completed": Term("tasks completed", "count", "Tasks that did all their work within the window.", 1),
     "tasks_started": Term("tasks started", "count", "Tasks that ran at least once.", 1),
-    "tasks_total": Term("tasks", "count", "Tasks of the set."),
-    "makespan_s": Term("makespan", "s", "From the first submission until the last completion.", -1),
-    "turnaround_mean_s": Term("mean turnaround", "s", "From submission until done, mean of the tasks that are.", -1),
-    "turnaround_p90_s": Term("p90 turnaround", "s", "Nine of ten tasks took no longer from submission until done.", -1),
-    "wait_mean_s": Term("mean wait", "s", "From submission until a task first ran.", -1),
+    "tasks_total": Term("tasks", "count", "Tasks of the set.", scaling=False),
+    "makespan_s": Term(
+        "makespan", "s", "From the first submission until the last completion.", -1, over="tasks_completed"
+    ),
+    "turnaround_mean_s": Term(
+        "mean turnaround", "s", "From submission until done, mean of the tasks that are.", -1, over="tasks_completed"
+    ),
+    "turnaround_p90_s": Term(
+        "p90 turnaround",
+        "s",
+        "Nine of ten tasks took no longer from submission until done.",
+        -1,
+        over="tasks_completed",
+    ),
+    "wait_mean_s": Term("mean wait", "s", "From submission until a task first ran.", -1, over="tasks_started"),
     "preemptions": Term("preemptions", "count", "How often a task lost nodes to the batch scheduler.", -1),
     "give_backs": Term("give-backs", "count", "How often a decision chose a task to give nodes back.", -1),
     "rescales": Term("rescales", "count", "How often a decision changed the nodes of a running task.", -1),
@@ -94,6 +120,7 @@ GLOSSARY: dict[str, Term] = {
     "rescales_per_node_hour": Term("rescales per node-hour", "rate", "Rescales over used node-hours.", -1),
     "energy_j": Term("energy of tasks", "J", "What tuned tasks drew while they held nodes.", -1),
     "idle_energy_j": Term("energy of idle nodes", "J", "What nodes of the pool drew without training.", -1),
+    "site_energy_j": Term("energy of the site", "J", "All of that times the site's PUE."),
     "average_power_w": Term("average power", "W", "What the pool's nodes drew on average."),
     "peak_power_w": Term("peak power", "W", "The most that the pool's nodes drew."),
     "emissions_gco2": Term("emissions", "g", "Carbon dioxide that the energy stands for, with the site's PUE.", -1),
@@ -101,21 +128,49 @@ GLOSSARY: dict[str, Term] = {
     "attempts": Term("tries", "count", "Runs of tuned tasks, those that were stopped early included.", -1),
     "tasks_reached": Term("targets reached", "count", "Tuned tasks that reached their target metric.", 1),
     "tasks_failed": Term("tasks given up", "count", "Tuned tasks that could not go on.", -1),
-    "events": Term("events", "count", "Instants at which nodes or tasks came or went."),
-    "decisions": Term("decisions", "count", "Times that nodes were allocated anew."),
-    "decisions_optimal": Term("proven optimal", "count", "Decisions that are proven to be the best possible.", 1),
-    "decisions_claimed": Term("claimed optimal", "count", "Decisions that only a plug-in calls the best possible.", -1),
-    "decisions_incumbent": Term("best found", "count", "Decisions that were not proven, with an allocation.", -1),
-    "decisions_kept": Term("kept", "count", "Decisions that found nothing and kept the allocation.", -1),
-    "decisions_fallback": Term("by the fallback", "count", "Decisions in which the solver failed.", -1),
-    "backend_asked": Term("left to the solver", "count", "Decisions that pruning and search had not settled before."),
-    "gap_max": Term("worst gap", "share", "Largest possible shortfall of a decision from the best one.", -1),
-    "solve_s_median": Term("decision time, median", "wall_s", "Half of the decisions took no longer.", -1),
-    "solve_s_p95": Term("decision time, p95", "wall_s", "19 of 20 decisions took no longer.", -1),
-    "solve_s_max": Term("decision time, longest", "wall_s", "The decision that took longest.", -1),
-    "window_s": Term("window", "s", "How much of the log was replayed."),
-    "nodes_total": Term("nodes of the machine", "count", "Nodes in the log."),
-    "wall_s": Term("wall time", "wall_s", "How long the replay took to compute.", -1),
+    "events": Term("events", "count", "Instants at which nodes or tasks came or went.", scaling=False),
+    "decisions": Term("decisions", "count", "Times that nodes were allocated anew.", scaling=False),
+    "decisions_optimal": Term(
+        "proven optimal", "count", "Decisions that are proven to be the best possible.", 1, scaling=False
+    ),
+    "decisions_claimed": Term(
+        "claimed optimal", "count", "Decisions that only a plug-in calls the best possible.", -1, scaling=False
+    ),
+    "decisions_incumbent": Term(
+        "best found", "count", "Decisions that were not proven, with an allocation.", -1, scaling=False
+    ),
+    "decisions_kept": Term("kept", "count", "Decisions that found nothing and kept the allocation.", -1, scaling=False),
+    "decisions_fallback": Term("by the fallback", "count", "Decisions in which the solver failed.", -1, scaling=False),
+    "backend_asked": Term(
+        "left to the solver", "count", "Decisions that pruning and search had not settled before.", scaling=False
+    ),
+    "backend_s": Term(
+        "time of the solver", "wall_s", "Time in which the solver searched, summed over decisions.", scaling=False
+    ),
+    "solve_wall_share": Term("share of deciding", "share", "How much of the wall time decisions took.", scaling=False),
+    "gap_max": Term(
+        "worst gap", "share", "Largest possible shortfall of a decision from the best one.", -1, scaling=False
+    ),
+    "solve_s_median": Term(
+        "decision time, median", "wall_s", "Half of the decisions took no longer.", -1, scaling=False
+    ),
+    "solve_s_p95": Term("decision time, p95", "wall_s", "19 of 20 decisions took no longer.", -1, scaling=False),
+    "solve_s_max": Term("decision time, longest", "wall_s", "The decision that took longest.", -1, scaling=False),
+    "window_s": Term("window", "s", "How much of the log was replayed.", scaling=False),
+    "nodes_total": Term("nodes of the machine", "count", "Nodes in the log.", scaling=False),
+    "wall_s": Term("wall time", "wall_s", "How long the replay took to compute.", -1, scaling=False),
+    "load_s": Term("time to load", "wall_s", "How long reading the inputs took.", scaling=False),
+    "replay_s": Term("time to replay", "wall_s", "How long the replay itself took.", scaling=False),
+    "baseline_s": Term("time for U", "wall_s", "How long the replays for efficiency took.", scaling=False),
+    "below_large_idle.large_idle": Term(
+        "large idle", "count", "From how many idle nodes on a time is left out here.", scaling=False
+    ),
+    "below_large_idle.time_share": Term(
+        "time with few idle nodes", "share", "How much of the window is left then.", scaling=False
+    ),
+    "below_large_idle.idle_node_s_share": Term(
+        "idle node-time with few idle nodes", "share", "How much of the idle node-time is left then.", scaling=False
+    ),
 }
 """Figures that pages and tables tell of, by their key in `summary.json`, in the order in which they do."""
 
@@ -128,7 +183,8 @@ def term_of(key: str) -> Term:
     """What is known of a figure by its full name; ``below_large_idle.occupancy`` is like ``occupancy``."""
     group, _, name = key.rpartition(".")
     found = GLOSSARY.get(key) or GLOSSARY.get(name) or Term(name, "node_s" if name.endswith("node_s") else "rate", "")
-    return replace(found, label=f"{found.label} ({group})") if group else found
+    within = {"": "", "below_large_idle": " (few nodes idle)"}.get(group, f" ({group})")
+    return found if key.startswith("below_") and key in GLOSSARY else replace(found, label=f"{found.label}{within}")
 
 
 HEADLINES = (
@@ -142,17 +198,12 @@ COMPARED = (
     *("decisions_optimal", "solve_s_median"),
 )
 """Those that a comparison of a few runs shows, unless all are asked for."""
-OVER_TASKS = {
-    "makespan_s": "tasks_completed",
-    "turnaround_mean_s": "tasks_completed",
-    "turnaround_p90_s": "tasks_completed",
-    "wait_mean_s": "tasks_started",
-}
+OVER_TASKS = {key: term.over for key, term in GLOSSARY.items() if term.over}
 """Figures of some tasks only, and the figure that says of how many."""
-
-_LOSSES = "rescale_loss preemption_loss given_back_loss saving_loss loss_variability loss_horizon"
-WORK_SHARES = tuple(f"{loss}_share" for loss in _LOSSES.split())
+WORK_SHARES = tuple(key for key in GLOSSARY if "loss" in key and key.endswith("_share"))
 """Figures of other wholes than the ledger's; tables and pages that show the ledger leave them out."""
+ON_SCALING = tuple(key for key, term in GLOSSARY.items() if term.scaling)
+"""Figures of a summary that follow from how tasks scale, directly or by the decisions; others are the log's alone."""
 
 # From which value on a unit is used, and its size.
 _SCALES: dict[Unit, tuple[tuple[float, float, str], ...]] = {
@@ -236,18 +287,6 @@ def scaled_label(values: Iterable[float | None], term: Term) -> tuple[float, str
     size, unit = scale(max((abs(value) for value in values if value is not None), default=0.0), term.unit)
     return size, f"{term.label} ({unit})" if unit else term.label
 
-
-ON_SCALING = (
-    *("used_node_s", "occupancy", "work_done", "rescale_loss_work", "rescale_loss_share", "preemption_loss_work"),
-    *("preemption_loss_share", "efficiency", "efficiency_horizon_s", "ideal_work", "loss_variability_share"),
-    *("saving_loss_work", "saving_loss_share", "loss_horizon_share", "given_back_loss_work", "given_back_loss_share"),
-    *("return_on_investment", "tasks_completed", "tasks_started", "makespan_s"),
-    *("turnaround_mean_s", "turnaround_p90_s", "wait_mean_s", "preemptions", "rescales", "give_backs"),
-    *("preemptions_per_node_hour", "rescales_per_node_hour", "energy_j", "idle_energy_j", "average_power_w"),
-    *("peak_power_w", "site_energy_j", "emissions_gco2", "train_s", "attempts", "tasks_reached", "tasks_failed"),
-    *(key for key in GLOSSARY if key.startswith("ledger.") and key != "ledger.not_offered"),
-)
-"""Figures of a summary that follow from how tasks scale, directly or by the decisions; others are the log's alone."""
 
 ASSUMED = "assumed scaling"
 MARK = "*"

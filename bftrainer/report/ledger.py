@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bftrainer.model.columns import Table
 from bftrainer.model.records import EventRecord, Recording, TaskRecord
 from bftrainer.model.task import TaskSpec
+from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import format_value
 
 HELD = ("useful", "rescaling", "preemption", "saving", "given_back", "below_best")
@@ -85,7 +86,7 @@ def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str
     timeline, tasks = recording.timeline, recording.tasks
     begun, length_s = timeline.rows(0, len(timeline) - 1), timeline["elapsed_s"][1:]
     most = np.array([task.spec.max_nodes for task in tasks], dtype=np.float64)
-    active, waiting = _wanted(begun, tasks, most)
+    active, waiting = _count_wanted(begun, tasks, most)
     used, rest = begun["used"].astype(np.float64), (begun["idle"] - begun["used"]).astype(np.float64)
     lacking = np.maximum(active - used, 0.0)
     free = [not_offered_node_s]
@@ -101,7 +102,7 @@ def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str
     return {"idle_node_s": total, **{name: part_s / total if total else None for name, part_s in node_s.items()}}
 
 
-def _wanted(begun: Table[EventRecord], tasks: tuple[TaskRecord, ...], most: Floats) -> tuple[Floats, Floats]:
+def _count_wanted(begun: Table[EventRecord], tasks: tuple[TaskRecord, ...], most: Floats) -> tuple[Floats, Floats]:
     """Most nodes of all active tasks, and of all that wait although they were submitted, from each event on."""
     running, admitted = np.zeros(len(begun)), np.zeros(len(begun))
     is_known, place = np.zeros(most.size, dtype=np.bool_), 0
@@ -144,6 +145,11 @@ def limited_by(ledger: Mapping[str, float | None]) -> str | None:
 def is_short_of_tasks(summary: Mapping[str, Any]) -> bool:
     """Whether idle nodes were wanted by no task at times, as then by as many dedicated ones: U says little."""
     return ((summary.get("ledger") or {}).get("demand") or 0.0) >= LIMITING
+
+
+def ledger_share(run: FinishedRun, part: str) -> float | None:
+    """Share of a part of a run's ledger; None if there were no idle nodes, or an earlier version made the run."""
+    return (run.summary.get("ledger") or {}).get(part)
 
 
 def limit_in_words(summary: Mapping[str, Any]) -> str | None:

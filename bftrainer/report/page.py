@@ -1,32 +1,156 @@
-"""Make one self-contained page about finished runs."""
+"""The one page that all results have: as HTML, as a side of paper for print, or inside a notebook."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from html import escape
 from importlib import resources
-from pathlib import Path
-from typing import Any
-from zlib import crc32
-
-import numpy as np
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
 from bftrainer.errors import escaped
-from bftrainer.extras import absent, require_extra
-from bftrainer.files.writing import refuse_existing, replacing
-from bftrainer.report.brief import Brief, Worth, brief_of, brief_pdf, marked
-from bftrainer.report.chart import time_charts
-from bftrainer.report.comparison import figures_of, input_files
-from bftrainer.report.explorer import explorer_data, explorer_script
-from bftrainer.report.finished_run import FinishedRun
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
-from bftrainer.report.ledger import is_short_of_tasks, learned_in_words, limit_in_words
-from bftrainer.report.metrics import fallen_back, settled_before
-from bftrainer.report.pictures import OUTCOMES, local_time, machine_in_words, page_drawings, zone_of
-from bftrainer.report.side_by_side import names_of, side_by_side
+from bftrainer.extras import require_extra
+from bftrainer.report.drawing import METADATA, page_style, palette, plain, svg_of
 
-MOST_ROWS = 1_000
-"""Tasks, and decisions, that all tables of a page together list without a script."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from bftrainer.report.timeline import Timeline
+
+MOST_CARDS = 6
+"""Cards on the first side of a page."""
+_A4_IN = (8.27, 11.69)
+_HEIGHTS = {2: (0.16, 0.16), 3: (0.075, 0.125, 0.065)}
+_MOST_NOTE_LINES = 8
+_NO_NOTE = "All decisions are proven optimal, the scaling of tasks was given, and nothing was trimmed of the node log."
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A figure with what it means; the mark stands beside a value that rests on an assumption."""
+
+    label: str
+    value: str
+    meaning: str
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """A picture with what it shows, drawn without a script.
+
+    Parameters
+    ----------
+    key : str
+        Begins the ids in its SVG.
+    title, reading : str
+    draw : callable
+        Draws it on axes.
+    height_in : float
+        Height in inches on a page that is 8.6 inches wide.
+    left : float
+        Where its axes begin on a side of paper, as a share of the width.
+    words : str
+        Its numbers in words, for those who cannot see it.
+    """
+
+    key: str
+    title: str
+    reading: str
+    draw: Callable[[Axes], None]
+    height_in: float
+    left: float = 0.12
+    words: str = ""
+
+    def svg(self, prefix: int = 1) -> str:
+        """The picture with the page's colours; ids in it differ by the prefix."""
+        return svg_of(self.draw, f"{self.key}{prefix}", self.height_in)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table with a second line below its value, which may be better or worse."""
+
+    value: str
+    below: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PageTable:
+    """A section of a page: sentences, cards, a picture and a table, each where there is one.
+
+    Parameters
+    ----------
+    title : str
+    headings : tuple of str
+    rows : sequence of sequences of (str or Cell)
+    note : str
+        Stands below the table.
+    texts : sequence of str
+    cards : sequence of Card
+    figure : Picture, optional
+    """
+
+    title: str
+    headings: tuple[str, ...] = ()
+    rows: Sequence[Sequence[str | Cell]] = ()
+    note: str = ""
+    texts: Sequence[str] = ()
+    cards: Sequence[Card] = ()
+    figure: Picture | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Page:
+    """What a run, several runs or a campaign came to; its first side is its brief.
+
+    Parameters
+    ----------
+    title : str
+    verdict : str
+        The result in a sentence or two.
+    cards : tuple of Card
+    figures : tuple of Picture
+        Those of the first side.
+    tables : tuple of PageTable
+        Sections below the first side.
+    notes : tuple of str
+        What was assumed, trimmed or not checked.
+    subtitle : str
+    tone : {"", "good", "fair", "poor"}
+        Colour beside the verdict.
+    command : str
+        How it was made: a command, or a file of several lines.
+    running : tuple of int, optional
+        Points that are done, and all; the page loads itself anew then.
+    timeline : Timeline, optional
+        Charts over time, which take a script.
+    """
+
+    title: str
+    verdict: str
+    cards: tuple[Card, ...] = ()
+    figures: tuple[Picture, ...] = ()
+    tables: tuple[PageTable, ...] = ()
+    notes: tuple[str, ...] = ()
+    subtitle: str = ""
+    tone: str = ""
+    command: str = ""
+    running: tuple[int, int] | None = None
+    timeline: Timeline | None = None
+
+    def first_side(self) -> Page:
+        """The brief: this page without all that stands below its first side."""
+        return replace(self, tables=(), timeline=None)
+
+    def html(self) -> str:
+        """The page, which needs neither network nor, without charts over time, a script."""
+        return render_pages([self])
 
 
 def check_pages() -> None:
@@ -34,104 +158,28 @@ def check_pages() -> None:
     require_extra("Pages need", "report", "jinja2", "matplotlib")
 
 
-def write_page(
-    runs: Sequence[FinishedRun], output: Path, *, force: bool = False, brief: bool = False, worth: Worth | None = None
-) -> None:
-    """Write a page about runs.
-
-    Parameters
-    ----------
-    runs : sequence of FinishedRun
-    output : Path
-        A name that ends in ``.pdf`` gets the briefs, an A4 side for each run.
-    force : bool
-        Whether to replace a page.
-    brief : bool
-        Whether the page has the brief of each run alone.
-    worth : Worth, optional
-        What a useful node-hour stands for.
-
-    Raises
-    ------
-    OutputError
-        If the page exists and not `force`, or cannot be written.
-    SettingsError
-        If matplotlib or Jinja is not installed.
-    """
-    check_pages()
-    refuse_existing(output, force=force)
-    if output.suffix.lower() == ".pdf":
-        content = brief_pdf([brief_of(run, worth) for run in runs])
-    else:
-        text = brief_page([brief_of(run, worth) for run in runs]) if brief else page(runs, worth)
-        content = text.encode(errors="backslashreplace")  # it names files, whose names need not be valid text
-    with replacing(output) as stream:
-        stream.write(content)
+def page_bytes(page: Page) -> bytes:
+    """Content of a page's file; it names files, whose names need not be valid text."""
+    return page.html().encode(errors="backslashreplace")
 
 
-def notebook_view(run: FinishedRun) -> str | None:
-    """The brief of a run as a part of a page, for notebooks; None where libraries for it are missing."""
-    if absent("jinja2", "matplotlib"):
-        return None
-    brief = brief_of(run)
-    # Ids in pictures must differ from those of other results in the notebook.
-    prefix = crc32(f"{run.name}{run.summary['command']}{brief.subtitle}{brief.headline}".encode(errors="replace"))
-    return rendered_page("brief_notebook.html", brief=brief, prefix=prefix)
-
-
-def brief_page(briefs: Sequence[Brief]) -> str:
-    """Make a page of briefs, which needs no script."""
-    return rendered_page("brief.html", briefs=briefs, version=__version__)
-
-
-def page(runs: Sequence[FinishedRun], worth: Worth | None = None) -> str:
-    """Make the page of one run, which begins with its brief, or of several, compared with the first."""
-    charts = {chart.key: chart for chart in time_charts(runs)}
-    data, columns, left_out = explorer_data(runs, list(charts.values()))
-    several = side_by_side(runs) if len(runs) > 1 else None
-    first = runs[0].summary
-    return rendered_page(
-        "page.html",
-        version=__version__,
-        title=f"{names_of(runs)}: training on idle nodes",
-        subtitle="Machines, units or windows differ." if several and several.apart else machine_in_words(first),
-        runs=[{"name": run.name, "partial": bool(run.summary["partial"])} for run in runs],
-        notes=[*_notes(runs), *left_out, *(several.apart if several else ())],
-        assumed=_assumed(runs),
-        brief=brief_of(runs[0], worth) if len(runs) == 1 else None,
-        answer=_answer(first) if len(runs) == 1 else "Settings that differ, and what came of them.",
-        cards=_cards(first),
-        several=several,
-        large_idle=[_large_idle(run, len(runs) > 1) for run in runs if run.summary.get("below_large_idle")],
-        charts=charts,
-        drawings=page_drawings(runs),
-        facts={
-            "losses": _limits(runs),
-            "tasks": list(filter(None, map(_longest_wait, runs))),
-            "decisions": [*_optimality(runs), *_learned(runs)],
-        },
-        task_tables=[_task_table(run, MOST_ROWS // len(runs)) for run in runs],
-        decision_tables=[_decision_table(run, MOST_ROWS // 5 // len(runs)) for run in runs],
-        made=[_provenance(run) for run in runs],
-        data=data,
-        columns=columns,
-        script=explorer_script(),
-    )
-
-
-def rendered_page(name: str, **values: Any) -> str:
-    """A page of one of this room's templates, with the style that all have."""
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
+def render_pages(pages: Sequence[Page]) -> str:
+    """One HTML file of pages, a side of paper or more each; only one of a single page has charts over time."""
+    from jinja2 import Environment, StrictUndefined
 
     folder = resources.files("bftrainer.report")
-    template = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        finalize=_escape,
-        loader=FunctionLoader(lambda part: folder.joinpath(part).read_text(encoding="utf-8")),
-    ).get_template(name)
-    return template.render(style="\n" + folder.joinpath("style.css").read_text(encoding="utf-8"), **values)
+    read = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "style.css")}
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_escape)
+    environment.globals |= {"across": _cards_across, "lines": lambda text: text.split("\n")}
+    style, script = read["style.css"], ""
+    if any(page.timeline for page in pages):
+        vendor = folder.joinpath("vendor")
+        style += vendor.joinpath("uPlot.min.css").read_text(encoding="utf-8")
+        parts = (vendor.joinpath("LICENSE"), vendor.joinpath("uPlot.iife.min.js"), folder.joinpath("explorer.js"))
+        licence, charts, own = (part.read_text(encoding="utf-8") for part in parts)
+        script = f"/* uPlot:\n{licence}*/\n{charts}\n{own}"
+    template = environment.from_string(read["page.html"])
+    return template.render(pages=pages, style=style, script=script, version=__version__)
 
 
 def _escape(value: Any) -> Any:
@@ -139,222 +187,64 @@ def _escape(value: Any) -> Any:
     return escaped(value) if type(value) is str else value
 
 
-def _notes(runs: Sequence[FinishedRun]) -> list[str]:
-    notes = []
-    for run in runs:
-        said = " ".join(f"{note[0].upper()}{note[1:]}" for note in run.summary.get("node_log_notes") or () if note)
-        notes += [f"{run.name}: idle time rests on the node log. {said}"] if said else []
-    return notes
+def _cards_across(number: int) -> int:
+    """How many cards stand in a row, so that none stands alone in the last one, unless it is the only one."""
+    even = [across for across in (3, 4) if number % across == 0]
+    return number if number < 3 else (even + [across for across in (3, 4, 5) if number % across != 1])[0]
 
 
-def _assumed(runs: Sequence[FinishedRun]) -> list[str]:
-    """Assumptions of the runs."""
-    named = [(run.name, found) for run in runs if (found := assumption(run.summary)) is not None]
-    lead = "Rests on" if len(runs) == 1 else "{}: rests on"
-    return [f"{lead.format(name)} {ASSUMED}: {found.note}." for name, found in named]
-
-
-def _answer(summary: Mapping[str, Any]) -> str:
-    """Main result of a run, in a sentence or two."""
-    nodes, hours = summary.get("eq_nodes") or 0.0, summary["window_s"] / 3600
-    text = f"On average {nodes:,.1f} of {summary['nodes_total']:,} nodes were idle over {hours:,.1f} hours"
-    if summary.get("occupancy") is not None:
-        used = f"{format_value(summary['occupancy'], 'share')} of that time{marked(summary, 'occupancy')}"
-        text += f", and training used {used}"
-    completed = f"{summary['tasks_completed']:,} of {summary['tasks_total']:,} tasks completed"
-    text += f". {completed}{marked(summary, 'tasks_completed')}."
-    nodes = summary.get("efficiency_eq_nodes")
-    if summary.get("efficiency") is not None and nodes is not None:
-        held = format_value(summary["efficiency"], "share")
-        horizon = format_value(summary.get("efficiency_horizon_s"), "s")
-        text += (
-            f" In the first {horizon} training did {held} of the work that {nodes:,.1f} "
-            f"dedicated nodes would have done (decisions on {summary['settings'].get('decide_on', 'unknown')} events)"
-            f"{marked(summary, 'efficiency')}."
-        )
-        if is_short_of_tasks(summary):
-            text += " Those would have been as short of tasks, so this says little."
-        else:
-            text += " Those would run the same tasks, so what they too would leave unused is no loss in U."
-    return text
-
-
-def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
-    keys: tuple[str, ...] = (
-        *(
-            "efficiency",
-            "ledger.useful",
-            "eq_nodes",
-            "occupancy",
-            "tasks_completed",
-            "makespan_s",
-            "turnaround_mean_s",
-            "wait_mean_s",
-        ),
-        *("return_on_investment", "preemptions", "rescales"),
-        *("energy_j", "idle_energy_j", "average_power_w", "emissions_gco2", "tasks_reached", "attempts"),
-        *("decisions_optimal", "solve_s_median", "wall_s"),
-    )
-    if is_short_of_tasks(summary):
-        keys = (*keys[1:], keys[0])  # dedicated nodes would have been starved as much
-    found, figures = [], figures_of(summary)
-    for key in keys:
-        if figures.get(key) is not None:
-            term = GLOSSARY[key]
-            card = {"label": term.label, "value": format_value(figures[key], term.unit), "meaning": term.meaning}
-            found.append(card | {"mark": marked(summary, key)})
-        elif key == "makespan_s":
-            found.append({"label": GLOSSARY[key].label, "value": "-", "meaning": "No task was completed.", "mark": ""})
-    return found
-
-
-def _large_idle(run: FinishedRun, named: bool) -> str:
-    small = run.summary["below_large_idle"]
-    lead = f"{run.name}: " if named else ""
-    if small.get("occupancy") is None:
-        return f"{lead}There was no time in which fewer than {small['large_idle']:,} nodes, but some, were idle."
-    share, occupancy = (format_value(small.get(key), "share") for key in ("idle_node_s_share", "occupancy"))
-    edges_s = np.append(run.steps["time_s"], run.window_s)
-    large_s: dict[str, float] = {}
-    for row in np.flatnonzero(run.steps["idle"] >= small["large_idle"]).tolist():
-        day = local_time(run.summary["window_start"], edges_s[row], zone := zone_of(run.summary))[:10]
-        large_s[f"{day} {zone}"] = large_s.get(f"{day} {zone}", 0.0) + edges_s[row + 1] - edges_s[row]
-    longest = max(large_s, key=lambda each: large_s[each], default="")
-    when = f" (longest on {longest}: {format_value(large_s[longest], 's')})" if longest else ""
+def notebook_frame(page: Page) -> str:
+    """The first side of a page as a frame of its own, which keeps its style from the rest of a notebook."""
+    content = escape(page.first_side().html())
     return (
-        f"{lead}Times at which {small['large_idle']:,} nodes or more were idle (drained for maintenance, say){when} "
-        f"weigh much: the other times hold {share} of the idle node-time. Counting those alone, occupancy is "
-        f"{occupancy}{marked(run.summary, 'occupancy')}."
+        f'<iframe srcdoc="{content}" title="{escape(page.title)}" width="100%" height="900" frameborder="0"></iframe>'
     )
 
 
-def _limits(runs: Sequence[FinishedRun]) -> list[str]:
-    """What limited runs, those together that were limited by the same."""
-    found: dict[str, list[FinishedRun]] = {}
-    for run in runs:
-        if (text := limit_in_words(run.summary)) is not None:
-            found.setdefault(text, []).append(run)
-    return [f"{names_of(some)}: limited by: {text}." for text, some in found.items()]
+def print_pages(pages: Sequence[Page]) -> bytes:
+    """Draw the first sides as PDF, an A4 side for each; equal pages give equal bytes."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_pdf import PdfPages
+
+    stream = io.BytesIO()
+    with mpl.rc_context(page_style()), PdfPages(stream, metadata=METADATA["pdf"]) as sides:
+        for page in pages:
+            sides.savefig(_draw_side(page))
+    return stream.getvalue()
 
 
-def _learned(runs: Sequence[FinishedRun]) -> list[str]:
-    """What decisions learned of how tasks scale, in the runs where they did."""
-    texts = [(run.name, learned_in_words(run.summary)) for run in runs]
-    return [f"{name}: learned {text}." for name, text in texts if text is not None]
+def _draw_side(page: Page) -> Figure:
+    """The first side of a page on A4."""
+    from matplotlib.figure import Figure
+
+    figure, ink = Figure(figsize=_A4_IN), palette()
+
+    def write(y: float, text: str, size: float, x: float = 0.07, **style: Any) -> None:
+        """Write text, its top at `y`."""
+        figure.text(x, y, plain(text), size=size, va="top", **{"color": ink["ink"]} | style)
+
+    write(0.965, _wrap(page.title, 58, 2), 15, weight="bold")
+    write(0.92, page.subtitle, 9, color=ink["soft"])
+    write(0.9, _wrap(page.verdict, 92, 4), 10.5, linespacing=1.4)
+    for place, card in enumerate(page.cards[:MOST_CARDS]):
+        x, y = 0.07 + 0.3 * (place % 3), 0.82 - 0.08 * (place // 3)
+        write(y, card.label, 8.5, x, weight="bold")
+        write(y - 0.014, f"{card.value}{card.mark}", 14, x)
+        write(y - 0.036, _wrap(card.meaning, 46, 3), 7, x, color=ink["soft"])
+    heights, top = _HEIGHTS[len(page.figures)], 0.635
+    for picture, height in zip(page.figures, heights, strict=True):
+        write(top + 0.025, picture.title, 10, weight="bold")
+        picture.draw(figure.add_axes((picture.left, top - height, 0.72, height)))
+        top -= height + (0.42 - sum(heights)) / (len(heights) - 1)
+    write(0.16, "What these figures rest on", 10, weight="bold")
+    lines = "\n".join(_wrap(f"- {text}", 118, 4) for text in page.notes).splitlines() or [_NO_NOTE]
+    if len(lines) > _MOST_NOTE_LINES:
+        lines[_MOST_NOTE_LINES - 1 :] = ["... the page has all of it."]
+    write(0.143, "\n".join(lines), 7.5, linespacing=1.35)
+    write(0.025, page.command[:150], 6, color=ink["soft"], family="monospace")
+    return figure
 
 
-def _optimality(runs: Sequence[FinishedRun]) -> list[str]:
-    found = []
-    for run in runs:
-        s = run.summary
-        lead = f"{run.name}: " if len(runs) > 1 else ""
-        if not s["decisions"]:
-            found.append(f"{lead}No decision was made.")
-            continue
-        text = f"{s['decisions_optimal']:,} of {s['decisions']:,} decisions are proven optimal"
-        if s.get("decisions_claimed"):
-            text += f", {s['decisions_claimed']:,} only claimed to be by the solver"
-        if s["decisions_incumbent"]:
-            gap = "" if s.get("gap_max") is None else f" (worst gap {format_value(s['gap_max'], 'share')})"
-            text += f", {s['decisions_incumbent']:,} are the best found within the limits{gap}"
-        if s["decisions_kept"]:
-            text += f", {s['decisions_kept']:,} kept what there was"
-        times = ", ".join(
-            f"{format_value(s.get(f'solve_s_{key}'), 'wall_s')} {name}"
-            for key, name in (("median", "median"), ("p95", "p95"), ("max", "at most"))
-        )
-        settled = settled_before(s)
-        before = f" {settled[0].upper()}{settled[1:]}." if settled else ""
-        failed = f" ({failures})" if (failures := fallen_back(s)) else ""
-        found.append(f"{lead}{text}.{before} {times}; solver {', '.join(s['solvers'])}{failed}.")
-    return found
-
-
-def _waits(run: FinishedRun) -> Any:
-    """How long tasks waited in the window; those that never started until its end, those submitted later NaN."""
-    submitted_s, started_s = run.tasks["submitted_s"], run.tasks["started_s"]
-    waits_s = np.where(np.isnan(started_s), run.window_s, started_s) - submitted_s
-    return np.where(waits_s < 0, np.nan, waits_s)
-
-
-def _longest_wait(run: FinishedRun) -> str | None:
-    """Which task waited longest, and how many never started, in a sentence or two."""
-    waits_s, has_started = _waits(run), ~np.isnan(run.tasks["started_s"])
-    known_s, text, zone = np.where(has_started, waits_s, 0.0), "", zone_of(run.summary)
-    if known_s.any():
-        row = int(np.argmax(known_s))
-        name, wait = run.tasks["name"][row], format_value(known_s[row], "s")
-        began = local_time(run.summary["window_start"], run.tasks["started_s"][row], zone)
-        text = f"Of the tasks that started, {name} waited longest: {wait}, until {began} {zone}. "
-    if waiting := int((~has_started & ~np.isnan(waits_s)).sum()):
-        text += f"{waiting:,} waited until the end and never started."
-    return f"{run.name}: {text}" if text else None
-
-
-def _task_table(run: FinishedRun, most: int) -> dict[str, Any]:
-    """Table of tasks in file order; if there are many, of those with the most node-time."""
-    tasks, zone = run.tasks, zone_of(run.summary)
-    total, waits_s = len(tasks["name"]), _waits(run)
-    shown_rows = np.arange(total)
-    notes = [*_assumed([run]), f"Times are {zone}."]
-    if total > most:
-        shown_rows = np.sort(np.argsort(-tasks["node_s"], kind="stable")[:most])
-        notes.append(f"{_left_out('tasks', most, total)} Listed are those with the most node-time.")
-    tuned, grouped = bool(np.isfinite(tasks["energy_j"]).any()), any(tasks["group"])
-    headings = ["task", "progress", *(["group"] if grouped else []), "submitted", "started", "completed", "wait"]
-    headings += ["node-hours", "preemptions", "rescales"]
-    rows = []
-    for row in shown_rows.tolist():
-        task = {key: column[row] for key, column in tasks.items()}
-        share = min(1.0, max(0.0, task["work_done"] / task["work_total"])) if task["work_total"] > 0 else 0.0
-        times = (task["submitted_s"], task["started_s"], task["completed_s"])
-        cells = [task["group"] or "-"] if grouped else []
-        cells += ["-" if np.isnan(each) else local_time(run.summary["window_start"], each, zone) for each in times]
-        wait = "-" if np.isnan(waits_s[row]) else format_value(waits_s[row], "s")
-        cells.append(f"> {wait}" if np.isnan(times[1]) and wait != "-" else wait)
-        cells += [f"{task['node_s'] / 3600:,.1f}", f"{task['preemptions']:,}", f"{task['rescales']:,}"]
-        if tuned:
-            energy = float(task["energy_j"])
-            cells.append(format_value(energy if np.isfinite(energy) else None, "J"))
-        rows.append({"name": task["name"], "share": round(share, 4), "percent": f"{100 * share:.0f} %", "cells": cells})
-    return {
-        "name": run.name,
-        "note": " ".join(notes),
-        "headings": headings + (["energy"] if tuned else []),
-        "rows": rows,
-    }
-
-
-def _decision_table(run: FinishedRun, most: int) -> dict[str, Any]:
-    """Table of decisions in order of time; if there are many, of those that took longest."""
-    columns = run.decisions
-    total = columns["time_s"].size
-    rows = np.sort(np.argsort(-columns["solve_s"], kind="stable")[:most])
-    note = f"Times are {(zone := zone_of(run.summary))}."
-    if total > most:
-        note += f" {_left_out('decisions', most, total)} Listed are those that took longest."
-    cells = [
-        (
-            local_time(run.summary["window_start"], columns["time_s"][row], zone),
-            OUTCOMES[columns["held"][row]],
-            format_value(float(columns["solve_s"][row]), "wall_s"),
-            format_value(None if np.isnan(columns["gap"][row]) else float(columns["gap"][row]), "share"),
-        )
-        for row in rows.tolist()
-    ]
-    return {"name": run.name, "note": note, "rows": cells}
-
-
-def _left_out(what: str, most: int, total: int) -> str:
-    """How many rows a table without a script leaves out, and where they are."""
-    return f"{total - most:,} of {total:,} {what} are left out here; {what}.parquet in the run's directory has all."
-
-
-def _provenance(run: FinishedRun) -> dict[str, Any]:
-    summary = run.summary
-    facts = []
-    for name, files in input_files(summary).items():
-        facts += [(name, f"{file['path']} (SHA-256 {file['sha256']})") for file in files]
-    facts += [(f"version of {name}", version) for name, version in (summary.get("versions") or {}).items()]
-    facts += [(name, "-" if value is None else str(value)) for name, value in summary["settings"].items()]
-    return {"name": run.name, "command": summary.get("command", ""), "facts": facts}
+def _wrap(text: str, width: int, most: int) -> str:
+    """Break a text into at most so many lines."""
+    return "\n".join(wrap(text, width, max_lines=most, placeholder=" ..."))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,59 +12,28 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 
-from bftrainer.report.chart import DASHES, SERIES, ledger_share, short_names, thinned_steps
-from bftrainer.report.drawing import below_axes, palette, plain, rendered
+from bftrainer.report.drawing import PART_LOOKS, below_axes, line_look, palette, plain
 from bftrainer.report.finished_run import FinishedRun
-from bftrainer.report.glossary import GLOSSARY
-from bftrainer.report.ledger import FREE, HELD, PARTS
-from bftrainer.report.print_figures import PART_LOOKS
+from bftrainer.report.glossary import GLOSSARY, format_value
+from bftrainer.report.ledger import FREE, HELD, PARTS, ledger_share
+from bftrainer.report.page import Picture
+from bftrainer.report.thinning import thin_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _DAY_S = 86_400.0
-_WIDTH_IN = 8.6
 _LEAST_SHARE = 5e-5
-_POINTS = 300
-_CYCLE = (*("blue", "orange", "green", "purple", "sky", "red"), *("gray", "gantt4", "gantt3", "gantt2"))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Picture:
-    """A picture with what it shows.
-
-    Parameters
-    ----------
-    key : str
-        Begins the ids in its SVG.
-    title, reading : str
-    draw : callable
-        Draws it on axes.
-    height_in : float
-        Height in inches on a page that is 8.6 inches wide.
-    left : float
-        Where its axes begin on a side of paper, as a share of the width.
-    """
-
-    key: str
-    title: str
-    reading: str
-    draw: Callable[[Axes], None]
-    height_in: float
-    left: float = 0.12
-
-    def drawn(self, prefix: int = 1) -> tuple[str, str, str]:
-        """Title, what it shows, and the picture as SVG; ids in it differ by the prefix."""
-        return self.title, self.reading, svg_of(self.draw, f"{self.key}{prefix}", self.height_in)
+_POINTS, _MOST_NAME = 300, 20
 
 
 def draw_window(run: FinishedRun, ax: Axes) -> None:
     """Idle nodes and those that tasks held, by date; the mean and the largest number of idle nodes are named."""
     time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
     if not time_s.size:
-        said_instead("No event.", ax)
+        write_instead("No event.", ax)
         return
-    rows = thinned_steps(time_s, [idle, used], run.window_s, _POINTS)
+    rows = thin_steps(time_s, [idle, used], run.window_s, _POINTS)
     edges_s = np.append(time_s[rows], run.window_s)
     held, zone = ("held by tasks", edges_s, used[rows]), zone_of(run.summary)
     mean = run.summary.get("eq_nodes") or 0.0
@@ -117,8 +84,6 @@ def draw_idle(
         textcoords="offset points",
         ha="right" if late else "left",
         va="bottom",
-        fontsize=8,
-        color=ink["ink"],
     )
     ax.set(ylabel="nodes", ylim=(0, 1.2 * max(1.0, float(nodes[top]))), xlim=(dates[0], dates[-1]))
     with_dates(ax, zone)
@@ -154,9 +119,9 @@ def date_of(start: str, time_s: Any) -> Any:
     return date2num(np.datetime64(start[:19], "ms")) + np.asarray(time_s) / _DAY_S
 
 
-def said_instead(text: str, ax: Axes) -> None:
+def write_instead(text: str, ax: Axes) -> None:
     """Say in the middle of a picture why there is none."""
-    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", color=palette()["ink"])
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center")
     ax.set_axis_off()
 
 
@@ -167,15 +132,17 @@ def with_dates(ax: Axes, zone: str = "UTC") -> None:
     locator = AutoDateLocator(tz=_clock(zone), minticks=3, maxticks=8)
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=_clock(zone)))
-    plainly(ax)
     below_axes(ax, 0.2)
 
 
-def waterfall(ledger: Mapping[str, Any]) -> Picture:
-    """The picture of a ledger."""
+def waterfall(ledger: Mapping[str, Any], suffix: str = "") -> Picture:
+    """The picture of a ledger, its numbers in words as well."""
     title, reading = "Where the idle node-time went", "From all idle node-time, each bar takes away a part that did not"
     reading += " become lasting work; what is left is useful."
-    return Picture("ledger", title, reading, partial(draw_ledger, ledger), 2.9, 0.2)
+    known = [(GLOSSARY[f"ledger.{part}"].label, ledger[part]) for part in PARTS if ledger.get(part) is not None]
+    words = ", ".join(f"{label} {format_value(share, 'share')}" for label, share in known)
+    draw = partial(draw_ledger, ledger)
+    return Picture("ledger", f"{title}{suffix}", reading, draw, 2.9, 0.2, f"{words}." if words else "")
 
 
 def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
@@ -185,7 +152,7 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
         (part, 100 * float(ledger[part])) for part in (*FREE, *HELD[1:]) if abs(ledger.get(part) or 0.0) >= _LEAST_SHARE
     ]
     if ledger.get("useful") is None:
-        said_instead("No idle node-time, or no ledger of it.", ax)
+        write_instead("No idle node-time, or no ledger of it.", ax)
         return
     rows = [("idle node-time", 0.0, 100.0, ink["soft"], "")]
     left = 100.0
@@ -196,45 +163,9 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
     for place, (_, begin, width, color, hatch) in enumerate(rows):
         ax.barh(place, width, left=begin, color="none" if hatch else color, edgecolor=color, hatch=hatch, linewidth=0.8)
         ends = begin + width
-        ax.text(max(ends, begin) + 1, place, f"{width:.2f} %", va="center", fontsize=8, color=ink["ink"])
+        ax.text(max(ends, begin) + 1, place, f"{width:.2f} %", va="center")
     ax.set_yticks(range(len(rows)), [label for label, *_ in rows])
     ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(min(0.0, left), 112), xlabel="share of the idle node-time (%)")
-    plainly(ax)
-
-
-def plainly(ax: Axes) -> None:
-    """Draw axes in the pages' ink, without a frame."""
-    ax.tick_params(colors=palette()["ink"], labelsize=8)
-    for name, spine in ax.spines.items():
-        spine.set_visible(name in ("left", "bottom"))
-        spine.set_color(palette()["ink"])
-    for label in (ax.xaxis.label, ax.yaxis.label, ax.xaxis.get_offset_text(), ax.yaxis.get_offset_text()):
-        label.set(color=palette()["ink"], size=8)
-
-
-def svg_of(draw: Callable[[Axes], None], key: str, height_in: float) -> str:
-    """Draw a picture as an SVG element with the page's colours, and ids that begin with `key`."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    ink = palette()
-    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    cycle = mpl.cycler(color=[ink[name] for name in _CYCLE])
-    with mpl.rc_context(dict.fromkeys(inked, ink["ink"]) | {"axes.prop_cycle": cycle, "font.size": 9}):
-        figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
-        figure.patch.set_alpha(0.0)
-        ax = figure.add_subplot()
-        ax.patch.set_alpha(0.0)
-        draw(ax)
-    with warnings.catch_warnings():
-        # Browsers have letters that the font does not have which measures them.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-        text = rendered(figure, "svg").decode()
-    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{key}-", text)
-    for name, color in palette().items():
-        text = text.replace(color, f"var(--{name}, {color})")
-    return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1 width="100%" aria-hidden="true">', text, count=1)
 
 
 OUTCOMES = {"optimal": "proven optimal", "claimed": "claimed optimal", "incumbent": "best found", "kept": "kept"}
@@ -242,22 +173,25 @@ OUTCOMES = {"optimal": "proven optimal", "claimed": "claimed optimal", "incumben
 _HATCHES = ("", "////", "xxxx", "....", "----", "\\\\\\\\", "++++", "oo", "||||", "//..")
 
 
-def page_drawings(runs: Sequence[FinishedRun]) -> dict[str, tuple[str, str, str]]:
-    """Title, reading and SVG of each drawing of a page, by the id of its section."""
-    named = short_names(runs)
-    drawn: dict[str, tuple[str, str, Callable[[Axes], None], float]] = {
-        "decisions": (
-            "Decision times",
-            "How long the solver took for a decision.",
-            lambda ax: draw_decisions(named, ax),
-            2.6,
-        )
-    }
-    if len(runs) > 1:  # of one run, its brief shows them
-        reading = "Each node-second that was idle, once: what tasks made of it, and why the rest was left."
-        height = 2.0 + 0.35 * len(runs)
-        drawn["losses"] = ("Where it went", reading, lambda ax: draw_losses(named, ax), height)
-    return {key: (title, reading, svg_of(draw, key, height)) for key, (title, reading, draw, height) in drawn.items()}
+def decisions_picture(runs: Sequence[FinishedRun]) -> Picture:
+    """How long decisions took."""
+    draw = partial(draw_decisions, short_names(runs))
+    return Picture("decisions", "Decision times", "How long the solver took for a decision.", draw, 2.6)
+
+
+def losses_picture(runs: Sequence[FinishedRun]) -> Picture:
+    """Ledgers of several runs."""
+    reading = "Each node-second that was idle, once: what tasks made of it, and why the rest was left."
+    draw, height_in = partial(draw_losses, short_names(runs)), 2.0 + 0.35 * len(runs)
+    return Picture("losses", "Where the idle node-time went", reading, draw, height_in)
+
+
+def short_names(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """The runs under names that fit beside an axis; those that are alike then have numbers."""
+    labels = [run.name if len(run.name) <= _MOST_NAME else f"{run.name[: _MOST_NAME - 1]}…" for run in runs]
+    if len(set(labels)) < len(labels):
+        labels = [f"{place}. {label}" for place, label in enumerate(labels, start=1)]
+    return [replace(run, name=label) for run, label in zip(runs, labels, strict=True)]
 
 
 def draw_decisions(runs: Sequence[FinishedRun], ax: Axes) -> None:
@@ -274,8 +208,8 @@ def draw_decisions(runs: Sequence[FinishedRun], ax: Axes) -> None:
             if not counts.any():
                 continue
             label = OUTCOMES.get(outcome) or plain(run.name)
-            color, dash = f"C{(number or place) % len(SERIES)}", DASHES[place // len(SERIES) % len(DASHES)]
-            style = {"hatch": _HATCHES[number], "fill": True} if outcome else {"linestyle": (0, dash)}
+            color, dash = f"C{(number or place) % 6}", line_look(place // 6)["linestyle"]
+            style = {"hatch": _HATCHES[number], "fill": True} if outcome else {"linestyle": dash}
             # The baseline of a stack is what stands below it.
             ax.stairs(below + counts, edges * 1e3, baseline=below, color=color, label=label, **style)
             below = below + counts if outcome else below
@@ -283,7 +217,7 @@ def draw_decisions(runs: Sequence[FinishedRun], ax: Axes) -> None:
         ax.text(0.5, 0.5, "No decision was made.", transform=ax.transAxes, ha="center")
         return
     ax.set(xscale="log", xlabel="decision time (ms)", ylabel="decisions", ylim=(0, None))
-    ax.legend(frameon=False, fontsize="small", ncols=1 + len(runs) // 8)
+    ax.legend(ncols=1 + len(runs) // 8)
 
 
 def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
@@ -302,4 +236,4 @@ def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
     ax.set_yticks(range(len(runs)), [plain(run.name) for run in runs])
     ax.invert_yaxis()
     ax.set(xlabel="idle node-time (%)")
-    ax.legend(frameon=False, fontsize="small", ncols=5, loc="lower center", bbox_to_anchor=(0.45, 1.0))
+    ax.legend(ncols=5, loc="lower center", bbox_to_anchor=(0.45, 1.0))

@@ -7,46 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, escaped, suggestion
-from bftrainer.report.chart import TaskSpans, joined, ledger_share, node_classes, thinned_steps
 from bftrainer.report.comparison import Alike, alike, figures_of, input_files, setting_label
-from bftrainer.report.drawing import (
-    MM_PER_IN,
-    PrintFigure,
-    Sheet,
-    area_legend,
-    legend_above,
-    line_look,
-    palette,
-    plain,
-    small_pt,
-    wrapped,
-)
+from bftrainer.report.drawing import PART_LOOKS, PrintFigure, Sheet, legend_above, line_look, palette, plain, wrapped
 from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, scale, term_of
 from bftrainer.report.intervals import estimate
-from bftrainer.report.ledger import PARTS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from bftrainer.report.ledger import PARTS, ledger_share
+from bftrainer.report.thinning import TaskSpans, join_spans, thin_steps
 
 HOUR_S = 3600.0
-_Point = tuple[Any, float, float | None, int]
 _COMPARED = ("efficiency", "loss_variability_share", "loss_horizon_share")
-_POINTS, _BINS, _NAME, _MOST_SPANS = 600, 200, 40, 20_000
-_MARKERS, _HATCHES = "osD^vPX*", ("", "/////", ".....", "xxxxx", "-----")
-# Colour and hatching of the parts of the ledger: what became work is solid, what nobody held is lighter.
-PART_LOOKS = (
-    *(("green", ""), ("orange", "/////"), ("red", "\\\\\\\\\\"), ("purple", ".....")),
-    *(("blue", "//"), ("sky", "xxxxx")),
-    *(("gray", "-----"), ("ink", "|||||"), ("gantt4", "+++++"), ("gantt2", "....."), ("gantt1", "")),
-)
+_POINTS, _BINS, _NAME, _MOST_SPANS, _MOST_NAMED = 600, 200, 40, 20_000, 40
+_MARKERS = "osD^vPX*"
 _INTERVALS = "Bands and whiskers are 95 % confidence intervals of the mean over seeds (Student's t)."
 
 
@@ -55,32 +33,32 @@ def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
     ink, groups = palette(), _alike(runs)
     series = [_over_time([runs[place] for place in group.places]) for group in groups]
     figure = sheet.figure(10 + len(groups) * max(14.0, min(0.36 * sheet.width_mm, 150.0 / len(groups))))
-    most = [max(idle.max(), 1) for _, idle, _, _ in series]
+    most = [max(each["idle"].max(), 1) for each in series]
     is_like = max(most) < 4 * min(most)
     panels = figure.subplots(len(groups), 1, sharex=True, sharey=is_like, squeeze=False)[:, 0]
     rows: list[tuple[Any, ...]] = []
-    for ax, group, (edges, idle, used, half) in zip(panels, groups, series, strict=True):
-        ax.stairs(idle, edges, fill=True, color=ink["rule"], linewidth=0)
-        ax.stairs(used, edges, fill=half is None, color=ink["blue"], linewidth=0 if half is None else 0.9)
+    for ax, group, each in zip(panels, groups, series, strict=True):
+        edges, idle, used, half = (each[name] for name in ("edges", "idle", "used", "half"))
+        ax.stairs(idle, edges, fill=True, color=ink["rule"], linewidth=0, label="idle")
+        ax.stairs(used, edges, fill=half is None, color=ink["blue"], label="held by tasks")
         if half is not None:
             band = [np.append(end, end[-1:]).clip(min=0.0) for end in (used - half, used + half)]
-            ax.stairs(idle, edges, color=ink["gray"], linewidth=0.7)
             ax.fill_between(edges, *band, step="post", color=ink["blue"], alpha=0.35, linewidth=0)
         if len(groups) > 1:
-            ax.set_title(plain(group.label, sheet.letters(0.75)), pad=2)
+            ax.set_title(plain(group.label, sheet.letters(0.75)))
         ax.set(ylabel="nodes", ylim=(0, None))
         widths = [None] * used.size if half is None else half.tolist()
         cells = zip((edges[:-1] * HOUR_S).tolist(), idle.tolist(), used.tolist(), widths, strict=True)
-        rows += [(group.label, len(group.places), *each) for each in cells]
+        rows += [(group.label, len(group.places), *row) for row in cells]
     panels[-1].set(xlabel="time (h)", xlim=(0, max(run.window_s for run in runs) / HOUR_S))
-    area_legend(figure, [(ink["rule"], "", "idle"), (ink["blue"], "", "held by tasks")])
+    legend_above(figure, *panels[0].get_legend_handles_labels())
     lead = "Idle nodes (light) and those that training tasks held (dark) over time"
     lead += "" if is_like else "; panels have scales of their own"
     columns = ("run", "seeds", "time_s", "idle", "used", "used_half_width")
-    return _finished(figure, sheet, runs, groups, "used_node_s", columns, rows, lead)
+    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, groups, "used_node_s")
 
 
-def _over_time(runs: Sequence[FinishedRun]) -> tuple[Any, Any, Any, Any]:
+def _over_time(runs: Sequence[FinishedRun]) -> dict[str, Any]:
     """Hours of edges, idle and held nodes between them, and half an interval of the latter; None for a single run.
 
     Of a single run, the extremes of many short pieces are kept; of several, there are means over pieces of the time.
@@ -90,12 +68,13 @@ def _over_time(runs: Sequence[FinishedRun]) -> tuple[Any, Any, Any, Any]:
             raise SettingsError(f"{run.name}: The run ended before its first event.")
     if len(runs) == 1:
         time_s, idle, used = (runs[0].steps[name] for name in ("time_s", "idle", "used"))
-        kept = thinned_steps(time_s, [idle, used], runs[0].window_s, _POINTS)
-        return np.append(time_s[kept], runs[0].window_s) / HOUR_S, idle[kept], used[kept], None
+        kept = thin_steps(time_s, [idle, used], runs[0].window_s, _POINTS)
+        edges = np.append(time_s[kept], runs[0].window_s) / HOUR_S
+        return {"edges": edges, "idle": idle[kept], "used": used[kept], "half": None}
     edges_s = np.linspace(0.0, min(run.window_s for run in runs), _BINS + 1)
-    means = np.array([[_means(run, name, edges_s) for run in runs] for name in ("idle", "used")])
-    half = [estimate(column).half_width for column in means[1].T.tolist()]
-    return edges_s / HOUR_S, means[0].mean(axis=0), means[1].mean(axis=0), np.array(half)
+    idle, used = (np.array([_means(run, name, edges_s) for run in runs]) for name in ("idle", "used"))
+    half = np.array([estimate(column).half_width for column in used.T.tolist()])
+    return {"edges": edges_s / HOUR_S, "idle": idle.mean(axis=0), "used": used.mean(axis=0), "half": half}
 
 
 def _means(run: FinishedRun, name: str, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -108,40 +87,42 @@ def _means(run: FinishedRun, name: str, edges_s: NDArray[np.float64]) -> NDArray
 def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     """Gantt chart: a row per task in order of their start, darker with more nodes."""
     from matplotlib.collections import PolyCollection
+    from matplotlib.colors import ListedColormap
 
-    ink, (begin, end, task, nodes) = palette(), run.holdings.spans(run.window_s)
+    begin, end, task, nodes = run.holdings.spans(run.window_s)
     held = np.unique(task)
-    spans = joined(TaskSpans(begin, end, task, nodes.astype(np.float64)), _MOST_SPANS, run.window_s)
-    rank, started = np.zeros(len(run.tasks["name"]), dtype=np.int64), run.tasks["started_s"][held]
+    spans = join_spans(TaskSpans(begin, end, task, nodes.astype(np.float64)), _MOST_SPANS, run.window_s)
+    started = run.tasks["started_s"][held]
     order = held[np.argsort(np.where(np.isnan(started), np.inf, started), kind="stable")]
+    rank = np.zeros(len(run.tasks["name"]), dtype=np.int64)
     rank[order] = np.arange(held.size)
-    figure = sheet.figure(max(52.0, min(max(0.4 * sheet.width_mm, 12 + 3.4 * held.size), 0.8 * sheet.width_mm)))
-    ax, looks = figure.add_subplot(), []
-    for mask, label, shade in node_classes(spans.nodes):
-        left, right, row = spans.begin_s[mask] / HOUR_S, spans.end_s[mask] / HOUR_S, rank[spans.task[mask]]
-        low, high = row - 0.42, row + 0.42
-        corners = np.stack((np.stack((left, left, right, right), 1), np.stack((low, high, high, low), 1)), 2)
-        ax.add_collection(PolyCollection(corners, facecolor=ink[shade[1:]], linewidth=0))
-        looks.append((ink[shade[1:]], "", label))
+    figure = sheet.figure(max(52.0, min(12 + 3.4 * held.size, 0.8 * sheet.width_mm)))
+    ax = figure.add_subplot()
+    left, right, row = spans.begin_s / HOUR_S, spans.end_s / HOUR_S, rank[spans.task]
+    low, high = row - 0.42, row + 0.42
+    corners = np.stack((np.stack((left, left, right, right), 1), np.stack((low, high, high, low), 1)), 2)
+    shades = ListedColormap([palette()[f"gantt{number}"] for number in (1, 2, 3, 4)])
+    bars = PolyCollection(corners, array=spans.nodes, cmap=shades, linewidth=0)
+    ax.add_collection(bars)
     ax.set(xlabel="time (h)", xlim=(0, run.window_s / HOUR_S), ylim=(max(held.size, 1) - 0.5, -0.5))
-    if held.size <= figure.get_figheight() * MM_PER_IN / 3.4:
-        ax.set_yticks(
-            range(held.size), [plain(str(name), min(24, sheet.letters(0.3))) for name in run.tasks["name"][order]]
-        )
+    if held.size <= _MOST_NAMED:
+        names = [plain(str(name), min(24, sheet.letters(0.3))) for name in run.tasks["name"][order]]
+        ax.set_yticks(range(held.size), names)
     else:
         ax.set_ylabel("tasks, in order of their start")
     if held.size:
-        area_legend(figure, looks)
+        figure.colorbar(bars, ax=ax, label="nodes")
     names = run.tasks["name"][spans.task].tolist()
     rows = list(zip(names, spans.begin_s.tolist(), spans.end_s.tolist(), spans.nodes.tolist(), strict=True))
     lead = "Tasks in order of their start, coloured while they held nodes, the darker the more"
     if spans.begin_s.size < begin.size:
         lead += f"; {begin.size:,} spans are joined to {spans.begin_s.size:,} with their mean number of nodes"
-    return _finished(figure, sheet, [run], [], "used_node_s", ("task", "begin_s", "end_s", "nodes"), rows, lead)
+    found = PrintFigure(figure, ("task", "begin_s", "end_s", "nodes"), rows, lead)
+    return _finish(found, sheet, [run], [], "used_node_s")
 
 
 def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: Sheet) -> PrintFigure:
-    """Plot a figure of the summary against a setting: a line for runs that are alike otherwise, bars for texts.
+    """Plot a figure of the summary against a setting: a line for runs that are alike otherwise.
 
     Raises
     ------
@@ -151,7 +132,8 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: She
     values = [_number(run, setting, key) for run in runs]
     groups = alike([run.name for run in runs], [run.summary for run in runs], apart=setting)
     size, unit = scale(max(map(abs, values)), term_of(key).unit)
-    points: dict[str, list[_Point]] = {}
+    label = f"{term_of(key).label} ({unit})" if unit else term_of(key).label
+    points: dict[str, list[tuple[Any, float, float | None, int]]] = {}
     for group in groups:
         found = estimate([values[place] / size for place in group.places])
         x = runs[group.places[0]].summary["settings"][setting]
@@ -160,43 +142,19 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: She
     ax = figure.add_subplot()
     xs = [x for line in points.values() for x, *_ in line]
     is_number = all(isinstance(x, int | float) and not isinstance(x, bool) for x in xs)
-    drawn = _setting_lines(ax, points) if is_number else _setting_bars(ax, points, list(dict.fromkeys(map(str, xs))))
-    ax.set(xlabel=setting_label(setting), ylabel=f"{term_of(key).label} ({unit})" if unit else term_of(key).label)
+    for number, (name, line) in enumerate(points.items()):
+        ordered = sorted(line, key=lambda point: point[:2]) if is_number else line
+        at, mean, half, _ = zip(*ordered, strict=True)
+        look = _look(number) | {"marker": _MARKERS[number % len(_MARKERS)], "capsize": 2, "label": plain(name, _NAME)}
+        place = at if is_number else [plain(str(each), sheet.letters(0.8 / len(set(xs)))) for each in at]
+        ax.errorbar(place, mean, np.array(half, dtype=np.float64), **look if is_number else look | {"linestyle": ""})
+    ax.set(xlabel=setting_label(setting), ylabel=label)
     if len(points) > 1:
-        legend_above(figure, drawn, list(points))
-    rows = [(label, *point) for label, line in points.items() for point in line]
+        legend_above(figure, *ax.get_legend_handles_labels())
+    rows = [(name, *point) for name, line in points.items() for point in line]
     columns = ("line", setting, f"{key} ({unit})" if unit else key, "half_width", "runs")
     lead = f"{term_of(key).label[0].upper()}{term_of(key).label[1:]} against {setting_label(setting)}"
-    return _finished(figure, sheet, runs, groups, key, columns, rows, lead)
-
-
-def _setting_lines(ax: Axes, points: Mapping[str, list[_Point]]) -> list[Any]:
-    drawn = []
-    for number, line in enumerate(points.values()):
-        columns = list(zip(*sorted(line, key=lambda point: point[:2]), strict=True))
-        x, mean, half = (np.array(each, dtype=np.float64) for each in columns[:3])  # NaN for an interval of one run
-        (handle,) = ax.plot(x, mean, **_look(number), marker=_MARKERS[number % len(_MARKERS)])
-        if x.size > 1 and np.isfinite(half).all():
-            ax.fill_between(x, mean - half, mean + half, color=handle.get_color(), alpha=0.2, linewidth=0)
-        elif np.isfinite(half).any():  # a band needs neighbours
-            ax.errorbar(x, mean, half, fmt="none", ecolor=handle.get_color(), capsize=2, linewidth=0.8)
-        drawn.append(handle)
-    return drawn
-
-
-def _setting_bars(ax: Axes, points: Mapping[str, list[_Point]], names: Sequence[str]) -> list[Any]:
-    ink, drawn, wide = palette()["ink"], [], 0.8 / len(points)
-    for number, line in enumerate(points.values()):
-        at = [names.index(str(x)) + (number - (len(points) - 1) / 2) * wide for x, *_ in line]
-        whiskers, color = [half or 0.0 for _, _, half, _ in line], _look(number)["color"]
-        hatch = _HATCHES[number % len(_HATCHES)]
-        look = {"facecolor": "white" if hatch else color, "edgecolor": color, "hatch": hatch, "linewidth": 0.6}
-        found = ax.bar(at, [mean for _, mean, *_ in line], 0.9 * wide, **look)
-        if any(whiskers):
-            ax.errorbar(at, [mean for _, mean, *_ in line], whiskers, fmt="none", ecolor=ink, capsize=2, linewidth=0.8)
-        drawn.append(found)
-    ax.set_xticks(range(len(names)), [wrapped(name, 20) for name in names])
-    return drawn
+    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, groups, key)
 
 
 def _look(number: int) -> dict[str, Any]:
@@ -234,39 +192,22 @@ def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
         part: [estimate([100 * (ledger_share(runs[place], part) or 0.0) for place in group.places]) for group in groups]
         for part in PARTS
     }
-    figure = sheet.figure(12 + 7 * len(groups))
-    looks: list[tuple[str, str, str]] = []
+    figure = sheet.figure(20 + 8 * len(groups))
     ax = figure.add_subplot()
     above, below = np.zeros(len(groups)), np.zeros(len(groups))
     for (part, known), (color, hatch) in zip(found.items(), PART_LOOKS, strict=True):
         amount = np.round([each.mean for each in known], 6)
-        left = np.where(amount < 0, below, above)
         if amount.any():
-            tone = ink[color]
-            fill = {"facecolor": "white" if hatch else tone, "edgecolor": tone if hatch else "white"}
-            ax.barh(range(len(groups)), amount, 0.72, left=left, hatch=hatch, linewidth=0.5, **fill)
-            looks.append((tone, hatch, GLOSSARY[f"ledger.{part}"].label))
-            for row, (width, begin) in enumerate(zip(amount.tolist(), left.tolist(), strict=True)):
-                if abs(width) >= 500 / sheet.width_mm * 1.6:
-                    paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-                    ax.text(
-                        begin + width / 2,
-                        row,
-                        f"{width:.1f}",
-                        size=small_pt(),
-                        ha="center",
-                        va="center",
-                        bbox=paper,
-                    )
+            tone, label = ink[color], GLOSSARY[f"ledger.{part}"].label
+            fill = {"facecolor": "white" if hatch else tone, "edgecolor": tone, "hatch": hatch, "label": label}
+            ax.barh(range(len(groups)), amount, left=np.where(amount < 0, below, above), **fill)
         above, below = above + np.maximum(amount, 0.0), below + np.minimum(amount, 0.0)
     for row, each in enumerate(found["useful"]):
         if each.half_width:
-            ax.errorbar(each.mean, row, xerr=each.half_width, color=ink["ink"], capsize=2, linewidth=0.8)
-    ax.set(
-        xlabel="idle node-time (%)", ylim=(len(groups) - 0.5, -0.5), xlim=(below.min() * 1.02, max(100.0, above.max()))
-    )
+            ax.errorbar(each.mean, row, xerr=each.half_width, color=ink["ink"], capsize=2)
+    ax.set(xlabel="idle node-time (%)", ylim=(len(groups) - 0.5, -0.5), xlim=(below.min(), max(100.0, above.max())))
     ax.set_yticks(range(len(groups)), [wrapped(group.label, min(_NAME, sheet.letters(0.35))) for group in groups])
-    area_legend(figure, looks)
+    legend_above(figure, *ax.get_legend_handles_labels())
     rows = [
         (group.label, len(group.places), part, known[place].mean, known[place].half_width)
         for place, group in enumerate(groups)
@@ -274,7 +215,7 @@ def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
     ]
     lead = "Where the idle node-time went, each node-second once; all of it is 100 %"
     columns = ("run", "seeds", "part", "share_percent", "half_width")
-    return _finished(figure, sheet, runs, groups, "ledger.useful", columns, rows, lead)
+    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, groups, "ledger.useful")
 
 
 def plot_energy(runs: Sequence[FinishedRun], tuned: Sequence[Mapping[str, str]], sheet: Sheet) -> PrintFigure:
@@ -297,71 +238,50 @@ def plot_energy(runs: Sequence[FinishedRun], tuned: Sequence[Mapping[str, str]],
         tasks = run.tasks
         for place in np.flatnonzero(np.isfinite(tasks["energy_j"]) & np.isfinite(tasks["completed_s"])).tolist():
             name, hours = tasks["name"][place], (tasks["completed_s"][place] - tasks["submitted_s"][place]) / HOUR_S
-            rows.append(
-                (run.name, group_of.get(name, "tuned"), name, float(hours), float(tasks["energy_j"][place]) / 3.6e6)
-            )
+            kwh = float(tasks["energy_j"][place]) / 3.6e6
+            rows.append((run.name, group_of.get(name, "tuned"), name, float(hours), kwh))
     if not rows:
         raise SettingsError("No tuned task of the runs reached its target.")
-    groups, names = sorted({row[1] for row in rows}), [run.name for run in runs]
     figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
-    panels = figure.subplots(1, len(_alike(runs)), sharex=True, sharey=True, squeeze=False)[0]
-    drawn: list[Any] = []
-    for ax, panel in zip(panels, _alike(runs), strict=True):
-        within, drawn = {names[place] for place in panel.places}, []
-        for number, group in enumerate(groups):
-            points = [row[3:] for row in rows if row[0] in within and row[1] == group]
-            x, y = np.array(points).reshape(-1, 2).T
-            options = {"marker": _MARKERS[number % len(_MARKERS)], "s": 9, "linewidths": 0.6}
-            drawn.append(ax.scatter(x, y, facecolor="none", edgecolor=_look(number)["color"], **options))
-        ax.set_xlabel("time to target (h)")
-        if len(panels) > 1:
-            ax.set_title(wrapped(panel.label, sheet.letters(0.75 / len(panels))), pad=2)
-    _wide(panels[0], rows)
-    panels[0].set(ylabel="energy (kWh)")
-    legend_above(figure, drawn, groups)
+    ax = figure.add_subplot()
+    for number, (run_name, group) in enumerate(sorted({row[:2] for row in rows})):
+        x, y = np.array([row[3:] for row in rows if row[:2] == (run_name, group)]).T
+        label = group if len(runs) == 1 else f"{plain(run_name, _NAME)}: {group}"
+        look = {"facecolor": "none", "edgecolor": _look(number)["color"], "marker": _MARKERS[number % len(_MARKERS)]}
+        ax.scatter(x, y, s=9, label=label, **look)
+    ax.set(xlabel="time to target (h)", ylabel="energy (kWh)")
+    # Groups of points would lie upon each other else.
+    for axis, values in (("x", [row[3] for row in rows]), ("y", [row[4] for row in rows])):
+        is_wide = 0 < 20 * min(values) < max(values)
+        ax.set(**{f"{axis}scale": "log"} if is_wide else {f"{axis}lim": (0, None)})
+    legend_above(figure, *ax.get_legend_handles_labels())
     lead = "Energy of tuned tasks against the time from their submission to their target, a mark a task"
-    return _finished(figure, sheet, runs, [], "energy_j", ("run", "group", "task", "time_h", "energy_kwh"), rows, lead)
-
-
-def _wide(ax: Axes, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Make axes logarithmic on which groups of points would lie upon each other else."""
-    for axis, name, values in ((ax.xaxis, "x", [row[3] for row in rows]), (ax.yaxis, "y", [row[4] for row in rows])):
-        if 0 < 20 * min(values) < max(values):
-            ax.set(**{f"{name}scale": "log"})
-            axis.set_major_formatter("{x:g}")
-        else:
-            ax.set(**{f"{name}lim": (0, None)})
+    columns = ("run", "group", "task", "time_h", "energy_kwh")
+    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, [], "energy_j")
 
 
 def _alike(runs: Sequence[FinishedRun]) -> list[Alike]:
     return alike([run.name for run in runs], [run.summary for run in runs])
 
 
-def _finished(
-    figure: Figure,
-    sheet: Sheet,
-    runs: Sequence[FinishedRun],
-    groups: Sequence[Alike],
-    key: str,
-    columns: tuple[str, ...],
-    rows: list[tuple[Any, ...]],
-    lead: str,
+def _finish(
+    drawn: PrintFigure, sheet: Sheet, runs: Sequence[FinishedRun], groups: Sequence[Alike], key: str
 ) -> PrintFigure:
     """Add what was assumed of the runs, if the figure of the summary with this key rests on it, and a caption."""
     found = [(run.name, assumption(run.summary)) for run in runs]
     notes = {name: each.note for name, each in found if each is not None and each.bears(key)}
-    texts = [f"{lead}.", _replayed([run.summary for run in runs])]
+    texts = [f"{drawn.caption}.", _describe_replay([run.summary for run in runs])]
     if any(len(group.places) > 1 for group in groups):
         texts.append(_INTERVALS)
     if notes:
         of = "" if len(runs) == 1 else f" ({', '.join(notes)})"
-        figure.supxlabel(wrapped(f"{ASSUMED}{of}", sheet.letters(0.9)), x=0.01, ha="left")
-        figure.set_figheight(figure.get_figheight() + 0.15)
+        drawn.figure.supxlabel(wrapped(f"{ASSUMED}{of}", sheet.letters(0.9)), x=0.01, ha="left")
+        drawn.figure.set_figheight(drawn.figure.get_figheight() + 0.15)
         texts += [f"Rests on {ASSUMED}{of}: {note}." for note in dict.fromkeys(notes.values())]
-    return PrintFigure(figure, columns, rows, " ".join(texts))
+    return PrintFigure(drawn.figure, drawn.columns, drawn.rows, " ".join(texts))
 
 
-def _replayed(summaries: Sequence[Mapping[str, Any]]) -> str:
+def _describe_replay(summaries: Sequence[Mapping[str, Any]]) -> str:
     """What was replayed, and the settings that all runs have in common, as a sentence."""
     first, files = summaries[0], [file for each in summaries for file in input_files(each).get("node_log", ())]
     logs = list(dict.fromkeys(escaped(PurePath(file["path"]).name) for file in files))

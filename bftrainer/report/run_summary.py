@@ -69,7 +69,7 @@ def _summary_model() -> type[BaseModel]:
         return create_model("Part", __config__=config, **fields | {key: (kind, ...) for key, kind in required.items()})
 
     source: Any = part({"path": str, "sha256": str})
-    figures = [*(name for name in GLOSSARY if "." not in name), "efficiency_eq_nodes", "solve_wall_share"]
+    figures = [name for name in GLOSSARY if "." not in name]
     below = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
     model: type[BaseModel] = part(
         {
@@ -80,7 +80,7 @@ def _summary_model() -> type[BaseModel]:
             "settings": dict[str, str | float | bool | None],
         },
         {
-            **dict.fromkeys((*figures, "efficiency_horizon_s"), float),
+            **dict.fromkeys(figures, float),
             **dict.fromkeys(("command", "limited_by", "node_log_zone"), str),
             **dict.fromkeys(("solver", "objective"), str),
             **dict.fromkeys(("seed", "max_tasks", "forward_time_s"), float),

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bftrainer.errors import SettingsError
-from bftrainer.report.brief import Brief, Card
-from bftrainer.report.campaign_pages import MOST_ROWS, PageTable, assumed_scaling, campaign_page, short_label
+from bftrainer.report.campaign_pages import MOST_ROWS, scaling_notes, short_label
 from bftrainer.report.drawing import below_axes, palette, plain
 from bftrainer.report.glossary import GLOSSARY, Term, check_metric, format_value, scaled_label
 from bftrainer.report.intervals import Estimate, estimate
-from bftrainer.report.pictures import Picture, plainly
+from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ _OF_DONE = ("turnaround_mean_s", "makespan_s", "wait_mean_s")
 _SECOND = (*_OF_DONE, "preemptions", "rescales", "energy_j")
 _MOST_CELLS, _MOST_LEVELS = 4000, 300
 """Larger maps and effects are left out: nobody could read them."""
-_MOST_PANELS, _PANELS_ACROSS, _MOST_LABELS, _MOST_SIGNS = 12, 3, 12, 14
+_MOST_LABELS, _MOST_SIGNS, _MOST_NUMBERS = 12, 14, 14
 
 
 def check_metrics(names: Sequence[str]) -> None:
@@ -191,37 +191,61 @@ def sweep_page(
         Number of points that were not computed, as the sweep ended before.
     """
     found = _Sweep(rows, varied, metrics)
-    cards: list[Card] = []
-    if found.done:
-        best = found.done[0]
-        pairs = list(zip(found.factors, best.values, strict=True))[:4]
-        parts = ((term, best.text(key, _OVER).rstrip(")").split(" (", 1)) for key, term in _both(found))
-        cards = [Card(term.label, text, ". ".join([*more, term.meaning])) for term, (text, *more) in parts]
-        cards += [Card(factor, short_label(value), "Of the best settings.") for factor, value in pairs]
-    notes = dict.fromkeys(row.get("assumed_scaling") for row in rows)
-    caveats = [f"Partial: the sweep ended before its last {left:,} points; --resume goes on."] if left else []
-    caveats += [text for note in notes for text in assumed_scaling(note)]
+    pictures = () if total is not None or not found.done else tuple(_pictures(found))
+    page = Page(
+        title=f"Sweep {name}",
+        subtitle=f"{len(rows):,} points, {len(found.settings):,} settings of {', '.join(found.factors) or 'one kind'}",
+        verdict=found.headline(),
+        cards=tuple(_cards(found)),
+        figures=pictures,
+        tables=(_ranking(found), _failures(rows, varied)),
+        notes=tuple(_notes(found, left, has_map=not pictures or pictures[0].key == "map")),
+        command=made,
+        running=None if total is None else (len(rows), total),
+    )
+    return page_bytes(page)
+
+
+def _cards(found: _Sweep) -> list[Card]:
+    """Figures and settings of the best point."""
+    if not found.done:
+        return []
+    best, cards = found.done[0], []
+    for key, term in _both(found):
+        text, *interval = best.text(key, _OVER).rstrip(")").split(" (", 1)
+        cards.append(Card(term.label, text, ". ".join([*interval, term.meaning])))
+    pairs = list(zip(found.factors, best.values, strict=True))[:4]
+    return cards + [Card(factor, short_label(value), "Of the best settings.") for factor, value in pairs]
+
+
+def _notes(found: _Sweep, left: int, *, has_map: bool) -> list[str]:
+    notes = [f"Partial: the sweep ended before its last {left:,} points; --resume goes on."] if left else []
+    for note in dict.fromkeys(row.get("assumed_scaling") for row in found.rows):
+        notes += scaling_notes(note)
     if not found.is_repeated():
-        caveats.append("One seed of each setting: nothing tells by how much figures would differ by chance.")
-    ranked = [
+        notes.append("One seed of each setting: nothing tells by how much figures would differ by chance.")
+    if len(found.factors) > 1 and not has_map:
+        notes.append("There is no map of the settings: they have too many combinations.")
+    return notes
+
+
+def _ranking(found: _Sweep) -> PageTable:
+    """Settings, the best first."""
+    rows = [
         [*map(_cell, each.values), *(each.text(key) for key, _ in _both(found)), found.place(each)]
         for each in found.done[:MOST_ROWS]
     ]
     note = "In brackets: 95 % intervals over seeds. " * found.is_repeated()
     note += f"The best {MOST_ROWS} of {len(found.done):,}; all are in sweep.parquet." * (len(found.done) > MOST_ROWS)
-    failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
-    lost = [[str(row["point"]), *(_cell(row.get(each)) for each in varied), row["error"]] for row in failed]
     headings = (*found.factors, *(term.label for _, term in _both(found)), "on the front")
-    tables = [
-        PageTable("Settings, the best first", headings, ranked, note),
-        PageTable("Points that failed", ("point", *varied, "why"), lost),
-    ]
-    subtitle = f"{len(rows):,} points, {len(found.settings):,} settings of {', '.join(found.factors) or 'one kind'}"
-    pictures: tuple[Picture, ...] = () if total is not None or not found.done else tuple(_pictures(found))
-    if pictures and len(found.factors) > 1 and pictures[0].key != "map":
-        caveats.append("There is no map of the settings: they have too many combinations.")
-    brief = Brief("sweep", f"Sweep {name}", subtitle, found.headline(), tuple(cards), tuple(caveats), {}, pictures, "")
-    return campaign_page(brief, tables, made, None if total is None else (len(rows), total))
+    return PageTable("Settings, the best first", headings, rows, note if rows else "")
+
+
+def _failures(rows: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> PageTable:
+    """Points that failed, and why."""
+    failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
+    cells = [[str(row["point"]), *(_cell(row.get(each)) for each in varied), row["error"]] for row in failed]
+    return PageTable("Points that failed", ("point", *varied, "why"), cells)
 
 
 def _both(found: _Sweep) -> list[tuple[str, Term]]:
@@ -237,24 +261,19 @@ def _pictures(found: _Sweep) -> list[Picture]:
     (_, first), (_, second) = _both(found)
     pictures = []
     levels = [len(found.levels(place)) for place in _axes_of(found)]
-    panels = _panels(found)
-    if len(levels) > 1 and levels[0] * levels[1] * len(panels) <= _MOST_CELLS:
-        across, down, *others = _axes_of(found)
-        rows = -(-len(panels) // _PANELS_ACROSS) * (len(found.levels(down)) + 2)
-        names = [found.factors[place] for place in (across, down)]
-        reading = f"Mean {_scaled(found, found.first)[1]} with each {names[0]} (across) and {names[1]} (down); "
+    if len(levels) > 1 and levels[0] * levels[1] <= _MOST_CELLS:
+        across, down, *others = (found.factors[place] for place in _axes_of(found))
+        reading = f"Mean {_axis_unit(found, found.first)[1]} with each {across} (across) and {down} (down); "
         reading += "darker is better; hatched: a point failed."
-        if others and len(panels) == 1:
-            hidden = ", ".join(found.factors[place] for place in others)
-            reading += f" Means over {hidden}, of which there are too many combinations."
-        map_of = partial(_draw_map, found, panels)
-        pictures.append(Picture("map", f"Where {first.label} is best", reading, map_of, min(10.0, 0.5 + 0.3 * rows)))
+        reading += f" Means over {', '.join(others)}." if others else ""
+        height_in = min(10.0, 1.1 + 0.3 * levels[1])
+        pictures.append(Picture("map", f"Where {first.label} is best", reading, partial(_draw_map, found), height_in))
     if 0 < sum(levels) <= _MOST_LEVELS:
         reading = _AVERAGED if len(found.factors) > 1 else "Dots: the figure of each."
         if len(found.factors) == 1 and found.is_repeated():
             reading += " Bars: 95 % intervals over seeds."
-        effects = partial(_draw_effects, found)
-        pictures.append(Picture("effects", f"What each factor does to {first.label}", reading, effects, 2.3))
+        title, effects = f"What each factor does to {first.label}", partial(_draw_effects, found)
+        pictures.append(Picture("effects", title, reading, effects, 2.3))
     if found.front:
         reading = f"Each mark is a setting. On the front (diamonds, with numbers as in the table) {first.label} gets "
         reading += f"better only as {second.label} gets worse; the star is the best of these settings."
@@ -267,7 +286,7 @@ def _pictures(found: _Sweep) -> list[Picture]:
 _AVERAGED = "Dots: mean over all other factors. Bars: from the worst to the best setting."
 
 
-def _scaled(found: _Sweep, key: str) -> tuple[float, str]:
+def _axis_unit(found: _Sweep, key: str) -> tuple[float, str]:
     """The unit in which a figure is drawn, as a number, and the figure's label with its name."""
     return scaled_label([each.of(key) for each in found.done], _term(key))
 
@@ -277,72 +296,42 @@ def _axes_of(found: _Sweep) -> list[int]:
     return sorted(range(len(found.factors)), key=lambda place: -len(found.levels(place)))
 
 
-def _panels(found: _Sweep) -> list[tuple[Any, ...]]:
-    """Values of all factors but two, for a panel each; one panel if there would be too many."""
-    others = [found.levels(place) for place in _axes_of(found)[2:]]
-    if not others or math.prod(map(len, others)) > _MOST_PANELS:
-        return [()]
-    there = {tuple(each.values[place] for place in _axes_of(found)[2:]) for each in found.settings}
-    return [panel for panel in itertools.product(*others) if panel in there]
-
-
-def _draw_map(found: _Sweep, panels: Sequence[tuple[Any, ...]], ax: Axes) -> None:
-    """Panels of cells, all on one pair of axes."""
-    x, y, *others = _axes_of(found)
-    columns, rows = found.levels(x), found.levels(y)
-    wide, deep = len(columns) + 0.6, len(rows) + 2.0
-    room = 6 * _MOST_SIGNS / min(len(panels), _PANELS_ACROSS) / len(columns)
-    size, _ = _scaled(found, found.first)
-    style: dict[str, Any] = {"fontsize": 7.5, "color": palette()["ink"]}
-    cells: dict[tuple[Any, ...], list[_Setting]] = {}
-    for each in found.settings:
-        shown = tuple(each.values[other] for other in others) if panels[0] else ()
-        cells.setdefault((shown, each.values[x], each.values[y]), []).append(each)
-    for place, panel in enumerate(panels):
-        left, top = place % _PANELS_ACROSS * wide, place // _PANELS_ACROSS * deep
-        named = zip((found.factors[other] for other in others), panel, strict=False)
-        title = ", ".join(f"{name} {short_label(value)}" for name, value in named)
-        ax.text(left, top - 0.15, plain(title), va="bottom", weight="bold", **style)
-        for (column, across), (row, down) in itertools.product(enumerate(columns), enumerate(rows)):
-            _draw_cell(found, cells.get((panel, across, down), []), size, (left + column, top + row), room, ax)
-        across_step, down_step = (-(-len(each) // _MOST_LABELS) for each in (columns, rows))
-        for column in range(0, len(columns), across_step):
-            text = plain(short_label(columns[column], _MOST_SIGNS))
-            ax.text(left + column + 0.5, top + len(rows) + 0.1, text, ha="center", va="top", **style)
-        for row in range(0, len(rows) if place % _PANELS_ACROSS == 0 else 0, down_step):
-            ax.text(left - 0.08, top + row + 0.5, plain(short_label(rows[row])), ha="right", va="center", **style)
-    ax.set(
-        xlim=(-0.02, min(len(panels), _PANELS_ACROSS) * wide), ylim=(-(-len(panels) // _PANELS_ACROSS) * deep - 1, -0.9)
-    )
-    ax.set_axis_off()
-
-
-def _draw_cell(
-    found: _Sweep, own: Sequence[_Setting], size: float, corner: tuple[float, float], room: float, ax: Axes
-) -> None:
-    """A cell of the map: its mean as strength of colour and, where there is room for so many signs, in figures."""
+def _draw_map(found: _Sweep, ax: Axes) -> None:
+    """Cells of the two factors with most values: means as strength of colour and, where there is room, in figures."""
     from matplotlib.patches import Rectangle
 
-    ink = palette()
-    if any(each.error for each in own):
-        ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor="none", edgecolor=ink["orange"], hatch="////", lw=0.6))
-    known = [value for each in own if (value := each.of(found.first)) is not None]
-    if not known:
-        return
-    mean = math.fsum(known) / len(known)
+    ink, (x, y, *_) = palette(), _axes_of(found)
+    columns, rows = found.levels(x), found.levels(y)
+    size, _ = _axis_unit(found, found.first)
     most, least = (each.of(found.first) or 0.0 for each in (found.done[0], found.done[-1]))
-    share = 0.5 if most == least else (mean - least) / (most - least)
-    ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor=ink["blue"], alpha=0.06 + 0.54 * share, linewidth=0))
-    text = f"{mean / size:{'.1f' if size == 0.01 else '.4g'}}"
-    if len(text) <= room:
-        place = (corner[0] + 0.48, corner[1] + 0.47)
-        ax.text(*place, plain(text), ha="center", va="center", fontsize=7, color=ink["ink"])
+    cells: dict[tuple[int, int], list[_Setting]] = {}
+    for each in found.settings:
+        cells.setdefault((columns.index(each.values[x]), rows.index(each.values[y])), []).append(each)
+    for corner, own in cells.items():
+        look: dict[str, Any] = {"facecolor": "none", "edgecolor": ink["orange"], "hatch": "////", "lw": 0.6}
+        if any(each.error for each in own):
+            ax.add_patch(Rectangle(corner, 0.96, 0.94, **look))
+        known = [value for each in own if (value := each.of(found.first)) is not None]
+        if not known:
+            continue
+        mean = math.fsum(known) / len(known)
+        share = 0.5 if most == least else (mean - least) / (most - least)
+        ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor=ink["blue"], alpha=0.06 + 0.54 * share, linewidth=0))
+        if len(columns) <= _MOST_NUMBERS:
+            text = f"{mean / size:{'.1f' if size == 0.01 else '.4g'}}"
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+            ax.text(corner[0] + 0.48, corner[1] + 0.47, plain(text), **style)
+    steps = [np.arange(0, len(each), -(-len(each) // _MOST_LABELS)) for each in (columns, rows)]
+    ax.set_xticks(steps[0] + 0.5, [plain(short_label(columns[place], _MOST_SIGNS)) for place in steps[0]])
+    ax.set_yticks(steps[1] + 0.5, [plain(short_label(rows[place])) for place in steps[1]])
+    labels = {"xlabel": plain(found.factors[x]), "ylabel": plain(found.factors[y])}
+    ax.set(xlim=(0, len(columns)), ylim=(len(rows), 0), **labels)
 
 
 def _draw_effects(found: _Sweep, ax: Axes) -> None:
     """Mean of the first figure at each value of each factor, factors side by side."""
     ink, begin, ticks, labels = palette(), 0, [], []
-    size, label = _scaled(found, found.first)
+    size, label = _axis_unit(found, found.first)
     for number, factor in enumerate(found.factors):
         levels = found.levels(number)
         step = -(-len(levels) * len(found.factors) // (2 * _MOST_LABELS))
@@ -360,18 +349,17 @@ def _draw_effects(found: _Sweep, ax: Axes) -> None:
         line = "-" if all(isinstance(level, int | float | None) for level in levels) else "none"
         look: dict[str, Any] = {"color": ink["blue"], "linestyle": line, "marker": "o", "markersize": 4}
         ax.plot(range(begin, begin + len(levels)), means, **look)
-        ax.text(begin, 1.03, plain(factor), transform=ax.get_xaxis_transform(), fontsize=8, color=ink["ink"])
+        ax.text(begin, 1.03, plain(factor), transform=ax.get_xaxis_transform())
         begin += len(levels) + 1
     is_long = max(map(len, labels)) > 6
     ax.set_xticks(ticks, labels, rotation=25 if is_long else 0, ha="right" if is_long else "center")
     ax.set(ylabel=label)
-    plainly(ax)
 
 
 def _draw_front(found: _Sweep, ax: Axes) -> None:
     """Settings by both figures, with the front as a line."""
     ink = palette()
-    (up, first), (across, second) = (_scaled(found, key) for key in (found.first, found.second))
+    (up, first), (across, second) = (_axis_unit(found, key) for key in (found.first, found.second))
 
     def at(each: _Setting) -> tuple[float, float]:
         """Place of a setting."""
@@ -390,8 +378,7 @@ def _draw_front(found: _Sweep, ax: Axes) -> None:
     if half is not None:
         ax.errorbar(*at(best), yerr=half / up, color=ink["green"], capsize=4, linewidth=1.2)
     for number, each in enumerate(found.front[:_MOST_LABELS], start=1):
-        ax.annotate(str(number), at(each), xytext=(6, -10), textcoords="offset points", fontsize=8, color=ink["ink"])
+        ax.annotate(str(number), at(each), xytext=(6, -10), textcoords="offset points")
     ax.set(xlabel=second, ylabel=first)
     ax.margins(x=0.08, y=0.15)
-    plainly(ax)
     below_axes(ax, 0.42)

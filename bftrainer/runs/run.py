@@ -37,11 +37,11 @@ from bftrainer.replay.decision_journal import Beginning, DecisionJournal
 from bftrainer.replay.departure_order import DepartureOrder
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.report import metrics
-from bftrainer.report.brief import headline
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ON_SCALING
 from bftrainer.report.intervals import ratio
 from bftrainer.report.ledger import ledger_of, limited_by
+from bftrainer.report.run_page import headline
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs
@@ -200,7 +200,7 @@ class RunResult:
         SettingsError
             If the extra `report` is not installed.
         """
-        from bftrainer.report.page import write_page
+        from bftrainer.report.run_page import write_page
         from bftrainer.runs.run_files import convert_result
 
         output = Path(path)
@@ -212,7 +212,7 @@ class RunResult:
 
     def _repr_html_(self) -> str | None:
         """Show the brief in notebooks."""
-        from bftrainer.report.page import notebook_view
+        from bftrainer.report.run_page import notebook_view
         from bftrainer.runs.run_files import convert_result
 
         return notebook_view(convert_result(self, "this run"))

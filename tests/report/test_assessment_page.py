@@ -11,10 +11,10 @@ import pytest
 
 from bftrainer.campaigns.assess import AssessPlan, assessment_of
 from bftrainer.campaigns.verdict import MachinePrices
-from bftrainer.report.assessment_page import assessment_brief, assessment_page
-from bftrainer.report.brief import brief_pdf
+from bftrainer.report.assessment_page import assessment_page
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.ledger import PARTS
+from bftrainer.report.page import print_pages
 from tests.campaigns.test_assess import machine
 
 PRICED = MachinePrices(price_node_hour=0.4, price_kwh=0.25, node_w=900.0, idle_w=300.0, carbon_gco2_per_kwh=350.0)
@@ -34,20 +34,20 @@ def kind_of(found):
 
 def test_the_first_screen_says_what_was_found_and_what_limits_it(found):
     """Verdict, limit, node-hours, GPU-hours, money and energy are those of the JSON."""
-    brief, kind = assessment_brief(found), kind_of(found)
-    assert brief.headline.startswith(found["sentence"])
-    assert "What limits small models: " in brief.headline
-    cards = {card.label: card.value for card in brief.cards}
+    page, kind = assessment_page(found), kind_of(found)
+    assert page.verdict.startswith(found["sentence"])
+    assert "What limits small models: " in page.verdict
+    cards = {card.label: card.value for card in page.cards}
     assert cards["useful node-hours"] == f"{kind['useful_node_hours']:,.0f}"
     assert cards["GPU-hours"] == f"{kind['gpu_hours']:,.0f}"
     assert cards["net value"] == f"{kind['net_value']:,.0f}"
     assert cards["energy"] == f"{kind['energy_kwh']:,.0f} kWh"
-    assert brief.caveats == tuple(found["caveats"])
+    assert page.notes == tuple(found["caveats"])
 
 
 def test_the_waterfall_tells_parts_apart_without_colour(found):
     """Each loss that can be seen has a hatched bar with its name and share."""
-    (picture,) = (each for each in assessment_brief(found).pictures if each.key == "ledger")
+    (picture,) = (each for each in assessment_page(found).figures if each.key == "ledger")
     ax = axes_or_new(None)
     picture.draw(ax)
     ledger = kind_of(found)["ledger"]
@@ -62,7 +62,7 @@ def test_the_window_is_drawn_by_date(found):
     """The light steps hold the idle node-hours of the log, the line the useful ones; dates are those of the window."""
     from matplotlib.dates import num2date
 
-    (picture,) = (each for each in assessment_brief(found).pictures if each.key == "window")
+    (picture,) = (each for each in assessment_page(found).figures if each.key == "window")
     ax = axes_or_new(None)
     picture.draw(ax)
     idle, useful = (patch.get_data() for patch in ax.patches)
@@ -76,7 +76,7 @@ def test_the_window_is_drawn_by_date(found):
 
 def test_days_are_drawn_with_the_interval_of_their_mean(found):
     """A line a kind, in shares of the machine that have the mean of the JSON; they differ in dashes and marks."""
-    (picture,) = (each for each in assessment_brief(found).pictures if each.key == "weeks")
+    (picture,) = (each for each in assessment_page(found).figures if each.key == "weeks")
     ax = axes_or_new(None)
     picture.draw(ax)
     lines = ax.lines[: len(found["kinds"])]
@@ -91,25 +91,25 @@ def test_days_are_drawn_with_the_interval_of_their_mean(found):
 @pytest.mark.long
 def test_the_page_needs_nothing_and_the_brief_is_one_side(found):
     """No script, nothing from elsewhere, pictures that are well-formed; the PDF has one page."""
-    text = assessment_page(found)
+    text = assessment_page(found).html()
     assert "<script" not in text
     assert not re.search(r'(src|(?<!xlink:)href)="(?!#)', text)
     pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-    assert len(pictures) == 3
+    assert len(pictures) == 4
     for picture in pictures:
         ET.fromstring(picture.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
-    assert len(re.findall(rb"/Type /Page\b", brief_pdf([assessment_brief(found)]))) == 1
+    assert len(re.findall(rb"/Type /Page\b", print_pages([assessment_page(found)]))) == 1
 
 
 @pytest.mark.parametrize("days", [3, 8])
 def test_machines_without_idle_nodes_have_a_page(days):
     """Nothing idle, and too short a window for an interval: two or three pictures, and no error."""
     found = assessment_of(AssessPlan(machine(0, 1e9, days=days, nodes=8))) | {"command": ""}
-    brief = assessment_brief(found)
-    assert len(brief.pictures) == (2 if days == 3 else 3)
-    assert found["sentence"] in brief.headline
-    assert len(re.findall(rb"/Type /Page\b", brief_pdf([brief]))) == 1
-    assert assessment_page(found).count("<svg") == len(brief.pictures)
+    page = assessment_page(found)
+    assert len(page.figures) == (2 if days == 3 else 3)
+    assert found["sentence"] in page.verdict
+    assert len(re.findall(rb"/Type /Page\b", print_pages([page]))) == 1
+    assert page.html().count("<svg") == len(page.figures) + 1
 
 
 def test_names_in_the_page_are_escaped(found):
@@ -117,7 +117,7 @@ def test_names_in_the_page_are_escaped(found):
     hostile = '<img src=x onerror="alert(1)">\u202e' + "x" * 300
     log = found["log"] | {"provenance": {**found["log"]["provenance"], "source": hostile}}
     idle = found["idle"] | {"by_partition": {hostile: {"nodes": 3, "share": 0.5}}}
-    text = assessment_page(found | {"log": log, "idle": idle, "caveats": [hostile], "command": hostile})
+    text = assessment_page(found | {"log": log, "idle": idle, "caveats": [hostile], "command": hostile}).html()
     assert "<img" not in text
     assert "\u202e" not in text
     assert text.count("&lt;img src=x") == 4

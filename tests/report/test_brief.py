@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.report.brief import Worth, _held_s, brief_of, brief_pdf
-from bftrainer.report.drawing import axes_or_new
+from bftrainer.report.drawing import axes_or_new, palette
 from bftrainer.report.glossary import format_value
 from bftrainer.report.ledger import PARTS
-from bftrainer.report.page import brief_page
-from bftrainer.report.pictures import draw_ledger, palette
+from bftrainer.report.page import print_pages, render_pages
+from bftrainer.report.pictures import draw_ledger
+from bftrainer.report.run_page import Worth, _split_node_s, first_side
 from bftrainer.runs.run_files import read_runs
 from tests.finished import write_sample_run, write_tuned_run
 
@@ -35,40 +35,40 @@ def test_the_headline_names_node_hours_and_what_limited_the_run(runs):
     """Useful and idle node-hours are those of the ledger; the limit is the one of the summary."""
     summary = runs[0].summary
     idle_h, useful = summary["ledger"]["idle_node_s"] / 3600, summary["ledger"]["useful"]
-    text = brief_of(runs[0]).headline
+    text = first_side(runs[0]).verdict
     assert text.startswith(f"{useful * idle_h:,.0f} of {idle_h:,.0f} idle node-hours ({format_value(useful, 'share')})")
     limits = {"demand": "too few tasks:", "admission": "-maxJ", "capped": "power cap", "pool": "idle nodes themselves"}
     limits |= {"below_best": "does less than it could", "declined": "-Tfwd", "preemption": "taken back"}
     for limit, words in limits.items():
-        assert words in brief_of(changed(runs[0], limited_by=limit)).headline
+        assert words in first_side(changed(runs[0], limited_by=limit)).verdict
 
 
 def test_worth_follows_from_useful_node_hours(runs):
     """GPU-hours and worth are node-hours times what was given."""
     ledger = runs[0].summary["ledger"]
     hours = ledger["useful"] * ledger["idle_node_s"] / 3600
-    cards = {card.label: card.value for card in brief_of(runs[0], Worth(4, 2.5)).cards}
+    cards = {card.label: card.value for card in first_side(runs[0], Worth(4, 2.5)).cards}
     assert cards["GPU-hours"] == f"{4 * hours:,.0f}"
     assert cards["worth"] == f"{2.5 * hours:,.0f}"
-    assert {"GPU-hours", "worth"}.isdisjoint(card.label for card in brief_of(runs[0]).cards)
+    assert {"GPU-hours", "worth"}.isdisjoint(card.label for card in first_side(runs[0]).cards)
 
 
 @pytest.mark.parametrize("number", [1, 3, 7, 1000])
 def test_node_time_of_parts_of_the_window_adds_up(runs, number):
     """Tasks held in all parts together what they held in the run."""
-    assert _held_s(runs[0], number).sum() == pytest.approx(runs[0].summary["used_node_s"], rel=1e-9)
+    assert _split_node_s(runs[0], number).sum() == pytest.approx(runs[0].summary["used_node_s"], rel=1e-9)
 
 
 def test_an_interval_is_told_of_at_least_three_days(runs):
     """By how much days differ, where there are enough of them; else that there are not."""
     run = runs[0]
     days = int(run.window_s // 86_400)
-    (card,) = (card for card in brief_of(run).cards if card.label == "useful node-hours")
+    (card,) = (card for card in first_side(run).cards if card.label == "useful node-hours")
     assert days < 3
     assert "Too short a window" in card.meaning
     steps = {**run.steps, "time_s": np.arange(4) * 86_400.0, "used": np.array([10, 20, 30, 20])}
     longer = replace(changed(run, window_s=4 * 86_400.0), steps=steps)
-    (card,) = (card for card in brief_of(longer).cards if card.label == "useful node-hours")
+    (card,) = (card for card in first_side(longer).cards if card.label == "useful node-hours")
     low, high = (float(text.replace(",", "")) for text in re.search(r"(\S+) to (\S+) \(95 %\)", card.meaning).groups())
     # Student's t of 3 degrees of freedom, times the deviation of the days' sum.
     half = 3.1824 * np.std([10, 20, 30, 20], ddof=1) / 2 * 4 / 80 * float(card.value.replace(",", ""))
@@ -91,7 +91,7 @@ def test_bars_of_the_ledger_lead_from_all_to_useful(runs):
 
 def test_pictures_take_the_colours_of_the_page(runs):
     """Pictures are well-formed, tell colours by name, and their ids are unique on a page of several briefs."""
-    text = brief_page([brief_of(run) for run in runs])
+    text = render_pages([first_side(run) for run in runs])
     pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     assert len(pictures) == 4
     for picture in pictures:
@@ -107,7 +107,7 @@ def test_pictures_take_the_colours_of_the_page(runs):
 
 def test_a_page_of_briefs_needs_nothing(runs):
     """No script, nothing from elsewhere."""
-    text = brief_page([brief_of(runs[0])])
+    text = render_pages([first_side(runs[0])])
     assert "<script" not in text
     assert not re.search(r'(src|(?<!xlink:)href)="(?!#)', text)
 
@@ -115,12 +115,12 @@ def test_a_page_of_briefs_needs_nothing(runs):
 @pytest.mark.long
 def test_a_pdf_has_a_side_for_each_run(runs):
     """As many sides as runs, fonts as TrueType, and equal bytes for equal runs."""
-    briefs = [brief_of(run) for run in runs]
-    content = brief_pdf(briefs)
+    briefs = [first_side(run) for run in runs]
+    content = print_pages(briefs)
     assert len(re.findall(rb"/Type /Page\b", content)) == 2
     assert b"/FontFile2" in content
     assert b"/Type3" not in content
-    assert content == brief_pdf(briefs)
+    assert content == print_pages(briefs)
 
 
 def without_events(run):
@@ -155,9 +155,9 @@ def negative(run):
 def test_odd_runs_have_a_brief(runs, odd):
     """It is made as a page and on one side, and says so where the run is partial."""
     run = odd(runs[0])
-    brief = brief_of(run)
-    assert len(re.findall(rb"/Type /Page\b", brief_pdf([brief]))) == 1
-    text = brief_page([brief])
+    brief = first_side(run)
+    assert len(re.findall(rb"/Type /Page\b", print_pages([brief]))) == 1
+    text = render_pages([brief])
     assert ("Partial:" in text) == bool(run.summary["partial"])
     assert "</svg>&" not in text
 
@@ -170,9 +170,9 @@ def test_caveats_name_what_the_figures_rest_on(runs):
         node_log_notes=["1 % was trimmed."],
         decisions_optimal=runs[0].summary["decisions"] - 3,
     )
-    told = brief_of(run).caveats
+    told = first_side(run).notes
     assert len(told) == 3
     assert "perfect from 1 work/s" in told[0]
     assert "1 % was trimmed." in told[1]
     assert told[2].startswith("3 of ")
-    assert brief_of(run).cards[0].mark == " (assumed scaling)"
+    assert first_side(run).cards[0].mark == " (assumed scaling)"

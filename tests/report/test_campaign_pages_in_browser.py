@@ -14,6 +14,7 @@ from bftrainer.campaigns.verdict import MachinePrices
 from bftrainer.report.assessment_page import assessment_page
 from bftrainer.report.campaign_pages import advice_page, forecast_page
 from bftrainer.report.intervals import estimate
+from bftrainer.report.page import page_bytes
 from bftrainer.report.sweep_page import sweep_page
 from tests.browser import asked_for, violations
 from tests.campaigns.test_assess import machine
@@ -39,7 +40,7 @@ def pages(tmp_path_factory):
     ) * 2
     made = {
         "reproduction": Reproduction("Paper", "Somebody, 2021", HOSTILE, claims, (figure,), (HOSTILE,)).page(HOSTILE),
-        "assessment": assessment_page(found).encode(),
+        "assessment": page_bytes(assessment_page(found)),
         "sweep": sweep_page("s.toml", rows, varied, HOSTILE),
         "live": sweep_page("s.toml", rows, varied, HOSTILE, total=99),
         "forecast": forecast_page(forecast([3600.0, 7200.0, 30 * 3600.0, float("inf")]), HOSTILE),

@@ -10,13 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.report import chart, explorer
-from bftrainer.report.chart import Packed, ledger_share, node_classes, short_names, time_charts
-from bftrainer.report.drawing import axes_or_new
-from bftrainer.report.explorer import explorer_data
+from bftrainer.report import timeline
+from bftrainer.report.drawing import axes_or_new, svg_of
 from bftrainer.report.finished_run import FinishedRun, Holdings, NodeMoves
-from bftrainer.report.ledger import PARTS
-from bftrainer.report.pictures import draw_decisions, draw_losses, page_drawings, svg_of
+from bftrainer.report.ledger import PARTS, ledger_share
+from bftrainer.report.pictures import decisions_picture, draw_decisions, draw_losses, losses_picture, short_names
+from bftrainer.report.timeline import time_charts, timeline_of
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run_files import read_run, read_runs
 from bftrainer.runs.run_inputs import load_inputs
@@ -62,7 +61,8 @@ def roster(count, *, name="J{}"):
         "window_end": "2026-01-01T00:00:00Z",
     }
     holdings = Holdings(np.column_stack((started, started + 10.0)).ravel(), np.repeat(numbers, 2), held)
-    return FinishedRun("made-up", summary, None, decisions_of([]), tasks, holdings, None)
+    steps = dict.fromkeys(("time_s", "idle", "used"), np.zeros(1))
+    return FinishedRun("made-up", summary, steps, decisions_of([]), tasks, holdings, None)
 
 
 def lines(runs, key):
@@ -71,24 +71,16 @@ def lines(runs, key):
 
 
 def unpacked(runs):
-    """Data of the explorer, with columns in place of what refers to them, as the page's script reads them."""
-    text, columns, _ = explorer_data(runs, [])
-    data = zlib.decompress(base64.b64decode(columns))
+    """Data of the page's script, with numbers in place of their differences, as the script reads them."""
 
     def column(value):
-        if isinstance(value, list):
-            return [column(each) for each in value]
-        if not isinstance(value, dict):
+        if "d" not in value:
             return value
-        if "bytes" in value:
-            return data[value["at"] :][: value["bytes"]].decode().split("\n")
-        if "at" in value:
-            planes = np.frombuffer(data, np.uint8, 4 * value["count"], value["at"]).reshape(4, -1)
-            whole = np.cumsum(planes.T.copy().view("<i4").ravel(), dtype=np.int32)
-            return np.where(whole == -(2**31), np.nan, whole * value["step"])
-        return {key: column(each) for key, each in value.items()}
+        known = [0 if step is None else step for step in value["d"]]
+        missing = np.array([step is None for step in value["d"]], dtype=bool)
+        return np.where(missing, np.nan, np.cumsum(known) * value["s"])
 
-    return column(json.loads(text))
+    return json.loads(zlib.decompress(base64.b64decode(timeline_of(runs).data)), object_hook=column)
 
 
 def test_pool_is_the_step_log(runs):
@@ -108,7 +100,7 @@ def test_runs_of_one_log_share_its_idle_nodes(runs):
 
 def test_long_series_keep_their_outline(runs, monkeypatch):
     """Of more points than are visible fewer are left, the largest among them."""
-    monkeypatch.setattr(chart, "MOST_POINTS", 1)
+    monkeypatch.setattr(timeline, "MOST_POINTS", 1)
     run = runs[0]
     long = np.linspace(0.0, run.window_s, 100_000)
     steps = {"time_s": long, "idle": np.arange(long.size), "used": np.zeros(long.size)}
@@ -117,24 +109,11 @@ def test_long_series_keep_their_outline(runs, monkeypatch):
     assert idle.max() == long.size - 1
 
 
-def test_columns_are_what_was_packed():
-    """Whole numbers return exactly, others to their step or to nine digits; NaN stays."""
-    values = [np.array([5, -3, 2**31 - 2, 0, 7]), np.array([0.5, np.nan, 1e12, -1e12]), np.zeros(0), np.array([np.nan])]
-    packed = Packed()
-    found = [packed.numbers(each, 0.001 if number else 1.0) for number, each in enumerate(values)]
-    data = zlib.decompress(base64.b64decode(str(packed)))
-    for each, column in zip(values, found, strict=True):
-        planes = np.frombuffer(data, np.uint8, 4 * column["count"], column["at"]).reshape(4, -1)
-        whole = np.cumsum(planes.T.copy().view("<i4").ravel(), dtype=np.int32)
-        back = np.where(whole == -(2**31), np.nan, whole * column["step"])
-        assert back == pytest.approx(each.astype(float), rel=1e-9, abs=column["step"], nan_ok=True)
-
-
 def test_spans_by_hand():
     """Each task's interval begins and ends with its holding, and has its nodes."""
     spans = unpacked([roster(3)])["runs"][0]["spans"]
     assert spans["begin"].tolist() == [0, 20, 40]
-    assert spans["end"].tolist() == [10, 30, 50]
+    assert spans["length"].tolist() == [10, 10, 10]
     assert spans["row"].tolist() == [0, 1, 2]
     assert spans["nodes"].tolist() == [1, 2, 3]
 
@@ -146,7 +125,7 @@ def test_spans_of_nodes_by_hand():
     found = unpacked([run])["runs"][0]["by_node"]
     rows = zip(*(found[key].tolist() for key in ("row", "begin", "length", "task")), strict=True)
     assert list(rows) == [(0, 1, 39, 1), (1, 0, 3, 0), (1, 3, 2, 1)]
-    assert found["name"] == ["n0", "n1"]
+    assert unpacked([run])["runs"][0]["nodes"] == ["n0", "n1"]
 
 
 def test_node_time_is_the_same_by_task_and_by_node(runs):
@@ -161,28 +140,17 @@ def test_node_time_is_the_same_by_task_and_by_node(runs):
 def test_many_tasks_are_all_there():
     """Of 10,000 tasks each has its name and its intervals."""
     data = unpacked([roster(10_000)])["runs"][0]
-    assert data["tasks"]["name"] == [f"J{number}" for number in range(10_000)]
+    assert data["tasks"] == [f"J{number}" for number in range(10_000)]
     assert np.unique(data["spans"]["row"]).size == 10_000
 
 
 def test_what_is_left_out_is_told(runs, monkeypatch):
     """More intervals than a page holds are joined, or left out where they are of nodes, and a note says so."""
-    monkeypatch.setattr(explorer, "MOST_SPANS", 40)
-    whole = explorer_data(runs[:1], [])[2]
+    monkeypatch.setattr(timeline, "MOST_SPANS", 40)
+    whole = timeline_of(runs[:1]).notes
     assert [note.partition(": ")[0] for note in whole] == ["a", "a"]
     assert "intervals of tasks are joined to" in whole[0]
     assert "intervals of nodes are more than a page holds" in whole[1]
-
-
-@pytest.mark.parametrize(
-    ("most", "labels"), [(1, ["1 node"]), (6, ["1 to 2 nodes", "3 nodes", "4 to 5 nodes", "6 nodes"])]
-)
-def test_every_count_has_a_class(most, labels):
-    """Each count from 1 to the most is in exactly one class."""
-    counts = np.arange(1.0, most + 1)
-    classes = node_classes(counts)
-    assert [label for _, label, _ in classes] == labels
-    assert sum(mask.astype(int) for mask, _, _ in classes).tolist() == [1] * most
 
 
 def test_completions_end_with_all_that_are_done(runs):
@@ -226,7 +194,7 @@ def test_submissions_after_the_window_are_not_drawn():
     """A task that is to come in years does not squeeze the window into a line."""
     run = roster(2)
     run.tasks["submitted_s"][1] = 1e9
-    found = lines([replace(run, steps=dict.fromkeys(("time_s", "idle", "used"), np.zeros(1)))], "completion")
+    found = lines([run], "completion")
     assert max(line.time_s.max() for line in found.values()) == run.window_s
     assert found["submitted"].value[-1] == 1
 
@@ -282,7 +250,7 @@ def test_names_of_runs_stay_short_and_apart():
 def test_names_are_no_markup_in_drawings(runs):
     """Names of runs that look like elements or formulas are drawn as text."""
     named = [replace(run, name=name) for run, name in zip(runs, ("<b>$x_", "&amp;</svg>"), strict=True)]
-    for _, _, picture in page_drawings(named).values():
+    for picture in (decisions_picture(named).svg(), losses_picture(named).svg()):
         assert "<b>" not in picture
         assert picture.count("</svg>") == 1
 

@@ -33,7 +33,7 @@ def test_outcomes_alone_are_figures():
     """Numbers that came out, those of quiet times by their full name; no settings, texts, schema or assumptions."""
     assert list(figures_of(run(assumed_scaling=None))) == [
         *("efficiency", "work_done", "makespan_s", "gap_max"),
-        *("below_large_idle.occupancy", "below_large_idle.large_idle"),
+        *("below_large_idle.large_idle", "below_large_idle.occupancy"),
     ]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bftrainer.report.finished_run import Holdings, NodeMoves
-from bftrainer.report.page import page
+from bftrainer.report.run_page import run_page
 from bftrainer.runs.run_files import read_run
 from tests.browser import IN_BROWSER, PAINTED, PHONE, SEEN, WIDE, chromium, opened, settled, violations, without_scripts
 from tests.finished import write_sample_run
@@ -39,7 +39,7 @@ def address(tmp_path_factory):
 
     def written(*runs):
         place = tmp_path_factory.mktemp("page") / "page.html"
-        place.write_text(page(runs), encoding="utf-8")
+        place.write_text(run_page(runs).html(), encoding="utf-8")
         return place.as_uri()
 
     return written
@@ -102,7 +102,9 @@ def test_every_kind_of_run_is_shown(browser, address, run, kind):
     assert violations(browser)[0] == []
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
     if kind == "odd names":
-        assert LONG in browser.execute_script("return document.querySelector('#task-table').textContent")
+        assert LONG in browser.execute_script(
+            "return document.querySelector('[aria-label=\"Table: Tasks\"]').textContent"
+        )
         assert browser.execute_script("return document.querySelectorAll('b').length") == len(
             browser.find_elements("css selector", ".cards b")
         )
@@ -130,69 +132,86 @@ def pick(browser, select, value):
     settled(browser)
 
 
-def cells(browser, table, column):
-    """Texts of a column of a table."""
-    script = f"return [...document.querySelectorAll('#{table} tbody tr')].map(row => row.cells[{column}].textContent)"
-    return browser.execute_script(script)
+def cells(browser, column):
+    """Texts of a column of the tasks that are listed."""
+    script = f"return [...document.querySelectorAll('{TASKS} tbody tr')].filter(row => !row.hidden)"
+    return browser.execute_script(script + f".map(row => row.cells[{column}].textContent)")
+
+
+def write(browser, place, text):
+    """Write a text into a field, and wait until all is drawn."""
+    browser.execute_script(
+        "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", place, text
+    )
+    settled(browser)
+
+
+TASKS = "[aria-label=\\'Table: Tasks\\']"
 
 
 @pytest.mark.long
-def test_tables_are_sorted_and_filtered(browser, address, run):
-    """A heading sorts up, then down, what is missing last; search and state leave fewer tasks, in the chart too."""
+def test_tables_are_sorted_and_searched(browser, address, run):
+    """A heading sorts up, then down, by amount; a search leaves the rows, or tasks of the chart, that have it."""
     opened(browser, address(run))
-    heading = browser.find_element("css selector", "#task-table th:nth-child(8) button")
-    for direction in ("ascending", "descending"):
-        browser.execute_script("arguments[0].click()", heading)
-        hours = [float(text.replace(",", "")) for text in cells(browser, "task-table", 7)]
-        assert hours == sorted(hours, reverse=direction == "descending")
-        sort = "return document.querySelector('#task-table th:nth-child(8)').getAttribute('aria-sort')"
-        assert browser.execute_script(sort) == direction
-    pick(browser, "state", "completed")
+    for column in (4, 8, 9):
+        heading = browser.find_element("css selector", f'[aria-label="Table: Tasks"] th:nth-child({column + 1}) button')
+        for direction in ("ascending", "descending"):
+            browser.execute_script("arguments[0].click()", heading)
+            texts = cells(browser, column)
+            values = [float(text.replace(",", "")) for text in texts] if column > 7 else texts
+            assert values == sorted(values, reverse=direction == "descending")
+            sort = "return arguments[0].parentElement.getAttribute('aria-sort')"
+            assert browser.execute_script(sort, heading) == direction
     done = int(np.isfinite(run.tasks["completed_s"]).sum())
     assert 0 < done < len(run.tasks["name"])
-    assert len(cells(browser, "task-table", 0)) == done
-    assert browser.find_element("id", "gantt-count").text == f"{done} tasks in view"
-    pick(browser, "state", "")
-    group = run.tasks["group"][0]
-    pick(browser, "kind", group)
-    assert set(cells(browser, "task-table", 2)) == {group}
-    assert len(cells(browser, "task-table", 0)) == run.tasks["group"].tolist().count(group)
-    pick(browser, "kind", "")
-    pick(browser, "search", run.tasks["name"][3].upper())
-    assert cells(browser, "task-table", 0) == [run.tasks["name"][3]]
-    assert browser.find_element("id", "gantt-count").text == "1 task in view"
+    group, name = run.tasks["group"][0], run.tasks["name"][3]
+    fields = [
+        browser.find_element("css selector", "#search"),
+        browser.find_element("css selector", "label.tools input"),
+    ]
+    held = np.unique(run.holdings.spans(run.window_s)[2])
+    members = np.flatnonzero(run.tasks["group"] == group)
+    for text, rows in (("completed", np.arange(done)), (group, members), (name.upper(), np.array([3]))):
+        for field in fields:
+            write(browser, field, text)
+        assert len(cells(browser, 0)) == rows.size
+        seen = rows.size if text == "completed" else int(np.isin(rows, held).sum())
+        assert browser.find_element("id", "gantt-count").text == f"{seen} task{'s' * (seen != 1)} in view"
+    assert cells(browser, 0) == [name]
 
 
 @pytest.mark.long
 def test_what_is_chosen_is_chosen_everywhere(browser, address, run):
-    """A task of the table is marked in it, and Enter on the chart shows the time in which it held nodes."""
+    """A task that an arrow chose on the chart is marked in the table, and Enter shows when it held nodes."""
     opened(browser, address(run))
-    name = browser.find_element("css selector", "#task-table tbody tr:nth-child(4) button")
-    browser.execute_script("arguments[0].click()", name)
+    chart = browser.find_element("id", "gantt-chart")
+    for _ in range(4):
+        chart.send_keys("\ue015")
     settled(browser)
-    assert browser.find_element("css selector", "tr.chosen button").text == name.text
-    browser.find_element("id", "gantt-chart").send_keys("\ue007")
+    name = browser.find_element("css selector", "tr.chosen td").text
+    assert name in browser.find_element("id", "gantt-tip").text
+    chart.send_keys("\ue007")
+    settled(browser)
     begin, end, task, _ = run.holdings.spans(run.window_s)
-    mine = task == run.tasks["name"].tolist().index(name.text)
+    mine = task == run.tasks["name"].tolist().index(name)
     assert browser.execute_script(SEEN) == pytest.approx([begin[mine].min(), end[mine].max()], abs=0.01)
 
 
 @pytest.mark.long
-def test_times_are_told_in_the_chosen_clock(browser, address, run):
-    """In the site's zone where the log tells it, else in UTC; in the viewer's zone, and from the start."""
+def test_times_are_those_of_the_site(browser, address, run):
+    """In the zone that the log tells, else in UTC, wherever the reader is; from the start where starts differ."""
+    later = {**run.summary, "window_start": "2021-02-11T00:00:00Z"}
+    there = replace(run, summary={**run.summary, "node_log_zone": "America/Chicago"})
+    texts = []
     browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
     try:
-        opened(browser, address(run))
-        texts = []
-        for clock in ("UTC", "local", "start"):
-            pick(browser, "clock", clock)
+        for runs in ([run], [there], [run, replace(run, name="later", summary=later)]):
+            opened(browser, address(*runs))
             texts.append(browser.find_element("id", "seen").text.partition(" to ")[0])
-        opened(browser, address(replace(run, summary={**run.summary, "node_log_zone": "America/Chicago"})))
-        texts.append(browser.find_element("id", "seen").text.partition(" to ")[0])
     finally:
         browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
     assert run.summary["window_start"].startswith("2021-02-10T00:00:00")
-    assert texts == ["10 Feb 2021, 00:00", "10 Feb 2021, 09:00", "0:00 h after the start", "9 Feb 2021, 18:00"]
+    assert texts == ["10 Feb 2021, 00:00:00", "9 Feb 2021, 18:00:00", "0.00 h after the start"]
 
 
 @pytest.mark.long
@@ -210,14 +229,15 @@ def test_nothing_moves_where_motion_is_reduced(browser, address, run):
 
 @pytest.mark.long
 def test_without_scripts_brief_and_tables_are_whole(browser, address, run):
-    """The brief's drawings, every task and the slowest decisions are there, and no empty chart."""
+    """All pictures, every task and the slowest decisions are there, and no empty chart."""
     place = address(run)
     with without_scripts(browser):
         browser.get(place)
     visible = "return [...document.querySelectorAll(arguments[0])].filter(each => each.checkVisibility()).length"
     assert browser.execute_script(visible, ".brief svg") == 2
-    assert browser.execute_script(visible, ".static tbody tr") == len(run.tasks["name"]) + 200
-    assert browser.execute_script(visible, ".chart, #tools") == 0
+    for table, rows in (("Tasks", len(run.tasks["name"])), ("The longest decisions", 200)):
+        assert browser.execute_script(visible, f'[aria-label="Table: {table}"] tbody tr') == rows
+    assert browser.execute_script(visible, ".chart, .tools") == 0
     assert browser.execute_script(visible, "noscript p") == 1
 
 
@@ -234,7 +254,7 @@ def test_it_is_printed_whole(browser, address, run, scheme):
     unseen = "const range = new Range(); return [...document.querySelectorAll('td button, th button')].filter("
     unseen += "each => { range.selectNodeContents(each); return !range.getBoundingClientRect().width; }).length"
     assert browser.execute_script(unseen) == 0
-    split = "return [...document.querySelectorAll('.explorer figure')].map(each => getComputedStyle(each).breakInside)"
+    split = "return [...document.querySelectorAll('figure')].map(each => getComputedStyle(each).breakInside)"
     assert set(browser.execute_script(split)) == {"avoid"}
     sheet = {"width": 700, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", sheet)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from bftrainer.report.page import write_page
+from bftrainer.report.run_page import write_page
 from bftrainer.runs.run_files import read_runs
 from tests.browser import (
     IN_BROWSER,
@@ -124,7 +124,7 @@ def test_the_keyboard_reaches_everything(browser, pages):
     from selenium.webdriver.common.keys import Keys
 
     opened(browser, pages["plain"])
-    wanted = "return [...document.querySelectorAll('.chart, .scroll, select, input, #tools button')]"
+    wanted = "return [...document.querySelectorAll('.chart, .scroll, select, input, .tools button')]"
     wanted += ".filter(each => each.checkVisibility() && each.tabIndex >= 0).length"
     body = browser.find_element("tag name", "body")
     seen = []
@@ -138,8 +138,8 @@ def test_the_keyboard_reaches_everything(browser, pages):
     assert seen[1] == ("button", "", "theme")
     charts = {element.get_attribute("id") for element in browser.find_elements("css selector", ".chart")}
     assert charts <= {name for _, _, name in seen}
-    tools = browser.execute_script("return document.querySelectorAll('#tools button').length")
-    reached = sum(kind in ("scroll", "chart", "chart gantt") or tag in ("select", "input") for tag, kind, _ in seen)
+    tools = browser.execute_script("return document.querySelectorAll('.tools button').length")
+    reached = sum(kind in ("scroll", "chart") or tag in ("select", "input") for tag, kind, _ in seen)
     assert reached + tools == browser.execute_script(wanted)
 
 
@@ -182,7 +182,7 @@ def test_a_brief_is_printed_on_one_side(browser, pages, name):
 
 @pytest.mark.slow
 def test_the_published_replay(browser, published, tmp_path):
-    """The page of the whole Summit replay is at most 4 MB, and draws all charts."""
+    """The page of the whole Summit replay is at most 2 MB, and draws all charts."""
     from bftrainer import run_replay
 
     result = run_replay(
@@ -194,7 +194,7 @@ def test_the_published_replay(browser, published, tmp_path):
         baseline=False,
     )
     page = result.report(tmp_path / "summit.html")
-    assert page.stat().st_size <= 4e6
+    assert page.stat().st_size <= 2e6
     assert opened(browser, page.as_uri()) == 3
     assert browser.execute_script(PAINTED) == 3
     assert browser.get_log("browser") == []

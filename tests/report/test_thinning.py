@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.report.chart import TaskSpans, joined, thinned_steps
+from bftrainer.report.thinning import TaskSpans, join_spans, thin_steps
 
 
 def test_few_points_stay():
     """What a screen can show is shown."""
-    assert thinned_steps(np.arange(10.0), [np.arange(10)], 10.0, 5).tolist() == list(range(10))
+    assert thin_steps(np.arange(10.0), [np.arange(10)], 10.0, 5).tolist() == list(range(10))
 
 
 def test_by_hand():
     """Of each of two pieces stay the first row, the last, the smallest and the largest."""
     values = np.array([5, 9, 1, 4, 4, 4, 7, 7, 0, 8, 8, 8])
-    assert thinned_steps(np.arange(12.0), [values], 12.0, 2).tolist() == [0, 1, 2, 5, 6, 8, 11]
+    assert thin_steps(np.arange(12.0), [values], 12.0, 2).tolist() == [0, 1, 2, 5, 6, 8, 11]
 
 
 @given(st.integers(0, 2**31), st.integers(2, 40), st.integers(1, 2000))
@@ -27,7 +27,7 @@ def test_outline_stays(seed, width, count):
     rng = np.random.default_rng(seed)
     time_s = np.sort(rng.uniform(0, 100, count))
     columns = [rng.integers(0, 50, count), rng.normal(size=count)]
-    rows = thinned_steps(time_s, columns, 100.0, width)
+    rows = thin_steps(time_s, columns, 100.0, width)
     assert (np.diff(rows) > 0).all()
     assert rows[0] == 0
     assert rows[-1] == count - 1
@@ -54,7 +54,7 @@ def test_joined_spans_keep_node_time(seed, count, most):
     following = np.where(same, np.append(begin[1:], 100.0), 100.0)
     end = begin + (following - begin) * rng.uniform(0.1, 1.0, count)
     before = TaskSpans(begin, end, tasks, rng.integers(1, 9, count).astype(float))
-    after = joined(before, most, 100.0)
+    after = join_spans(before, most, 100.0)
     assert after.begin_s.size <= max(most, 4)
     for task in np.unique(tasks):
         mine, left = before.task == task, after.task == task

@@ -15,7 +15,7 @@ from bftrainer import run_replay
 from bftrainer.errors import RunDirectoryError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report.comparison import run_names
-from bftrainer.report.page import write_page
+from bftrainer.report.run_page import write_page
 from bftrainer.runs import write_run
 from bftrainer.runs.audit import audit
 from bftrainer.runs.run_files import read_run, read_runs, read_summary

@@ -71,7 +71,7 @@ def test_the_bound_is_never_below_the_optimum() -> None:
 def test_claims_are_told_on_every_surface(tmp_path) -> None:
     """All decisions of a run are claimed: summary, table, terminal and page say so, and an audit says what is wrong."""
     from bftrainer.cli.replay.result_table import _optimality
-    from bftrainer.report import page
+    from bftrainer.report import run_page
 
     result = run_replay(solver="tests.solvers.claims:Nothing", max_events=20, baseline=False)
     summary = result.summary()
@@ -83,7 +83,7 @@ def test_claims_are_told_on_every_surface(tmp_path) -> None:
     write_run(result, tmp_path)
     run = read_run(tmp_path)
     assert set(run.decisions["held"].tolist()) == {"claimed"}
-    assert f"{claimed} only claimed to be by the solver" in page._optimality([run])[0]
+    assert f"{claimed} only claimed to be by the solver" in run_page._optimality(run)
     wrong = [line for line in audit(tmp_path).wrong if "held: claimed with 0" in line]
     assert len(wrong) == claimed
     assert wrong[0].endswith("is possible")

@@ -154,7 +154,7 @@ def _show_prediction(directory: Path, report: Path | None, *, force: bool, quiet
     """Replay what happened, and set both side by side: as a table, and on a page if there is to be one."""
     from bftrainer.extras import EXTRAS, absent, missing_extra
     from bftrainer.harvest.fidelity import predict
-    from bftrainer.report.page import write_page
+    from bftrainer.report.run_page import write_page
     from bftrainer.runs.run_files import read_runs, read_summary
 
     if not read_summary(directory)["work_done"]:

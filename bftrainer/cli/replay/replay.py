@@ -233,7 +233,7 @@ def _told(result: RunResult, place: Path, options: Mapping[str, Any], received: 
     if options["report"] is None and options["print_"] and not options["as_json"] and sys.stdout.isatty():
         click.echo(f"Page: bftrainer report {shlex.quote(str(place))} makes one.")
     if options["report"] is not None:
-        from bftrainer.report.page import write_page
+        from bftrainer.report.run_page import write_page
         from bftrainer.runs.run_files import read_runs
 
         runs = read_runs([place] if harvest is None else [harvest, place])

@@ -162,7 +162,7 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         click.echo(f"{_LISTED}\n\nMetrics; of sweep and advise those with a sign: + more of it is better, - less.")
         for key, term in GLOSSARY.items():
             sign = "+" if term.better > 0 else "-"
-            click.echo(f"{sign if key in JUDGED else ' '} {key:26}{term.label}")
+            click.echo(f"{sign if key in JUDGED else ' '} {key:38}{term.label}")
         ctx.exit()
 
 
@@ -300,8 +300,7 @@ def report(
     force: bool,
 ) -> None:
     """Make one page of finished runs, which needs no network; several are set side by side."""
-    from bftrainer.report.brief import Worth
-    from bftrainer.report.page import write_page
+    from bftrainer.report.run_page import Worth, write_page
     from bftrainer.runs.run_files import read_runs, read_summary
 
     for run in runs:
