@@ -24,7 +24,7 @@ _MOST_CARDS = 6
 _LIMITS = {"pool": "idle nodes"} | {part: GLOSSARY[f"ledger.{part}"].label for part in PARTS[1:]}
 _STYLES = (("green", "-", "o"), ("blue", "--", "s"), ("purple", ":", "^"))
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_TONES = {"worth it": "good", "only for some": "fair", "not worth it": "poor", "none": "none"}
+_TONES = {"green": "good", "amber": "fair", "red": "poor", "gray": "none"}
 
 
 def assessment_page(found: Mapping[str, Any]) -> str:
@@ -36,7 +36,7 @@ def assessment_page(found: Mapping[str, Any]) -> str:
         version=__version__,
         found=found,
         brief=assessment_brief(found),
-        tone=_TONES[found["verdict"]],
+        tone=_TONES[found["colour"]],
         cards=_cards(found)[_MOST_CARDS:],
         best=best and best | {"called": "your tasks" if best["kind"] == "own" else f"{best['kind']} models"},
         is_priced=found["prices"]["price_node_hour"] is not None,
@@ -46,6 +46,7 @@ def assessment_page(found: Mapping[str, Any]) -> str:
             for part in PARTS
             if all(part in kind["ledger"] for kind in found["kinds"])
         ],
+        grants=None if found["grants"] is None else _grants_picture(found).drawn(),
         week=_week(idle["nodes_by_hour_of_week"], log["nodes"]),
         most_idle=max((each for each in idle["nodes_by_hour_of_week"] if each is not None), default=0.0),
         causes=_causes(log),
@@ -60,7 +61,7 @@ def assessment_page(found: Mapping[str, Any]) -> str:
 
 def assessment_brief(found: Mapping[str, Any]) -> Brief:
     """Make the brief of an assessment: its verdict, and the pictures of the kind that it is about."""
-    log, kind, limit = found["log"], _kind(found), limit_in_words(_kind(found))
+    log, kind = found["log"], _kind(found)
     name = "your tasks" if kind["name"] == "own" else f"{kind['name']} models"
     ledger = waterfall(kind["ledger"])
     pictures = [
@@ -85,7 +86,7 @@ def assessment_brief(found: Mapping[str, Any]) -> Brief:
         "assessment",
         "Is harvesting worth it here?",
         f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
-        found["sentence"] + ("" if limit is None else f" What limits {name}: {limit}."),
+        " ".join(_sentences(found, kind, name)),
         tuple(_cards(found)[:_MOST_CARDS]),
         tuple(found["caveats"]),
         kind["ledger"],
@@ -94,11 +95,44 @@ def assessment_brief(found: Mapping[str, Any]) -> Brief:
     )
 
 
+def _sentences(found: Mapping[str, Any], kind: Mapping[str, Any], name: str) -> list[str]:
+    """What stands on top: the verdict, what it does not count, and what limits the kind."""
+    limit = limit_in_words(kind)
+    sentences = [found["sentence"], found["mostly_empty"]]
+    sentences.append(None if limit is None else f"What limits {name}: {limit}.")
+    return [sentence for sentence in sentences if sentence is not None]
+
+
+def _grants_picture(found: Mapping[str, Any]) -> Picture:
+    """What the scheduler could grant, as three bars."""
+    reading = "Useful node-hours with nodes taken as now, and with each grant. Whiskers: 95 % intervals of the change."
+    return Picture("grants", "What you could grant", reading, partial(_draw_grants, found), 1.9)
+
+
+def _draw_grants(found: Mapping[str, Any], ax: Axes) -> None:
+    """Useful node-hours with each grant, side by side, with the interval of what it changes."""
+    grants, kind, ink = found["grants"], _kind(found), palette()
+    to_hours = kind["useful_node_hours"] / kind["useful_node_s"]
+    names = {"named": "as now", "chosen": "harvester chooses nodes", "notice": "two minutes' notice"}
+    for place, name in enumerate(names):
+        grant = grants[name]
+        hours = to_hours * grant["useful_node_s"]
+        ax.bar(place, hours, 0.6, color=ink["blue" if place else "gray"])
+        low, high = (None if bound is None else bound - grant["gain"] for bound in grant["gain_ci95"])
+        if place and low is not None:
+            whisker = [[-low * kind["useful_node_hours"]], [high * kind["useful_node_hours"]]]
+            ax.errorbar(place, hours, whisker, color="black", capsize=4, linewidth=1.0)
+        text = f"{hours:,.0f}" + (f" ({100 * grant['gain']:+.1f} %)" if place else "")
+        ax.annotate(text, (place, hours), (0, 10), textcoords="offset points", ha="center")
+    ax.set_xticks(range(len(names)), list(names.values()))
+    ax.set(ylabel="useful node-hours", xlim=(-0.6, len(names) - 0.4))
+    ax.margins(y=0.3)
+
+
 def _kind(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The kind of tasks that is recommended, else the one that recovers most."""
-    name = (found["recommended"] or {}).get("kind")
-    most = max(found["kinds"], key=lambda each: each["useful_share"])
-    return next((each for each in found["kinds"] if each["name"] == name), most)
+    """The kind of tasks that the verdict is about."""
+    kind: Mapping[str, Any] = next(each for each in found["kinds"] if each["name"] == found["about"])
+    return kind
 
 
 def _useful_nodes(kind: Mapping[str, Any]) -> Any:
@@ -149,7 +183,7 @@ def _cards(found: Mapping[str, Any]) -> list[Card]:
     kind = _kind(found)
     low, high = kind["useful_node_hours_ci95"]
     cards.append(Card("useful node-hours", f"{kind['useful_node_hours']:,.0f}", f"{low:,.0f} to {high:,.0f} (95 %)."))
-    text = f"By {kind['name']} tasks, in the whole window."
+    text = f"By {kind['name']} tasks; the bar is 1 %."
     cards.append(Card("of the machine", format_value(kind["useful_share"], "share"), text))
     more = (
         ("gpu_hours", "GPU-hours", "{:,.0f}", "Useful node-hours times GPUs of a node."),
