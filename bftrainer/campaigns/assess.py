@@ -23,7 +23,7 @@ from bftrainer.errors import InputError, SettingsError
 from bftrainer.files.documents import first_row
 from bftrainer.files.opening import Form, form_of
 from bftrainer.files.writing import file_source
-from bftrainer.model import NodeLog, TaskSpec, iso
+from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.parallel import Work
 from bftrainer.replay import Adoption, Cluster, Observer
@@ -41,6 +41,8 @@ _MOST_SEARCHED = 256
 _COLLECTED_AFTER = 50_000
 """New objects after which Python looks for garbage."""
 LEAST_BLOCKS = 4
+GRANTED_S = 13 * WEEK_S
+"""How much of a log, at its end, grants are measured on."""
 _MOST_GPUS = 10**6
 _USEFUL = "ledger.useful"
 Steps = Callable[[Mapping[str, ReplayConfig], Work], Sequence[dict[str, Any]]]
@@ -95,7 +97,7 @@ class AssessPlan:
     @property
     def steps(self) -> int:
         """Number of steps that an assessment takes at most."""
-        return 3 * (1 if self.tasks else len(KINDS)) + len(GRANTS)
+        return 3 * (1 if self.tasks else len(KINDS)) + len(GRANTS) + (self.log.window_s > GRANTED_S)
 
 
 def assessment_of(
@@ -176,9 +178,13 @@ def _granted(plan: AssessPlan, holes: Mapping[str, Any], best: Mapping[str, Any]
     (tasks,) = (tasks for name, tasks, _ in _sets(plan, holes) if name == best["name"])
     chosen = {name: best["settings"][name] for name in ("forward_time_s", "max_tasks")}
     config = replace(_config(plan, tasks, holes), **chosen)
-    configs = {f"grant {name}": replace(config, **options) for name, options in GRANTS.items()}
+    ways, figures = dict(GRANTS), {"named": dict(best)}
+    if plan.log.window_s > GRANTED_S:
+        end = plan.log.since(plan.log.end_ns - round(GRANTED_S * NS_PER_S))
+        config, ways, figures = replace(config, node_log=end), {"named": {}, **GRANTS}, {}
+    configs = {f"grant {name}": replace(config, **options) for name, options in ways.items()}
     replayed = steps(configs, partial(_collect_rarely, _replay))
-    return measure_grants(best, dict(zip(GRANTS, replayed, strict=True)))
+    return measure_grants(best, figures | dict(zip(ways, replayed, strict=True)))
 
 
 def _sets(plan: AssessPlan, holes: Mapping[str, Any]) -> list[tuple[str, tuple[TaskSpec, ...], dict[str, Any]]]:

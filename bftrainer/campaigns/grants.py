@@ -16,15 +16,15 @@ _WORDS = {
 }
 
 
-def measure_grants(kind: Mapping[str, Any], granted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Compare replays with grants with the one without, stretch by stretch of the window.
+def measure_grants(kind: Mapping[str, Any], replays: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Compare replays with grants with the one without, stretch by stretch of their window.
 
     Parameters
     ----------
     kind : mapping
-        The kind of tasks, whose useful node-hours were without a grant.
-    granted : mapping of str to mapping
-        Figures of the replays with each of `GRANTS`.
+        The kind of tasks, with its useful node-seconds in the whole window.
+    replays : mapping of str to mapping
+        Figures of *named*, the replay without a grant, and of those with each of `GRANTS`, of the same window.
 
     Returns
     -------
@@ -32,16 +32,22 @@ def measure_grants(kind: Mapping[str, Any], granted: Mapping[str, Mapping[str, A
         `kind`, `sentence`, and for *named* and each grant `useful_node_s`, `gain`, its change as a share of the
         useful node-seconds without, and `gain_ci95`; None where there are too few stretches to compare.
     """
-    base, blocks = kind["useful_node_s"], kind["blocks"]["node_s"]
-    found: dict[str, Any] = {"named": {"useful_node_s": base, "gain": 0.0, "gain_ci95": [0.0, 0.0]}}
-    for name, figures in granted.items():
+    named = replays["named"]
+    base, blocks = named["useful_node_s"], named["blocks"]["node_s"]
+    found: dict[str, Any] = {}
+    for name in ("named", *GRANTS):
+        figures = replays[name]
         pairs = zip(figures["blocks"]["node_s"], blocks, strict=True)
         change = estimate([one - two for one, two in pairs]) if blocks else None
-        half = None if change is None or change.half_width is None else change.half_width * len(blocks) / base
-        gain = figures["useful_node_s"] / base - 1.0
+        half = None
+        if change is not None and change.half_width is not None and base > 0:
+            half = change.half_width * len(blocks) / base
+        gain = figures["useful_node_s"] / base - 1.0 if base > 0 else 0.0
         bounds = [None, None] if half is None else [gain - half, gain + half]
-        found[name] = {"useful_node_s": figures["useful_node_s"], "gain": gain, "gain_ci95": bounds}
-    return {"kind": kind["name"], "sentence": _sentence(kind["name"], found), **found}
+        found[name] = {"useful_node_s": kind["useful_node_s"] * (1.0 + gain), "gain": gain, "gain_ci95": bounds}
+    unit, number = named["blocks"]["unit"], len(blocks)
+    basis = f" Measured on {number} {unit}s." if blocks else ""
+    return {"kind": kind["name"], "sentence": _sentence(kind["name"], found) + basis, **found}
 
 
 def _sentence(kind: str, found: Mapping[str, Mapping[str, Any]]) -> str:

@@ -157,6 +157,7 @@ def _as_json(result: PointResult) -> dict[str, object]:
 
 def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> None:
     from bftrainer.campaigns.sweep_file import plain_value
+    from bftrainer.report.comparison import TIES
 
     if not results:
         return
@@ -174,8 +175,22 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
     print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
     if len(results) > MOST_ROWS:
         click.echo(f"... and {len(results) - MOST_ROWS:,} more in the table.")
+    if _differ_by_ties(results):
+        click.echo(TIES)
     for note in dict.fromkeys(result.assumed.note for result in results if result.assumed):
         click.echo(f"{MARK} {ASSUMED}: {note}")
+
+
+def _differ_by_ties(results: Sequence[PointResult]) -> bool:
+    """Whether points that differ in their solver alone end at different times."""
+    windows: dict[str, set[float]] = {}
+    for result in results:
+        others = str([option for option in result.point.varied if option[0] != "solver"])
+        window_s = result.figures.get("window_s")
+        if window_s is not None:
+            windows.setdefault(others, set()).add(window_s)
+    is_varied = any(name == "solver" for result in results for name, _ in result.point.varied)
+    return is_varied and any(len(found) > 1 for found in windows.values())
 
 
 def _print_changes(option: str | None, changes: Sequence[PairedChange]) -> None:
