@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bftrainer.campaigns import tasks_at_once
-from bftrainer.campaigns.tasks_at_once import LEVELS, try_more_tasks
+from bftrainer.campaigns import bound
+from bftrainer.campaigns.bound import LEVELS, try_more_tasks
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.report.ledger import more_tasks_in_words
 from bftrainer.runs import ReplayConfig, run_replay
@@ -40,8 +40,8 @@ def test_runs_that_are_not_limited_are_left_as_they_are():
 
 def test_large_runs_get_the_command_instead(monkeypatch):
     """Beyond a number of events times tasks nothing is replayed, whatever the clock says."""
-    monkeypatch.setattr(tasks_at_once, "MOST_WORK", 1)
-    monkeypatch.setattr(tasks_at_once, "run_replay", lambda **_: pytest.fail("replayed"))
+    monkeypatch.setattr(bound, "MOST_WORK", 1)
+    monkeypatch.setattr(bound, "run_replay", lambda **_: pytest.fail("replayed"))
     summary = try_more_tasks(run()).summary()
     assert summary["more_tasks"] == {"levels": {}}
     assert "try a larger -maxJ, as 30 or 70" in more_tasks_in_words(summary)

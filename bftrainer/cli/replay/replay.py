@@ -186,7 +186,7 @@ def _replayed(
     as_json: bool,
 ) -> RunResult:
     """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
-    from bftrainer.campaigns.tasks_at_once import try_more_tasks
+    from bftrainer.campaigns.bound import try_more_tasks
     from bftrainer.runs import run_replay, write_run
     from bftrainer.runs.run import keep_decisions
 
