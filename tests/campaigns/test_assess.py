@@ -23,6 +23,8 @@ MONDAY = 1_788_739_200  # 2026-09-07
 
 OWN = (TaskSpec("J", 1, 16, 1e6, ScalingCurve.linear(1.0, 16), grow_cost_s=600.0, shrink_cost_s=2400.0),)
 """A task whose changes are dear."""
+CHEAP = (TaskSpec("J", 1, 8, 1e6, ScalingCurve.linear(1.0, 8)),)
+"""A task whose changes cost nothing."""
 
 
 def machine(idle_for_s, busy_for_s, days=28, nodes=64, seed=0, always=0):
@@ -156,9 +158,8 @@ def test_lost_days_do_not_count():
     usual = machine(7200, 21_600, nodes=16)
     lost_s = (10 * DAY_S, 13 * DAY_S)
     idle = log_of([(node, *lost_s) for node in range(16)], 28 * DAY_S, 16)
-    cheap = (TaskSpec("J", 1, 8, 1e6, ScalingCurve.linear(1.0, 8)),)
-    kept = assessment_of(AssessPlan(usual, cheap))
-    found = assessment_of(AssessPlan(joined(usual, idle), cheap))
+    kept = assessment_of(AssessPlan(usual, CHEAP))
+    found = assessment_of(AssessPlan(joined(usual, idle), CHEAP))
     days = found["idle"]["mostly_empty"]["days"] - kept["idle"]["mostly_empty"]["days"]
     assert days == pytest.approx(3.0, abs=0.1)
     assert (kept["colour"], found["colour"]) == ("green", "amber")
@@ -167,6 +168,18 @@ def test_lost_days_do_not_count():
     assert now["useful_share"] == pytest.approx(25 / 28 * before["useful_share"], rel=0.08)
     assert now["mostly_empty_node_hours"] - before["mostly_empty_node_hours"] == pytest.approx(3 * 24 * 16, rel=0.1)
     assert now["useful_node_hours"] == pytest.approx(sum(now["blocks"]["node_s"]) / 3600)
+
+
+def test_weekends_count_while_half_of_the_machine_is_busy():
+    """Half of 16 nodes idle at weekends counts, and is green; with two more, always idle, weekends don't: amber."""
+    weekends = [(node, (7 * week + 5) * DAY_S, (7 * week + 7) * DAY_S) for node in range(8) for week in range(4)]
+    always = [(node, 0, 28 * DAY_S) for node in (14, 15)]
+    half = assessment_of(AssessPlan(log_of(weekends, 28 * DAY_S, 16), CHEAP))
+    more = assessment_of(AssessPlan(log_of([*weekends, *always], 28 * DAY_S, 16), CHEAP))
+    assert (half["verdict"], half["colour"], half["mostly_empty"]) == ("worth it", "green", None)
+    assert half["kinds"][0]["useful_share"] == pytest.approx(8 / 16 * 2 / 7, rel=0.02)
+    assert (more["verdict"], more["colour"]) == ("worth it", "amber")
+    assert more["kinds"][0]["useful_share"] == pytest.approx(2 / 16 * 5 / 7, rel=0.02)
 
 
 def joined(log, other):
