@@ -22,7 +22,7 @@ from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
 from bftrainer.report.sweep_page import sweep_page
-from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.config import OPTIONS
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs
@@ -134,7 +134,7 @@ def run_sweep(
     Raises
     ------
     InputError
-        If a named input is missing, or no point could start; the directory is unchanged then.
+        If a named input is missing; the directory is unchanged then.
     OutputError
         If a sweep exists and neither `resume` nor `force` is given, or the directory has other files.
     BftrainerError
@@ -159,10 +159,9 @@ def run_sweep(
 
 
 def _checked(spec: SweepSpec) -> list[SweepPoint]:
-    """The points, after checking that something can be computed."""
+    """The points, after checking what they name."""
     points = spec.resolved()
     _refuse_unknown(spec, points)
-    _refuse_futile(points)
     spec.refuse_unused(points)
     return points
 
@@ -189,35 +188,6 @@ def _refuse_unknown(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
             _LOOKUPS[name](value)
         except InputError as error:
             raise SettingsError(f"{spec.at(name)}: {error}") from None
-
-
-# Inputs that a point cannot start without; everything else in a sweep's file has been checked.
-_NAMED = ("node_log", "skip_events", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
-
-
-def _refuse_futile(points: Sequence[SweepPoint]) -> None:
-    """Refuse a sweep in which each point names something unreadable or unknown.
-
-    Raises
-    ------
-    InputError
-        With the fault of the first point.
-    """
-    refusals: dict[tuple[tuple[str, Any], ...], InputError] = {}
-    for point in points:
-        named = tuple((name, value) for name, value in point.options if name in _NAMED)
-        if named in refusals:
-            continue
-        try:
-            load_inputs(ReplayConfig(**dict(named), baseline=False))
-        except InputError as error:
-            refusals[named] = error
-            continue
-        except Exception:  # A solver may be licensed on the worker only; a user's objective may raise anything.
-            return
-        return
-    for refusal in refusals.values():
-        raise refusal
 
 
 def _computed(
