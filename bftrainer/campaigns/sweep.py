@@ -278,7 +278,7 @@ def _write_table(result: SweepResult, path: Path) -> None:
         pq.write_table(table, stream, compression="zstd")
 
 
-def write_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: Sequence[str] = ()) -> None:
+def write_sweep_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: Sequence[str] = ()) -> None:
     """Write the page of a sweep.
 
     Parameters

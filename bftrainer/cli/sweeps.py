@@ -83,7 +83,7 @@ def sweep(
     running anything again.
     """
     from bftrainer.campaigns.paired import check_pairing, paired_changes
-    from bftrainer.campaigns.sweep import run_sweep, write_page
+    from bftrainer.campaigns.sweep import run_sweep, write_sweep_page
     from bftrainer.campaigns.sweep_file import read_sweep
     from bftrainer.cli._shared.progress import counting
     from bftrainer.files.writing import refuse_clash
@@ -115,7 +115,7 @@ def sweep(
     if any("node_log" in each and not {"tasks", "sample"} & each for each in given):
         tell(f"Note: {SAMPLE_TASKS_USED}")
     if report is not None:
-        write_page(result, spec, report, metrics)
+        write_sweep_page(result, spec, report, metrics)
     changes = None if paired is None else paired_changes(result.points, paired, judged)
     if as_json:
         found: object = [_as_json(point) for point in result.points]
