@@ -57,8 +57,7 @@ class AdvicePlan:
     seed : int
         Seed of the search.
     in_turn : dict of str to tuple
-        Values of settings to try instead of searching: of each setting in turn, with the best of those before it. Where
-        none is better than the given ones, there is nothing to prove, and nothing is replayed on the rest.
+        Values of settings to try instead of searching: of each setting in turn, with the best of those before it.
     """
 
     config: ReplayConfig
@@ -85,6 +84,33 @@ class AdvicePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Trials:
+    """What was tried on the training part.
+
+    Parameters
+    ----------
+    plan : AdvicePlan
+    tried : tuple of (SearchedSettings, float)
+        Different settings, the given ones first, with the metric; NaN where it has no value.
+    """
+
+    plan: AdvicePlan
+    tried: tuple[tuple[SearchedSettings, float], ...]
+
+    @property
+    def best(self) -> SearchedSettings:
+        """The first of those with the best value."""
+        sign = GLOSSARY[self.plan.metric].better
+        return max(self.tried, key=lambda each: -math.inf if math.isnan(each[1]) else sign * each[1])[0]
+
+    @property
+    def values(self) -> tuple[float, float]:
+        """The metric with the given settings, and with the best ones."""
+        values = dict(self.tried)
+        return values[self.plan.given], values[self.best]
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """Result of a search.
 
@@ -94,11 +120,11 @@ class Advice:
     best : SearchedSettings
         The best settings on the training part.
     trained, held_out : tuple of float
-        The metric on each part: with the given settings, and with the best ones. NaN where nothing was replayed.
+        The metric on each part: with the given settings, and with the best ones.
     split_s : float
         Time at which the window is split, in seconds after its start.
     tried : tuple of (SearchedSettings, float)
-        Different settings, the given ones first, with the metric on the training part; NaN where it has no value.
+        As in `Trials`.
     assumed_scaling : str or None
         Assumption about how tasks scale, if the metric rests on it.
     """
@@ -107,8 +133,8 @@ class Advice:
     best: SearchedSettings
     trained: tuple[float, float]
     held_out: tuple[float, float]
-    split_s: float
-    tried: tuple[tuple[SearchedSettings, float], ...]
+    split_s: float = math.nan
+    tried: tuple[tuple[SearchedSettings, float], ...] = ()
     assumed_scaling: str | None = None
 
     @property
@@ -190,62 +216,96 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
         If an input cannot be used.
     SettingsError
         If the metric has no value with the given settings: nothing can be compared with it.
+    """
+    parts = _Parts.of(plan)
+    trials = search_settings(plan, on_trial)
+    held_out = {each: _value(parts.rest, each, plan.metric, parts.checksums) for each in (plan.given, trials.best)}
+    if any(map(math.isnan, held_out.values())):
+        raise SettingsError(f"No value of {plan.metric} on the held-out part.{_why(plan.metric, parts.inputs)}")
+    scaling = parts.inputs.assumed_scaling
+    return Advice(
+        plan,
+        trials.best,
+        trials.values,
+        (held_out[plan.given], held_out[trials.best]),
+        parts.split_s,
+        trials.tried,
+        scaling.note if scaling and plan.metric in ON_SCALING else None,
+    )
+
+
+def search_settings(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None) -> Trials:
+    """Search on the training part; each choice of settings is replayed once.
+
+    Raises
+    ------
+    InputError, SettingsError
+        As `advise`.
+    """
+    parts = _Parts.of(plan)
+    for name in plan.objectives:  # found out now, not during the search
+        load_inputs(replace(plan.config, objective=name))
+    seen: dict[SearchedSettings, float] = {}
+
+    def measure(settings: SearchedSettings) -> float:
+        """The metric with some settings, which are remembered."""
+        if settings not in seen:
+            seen[settings] = _value(parts.training, settings, plan.metric, parts.checksums)
+        return seen[settings]
+
+    if math.isnan(measure(plan.given)):
+        raise SettingsError(f"No value of {plan.metric} on the training part.{_why(plan.metric, parts.inputs)}")
+    for name, values in plan.in_turn.items():
+        best = Trials(plan, tuple(seen.items())).best
+        for value in values:
+            on_trial(measure(replace(best, **{name: value})))
+    if not plan.in_turn:
+        _sample(plan, len(parts.inputs.tasks), measure, on_trial)
+    return Trials(plan, tuple(seen.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The training part of a window, the rest, and the inputs of both."""
+
+    inputs: Inputs
+    split_s: float
+    training: ReplayConfig
+    rest: ReplayConfig
+    checksums: Mapping[str, str]
+
+    @classmethod
+    def of(cls, plan: AdvicePlan) -> _Parts:
+        """Those of a plan."""
+        inputs = load_inputs(plan.config)
+        length_s = min(plan.config.until_s(inputs.log.start_ns), inputs.log.window_s)
+        split_s = round(plan.train_share * length_s)
+        whole = replace(plan.config, baseline=plan.metric in _NEED_BASELINE)
+        # Counted from the log's own start, as the window may begin later.
+        offset_s = (inputs.log.start_ns - log_start_ns(plan.config)) / NS_PER_S
+        training = replace(whole, since=offset_s, until=split_s)
+        rest = replace(whole, since=offset_s + split_s, until=length_s - split_s)
+        return cls(inputs, float(split_s), training, rest, checksums_of(inputs))
+
+
+def _sample(
+    plan: AdvicePlan, tasks: int, measure: Callable[[SearchedSettings], float], on_trial: Callable[[object], None]
+) -> None:
+    """Try settings, the given ones first; the search library prints nothing.
 
     References
     ----------
     Bergstra et al., "Algorithms for hyper-parameter optimization", NeurIPS 2011: tree-structured Parzen estimators.
     """
-    inputs = load_inputs(plan.config)
-    checksums = checksums_of(inputs)
-    for name in plan.objectives:  # found out now, not during the search
-        load_inputs(replace(plan.config, objective=name))
-    length_s = min(plan.config.until_s(inputs.log.start_ns), inputs.log.window_s)
-    split_s = round(plan.train_share * length_s)
-    whole = replace(plan.config, baseline=plan.metric in _NEED_BASELINE)
-    # Counted from the log's own start, as the window may begin later.
-    offset_s = (inputs.log.start_ns - log_start_ns(plan.config)) / NS_PER_S
-    training = replace(whole, since=offset_s, until=split_s)
-    rest = replace(whole, since=offset_s + split_s, until=length_s - split_s)
-    seen: dict[SearchedSettings, float] = {}
+    import optuna
 
-    def measured(settings: SearchedSettings) -> float:
-        """The metric on the training part; each choice of settings is replayed once."""
-        if settings not in seen:
-            seen[settings] = _value(training, settings, plan.metric, checksums)
-        return seen[settings]
-
-    if math.isnan(measured(plan.given)):
-        raise SettingsError(f"No value of {plan.metric} on the training part.{_why(plan.metric, inputs)}")
     sign = GLOSSARY[plan.metric].better
 
     def objective(trial: Any) -> float:
         """Value that the search maximises."""
-        value = measured(_suggest(trial, plan, len(inputs.tasks)))
+        value = measure(_suggest(trial, plan, tasks))
         on_trial(value)
         return -math.inf if math.isnan(value) else sign * value
-
-    def best_seen() -> SearchedSettings:
-        return max(seen, key=lambda settings: -math.inf if math.isnan(seen[settings]) else sign * seen[settings])
-
-    for name, values in plan.in_turn.items():
-        best = best_seen()
-        for value in values:
-            on_trial(measured(replace(best, **{name: value})))
-    if not plan.in_turn:
-        _search(plan, objective)
-    best = best_seen()
-    to_prove = {} if plan.in_turn and best == plan.given else {plan.given: 0, best: 0}
-    held_out = {each: _value(rest, each, plan.metric, checksums) for each in to_prove}
-    if any(map(math.isnan, held_out.values())):
-        raise SettingsError(f"No value of {plan.metric} on the held-out part.{_why(plan.metric, inputs)}")
-    assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and plan.metric in ON_SCALING else None
-    trained, there = ((values.get(plan.given, math.nan), values.get(best, math.nan)) for values in (seen, held_out))
-    return Advice(plan, best, trained, there, float(split_s), tuple(seen.items()), assumed)
-
-
-def _search(plan: AdvicePlan, objective: Callable[[Any], float]) -> None:
-    """Try settings, the given ones first; the search library prints nothing."""
-    import optuna
 
     first = plan.given.to_dict()
     first["forward_time_s"] = min(max(plan.given.forward_time_s, FORWARD_S[0]), FORWARD_S[1])

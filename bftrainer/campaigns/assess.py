@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bftrainer._version import __version__
-from bftrainer.campaigns.advice import AdvicePlan, advise
+from bftrainer.campaigns.advice import Advice, AdvicePlan, SearchedSettings, search_settings
+from bftrainer.campaigns.grants import GRANTS, measure_grants
+from bftrainer.campaigns.idle_time import DAY_S, HOUR_S, WEEK_S, MostlyEmpty, idle_time, machine_node_s
 from bftrainer.campaigns.model_kinds import KINDS, saturating
 from bftrainer.campaigns.verdict import MachinePrices, Thresholds, judged_kind, verdict_of
 from bftrainer.errors import InputError, SettingsError
@@ -23,7 +24,6 @@ from bftrainer.files.documents import first_row
 from bftrainer.files.opening import Form, form_of
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
-from bftrainer.nodelogs.edit import partitions_of
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.parallel import Work
 from bftrainer.replay import Adoption, Cluster, Observer
@@ -32,7 +32,6 @@ from bftrainer.report.metrics import Intervals
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import RunResult, run_replay
 
-HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 FORWARD_S = (900.0, 60.0, 300.0, 3600.0, 14_400.0)
 """Forward times to choose from, the given one first."""
 _SEARCHED_S = WEEK_S
@@ -42,12 +41,10 @@ _MOST_SEARCHED = 256
 _COLLECTED_AFTER = 50_000
 """New objects after which Python looks for garbage."""
 LEAST_BLOCKS = 4
+GRANTED_S = 13 * WEEK_S
+"""How much of a log, at its end, grants are measured on."""
 _MOST_GPUS = 10**6
-_POOL_PERCENT = (5, 50, 95, 100)
-_STRETCHES = 240
-"""Into how many the window is cut for a picture of it."""
 _USEFUL = "ledger.useful"
-Floats = NDArray[np.float64]
 Steps = Callable[[Mapping[str, ReplayConfig], Work], Sequence[dict[str, Any]]]
 """Results of steps by name, which the work, a picklable callable, makes of a configuration if they are not known."""
 
@@ -99,8 +96,8 @@ class AssessPlan:
 
     @property
     def steps(self) -> int:
-        """Number of steps that an assessment takes."""
-        return 2 * (1 if self.tasks else len(KINDS))
+        """Number of steps that an assessment takes at most."""
+        return 3 * (1 if self.tasks else len(KINDS)) + len(GRANTS) + (self.log.window_s > GRANTED_S)
 
 
 def assessment_of(
@@ -123,31 +120,19 @@ def assessment_of(
     SettingsError
         If a setting contradicts the log, or the tasks cannot be repeated.
     """
-    holes = _idle_time(plan.log)
-    sets = _sets(plan, holes)
-    window_s = plan.log.window_s
-    configs = {f"settings {name}": _config(plan, tasks, holes) for name, tasks, _ in sets}
-    advice = steps(configs, partial(_of, _advised, window_s))
-    chosen = {
-        f"replay {name}": replace(config, forward_time_s=found["forward_time_s"], max_tasks=found["max_tasks"])
-        for (name, _, _), config, found in zip(sets, configs.values(), advice, strict=True)
-    }
-    replayed = steps(chosen, partial(_of, _replayed, holes["node_hours"] * HOUR_S))
-    kinds = []
-    for (name, _, about), settings, figures in zip(sets, advice, replayed, strict=True):
-        entry = {"name": name, "assumed": dict(about), "settings": settings, **figures}
-        saving = about["save_s"] / (about["save_s"] + about["checkpoint_interval_s"]) if "save_s" in about else 0.0
-        kinds.append(judged_kind(entry, saving, plan.prices, plan.gpus_per_node, _machine_node_s(plan.log)))
-    source = {
-        "nodes": len(plan.log.nodes),
-        "window": [iso(plan.log.start_ns), iso(plan.log.end_ns)],
-        "window_s": plan.log.window_s,
-        "provenance": {key: value for key, value in plan.log.provenance.items() if key != "partitions"},
-        "quality": None if quality is None else dict(quality),
-    }
-    found = {
-        "schema": 1,
-        "log": source,
+    log, holes = plan.log, idle_time(plan.log)
+    kinds = [
+        judged_kind(entry, plan.prices, plan.gpus_per_node, machine_node_s(log)) for entry in _kinds(plan, holes, steps)
+    ]
+    found: dict[str, Any] = {
+        "schema": 2,
+        "log": {
+            "nodes": len(log.nodes),
+            "window": [iso(log.start_ns), iso(log.end_ns)],
+            "window_s": log.window_s,
+            "provenance": {key: value for key, value in log.provenance.items() if key != "partitions"},
+            "quality": None if quality is None else dict(quality),
+        },
         "idle": holes,
         "thresholds": asdict(plan.thresholds),
         "prices": asdict(plan.prices),
@@ -158,7 +143,48 @@ def assessment_of(
         "startup_cost": "full",
         "kinds": kinds,
     }
-    return found | verdict_of(found, plan.thresholds, plan.prices)
+    verdict = verdict_of(found, plan.thresholds, plan.prices)
+    best = next(kind for kind in kinds if kind["name"] == verdict["about"])
+    granted = None
+    if verdict["verdict"] != "none" and best["useful_node_s"] > 0:
+        granted = _granted(plan, holes, best, steps)
+    return found | verdict | {"grants": granted}
+
+
+def _kinds(plan: AssessPlan, holes: Mapping[str, Any], steps: Steps) -> list[dict[str, Any]]:
+    """Figures of each kind of tasks, with the settings that are best on the first part and not worse on the rest."""
+    sets = _sets(plan, holes)
+    configs = {name: _config(plan, tasks, holes) for name, tasks, _ in sets}
+    searched = steps(
+        {f"settings {name}": config for name, config in configs.items()}, partial(_collect_rarely, _search)
+    )
+    replays: dict[str, ReplayConfig] = {}
+    for (name, config), settings in zip(configs.items(), searched, strict=True):
+        for which in ("given", "best")[: 1 + (settings["best"] != settings["given"])]:
+            replays[f"replay {name} {which}"] = replace(config, **settings[which])
+    work = partial(_collect_rarely, _replay)
+    replayed = dict(zip(replays, steps(replays, work), strict=True))
+    entries = []
+    for (name, _, assumed), settings in zip(sets, searched, strict=True):
+        given, best = (replayed.get(f"replay {name} {which}") for which in ("given", "best"))
+        advice = _advice(configs[name], settings, [each["held_out"] for each in (given, best) if each is not None])
+        figures = best if advice["verdict"] == "better" else given
+        entries.append({"name": name, "assumed": dict(assumed), "settings": advice, **(figures or {})})
+    return entries
+
+
+def _granted(plan: AssessPlan, holes: Mapping[str, Any], best: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
+    """Useful node-seconds of a kind in each stretch of the window, if the scheduler grants something."""
+    (tasks,) = (tasks for name, tasks, _ in _sets(plan, holes) if name == best["name"])
+    chosen = {name: best["settings"][name] for name in ("forward_time_s", "max_tasks")}
+    config = replace(_config(plan, tasks, holes), **chosen)
+    ways, figures = dict(GRANTS), {"named": dict(best)}
+    if plan.log.window_s > GRANTED_S:
+        end = plan.log.since(plan.log.end_ns - round(GRANTED_S * NS_PER_S))
+        config, ways, figures = replace(config, node_log=end), {"named": {}, **GRANTS}, {}
+    configs = {f"grant {name}": replace(config, **options) for name, options in ways.items()}
+    replayed = steps(configs, partial(_collect_rarely, _replay))
+    return measure_grants(best, figures | dict(zip(ways, replayed, strict=True)))
 
 
 def _sets(plan: AssessPlan, holes: Mapping[str, Any]) -> list[tuple[str, tuple[TaskSpec, ...], dict[str, Any]]]:
@@ -166,85 +192,19 @@ def _sets(plan: AssessPlan, holes: Mapping[str, Any]) -> list[tuple[str, tuple[T
     if plan.tasks:
         return [("own", plan.tasks, {"tasks": len(plan.tasks)})]
     node_s, window_s = holes["departures_per_idle_node_s"], holes["departure_events_per_s"]
-    found: list[tuple[str, tuple[TaskSpec, ...], dict[str, Any]]] = []
+    sets: list[tuple[str, tuple[TaskSpec, ...], dict[str, Any]]] = []
     for kind in KINDS:
         interval_s = kind.interval_s(node_s, window_s)
-        found.append((kind.name, (kind.task(interval_s),), kind.assumed(interval_s)))
-    return found
+        sets.append((kind.name, (kind.task(interval_s),), kind.assumed(interval_s)))
+    return sets
 
 
-def _machine_node_s(log: NodeLog) -> float:
-    """Node-seconds of the machine, without those in which nodes were not part of it, as far as its import told."""
-    away_s = 0.0 if "edits" in log.provenance else float(log.provenance.get("away_node_s") or 0.0)
-    return len(log.nodes) * log.window_s - away_s
-
-
-def _idle_time(log: NodeLog) -> dict[str, Any]:
-    """Idle time of a log: how much, on how many nodes, where and when."""
-    time_ns, joined, changed = log.changes()
-    level = np.append(0, np.cumsum(2 * joined - changed))
-    edges_s = np.concatenate(([0.0], np.clip((time_ns - log.start_ns) / NS_PER_S, 0, log.window_s), [log.window_s]))
-    length_s = np.diff(edges_s)
-    total = float(level @ length_s)
-    left = (changed - joined)[edges_s[1:-1] > 0]
-    order = np.argsort(level, kind="stable")
-    passed = np.cumsum(length_s[order])
-    places = np.searchsorted(passed, np.array(_POOL_PERCENT) / 100 * passed[-1])
-    pool = {f"p{share}": int(level[order][at]) for share, at in zip(_POOL_PERCENT, places, strict=True)}
-    return {
-        "node_hours": total / HOUR_S,
-        "share": total / max(_machine_node_s(log), 1.0),
-        "mean_nodes": total / log.window_s,
-        "pool_nodes": pool,
-        "while_most_idle_share": float((level * length_s)[2 * level > len(log.nodes)].sum()) / total if total else 0.0,
-        "departures_per_idle_node_s": float(left.sum()) / total if total else 0.0,
-        "departure_events_per_s": float((left > 0).sum()) / log.window_s,
-        "nodes_by_hour_of_week": _by_hour(log.start_ns, edges_s, level),
-        "nodes_over_window": _over_window(edges_s, level),
-        "by_partition": _by_partition(log),
-    }
-
-
-def _over_window(edges_s: Floats, level: NDArray[np.int64]) -> list[float]:
-    """Mean idle nodes in equal stretches of the window."""
-    cuts_s = np.linspace(0.0, edges_s[-1], _STRETCHES + 1)
-    sums = np.interp(cuts_s, edges_s, np.append(0.0, np.cumsum(level * np.diff(edges_s))))
-    return [float(nodes) for nodes in np.diff(sums) / np.diff(cuts_s)]
-
-
-def _by_hour(start_ns: int, edges_s: Floats, level: NDArray[np.int64]) -> list[float | None]:
-    """Mean idle nodes in each hour of the week from Monday, UTC; None for hours that the window does not have."""
-    idle_s = np.append(0.0, np.cumsum(level * np.diff(edges_s)))
-    monday_s = (start_ns / NS_PER_S + 3 * DAY_S) % WEEK_S  # the epoch began on a Thursday
-    hours_s = np.arange(math.floor(monday_s / HOUR_S), math.ceil((monday_s + edges_s[-1]) / HOUR_S) + 1) * HOUR_S
-    cuts_s = np.clip(hours_s - monday_s, 0.0, edges_s[-1])
-    hour = (hours_s[:-1] / HOUR_S).round().astype(int) % 168
-    shared_s = np.bincount(hour, np.diff(cuts_s), 168)
-    sums = np.bincount(hour, np.diff(np.interp(cuts_s, edges_s, idle_s)), 168)
-    return [float(amount / time_s) if time_s else None for amount, time_s in zip(sums, shared_s, strict=True)]
-
-
-def _by_partition(log: NodeLog) -> dict[str, dict[str, float]]:
-    """Nodes and idle share of each partition that the log's provenance knows."""
-    number = {name: place for place, name in enumerate(log.nodes)}
-    found = {}
-    for name, nodes in partitions_of(log).items():
-        members = np.array([number[node] for node in nodes if node in number], dtype=np.int64)
-        if members.size:
-            keep = np.isin(log.node, members)
-            part = replace(log, time_ns=log.time_ns[keep], node=log.node[keep], idle=log.idle[keep])
-            node_s = idle_node_s(part, log.window_s)
-            found[name] = {"nodes": int(members.size), "share": node_s / (members.size * log.window_s)}
-    return found
-
-
-def _of(work: Callable[..., dict[str, Any]], of: float, config: ReplayConfig) -> Any:
-    """What a step's work makes of its configuration."""
+def _collect_rarely(work: Callable[[ReplayConfig], dict[str, Any]], config: ReplayConfig) -> dict[str, Any]:
+    """Do a step's work; thousands of tasks live as long as a replay, and a look through them takes time."""
     usual = gc.get_threshold()
-    # Thousands of tasks live as long as a replay: to look through them as often as usual takes a tenth of its time.
     gc.set_threshold(_COLLECTED_AFTER)
     try:
-        return work(config, of)
+        return work(config)
     finally:
         gc.set_threshold(*usual)
 
@@ -265,29 +225,54 @@ def _config(plan: AssessPlan, tasks: Sequence[TaskSpec], holes: Mapping[str, Any
     )
 
 
-def _advised(config: ReplayConfig, window_s: float) -> dict[str, Any]:
-    """Settings that are better on the first part of the log and on the rest, else the given ones.
+def _advice_plan(config: ReplayConfig) -> AdvicePlan:
+    """How far to look ahead is searched first, with as many tasks as fill the pool at a quarter of their most nodes.
 
-    As many tasks as fill the pool at a quarter of their most nodes lose less to a node than those that fill it at their
-    most; how far to look ahead is found with them, then how many are best.
+    These lose less to a node than those that fill it at their most. How many are best is searched then.
     """
     filling = config.max_tasks
     given, most = (max(filling, min(_MOST_SEARCHED, times * filling)) for times in (4, 16))
     in_turn = {"forward_time_s": FORWARD_S[1:], "max_tasks": (filling, most)}
-    config = replace(config, max_tasks=given)
+    share = min(0.6, max(0.1, _SEARCHED_S / _log_of(config).window_s))
+    return AdvicePlan(replace(config, max_tasks=given), metric=_USEFUL, train_share=share, in_turn=in_turn)
+
+
+def _log_of(config: ReplayConfig) -> NodeLog:
+    """The log of a configuration that `_config` made."""
+    assert isinstance(config.node_log, NodeLog)
+    return config.node_log
+
+
+def _search(config: ReplayConfig) -> dict[str, Any]:
+    """The given settings, and those that are best on the first part of the log; the same if that has no idle nodes."""
+    plan = _advice_plan(config)
     try:
-        share = min(0.6, max(0.1, _SEARCHED_S / window_s))
-        found = advise(AdvicePlan(config, metric=_USEFUL, train_share=share, in_turn=in_turn))
-    except SettingsError as error:  # a part without idle nodes
-        return {
-            "forward_time_s": config.forward_time_s,
-            "max_tasks": config.max_tasks,
-            "verdict": "same",
-            "why": str(error),
-        }
-    gains = dict(zip(("gain_training", "gain_held_out"), (_finite(gain) for gain in found.gains), strict=True))
-    best = {"forward_time_s": found.advised.forward_time_s, "max_tasks": found.advised.max_tasks}
-    return best | {"verdict": found.verdict, "why": found.sentence(), "tried": len(found.tried), **gains}
+        trials = search_settings(plan)
+    except SettingsError as error:
+        return {"given": _plain(plan.given), "best": _plain(plan.given), "why": str(error)}
+    trained = [_finite(value) for value in trials.values]
+    return {"given": _plain(plan.given), "best": _plain(trials.best), "trained": trained, "tried": len(trials.tried)}
+
+
+def _plain(settings: SearchedSettings) -> dict[str, Any]:
+    return {"forward_time_s": settings.forward_time_s, "max_tasks": settings.max_tasks}
+
+
+def _advice(config: ReplayConfig, found: Mapping[str, Any], held_out: Sequence[float]) -> dict[str, Any]:
+    """Settings that are better on the first part of the log and on the rest, else the given ones; and why."""
+    if "why" in found:
+        return {**found["given"], "verdict": "same", "why": found["why"]}
+    plan = _advice_plan(config)
+    best = replace(plan.given, **found["best"])
+    trained = tuple(math.nan if value is None else value for value in found["trained"])
+    advice = Advice(plan, best, (trained[0], trained[1]), (held_out[0], held_out[-1]))
+    gains = dict(zip(("gain_training", "gain_held_out"), map(_finite, advice.gains), strict=True))
+    return _plain(advice.advised) | {
+        "verdict": advice.verdict,
+        "why": advice.sentence(),
+        "tried": found["tried"],
+        **gains,
+    }
 
 
 def _finite(value: float) -> float | None:
@@ -304,18 +289,18 @@ class _NodeStarts(Observer):
         self.nodes += sum(map(len, adopted.added.values()))
 
 
-def _replayed(config: ReplayConfig, idle_node_s: float) -> dict[str, Any]:
-    """Figures of a replay of the whole window, which has so many idle node-seconds."""
-    starts = _NodeStarts()
+def _replay(config: ReplayConfig) -> dict[str, Any]:
+    """Figures of a replay of the whole window; what is done while the machine is mostly empty is counted apart."""
+    starts, log = _NodeStarts(), _log_of(config)
     result = run_replay(config=config, observers=[starts], details=False)
     summary = result.summary()
     days = summary["window_s"] / DAY_S
-    ledger = summary["ledger"]
+    idle_s, ledger = idle_node_s(log, log.window_s), summary["ledger"]
     useful_s = ledger["idle_node_s"] * (ledger["useful"] or 0.0)
-    if summary["end_reason"] == "finished" and idle_node_s > ledger["idle_node_s"] > 0:
+    if summary["end_reason"] == "finished" and idle_s > ledger["idle_node_s"] > 0:
         # What was idle after the last task was done is wanted by none.
-        share = ledger["idle_node_s"] / idle_node_s
-        ledger = {"idle_node_s": idle_node_s, **{part: share * ledger[part] for part in PARTS if part in ledger}}
+        share = ledger["idle_node_s"] / idle_s
+        ledger = {"idle_node_s": idle_s, **{part: share * ledger[part] for part in PARTS if part in ledger}}
         ledger["demand"] += 1.0 - share
     return {
         "tasks": summary["tasks_total"],
@@ -323,8 +308,7 @@ def _replayed(config: ReplayConfig, idle_node_s: float) -> dict[str, Any]:
         "limited_by": limited_by(ledger),
         "end_reason": summary["end_reason"],
         "used_node_s": summary["used_node_s"],
-        "useful_node_s": useful_s,
-        "blocks": _blocks(result, useful_s, config.node_log.window_s if isinstance(config.node_log, NodeLog) else 0.0),
+        **_useful_time(result, useful_s, log, _advice_plan(config).train_share),
         "node_starts_per_day": starts.nodes / days if days else 0.0,
         "rescales_per_day": summary["rescales"] / days if days else 0.0,
         "preemptions_per_day": summary["preemptions"] / days if days else 0.0,
@@ -333,23 +317,31 @@ def _replayed(config: ReplayConfig, idle_node_s: float) -> dict[str, Any]:
     }
 
 
-def _blocks(result: RunResult, useful_s: float, window_s: float) -> dict[str, Any]:
-    """Useful node-seconds in equal stretches of the window: weeks, or days if there are fewer than four weeks.
+def _useful_time(result: RunResult, useful_s: float, log: NodeLog, trained_share: float) -> dict[str, Any]:
+    """Useful node-seconds while at least half of the machine is busy, of the rest, and after the searched part.
 
-    Where tasks have different best rates, the useful node-time is spread as the node-time that tasks held.
+    The blocks are equal stretches of the window: weeks, or days if there are fewer than four weeks. Where tasks have
+    different best rates, the useful node-time is spread as the node-time that tasks held.
     """
     intervals, tasks = Intervals.of(result.recording), result.recording.tasks
     rates = {best_rate(spec) for spec in {task.spec.scaling: task.spec for task in tasks}.values()}
     amount = intervals.net if len(rates) == 1 else intervals.used * intervals.length_s
     whole = math.fsum(amount)
-    length_s = WEEK_S if window_s >= LEAST_BLOCKS * WEEK_S else DAY_S
-    number = math.floor(window_s / length_s)
-    if number < LEAST_BLOCKS:
-        return {"unit": None, "node_s": []}
-    edges_s = np.linspace(0.0, window_s, number + 1)
-    reached = np.interp(edges_s, np.append(0.0, intervals.end_s), np.append(0.0, np.cumsum(amount)))
-    shares = np.diff(reached) / whole if whole else np.zeros(number)
-    return {"unit": "week" if length_s == WEEK_S else "day", "node_s": (shares * useful_s).tolist()}
+    node_s = amount * (useful_s / whole) if whole else np.zeros_like(amount)
+    is_long = log.window_s >= LEAST_BLOCKS * WEEK_S
+    number = math.floor(log.window_s / (WEEK_S if is_long else DAY_S))
+    times = MostlyEmpty.of(log)
+    blocks, empty = times.spread(intervals.end_s, node_s, np.linspace(0.0, log.window_s, max(number, 1) + 1))
+    is_comparable = number >= LEAST_BLOCKS
+    return {
+        "useful_node_s": float(blocks.sum()),
+        "mostly_empty_node_s": empty,
+        "held_out": float(node_s[intervals.end_s > trained_share * log.window_s].sum()),
+        "blocks": {
+            "unit": ("week" if is_long else "day") if is_comparable else None,
+            "node_s": blocks.tolist() if is_comparable else [],
+        },
+    }
 
 
 def is_node_log(path: Path) -> bool:

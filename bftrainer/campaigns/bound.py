@@ -1,4 +1,4 @@
-"""What grants and knowledge are worth: the same tasks and nodes with choice, with notice, and with free changes."""
+"""What grants, knowledge and more tasks at once are worth: other replays of the same tasks and nodes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from bftrainer.errors import SettingsError
+from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import throughput
 from bftrainer.report.intervals import ratio
 from bftrainer.report.metrics import Intervals
-from bftrainer.runs.run import run_replay
+from bftrainer.runs.run import RunResult, run_replay
 from bftrainer.runs.run_inputs import Inputs, work_adds_up
 
 NAMED, CHOSEN, KNOWN, FREE = "named", "chosen", "all departures known", "changes free"
+LEVELS = (30, 70)
+"""Tasks at once that are tried."""
+MOST_WORK = 500_000
+"""Events times tasks of a run up to which they are tried; this does not depend on a clock."""
+_REMEDIED = ("admission", "below_best")
+"""What limits a run that more tasks at once may help."""
 BOTH_S = 120.0
 """Notice that is also granted together with the choice."""
 BOTH = f"chosen, notice {BOTH_S:g} s"
@@ -135,3 +141,29 @@ def _without_costs(inputs: Inputs) -> Inputs:
     free = tuple(replace(task, **nothing) for task in inputs.tasks)
     config, settings = replace(inputs.config, objective="throughput"), replace(inputs.settings, objective=throughput)
     return replace(inputs, config=config, tasks=free, learned=(), settings=settings)
+
+
+def try_more_tasks(result: RunResult) -> RunResult:
+    """Add what more tasks at once would have done, where that limited the run; else the result as it is.
+
+    Returns
+    -------
+    RunResult
+        Its `more_tasks` has `work_done` and `window_s` of a replay with each of `LEVELS`; no levels where the run is
+        too large to try them, or cannot be decided by `dp`.
+    """
+    summary, config = result.summary(), result.config
+    levels = [level for level in LEVELS if config.max_tasks < level]
+    is_limited = summary["limited_by"] in _REMEDIED and summary["tasks_total"] > config.max_tasks
+    if result.is_partial or not config.baseline or not levels or not is_limited:
+        return result
+    tried: dict[str, Any] = {}
+    if summary["events"] * summary["tasks_total"] <= MOST_WORK:
+        for level in levels:
+            options: dict[str, Any] = {"max_tasks": level, "solver": "dp", "baseline": False}
+            try:
+                other = run_replay(config=replace(config, **options), details=False).summary()
+            except BftrainerError:
+                return replace(result, more_tasks={"levels": {}})
+            tried[str(level)] = {name: other[name] for name in ("work_done", "window_s", "tasks_completed")}
+    return replace(result, more_tasks={"levels": tried})

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,8 @@ from bftrainer.objectives import get_objective
 from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
-from bftrainer.report.sweep_page import check_metrics, sweep_page
-from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.report.sweep_page import sweep_page
+from bftrainer.runs.config import OPTIONS
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs
@@ -135,7 +134,7 @@ def run_sweep(
     Raises
     ------
     InputError
-        If a named input is missing, or no point could start; the directory is unchanged then.
+        If a named input is missing; the directory is unchanged then.
     OutputError
         If a sweep exists and neither `resume` nor `force` is given, or the directory has other files.
     BftrainerError
@@ -160,10 +159,9 @@ def run_sweep(
 
 
 def _checked(spec: SweepSpec) -> list[SweepPoint]:
-    """The points, after checking that something can be computed."""
+    """The points, after checking what they name."""
     points = spec.resolved()
     _refuse_unknown(spec, points)
-    _refuse_futile(points)
     spec.refuse_unused(points)
     return points
 
@@ -190,35 +188,6 @@ def _refuse_unknown(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
             _LOOKUPS[name](value)
         except InputError as error:
             raise SettingsError(f"{spec.at(name)}: {error}") from None
-
-
-# Inputs that a point cannot start without; everything else in a sweep's file has been checked.
-_NAMED = ("node_log", "skip_events", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
-
-
-def _refuse_futile(points: Sequence[SweepPoint]) -> None:
-    """Refuse a sweep in which each point names something unreadable or unknown.
-
-    Raises
-    ------
-    InputError
-        With the fault of the first point.
-    """
-    refusals: dict[tuple[tuple[str, Any], ...], InputError] = {}
-    for point in points:
-        named = tuple((name, value) for name, value in point.options if name in _NAMED)
-        if named in refusals:
-            continue
-        try:
-            load_inputs(ReplayConfig(**dict(named), baseline=False))
-        except InputError as error:
-            refusals[named] = error
-            continue
-        except Exception:  # A solver may be licensed on the worker only; a user's objective may raise anything.
-            return
-        return
-    for refusal in refusals.values():
-        raise refusal
 
 
 def _computed(
@@ -309,55 +278,24 @@ def _write_table(result: SweepResult, path: Path) -> None:
         pq.write_table(table, stream, compression="zstd")
 
 
-_EVERY_S = 2.0
-_MOST_SHARE = 0.05
-"""Largest share of the time that is spent on pages."""
-
-
-@contextmanager
-def rewritten_page(path: Path, spec: SweepSpec, metrics: Sequence[str] = ()) -> Iterator[Callable[[PointResult], None]]:
-    """Write the page of a sweep while it runs, at most every two seconds; it loads itself anew until all are done.
-
-    Yields what takes points that are done. The page that stays is of all of them, or of those that were done before the
-    block failed, and then says so.
+def write_sweep_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: Sequence[str] = ()) -> None:
+    """Write the page of a sweep.
 
     Parameters
     ----------
-    path : Path
+    result : SweepResult
     spec : SweepSpec
+    path : Path
     metrics : sequence of str
         Figures to judge settings by, as `sweep_page` takes them.
 
     Raises
     ------
-    SettingsError
-        If a figure cannot be better or worse.
+    OutputError
+        If it cannot be written.
     """
-    check_metrics(metrics)
-    done: dict[int, PointResult] = {}
-    next_s = 0.0
-
-    def write(total: int | None = None, *, stopped: bool = False) -> None:
-        rows = SweepResult(tuple(done[number] for number in sorted(done))).table().to_pylist()
-        left = len(spec.points) - len(rows) if stopped else 0
-        made = spec.text.decode(errors="backslashreplace")
-        text = sweep_page(spec.path.name, rows, spec.varied, made, metrics, total=total, left=left)
-        with replacing(path) as stream:
-            stream.write(text)
-
-    def take(result: PointResult) -> None:
-        nonlocal next_s
-        done[result.point.number] = result
-        begun_s = time.monotonic()
-        if begun_s >= next_s:
-            write(total=len(spec.points))
-            now_s = time.monotonic()
-            next_s = now_s + max(_EVERY_S, (now_s - begun_s) / _MOST_SHARE)
-
-    stopped = True
-    try:
-        yield take
-        stopped = False
-    finally:
-        if done:
-            write(stopped=stopped)
+    text = sweep_page(
+        spec.path.name, result.table().to_pylist(), spec.varied, spec.text.decode(errors="backslashreplace"), metrics
+    )
+    with replacing(path) as stream:
+        stream.write(text)

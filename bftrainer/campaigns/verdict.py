@@ -15,6 +15,8 @@ from bftrainer.report.ledger import limit_in_words
 HOUR_S, DAY_S = 3600.0, 86_400.0
 MOST_DOUBT = 0.01
 """Largest share of the window that may be untrusted, and of its busy time that may be missing, for a verdict."""
+MOST_EMPTY = 0.2
+"""Largest share of the idle time while a machine is mostly empty for a verdict that is green."""
 _RECOMMENDED = ("forward_time_s", "max_tasks")
 _EXPORT = (
     "Export all jobs that ran in four weeks or more, also those that began before or still run (sacct -a -S ... "
@@ -87,34 +89,36 @@ class MachinePrices:
 
 
 def judged_kind(
-    entry: Mapping[str, Any], saving: float, prices: MachinePrices, gpus: int | None, machine_node_s: float
+    entry: Mapping[str, Any], prices: MachinePrices, gpus: int | None, machine_node_s: float
 ) -> dict[str, Any]:
     """A kind's figures with what follows from them: checkpoints booked, interval, worth, energy.
+
+    All but `mostly_empty_node_hours` is of the time when at least half of the machine is busy; shares are of the whole
+    machine in the whole window.
 
     Parameters
     ----------
     entry : mapping
-    saving : float
-        Share of the useful time that saving checkpoints takes.
     prices : MachinePrices
     gpus : int or None
     machine_node_s : float
         Node-seconds of the machine in the window.
     """
-    ledger = dict(entry["ledger"])
+    assumed, ledger = entry["assumed"], dict(entry["ledger"])
+    saving = 0.0
+    if "save_s" in assumed:
+        saving = assumed["save_s"] / (assumed["save_s"] + assumed["checkpoint_interval_s"])
     useful = ledger["useful"]
     if useful is not None and useful > 0:
         ledger["useful"], ledger["saving"] = useful * (1 - saving), useful * saving
-    useful_h = entry["useful_node_s"] * (1 - saving) / HOUR_S
-    known = [node_s * (1 - saving) for node_s in entry["blocks"]["node_s"]]
-    found = estimate(known) if known else None
-    half_h = None
-    if found is not None and found.half_width is not None:
-        half_h = found.half_width * found.number / HOUR_S
+    useful_h, empty_h = (entry[f"{when}_node_s"] * (1 - saving) / HOUR_S for when in ("useful", "mostly_empty"))
+    weekly_h = [node_s * (1 - saving) / HOUR_S for node_s in entry["blocks"]["node_s"]]
+    half_h = estimate(weekly_h).half_width if weekly_h else None
+    bounds = [None if half_h is None else useful_h + sign * half_h * len(weekly_h) for sign in (-1, 1)]
     per_hour_kwh = None
-    if prices.node_w is not None and useful_h > 0:
+    if prices.node_w is not None and useful_h > 0 and useful_h + empty_h > 0:
         extra_w = (prices.node_w - (prices.idle_w or 0.0)) * prices.pue
-        per_hour_kwh = extra_w / 1000.0 * (entry["used_node_s"] / HOUR_S) / useful_h
+        per_hour_kwh = extra_w / 1000.0 * (entry["used_node_s"] / HOUR_S) / (useful_h + empty_h)
     net = None
     if prices.price_node_hour is not None:
         net = prices.price_node_hour - (per_hour_kwh or 0.0) * (prices.price_kwh or 0.0)
@@ -122,7 +126,6 @@ def judged_kind(
     emissions_kg = None
     if energy_kwh is not None and prices.carbon_gco2_per_kwh is not None:
         emissions_kg = energy_kwh * prices.carbon_gco2_per_kwh / 1000.0
-    bounds = [None if half_h is None else useful_h + sign * half_h for sign in (-1, 1)]
     machine_h = machine_node_s / HOUR_S
     return dict(entry) | {
         "ledger": ledger,
@@ -130,6 +133,9 @@ def judged_kind(
         "useful_node_hours_ci95": bounds,
         "useful_share": useful_h / machine_h,
         "useful_share_ci95": [None if bound is None else bound / machine_h for bound in bounds],
+        "mostly_empty_node_hours": empty_h,
+        "mostly_empty_share": empty_h / machine_h,
+        "mostly_empty_value": None if net is None else empty_h * net,
         "gpu_hours": None if gpus is None else useful_h * gpus,
         "energy_kwh": energy_kwh,
         "emissions_kg": emissions_kg,
@@ -144,43 +150,68 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
     Returns
     -------
     dict
-        `verdict` is ``worth it``, ``only for some``, ``not worth it`` or ``none``.
+        `verdict` is ``worth it``, ``only for some``, ``not worth it`` or ``none``; `colour` ``green``, ``amber``,
+        ``red`` or ``gray``; `about`, the kind of tasks that it is about; `mostly_empty`, a sentence about the time that
+        is not counted, or None.
     """
     kinds = found["kinds"]
     passed = [kind for kind in kinds if _passes(_margin(kind, prices), thresholds, prices)]
-    best = max(kinds, key=lambda kind: _margin(kind, prices))
-    doubts = _why_none(found, thresholds) + _empty_days(found, best, thresholds, prices)
-    said: dict[str, Any]
+    # If none is worth it, one with a wide interval says more than one that recovers nothing for certain.
+    best = max(kinds, key=lambda kind: (_margin if passed else _mean)(kind, prices))
+    doubts = _why_none(found, thresholds)
+    recommended = None
     if doubts:
-        said = {"verdict": "none", "sentence": f"No verdict: {'; '.join(doubts)}.", "recommended": None}
+        verdict, lead, text = "none", "No verdict", "; ".join(doubts)
     elif passed:
         verdict = "worth it" if len(passed) == len(kinds) else "only for some"
         names = " and ".join(called(kind["name"]) for kind in passed)
         lead = "Worth it" if verdict == "worth it" or kinds[0]["name"] == "own" else f"Worth it only for {names}"
-        drained = found["idle"]["while_most_idle_share"]
-        if not _passes(_margin(best, prices) * (1 - drained), thresholds, prices):
-            lead += (
-                f", if nodes can be lent while more than half of the machine is idle, which "
-                f"{format_value(drained, 'share')} of the idle time is (maintenance? outages?)"
-            )
-        said = {
-            "verdict": verdict,
-            "sentence": f"{lead}: {_amounts(best, found, prices)}.",
-            "recommended": {"kind": best["name"], **{name: best["settings"][name] for name in _RECOMMENDED}},
-        }
+        lead += "" if found["idle"]["mostly_empty"]["share"] <= MOST_EMPTY else ", with care"
+        text = _amounts(best, found, thresholds, prices)
+        recommended = {"kind": best["name"], **{name: best["settings"][name] for name in _RECOMMENDED}}
     else:
-        lead = "Not shown to be worth it" if _is_open(best, thresholds, prices) else "Not worth it"
-        said = {
-            "verdict": "not worth it",
-            "sentence": f"{lead}, because {_reason(best, found, thresholds, prices)}.",
-            "recommended": None,
-        }
+        verdict = "not worth it"
+        is_open = _is_open(best, thresholds, prices) or _would_pass(best, thresholds, prices)
+        lead = "Not shown to be worth it" if is_open else "Not worth it"
+        text = f"because {_reason(best, found, thresholds, prices)}"
     next_ = [*(text for text in (_export(doubts, found),) if text), *_next(found, prices)]
     if not doubts and not passed and _is_open(best, thresholds, prices):
         next_.insert(0, f"A longer log: {best['blocks']['unit']}s differ so much that this one cannot tell.")
-    passed_names = [] if doubts else [kind["name"] for kind in passed]
-    caveats = _caveats(found, best, thresholds, prices, bool(passed_names))
-    return said | {"worth_for": passed_names, "caveats": caveats, "next": next_}
+    return {
+        "verdict": verdict,
+        "colour": _colour(verdict, found, _would_pass(best, thresholds, prices)),
+        "sentence": f"{lead}{', ' if verdict == 'not worth it' else ': '}{text}.",
+        "about": best["name"],
+        "mostly_empty": _mostly_empty(best, found),
+        "recommended": recommended,
+        "worth_for": [] if doubts else [kind["name"] for kind in passed],
+        "caveats": _caveats(found, best, prices),
+        "next": next_,
+    }
+
+
+def _colour(verdict: str, found: Mapping[str, Any], would_pass: bool) -> str:
+    """Colour of a verdict: amber where it holds for some only, or much of the idle time is not counted."""
+    if verdict == "worth it":
+        return "green" if found["idle"]["mostly_empty"]["share"] <= MOST_EMPTY else "amber"
+    return {"only for some": "amber", "none": "gray"}.get(verdict, "amber" if would_pass else "red")
+
+
+def _would_pass(kind: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> bool:
+    """Whether a kind would be worth it if time when the machine stands mostly empty counted."""
+    more = kind["mostly_empty_share" if prices.price_node_hour is None else "mostly_empty_value"]
+    return bool(more > 0) and _passes(_mean(kind, prices) + more, thresholds, prices)
+
+
+def _mostly_empty(kind: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
+    """What a kind recovers while the machine stands mostly empty, which the verdict does not count."""
+    empty = found["idle"]["mostly_empty"]
+    if not empty["node_hours"]:
+        return None
+    return (
+        f"Another {max(kind['mostly_empty_node_hours'], 0.0):,.0f} node-hours while the machine stood mostly empty are "
+        f"not counted ({format_value(empty['share'], 'share')} of the idle time)."
+    )
 
 
 def called(kind: str) -> str:
@@ -206,19 +237,6 @@ def _mean(kind: Mapping[str, Any], prices: MachinePrices) -> float:
 
 def _passes(value: float, thresholds: Thresholds, prices: MachinePrices) -> bool:
     return value >= thresholds.worth_share if prices.price_node_hour is None else value > thresholds.worth_value
-
-
-def _empty_days(
-    found: Mapping[str, Any], best: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices
-) -> list[str]:
-    """A reason for no verdict, if what is idle on days without records decides."""
-    coverage, margin = found["log"]["provenance"].get("coverage") or {}, _margin(best, prices)
-    is_worth_it, share = _passes(margin, thresholds, prices), coverage.get("empty_idle_share") or 0.0
-    without = (margin if is_worth_it else _mean(best, prices)) * (1 - share)
-    if not share or _passes(without, thresholds, prices) == is_worth_it:
-        return []
-    shown = f"{coverage['empty_days']:,.1f} days without a start or an end of a job, as if a file were missing,"
-    return [f"{shown} hold {format_value(share, 'share')} of the idle time"]
 
 
 def _why_none(found: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
@@ -253,8 +271,8 @@ def _why_none(found: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
     return doubts
 
 
-def _amounts(kind: Mapping[str, Any], found: Mapping[str, Any], prices: MachinePrices) -> str:
-    """What a kind recovers, in words."""
+def _amounts(kind: Mapping[str, Any], found: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> str:
+    """What a kind recovers, in words, and the bar that it takes."""
     days = found["log"]["window_s"] / DAY_S
     hours, (low, high) = kind["useful_node_hours"], kind["useful_node_hours_ci95"]
     share = format_value(kind["useful_share"], "share")
@@ -264,15 +282,19 @@ def _amounts(kind: Mapping[str, Any], found: Mapping[str, Any], prices: MachineP
         text += f" ({kind['gpu_hours']:,.0f} GPU-hours)"
     if kind["net_value"] is not None:
         low, high = sorted(kind["net_value_ci95"])
-        text += f", worth {kind['net_value']:,.0f} net ({low:,.0f} to {high:,.0f})"
+        text += f", worth {kind['net_value']:,.0f} net ({low:,.0f} to {high:,.0f}"
+        text += f"; the bar is {thresholds.worth_value:,.0f})"
     elif prices.price_node_hour is None:
-        text += f" ({format_value(kind['useful_share_ci95'][0], 'share')} at least)"
+        low = format_value(kind["useful_share_ci95"][0], "share")
+        text += f" ({low} at least; the bar is {format_value(thresholds.worth_share, 'share')})"
     return text
 
 
 def _reason(best: Mapping[str, Any], found: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> str:
     """Why even the best kind is not worth it."""
-    idle, useful = found["idle"]["share"], best["useful_share"]
+    empty = found["idle"]["mostly_empty"]["share"]
+    idle, useful = found["idle"]["share"] * (1.0 - empty), best["useful_share"]
+    when = " while at least half of it is busy" if empty else ""
     if prices.price_node_hour is not None:
         low, high = sorted(best["net_value_ci95"])
         return (
@@ -281,7 +303,7 @@ def _reason(best: Mapping[str, Any], found: Mapping[str, Any], thresholds: Thres
         )
     need = format_value(thresholds.worth_share, "share")
     if idle < thresholds.worth_share:
-        return f"only {format_value(idle, 'share')} of the machine is idle, less than the {need} that would be worth it"
+        return f"only {format_value(idle, 'share')} of the machine is idle{when}, less than the bar of {need}"
     if useful >= thresholds.worth_share:
         unit = best["blocks"]["unit"]
         recovered = f"{called(best['name'])} recover {format_value(useful, 'share')} of the machine"
@@ -289,9 +311,9 @@ def _reason(best: Mapping[str, Any], found: Mapping[str, Any], thresholds: Thres
     lost = {part: best["ledger"][part] or 0.0 for part in _LOST}
     part = max(lost, key=lambda name: lost[name])
     return (
-        f"of {format_value(idle, 'share')} idle, {called(best['name'])} recover {format_value(useful, 'share')} of the "
-        f"machine, less than {need}: most is lost to {_LOST[part]} ({format_value(lost[part], 'share')} of the idle "
-        "node-time)"
+        f"of {format_value(idle, 'share')} idle{when}, {called(best['name'])} recover {format_value(useful, 'share')} "
+        f"of the machine, less than {need}: most is lost to {_LOST[part]} ({format_value(lost[part], 'share')} of the "
+        "idle node-time)"
     )
 
 
@@ -317,9 +339,7 @@ def _export(doubts: list[str], found: Mapping[str, Any]) -> str | None:
     return _WATCH if found["log"]["provenance"].get("format") == "watch" else _EXPORT
 
 
-def _caveats(
-    found: Mapping[str, Any], best: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices, is_worth_it: bool
-) -> list[str]:
+def _caveats(found: Mapping[str, Any], best: Mapping[str, Any], prices: MachinePrices) -> list[str]:
     """What was assumed, trimmed, starved or not checked, one line each."""
     log, provenance = found["log"], found["log"]["provenance"]
     coverage = provenance.get("coverage")
@@ -344,17 +364,18 @@ def _caveats(
             f"Intervals are of 95 % over {number} {unit}s (Student's t), as if {unit}s were independent: they say "
             "nothing of years that differ." + (" Days are more alike than weeks." if unit == "day" else "")
         )
-    drained = found["idle"]["while_most_idle_share"]
-    if drained >= MOST_DOUBT:
+    if found["idle"]["mostly_empty"]["node_hours"]:
         notes.append(
-            f"{format_value(drained, 'share')} of the idle node-time is while more than half of the nodes are idle, as "
-            "for maintenance or outages: what of that can be lent is for you to say."
+            "Not counted is the time while more than half of the nodes are idle: maintenance, outages, or records that "
+            "are missing? You know whether those nodes may be lent. Shares that are lost are of all time."
         )
-    if is_worth_it and prices.price_node_hour is None:
-        robust = format_value(1 - thresholds.worth_share / _margin(best, prices), "share")
-        notes.append(
-            f"The verdict holds if up to {robust} of what is recovered were in truth down nodes or otherwise lost."
-        )
+    for kind in found["kinds"]:
+        unit, node_s = kind["blocks"]["unit"], kind["blocks"]["node_s"]
+        if losing := sum(each < 0 for each in node_s):
+            notes.append(
+                f"{kind['name']}: useful node-hours are below 0 in {losing} of {len(node_s)} {unit}s, in which starts, "
+                "and work that was lost when nodes were taken, cost more than was done."
+            )
     if best["name"] == "own":
         notes.append(
             "The tasks were repeated, without dates, until they saturate the pool: your users may submit fewer. Saving "

@@ -223,6 +223,10 @@ def _print(found: dict[str, Any]) -> None:
         rows.append(
             ("begin with", f"{called(best['kind'])}, -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']}")
         )
+    if found["mostly_empty"]:
+        rows.append(("and besides", found["mostly_empty"]))
+    if found["grants"]:
+        rows.append(("to grant", found["grants"]["sentence"]))
     rows += [("caveat" if not number else "", text) for number, text in enumerate(found["caveats"])]
     rows += [("measure next" if not number else "", text) for number, text in enumerate(found["next"])]
     write_rows(found["sentence"], rows, sys.stdout)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bftrainer.cli._shared.report_option import check_report, live_page, report_option
+from bftrainer.cli._shared.report_option import check_report, report_option
 from bftrainer.cli._shared.stdio import print_table, tell
 from bftrainer.cli._shared.usage import (
     FIGURE,
@@ -79,13 +79,15 @@ def sweep(
     """Replay a grid or list of settings, and put the figures of all into one table.
 
     Each run is kept under runs/, and the table is sweep.parquet: a row a point. A point that fails is reported and does
-    not end the others; the exit status is 1 then. The page of --report shows how far it is while it runs; of a finished
-    sweep, --resume makes it without running anything again.
+    not end the others; the exit status is 1 then. Of a finished sweep, --resume makes the page of --report without
+    running anything again.
     """
     from bftrainer.campaigns.paired import check_pairing, paired_changes
-    from bftrainer.campaigns.sweep import run_sweep
+    from bftrainer.campaigns.sweep import run_sweep, write_sweep_page
     from bftrainer.campaigns.sweep_file import read_sweep
     from bftrainer.cli._shared.progress import counting
+    from bftrainer.files.writing import refuse_clash
+    from bftrainer.report.sweep_page import check_metrics
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED
 
     no_page = report is None and paired is None and "of the page, which takes --report, or of --paired"
@@ -98,12 +100,13 @@ def sweep(
     place = Path(f"{file.stem}-sweep") if directory is None else directory
     chosen = _engine(engine, workers, scheduler, jobqueue, place)
     check_report(report, force=resume or force)
+    check_metrics(metrics)
+    if report is not None:
+        results = {path: f"the sweep in {place}" for path in place.glob("*") if path.is_file()}
+        refuse_clash([report], spec.inputs | results)
     try:
-        with (
-            counting("Replaying", len(spec.points)) as count,
-            live_page(report, spec, place, metrics, count) as on_done,
-        ):
-            result = run_sweep(spec, place, chosen, on_done, resume=resume, force=force)
+        with counting("Replaying", len(spec.points)) as count:
+            result = run_sweep(spec, place, chosen, count, resume=resume, force=force)
     except KeyboardInterrupt:
         if place.is_dir():
             tell(f"Finished points are kept; --resume continues in {place}.")
@@ -111,6 +114,8 @@ def sweep(
     given = [{*spec.base, *point} for point in spec.points]
     if any("node_log" in each and not {"tasks", "sample"} & each for each in given):
         tell(f"Note: {SAMPLE_TASKS_USED}")
+    if report is not None:
+        write_sweep_page(result, spec, report, metrics)
     changes = None if paired is None else paired_changes(result.points, paired, judged)
     if as_json:
         found: object = [_as_json(point) for point in result.points]
@@ -157,6 +162,7 @@ def _as_json(result: PointResult) -> dict[str, object]:
 
 def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> None:
     from bftrainer.campaigns.sweep_file import plain_value
+    from bftrainer.report.comparison import TIES
 
     if not results:
         return
@@ -174,8 +180,22 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
     print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
     if len(results) > MOST_ROWS:
         click.echo(f"... and {len(results) - MOST_ROWS:,} more in the table.")
+    if _differ_by_ties(results):
+        click.echo(TIES)
     for note in dict.fromkeys(result.assumed.note for result in results if result.assumed):
         click.echo(f"{MARK} {ASSUMED}: {note}")
+
+
+def _differ_by_ties(results: Sequence[PointResult]) -> bool:
+    """Whether points that differ in their solver alone end at different times."""
+    windows: dict[str, set[float]] = {}
+    for result in results:
+        others = str([option for option in result.point.varied if option[0] != "solver"])
+        window_s = result.figures.get("window_s")
+        if window_s is not None:
+            windows.setdefault(others, set()).add(window_s)
+    is_varied = any(name == "solver" for result in results for name, _ in result.point.varied)
+    return is_varied and any(len(found) > 1 for found in windows.values())
 
 
 def _print_changes(option: str | None, changes: Sequence[PairedChange]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
 from bftrainer.model import Instant
@@ -20,24 +19,35 @@ class DepartureOrder(NodeOrder):
 
     def __init__(self, rows: Iterable[Instant], notice_s: float) -> None:
         self._notice_s, self._now_s = notice_s, 0.0
-        self._leave_s: dict[int, list[float]] = {}
-        for time_s, _, left in rows:
-            for node in left:
-                self._leave_s.setdefault(node, []).append(time_s)
+        self._departures = [(time_s, node) for time_s, _, left in rows for node in left]
+        self._announced = self._passed = 0  # departures, in the order of time
+        self._leave_s: dict[int, deque[float]] = {}  # of nodes whose departure is announced, and not over
 
     def remaining_s(self, node: int) -> float:
         """Seconds until an idle node leaves; infinity if that is not known."""
-        times_s = self._leave_s.get(node, [])
-        place = bisect_right(times_s, self._now_s)
-        stay_s = times_s[place] - self._now_s if place < len(times_s) else math.inf
-        return stay_s if stay_s <= self._notice_s else math.inf
+        return self._leave_s[node][0] - self._now_s if node in self._leave_s else math.inf
+
+    def _look_ahead(self, now_s: float) -> None:
+        """Take notice of departures that are announced by an instant, which is none before the last one."""
+        self._now_s = now_s
+        departures = self._departures
+        while self._announced < len(departures) and departures[self._announced][0] - now_s <= self._notice_s:
+            time_s, node = departures[self._announced]
+            self._leave_s.setdefault(node, deque()).append(time_s)
+            self._announced += 1
+        while self._passed < self._announced and departures[self._passed][0] <= now_s:
+            node = departures[self._passed][1]
+            self._leave_s[node].popleft()
+            if not self._leave_s[node]:
+                del self._leave_s[node]
+            self._passed += 1
 
     def count_declined(self, cluster: Cluster) -> int:
         """Number of free nodes that leave so soon that no task gains by growing onto them.
 
         Those that stay longest come first; as many of them are offered as there is a task for that gains by them.
         """
-        self._now_s = cluster.time_s
+        self._look_ahead(cluster.time_s)
         stays_s = self._list_stays_s(cluster)
         lasting = max(0, len(cluster.free) - len(cluster.owed) - len(stays_s))
         for offered in range(len(stays_s), 0, -1):
@@ -77,15 +87,26 @@ class DepartureOrder(NodeOrder):
 
     def release(self, nodes: list[int], count: int) -> list[int]:
         """Take those that leave first."""
-        gone = sorted(sorted(nodes, key=self.remaining_s)[:count])
+        gone = sorted([*self._sort_leaving(nodes), *self._list_lasting(nodes)][:count])
         remove_all(nodes, gone)
         return gone
 
     def take(self, free: list[int], count: int) -> list[int]:
         """Take those that stay longest."""
-        chosen = sorted(sorted(free, key=lambda node: -self.remaining_s(node))[:count])
+        chosen = self._list_lasting(free)[:count]
+        if len(chosen) < count:
+            chosen += sorted((node for node in free if node in self._leave_s), key=lambda node: -self.remaining_s(node))
+        chosen = sorted(chosen[:count])
         remove_all(free, chosen)
         return chosen
+
+    def _list_lasting(self, nodes: list[int]) -> list[int]:
+        """Nodes of which no departure is known."""
+        return [node for node in nodes if node not in self._leave_s]
+
+    def _sort_leaving(self, nodes: list[int]) -> list[int]:
+        """Nodes of which a departure is known, the first one first."""
+        return sorted((node for node in nodes if node in self._leave_s), key=self.remaining_s)
 
 
 def _gains(task: ClusterTask, lasting: int, offered: int, stay_s: float) -> bool:

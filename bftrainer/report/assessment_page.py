@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 _LIMITS = {"pool": "idle nodes"} | {part: GLOSSARY[f"ledger.{part}"].label for part in PARTS[1:]}
 _STYLES = (("green", "-", "o"), ("blue", "--", "s"), ("purple", ":", "^"))
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_TONES = {"worth it": "good", "only for some": "fair", "not worth it": "poor", "none": ""}
-_TONES |= {"green": "good", "amber": "fair", "red": "poor", "gray": ""}
+_TONES = {"green": "good", "amber": "fair", "red": "poor", "gray": ""}
 _DOUBTED = "Without a verdict, these figures say what would come out if the log could be trusted."
 
 
@@ -29,12 +28,12 @@ def assessment_page(found: Mapping[str, Any]) -> Page:
     """Make the page of an assessment, which `bftrainer.campaigns.assess.assess` made."""
     log, kind, cards = found["log"], _kind(found), _cards(found)
     limit, name = limit_in_words(kind), _name_kind(kind["name"])
-    said = [found["sentence"], found.get("mostly_empty"), limit and f"What limits {name}: {limit}."]
+    said = [found["sentence"], found["mostly_empty"], limit and f"What limits {name}: {limit}."]
     return Page(
         title="Is harvesting worth it here?",
         subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
         verdict=" ".join(filter(None, said)),
-        tone=_TONES[found.get("colour", found["verdict"])],
+        tone=_TONES[found["colour"]],
         cards=tuple(cards[:MOST_CARDS]),
         figures=tuple(_pictures(found, kind, name)),
         notes=tuple(found["caveats"]),
@@ -93,7 +92,7 @@ def _advice(found: Mapping[str, Any]) -> list[str]:
 
 def _grants(found: Mapping[str, Any]) -> PageTable:
     """What the scheduler could grant; an empty section where that was not computed."""
-    if not found.get("grants"):
+    if not found["grants"]:
         return PageTable("What you could grant")
     reading = "Useful node-hours with nodes taken as now, and with each grant. Whiskers: 95 % intervals of the change."
     picture = Picture("grants", "Useful node-hours by grant", reading, partial(_draw_grants, found), 1.9)
@@ -169,10 +168,9 @@ def _draw_week(hours: list[float | None], most: float, ax: Axes) -> None:
 
 
 def _kind(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The kind of tasks that the verdict is about, else the one that recovers most."""
-    name = found.get("about", (found["recommended"] or {}).get("kind"))
-    most = max(found["kinds"], key=lambda each: each["useful_share"])
-    return next((each for each in found["kinds"] if each["name"] == name), most)
+    """The kind of tasks that the verdict is about."""
+    kind: Mapping[str, Any] = next(each for each in found["kinds"] if each["name"] == found["about"])
+    return kind
 
 
 def _useful_nodes(kind: Mapping[str, Any]) -> Any:
@@ -223,7 +221,7 @@ def _cards(found: Mapping[str, Any]) -> list[Card]:
     kind = _kind(found)
     low, high = kind["useful_node_hours_ci95"]
     cards.append(Card("useful node-hours", f"{kind['useful_node_hours']:,.0f}", f"{low:,.0f} to {high:,.0f} (95 %)."))
-    text = f"By {kind['name']} tasks, in the whole window."
+    text = f"By {kind['name']} tasks; the bar is {format_value(found['thresholds']['worth_share'], 'share')}."
     cards.append(Card("of the machine", format_value(kind["useful_share"], "share"), text))
     more = (
         ("gpu_hours", "GPU-hours", "{:,.0f}", "Useful node-hours times GPUs of a node."),

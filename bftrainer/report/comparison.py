@@ -80,6 +80,12 @@ class RunComparison:
     differences: dict[str, tuple[float | None, ...]]
     assumptions: tuple[Assumption | None, ...]
 
+    @property
+    def note_of_ties(self) -> str | None:
+        """Why runs end at different times that differ in their solver alone; None if they don't."""
+        windows = self.figures.get("window_s", ())
+        return TIES if set(self.settings) == {"solver"} and len(set(windows)) > 1 else None
+
     def is_assumed(self, key: str, place: int) -> bool:
         """Whether a figure of the run at this index rests on an assumption."""
         found = self.assumptions[place]
@@ -98,6 +104,12 @@ class RunComparison:
                 for key, values in self.figures.items()
             },
         }
+
+
+TIES = (
+    "Runs of different solvers end at different times: each decides optimally, but they choose differently between "
+    "equally good decisions (ties)."
+)
 
 
 def compare_runs(names: Sequence[str], summaries: Sequence[Summary]) -> RunComparison:

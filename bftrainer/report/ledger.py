@@ -158,6 +158,32 @@ def limit_in_words(summary: Mapping[str, Any]) -> str | None:
     return None if limit not in _LIMITS else _LIMITS[limit].format(format_value(ledger.get(limit), "share"))
 
 
+def more_tasks_in_words(summary: Mapping[str, Any]) -> str | None:
+    """What more tasks at once would have done; None where few of them did not limit the run.
+
+    Examples
+    --------
+    >>> level = {"work_done": 110.0, "window_s": 60.0, "tasks_completed": 2}
+    >>> run = {"tasks_total": 9, "tasks_completed": 1, "work_done": 100.0, "window_s": 60.0, "max_tasks": 10}
+    >>> more_tasks_in_words(run | {"more_tasks": {"levels": {"30": level}}})
+    '30 would have done 10.00 % more work'
+    """
+    if (levels := (summary.get("more_tasks") or {}).get("levels")) is None:
+        return None
+    if not levels:
+        return "more may do more: try a larger -maxJ, as 30 or 70 (not tried here, as the run is too large)"
+    texts = []
+    for level, other in levels.items():
+        if summary["tasks_completed"] == summary["tasks_total"] == other["tasks_completed"]:
+            sooner = 1.0 - other["window_s"] / summary["window_s"]
+            text = f"been done {format_value(abs(sooner), 'share')} {'sooner' if sooner >= 0 else 'later'}"
+        else:
+            more = other["work_done"] / summary["work_done"] - 1.0 if summary["work_done"] else 0.0
+            text = f"done {format_value(abs(more), 'share')} {'more' if more >= 0 else 'less'} work"
+        texts.append(f"{level} would have {text}")
+    return ", ".join(texts)
+
+
 def learned_in_words(summary: Mapping[str, Any]) -> str | None:
     """What decisions learned of how tasks scale; None if they knew it."""
     if (tasks := summary.get("learned_tasks")) is None:

@@ -126,8 +126,6 @@ class Page:
         Colour beside the verdict.
     command : str
         How it was made: a command, or a file of several lines.
-    running : tuple of int, optional
-        Points that are done, and all; the page loads itself anew then.
     timeline : Timeline, optional
         Charts over time, which take a script.
     """
@@ -141,7 +139,6 @@ class Page:
     subtitle: str = ""
     tone: str = ""
     command: str = ""
-    running: tuple[int, int] | None = None
     timeline: Timeline | None = None
 
     def first_side(self) -> Page:

@@ -16,7 +16,7 @@ from bftrainer.report.comparison import figures_of, input_files
 from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
 from bftrainer.report.intervals import estimate
-from bftrainer.report.ledger import is_short_of_tasks, learned_in_words, limit_in_words
+from bftrainer.report.ledger import is_short_of_tasks, learned_in_words, limit_in_words, more_tasks_in_words
 from bftrainer.report.metrics import fallen_back, settled_before
 from bftrainer.report.page import (
     MOST_CARDS,
@@ -334,10 +334,12 @@ def _limits(runs: Sequence[FinishedRun]) -> list[str]:
     for run in runs:
         if (text := limit_in_words(run.summary)) is not None:
             found.setdefault(text, []).append(run)
-    learned = [(run.name, learned_in_words(run.summary)) for run in runs]
-    return [f"{names_of(some)}: limited by: {text}." for text, some in found.items()] + [
-        f"{name}: learned {text}." for name, text in learned if text is not None
-    ]
+    notes = [f"{names_of(some)}: limited by: {text}." for text, some in found.items()]
+    for run in runs:
+        more, learned = more_tasks_in_words(run.summary), learned_in_words(run.summary)
+        notes += [f"{run.name}: tasks at once: {more}."] if more is not None else []
+        notes += [f"{run.name}: learned {learned}."] if learned is not None else []
+    return notes
 
 
 def _optimality(run: FinishedRun) -> str:

@@ -169,8 +169,6 @@ def sweep_page(
     varied: Sequence[str],
     made: str,
     metrics: Sequence[str] = (),
-    total: int | None = None,
-    left: int = 0,
 ) -> bytes:
     """Make the page of a sweep.
 
@@ -185,13 +183,9 @@ def sweep_page(
         The sweep's file.
     metrics : sequence of str
         Figure to judge settings by, and one that they are weighed against; by default ones that differ.
-    total : int, optional
-        Number of points while they are computed: the page has no pictures then, and loads itself anew.
-    left : int
-        Number of points that were not computed, as the sweep ended before.
     """
     found = _Sweep(rows, varied, metrics)
-    pictures = () if total is not None or not found.done else tuple(_pictures(found))
+    pictures = tuple(_pictures(found)) if found.done else ()
     page = Page(
         title=f"Sweep {name}",
         subtitle=f"{len(rows):,} points, {len(found.settings):,} settings of {', '.join(found.factors) or 'one kind'}",
@@ -199,9 +193,8 @@ def sweep_page(
         cards=tuple(_cards(found)),
         figures=pictures,
         tables=(_ranking(found), _failures(rows, varied)),
-        notes=tuple(_notes(found, left, has_map=not pictures or pictures[0].key == "map")),
+        notes=tuple(_notes(found, has_map=not pictures or pictures[0].key == "map")),
         command=made,
-        running=None if total is None else (len(rows), total),
     )
     return page_bytes(page)
 
@@ -218,8 +211,8 @@ def _cards(found: _Sweep) -> list[Card]:
     return cards + [Card(factor, short_label(value), "Of the best settings.") for factor, value in pairs]
 
 
-def _notes(found: _Sweep, left: int, *, has_map: bool) -> list[str]:
-    notes = [f"Partial: the sweep ended before its last {left:,} points; --resume goes on."] if left else []
+def _notes(found: _Sweep, *, has_map: bool) -> list[str]:
+    notes = []
     for note in dict.fromkeys(row.get("assumed_scaling") for row in found.rows):
         notes += scaling_notes(note)
     if not found.is_repeated():

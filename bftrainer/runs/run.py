@@ -79,6 +79,8 @@ class RunResult:
         Those of tuned tasks, in the order in which they ended.
     learned : dict
         Figures of learnt curves; empty if decisions knew all.
+    more_tasks : dict
+        What other replays with more tasks at once did; empty if few of them did not limit the run.
     failure : BftrainerError or None
         What ended the run before its time.
     engine : {"replay", "live"}
@@ -96,6 +98,7 @@ class RunResult:
     metered: PowerRecord | None = None
     attempts: tuple[Attempt, ...] = ()
     learned: Mapping[str, Any] = field(default_factory=dict)
+    more_tasks: Mapping[str, Any] = field(default_factory=dict)
     failure: BftrainerError | None = None
     engine: Literal["replay", "live"] = "replay"
     versions: Mapping[str, str] = field(default_factory=versions)
@@ -156,6 +159,7 @@ class RunResult:
             **pool,
             "ledger": ledger,
             "limited_by": limited_by(ledger),
+            **({"more_tasks": dict(self.more_tasks)} if self.more_tasks else {}),
             **dict(zip(_EFFICIENCY, astuple(self.efficiency) if self.efficiency else [None] * 6, strict=True)),
             "return_on_investment": return_on_investment,
             **metrics.task_metrics(recording.tasks, pool["used_node_s"]),

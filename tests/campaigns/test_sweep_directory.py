@@ -208,15 +208,6 @@ def test_places(swept, tmp_path):
         swept("")
 
 
-def test_one_point_that_can_begin_is_enough(swept):
-    """A sweep is refused if nothing of it can begin; else what cannot is its points' failure."""
-    points = '[[point]]\nobjective = "energy-delay"\n[[point]]\nobjective = "energy"\n'
-    with pytest.raises(BftrainerError, match="objective energy-delay"):
-        swept(points)
-    found = swept(points + '[[point]]\nobjective = "throughput"\n').points
-    assert [point.error is None for point in found] == [False, False, True]
-
-
 def test_a_file_that_is_not_there_is_named(swept, tmp_path):
     """Before there is a directory."""
     with pytest.raises(SettingsError, match="absent"):

@@ -141,7 +141,7 @@ def test_own_tasks(call, log, here):
 @pytest.mark.long
 def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypatch):
     """What was done is not done again, and the bytes are those of an assessment that never stopped."""
-    replayed, done = assessing._replayed, []
+    replayed, done = assessing._replay, []
 
     def dies(*given):
         """The second replay does not return."""
@@ -150,7 +150,7 @@ def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypa
             raise KeyboardInterrupt
         return replayed(*given)
 
-    monkeypatch.setattr(assessing, "_replayed", dies)
+    monkeypatch.setattr(assessing, "_replay", dies)
     monkeypatch.setattr(parallel, "usable_processors", lambda: 1)  # in this process
     stopped = call("assess", log, "-o", "parted")
     assert stopped.status == 130
@@ -169,7 +169,9 @@ def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypa
     with journal.open("ab") as file:
         file.write(b'["cut')
     assert call("assess", log, "-o", "parted", "--resume").status == 0
-    assert len(done) == 4  # the second of three again, the third, and not the first
+    names = ("forward_time_s", "max_tasks", "give_way", "notice_s")
+    replays = {(config.tasks[0].name, *(getattr(config, name) for name in names)) for (config,) in done}
+    assert len(done) == len(replays) + 1  # the second again, and not the first
     assert summary(here / "parted") == summary(found)
 
 

@@ -180,31 +180,6 @@ def test_a_page_of_a_finished_sweep(call, here):
     assert (here / "again.html").read_bytes() == (here / "first.html").read_bytes()
 
 
-def test_the_page_of_a_sweep_lives_while_it_runs(call, here, monkeypatch):
-    """It shows how far the sweep is, and loads itself anew; the one of an interrupted sweep says so, and is final."""
-    from bftrainer.campaigns import sweep as sweeping
-
-    replayed, seen = sweeping.run_replay, []
-
-    def dies(**given):
-        """The second replay sees the page of the first, and is interrupted."""
-        if seen or (here / "live.html").exists():
-            seen.append((here / "live.html").read_text())
-            raise KeyboardInterrupt
-        return replayed(**given)
-
-    monkeypatch.setattr(sweeping, "run_replay", dies)
-    assert call("sweep", "tfwd.toml", "--workers", 1, "--report", "live.html").status == 130
-    assert '<meta http-equiv="refresh"' in seen[0]
-    assert '<progress max="2" value="1"' in seen[0]
-    text = (here / "live.html").read_text()
-    assert "http-equiv" not in text
-    assert "Partial: the sweep ended before its last 1 points" in text
-    monkeypatch.setattr(sweeping, "run_replay", replayed)
-    assert call("sweep", "tfwd.toml", "--workers", 1, "--report", "live.html", "--resume").status == 0
-    assert "Partial:" not in (here / "live.html").read_text()
-
-
 def test_inputs_are_no_pages(call, here):
     """Neither what the sweep's file names nor its table is replaced, even with --force or --resume."""
     assert call("sweep", "tfwd.toml", "--workers", 1).status == 0

@@ -8,10 +8,11 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from matplotlib.container import ErrorbarContainer
 
 from bftrainer.campaigns.assess import AssessPlan, assessment_of
 from bftrainer.campaigns.verdict import MachinePrices
-from bftrainer.report.assessment_page import assessment_page
+from bftrainer.report.assessment_page import _draw_grants, assessment_page
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import print_pages
@@ -74,6 +75,20 @@ def test_the_window_is_drawn_by_date(found):
     assert any(text.get_text().startswith("most idle: ") for text in ax.texts)
 
 
+def test_grants_are_drawn_side_by_side(found):
+    """Three bars of useful node-hours, as the JSON has them, and whiskers as long as the intervals of the gains."""
+    ax = axes_or_new(None)
+    _draw_grants(found, ax)
+    grants, kind = found["grants"], kind_of(found)
+    heights = [kind["useful_node_hours"] * (1 + grants[name]["gain"]) for name in ("named", "chosen", "notice")]
+    assert [bar.get_height() for bar in ax.patches] == pytest.approx(heights)
+    bars = [each for each in ax.containers if isinstance(each, ErrorbarContainer)]
+    for whiskers, name in zip(bars, ("chosen", "notice"), strict=True):
+        (segment,) = whiskers.lines[2][0].get_segments()
+        low, high = grants[name]["gain_ci95"]
+        assert segment[1][1] - segment[0][1] == pytest.approx((high - low) * kind["useful_node_hours"])
+
+
 def test_days_are_drawn_with_the_interval_of_their_mean(found):
     """A line a kind, in shares of the machine that have the mean of the JSON; they differ in dashes and marks."""
     (picture,) = (each for each in assessment_page(found).figures if each.key == "weeks")
@@ -96,6 +111,7 @@ def test_the_page_needs_nothing_and_the_brief_is_one_side(found):
     assert not re.search(r'(src|(?<!xlink:)href)="(?!#)', text)
     pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     assert len(pictures) == 4
+    assert found["grants"]["sentence"].replace("'", "&#39;") in text
     for picture in pictures:
         ET.fromstring(picture.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
     assert len(re.findall(rb"/Type /Page\b", print_pages([assessment_page(found)]))) == 1

@@ -204,24 +204,6 @@ def test_odd_sweeps_have_a_page(factors, failed):
     assert ("No point has a value" in text) == (factors == {"a": [1]})
 
 
-def test_a_page_of_a_running_sweep_loads_itself_anew():
-    """With its progress, a way to stop it, and no pictures; the page of a sweep that ended has none of these."""
-    rows, varied = rows_of({"a": [1, 2]}, lambda v, _: (v[0] / 10, v[0]))
-    text = sweep_page("sweep.toml", rows, varied, "schema = 1", total=5).decode()
-    (script,) = re.findall("<script>.*?</script>", text)
-    assert "location.reload()" in script
-    text = checked(text.replace(script, ""))
-    assert '<noscript><meta http-equiv="refresh"' in text
-    assert 'href="#stay"' in text
-    assert '<progress max="5" value="2"' in text
-    assert "<svg" not in text
-    for done in (page_of(rows, varied), page_of(rows, varied, left=3)):
-        assert "http-equiv" not in done
-        assert "<progress" not in done
-        assert done.count("<svg") == 2
-    assert "its last 3 points" in page_of(rows, varied, left=3)
-
-
 def forecast(times_s, **more):
     """JSON of a forecast with these completion times, as its command prints it."""
     from bftrainer.campaigns.forecast import Forecast, ForecastPlan

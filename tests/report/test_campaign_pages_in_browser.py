@@ -42,7 +42,6 @@ def pages(tmp_path_factory):
         "reproduction": Reproduction("Paper", "Somebody, 2021", HOSTILE, claims, (figure,), (HOSTILE,)).page(HOSTILE),
         "assessment": page_bytes(assessment_page(found)),
         "sweep": sweep_page("s.toml", rows, varied, HOSTILE),
-        "live": sweep_page("s.toml", rows, varied, HOSTILE, total=99),
         "forecast": forecast_page(forecast([3600.0, 7200.0, 30 * 3600.0, float("inf")]), HOSTILE),
         "advice": advice_page(advice(sentence=HOSTILE), HOSTILE),
     }
@@ -51,7 +50,7 @@ def pages(tmp_path_factory):
     return {name: (folder / f"{name}.html").as_uri() for name in made}
 
 
-@pytest.mark.parametrize("name", ["assessment", "reproduction", "sweep", "live", "forecast", "advice"])
+@pytest.mark.parametrize("name", ["assessment", "reproduction", "sweep", "forecast", "advice"])
 @pytest.mark.parametrize(
     ("size", "scheme"),
     [
@@ -75,7 +74,7 @@ def test_pages_fit_and_take_the_theme(browser, pages, name, size, scheme):
     assert (browser.get_log("browser"), asked_for(browser)) == ([], [])
     ink = browser.execute_script("return getComputedStyle(document.body).color")
     texts = "return [...document.querySelectorAll('figure svg text')].map(text => getComputedStyle(text).fill)"
-    assert set(browser.execute_script(texts)) == ({ink} if name != "live" else set())
+    assert set(browser.execute_script(texts)) == {ink}
     light = sum(map(int, re.findall(r"\d+", ink)[:3])) > 380
     assert light == (scheme == "dark")
 

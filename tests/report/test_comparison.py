@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bftrainer.report.comparison import alike, compare_runs, figures_of
+from bftrainer.report.comparison import TIES, alike, compare_runs, figures_of
 
 BASE = {
     "schema": 1,
@@ -112,3 +112,16 @@ def test_alike_runs_sort_by_their_settings():
     runs = [run(settings={"seed": seed, "max_tasks": most}) for most in (20, 5, 100) for seed in (1, 2)]
     assert [group.setting for group in alike("abcdef", runs)] == ["max tasks 5", "max tasks 20", "max tasks 100"]
     assert [group.setting for group in alike("abc", runs[::2])] == ["max tasks 20", "max tasks 5", "max tasks 100"]
+
+
+def test_other_ends_of_other_solvers_are_explained():
+    """Runs that differ in their solver alone, and end at different times, choose differently between ties."""
+    first, other = run(settings=_solved_by("dp"), window_s=100.0), run(settings=_solved_by("cbc"), window_s=90.0)
+    assert compare_runs("ab", [first, other]).note_of_ties == TIES
+    assert compare_runs("ab", [first, run(settings=_solved_by("cbc"), window_s=100.0)]).note_of_ties is None
+    assert compare_runs("ab", [first, run(settings=_solved_by("dp"), window_s=90.0)]).note_of_ties is None
+
+
+def _solved_by(solver):
+    """Settings with this solver."""
+    return {"forward_time_s": 10.0, "solver": solver}

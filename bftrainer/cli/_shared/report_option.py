@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bftrainer.cli._shared.usage import open_option, refuse_inputs, refuse_unused
 from bftrainer.cli.zeus.zeus_options import FILE, with_options
-
-if TYPE_CHECKING:
-    from bftrainer.campaigns.sweep import PointResult
-    from bftrainer.campaigns.sweep_file import SweepSpec
 
 report_option = with_options(
     click.option("--report", type=FILE, help="Also make one page of it: a file that any browser shows."), open_option
@@ -40,27 +35,6 @@ def check_report(report: Path | None, *, force: bool) -> None:
         require_extra("Pages need", "report", "jinja2", "matplotlib")
         refuse_inputs(report)
         refuse_existing(report, force=force)
-
-
-@contextmanager
-def live_page(
-    report: Path | None, spec: SweepSpec, place: Path, metrics: Sequence[str], count: Callable[[object], None]
-) -> Iterator[Callable[[PointResult], None]]:
-    """Yield what takes points of a sweep that are done: the count and, if it is asked for, the page."""
-    if report is None:
-        yield count
-        return
-    from bftrainer.campaigns.sweep import rewritten_page
-    from bftrainer.files.writing import refuse_clash
-
-    refuse_clash([report], spec.inputs | {path: f"the sweep in {place}" for path in place.glob("*") if path.is_file()})
-    with rewritten_page(report, spec, metrics) as page:
-
-        def on_done(done: PointResult) -> None:
-            count(done)
-            page(done)
-
-        yield on_done
 
 
 def save_report(report: Path | None, make: Callable[[dict[str, Any], str], bytes], found: dict[str, Any]) -> None:

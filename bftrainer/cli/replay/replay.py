@@ -186,6 +186,7 @@ def _replayed(
     as_json: bool,
 ) -> RunResult:
     """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
+    from bftrainer.campaigns.bound import try_more_tasks
     from bftrainer.runs import run_replay, write_run
     from bftrainer.runs.run import keep_decisions
 
@@ -212,6 +213,7 @@ def _replayed(
             result = error.result
         if journal is not None and (result.is_partial or journal.path.exists()):
             journal.write()
+    result = try_more_tasks(result)
     if not result.is_partial:
         directory.is_finished = True  # the journal goes when the results are whole: writing these may fail, too
     write_run(result, directory.working)

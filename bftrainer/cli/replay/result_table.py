@@ -8,7 +8,7 @@ from typing import IO, Any
 from bftrainer.cli._shared.stdio import duration, write_rows
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
-from bftrainer.report.ledger import learned_in_words, limit_in_words
+from bftrainer.report.ledger import learned_in_words, limit_in_words, more_tasks_in_words
 from bftrainer.report.metrics import fallen_back, settled_before
 
 Summary = dict[str, Any]
@@ -128,6 +128,7 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
     ("efficiency U", "efficiency", _efficiency),
     ("ledger", "occupancy", _ledger),
     ("  limited by", "limited_by", limit_in_words),
+    ("  tasks at once", "", more_tasks_in_words),
     ("learned", "", learned_in_words),
     ("return on investment", "return_on_investment", lambda s: format_value(s["return_on_investment"], "share")),
     (

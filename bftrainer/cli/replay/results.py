@@ -92,6 +92,8 @@ def _print_comparison(found: RunComparison, keys: Sequence[str]) -> None:
     ]
     figures = Section("figure", [[term_of(key).label, *_cells(found, key)] for key in keys])
     print_side_by_side(names, [Section("setting", settings, is_text=True), figures] if settings else [figures])
+    if found.note_of_ties is not None:
+        click.echo(found.note_of_ties)
     for note, of in _assumptions(found).items():
         where = "" if len(of) == len(names) else f" ({', '.join(of)})"
         text = f"{MARK} {ASSUMED}{where}: {note}"
