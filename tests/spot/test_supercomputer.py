@@ -15,7 +15,7 @@ from bftrainer.model import NodeLog, node_rows
 from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace
 from bftrainer.spot import SupercomputerModel, generate_holes, supercomputer, trace_statistics
-from bftrainer.spot.statistics import DailyCycle, fragments, hole_figures, mean_group, observed_s_by_hour
+from bftrainer.spot.statistics import DailyCycle, Fragments, hole_figures, observed_s_by_hour
 from bftrainer.spot.supercomputer import LogNormal, Quantiles, even_shares
 from tests.examples import examples
 
@@ -133,7 +133,7 @@ def test_holes_by_hand():
     log = NodeLog(("a", "b", "c"), 0, 3600 * 10**9, time, node, np.array([1, 1, 0, 1, 0, 0], dtype=bool))
     figures = hole_figures(log)
     assert [figures[name] for name in ("holes", "hole_max_nodes", "holes_per_hour")] == [2, 2, 2.0]
-    assert mean_group(fragments(log)) == 1.0
+    assert Fragments.of(log).mean_group() == 1.0
     assert "hole_peak_hour" not in figures
 
 

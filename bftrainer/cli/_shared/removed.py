@@ -42,6 +42,12 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("bso serve", "--workers"): "one process answers all.",
     ("bso token add", "--local"): "give the user the token that is printed.",
     ("trace anonymise", "--columns"): "import the rows of sacct first, and anonymise the node log instead.",
+    **{
+        (words, "--exact-mean"): "lower the mean until the expected size is the one wanted."
+        for words in ("spot sweep", "trace generate")
+    },
+    **{("trace generate", f"--hole-{what}"): "fit sizes of holes to a log (--like)." for what in ("mean", "median")},
+    **{(f"spot {words}", "--on-demand-nodes"): "use --max-world-size." for words in ("simulate", "sweep")},
     ("trace generate", "--drains"): "use a log with maintenance, such as the embedded sample, or `--like` one.",
     ("trace export", "--batsim"): "use a node log in CSV (`-o NAME.csv`) instead.",
 }
