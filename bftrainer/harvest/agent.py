@@ -105,7 +105,7 @@ class _Rank:
             return " | ".join([line.strip() for line in lines if line.strip()][-_TAIL_LINES:])
         return ""
 
-    def heard(self) -> bool:
+    def read_status(self) -> bool:
         """Read what its supervisor says; whether it is gone, and with it all that the rank has started."""
         if not self.process.read_status():
             return False
@@ -141,7 +141,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._signals = supervisor.signal_pipe()
         supervisor.adopt_orphans()
-        self._hear(self._link, self._ordered)
+        self._hear(self._link, self._on_order)
         self._hear(self._signals, self.leave)
 
     def _hear(self, source: Any, do: Callable[[], object]) -> None:
@@ -171,7 +171,7 @@ class Agent:
                         self._sweep = 2
             self._sweep -= 1
 
-    def _ordered(self) -> None:
+    def _on_order(self) -> None:
         """Do what the controller says; leave if it is gone."""
         try:
             piece = self._link.recv(1 << 16)
@@ -200,28 +200,28 @@ class Agent:
             Path(order["env"]["BFTRAINER_CHECKPOINT_DIR"]).mkdir(parents=True, exist_ok=True)
             rank = _Rank(order, self._held)
         except OSError as fault:
-            self._exited(order, 127, f"{fault.filename}: {fault.strerror}")
+            self._tell_exit(order, 127, f"{fault.filename}: {fault.strerror}")
             return
         self._ranks.append(rank)
-        self._hear(rank.process.status_pipe, lambda: self._heard(rank))
+        self._hear(rank.process.status_pipe, lambda: self._on_status(rank))
 
-    def _heard(self, rank: _Rank) -> None:
+    def _on_status(self, rank: _Rank) -> None:
         pipe = rank.process.status_pipe
-        if rank.heard():
+        if rank.read_status():
             self._selector.unregister(pipe)
             if not self._left and any(key.fileobj == self._signals for key, _ in self._selector.select(0)):
                 self.leave()  # Slurm asks ranks to end, too: one that did so is not done
             self._report(rank)
             self._ranks.remove(rank)
             self._sweep = self._sweep if rank.ended else 2
-            self._exited(rank.order, rank.status, rank.tail())
+            self._tell_exit(rank.order, rank.status, rank.tail())
 
     def _report(self, rank: _Rank) -> None:
         found = rank.report()
         if found is not None:
             self._say("progress", *rank.key, *found)
 
-    def _exited(self, order: dict[str, Any], status: int, tail: str) -> None:
+    def _tell_exit(self, order: dict[str, Any], status: int, tail: str) -> None:
         self._say("exited", order["task"], order["generation"], status, tail)
 
     def leave(self, *, is_over: bool = False) -> None:
