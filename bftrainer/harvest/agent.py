@@ -44,28 +44,24 @@ class _Rank:
     def __init__(self, order: dict[str, Any], held: Sequence[int]) -> None:
         self.order, self.status, self.ended = order, -signal.SIGKILL, False
         self.log, self._began = Path(order["log"]), -1.0
-        self._place, self._pattern, self._seen = self._progress()
+        # Where work is reported, the pattern to find it by, and what of it is from before.
+        self._place: Path | None = None
+        self._pattern: re.Pattern[str] | None = None
+        self._seen_ns = 0
+        kind, _, rest = order["progress"].partition(":")
+        if kind == "stdout" and not order["rank"]:
+            self._place, self._pattern = self.log, re.compile(rest, re.MULTILINE)
+        elif not order["rank"]:
+            self._place = Path(order["workdir"], rest if kind == "file" else order["env"]["BFTRAINER_PROGRESS"])
+            with suppress(OSError, ValueError, IndexError):
+                self._seen_ns = self._place.stat().st_mtime_ns
+                self._began = float(self._place.read_text().split()[0])
         self.told: list[float] = []
         with self.log.open("ab", buffering=0) as log:
             self._offset = log.tell() if self._place == self.log else 0
             self.process = SupervisedProcess(
                 order["command"], Path(order["workdir"]), order["env"], log, order["grace_s"], held
             )
-
-    def _progress(self) -> tuple[Path | None, re.Pattern[str] | None, float]:
-        """Where work is reported, the pattern to find it by, and what of it is from before."""
-        kind, _, rest = self.order["progress"].partition(":")
-        if self.order["rank"]:
-            return None, None, 0.0
-        if kind == "stdout":
-            return self.log, re.compile(rest, re.MULTILINE), 0.0
-        place = Path(self.order["workdir"], rest if kind == "file" else self.order["env"]["BFTRAINER_PROGRESS"])
-        with suppress(OSError):
-            seen = place.stat().st_mtime_ns
-            with suppress(ValueError, IndexError):
-                self._began = float(place.read_text().split()[0])
-            return place, None, seen
-        return place, None, 0.0
 
     @property
     def key(self) -> tuple[str, int]:
@@ -87,8 +83,8 @@ class _Rank:
                 self._offset += end
                 matches = self._pattern.findall(text[:end].decode(errors="replace").replace("\r\n", "\n"))
                 found = [float(matches[-1])] if matches else []
-            elif (changed := self._place.stat().st_mtime_ns) != self._seen:
-                found, self._seen = [float(word) for word in self._place.read_text().split()], changed
+            elif (changed_ns := self._place.stat().st_mtime_ns) != self._seen_ns:
+                found, self._seen_ns = [float(word) for word in self._place.read_text().split()], changed_ns
         if not found or found == self.told or not all(0 <= each < math.inf for each in found):
             return None
         self.told = found

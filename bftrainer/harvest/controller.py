@@ -415,13 +415,13 @@ class Controller:
     def _measure_task(self, life: TaskLife) -> None:
         if life.status is TaskStatus.WAITING:
             return
-        nodes, work, seconds = life.measure()
+        stretch = life.measure()
         self.allocator.measured[life.name] = life.done, life.rate
         if life.began and not life.is_over:
             self.allocator.set_work(life.name, life.task.spec.work - life.began)
-        if work > 0:
+        if stretch is not None and stretch.work > 0:
             task = self.allocator.task(life.name)
-            self.allocator.curves.observe(task.number, task.spec, nodes, work, seconds)
+            self.allocator.curves.observe(task.number, task.spec, *stretch)
 
     def _decide(self) -> bool:
         """Tell the allocator, and take over what it decided; whether there was anything to tell."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,14 @@ class TaskStatus(StrEnum):
 
 Charge = tuple[str, int]
 """What a replay deducts at a change: the `grow_cost_s` or `shrink_cost_s` of its task, times its rate on a count."""
+
+
+class Stretch(NamedTuple):
+    """Work that was done on a count of nodes, and the seconds that it took."""
+
+    nodes: int
+    work: float
+    seconds: float
 
 
 @dataclass(slots=True)
@@ -205,20 +213,20 @@ class TaskLife:
         self.current = Generation(self.generations, nodes, port, set(nodes), rate_before=self.rate)
         return self.current
 
-    def measure(self) -> tuple[int, float, float]:
-        """Count of nodes, work and seconds that the present generation has shown since this was asked last."""
+    def measure(self) -> Stretch | None:
+        """What the present generation has shown since this was asked last, if that was long enough."""
         generation = self.current
         if generation is None or generation.measured is None or generation.last is None:
-            return 0, 0.0, 0.0
-        count, since, last = len(generation.nodes), generation.measured, generation.last
-        work, seconds = last.work - since.work, last.time_s - since.time_s
-        if seconds < _LEAST_S:
-            return count, 0.0, 0.0
+            return None
+        since, last = generation.measured, generation.last
+        stretch = Stretch(len(generation.nodes), last.work - since.work, last.time_s - since.time_s)
+        if stretch.seconds < _LEAST_S:
+            return None
         generation.measured = last
-        before = self.seen.get(count, (0.0, 0.0))
-        self.seen[count] = before[0] + work, before[1] + seconds
-        self.is_measured |= work > 0
-        return count, work, seconds
+        work, seconds = self.seen.get(stretch.nodes, (0.0, 0.0))
+        self.seen[stretch.nodes] = work + stretch.work, seconds + stretch.seconds
+        self.is_measured |= stretch.work > 0
+        return stretch
 
     def measured_spec(self, noise: float) -> TaskSpec:
         """The task with the curve and the costs that were measured, as far as they were."""

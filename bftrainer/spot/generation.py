@@ -14,8 +14,8 @@ from bftrainer.errors import SettingsError, UnusedOptionsError, at_place
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs.availability import CHANGE_COLUMNS, read_availability, write_changes
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace
-from bftrainer.spot.minute_model import MinuteModel, expected_size
-from bftrainer.spot.statistics import completed_lengths, hole_figures, pool_figures, trace_statistics
+from bftrainer.spot.minute_model import MinuteModel, mean_size
+from bftrainer.spot.statistics import count_lengths, hole_figures, pool_figures, trace_statistics
 from bftrainer.spot.supercomputer import HOLE_OPTIONS, SupercomputerModel
 
 ModelName = Literal["minutes", "supercomputer"]
@@ -66,8 +66,8 @@ def generate_minutes(
         "regular_addition_mean": model.addition_mean,
     }
     expected = {
-        "preemption_mean": expected_size(model.preemption_mean, model.preemption_std),
-        "regular_addition_mean": expected_size(model.addition_mean, model.addition_std),
+        "preemption_mean": mean_size(model.preemption_mean, model.preemption_std),
+        "regular_addition_mean": mean_size(model.addition_mean, model.addition_std),
     }
     realised = trace_statistics(AvailabilityTrace.of_log(log)).figures
     return Generated(log, _compare(asked, realised, expected, drawn.figures()))
@@ -104,7 +104,7 @@ def _compare(
 
 def _fragment_figures(log: NodeLog) -> dict[str, float]:
     """The same figures of fragments as in a log's statistics, in little memory."""
-    length_ns, number = completed_lengths(log)
+    length_ns, number = count_lengths(log)
     total = int(number.sum())
     if not total:
         return {}

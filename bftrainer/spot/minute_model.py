@@ -25,7 +25,7 @@ def draw_sizes(rng: np.random.Generator, mean: float, std: float, count: int) ->
     return np.maximum(1, np.abs(np.rint(mean + std * rng.standard_normal(count)))).astype(np.int64)
 
 
-def expected_size(mean: float, std: float) -> float:
+def mean_size(mean: float, std: float) -> float:
     """Mean of `draw_sizes`: larger than `mean`, as sizes are at least 1 and mirrored at 0."""
     if std == 0:
         return float(max(1, abs(round(mean))))

@@ -196,7 +196,7 @@ def hour_cuts(start_ns: int, end_ns: int) -> Ints:
     return np.concatenate((np.array([start_ns]), edges, np.array([end_ns])))
 
 
-def observed_s_by_hour(start_ns: int, end_ns: int) -> Floats:
+def seconds_by_hour(start_ns: int, end_ns: int) -> Floats:
     """Seconds of a window in each hour of the day (UTC), shape (24,)."""
     cuts = hour_cuts(start_ns, end_ns)
     return np.bincount(hour_of_day(cuts[:-1]), np.diff(cuts) / NS_PER_S, minlength=HOURS).astype(np.float64)
@@ -234,7 +234,7 @@ class DailyCycle:
 
 def daily_cycle(time_ns: Ints, window_ns: tuple[int, int]) -> DailyCycle | None:
     """Events per hour by the hour of the day; None without events, or if the window misses an hour."""
-    seconds = observed_s_by_hour(*window_ns)
+    seconds = seconds_by_hour(*window_ns)
     if not (seconds > 0).all() or not time_ns.size:
         return None
     return DailyCycle(tuple((np.bincount(hour_of_day(time_ns), minlength=HOURS) / seconds * 3600.0).tolist()))
@@ -254,7 +254,7 @@ def hole_figures(log: NodeLog) -> Figures:
     return figures
 
 
-def completed_lengths(log: NodeLog) -> tuple[Ints, Ints]:
+def count_lengths(log: NodeLog) -> tuple[Ints, Ints]:
     """Different lengths of the fragments that begin and end within the window, in ns and ascending, and their numbers.
 
     They are those of `Fragments`, found in little memory.
@@ -312,7 +312,7 @@ def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
         "span_s": span_s,
         "events": trace.events,
         "events_per_hour": ratio(trace.events * 3600.0, span_s),
-        "events_by_hour_of_day": _by_hour(trace),
+        "events_by_hour_of_day": _hourly_rates(trace),
     }
     figures |= _sizes("preemption", trace.terminations, trace.window_ns)
     figures |= _intervals("termination", np.unique(trace.terminations.time_ns))
@@ -390,14 +390,14 @@ def _intervals(name: str, time_ns: Ints) -> Figures:
     return _spread(f"{name}_interval", np.diff(time_ns) / NS_PER_S, "_s")
 
 
-def _by_hour(trace: AvailabilityTrace) -> list[float | None]:
+def _hourly_rates(trace: AvailabilityTrace) -> list[float | None]:
     """Events per hour in each hour of the day (UTC); None for an hour outside the window."""
     if trace.log is None or trace.counts is None:
         times = trace.terminations.time_ns
     else:
         times = trace.log.time_ns if trace.kind == "spot" else trace.counts.time_ns
     count = np.bincount(hour_of_day(times), minlength=HOURS)
-    length_s = observed_s_by_hour(*trace.window_ns)
+    length_s = seconds_by_hour(*trace.window_ns)
     return [ratio(3600.0 * n, s) for n, s in zip(count.tolist(), length_s.tolist(), strict=True)]
 
 

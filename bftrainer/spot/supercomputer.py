@@ -307,16 +307,16 @@ class SupercomputerModel:
 def _whole_sizes(sizes: NDArray[np.float64], wanted: int, most: int) -> NDArray[np.int64]:
     """Scale sizes by one factor and round them to 1 to `most`, so that their sum is as near to `wanted` as possible."""
 
-    def rounded(factor: float) -> NDArray[np.int64]:
+    def round_sizes(factor: float) -> NDArray[np.int64]:
         return np.rint(factor * sizes).clip(1, most).astype(np.int64)
 
     low, high = 0.0, 1.0
-    while rounded(high).sum() < min(wanted, most * sizes.size) and math.isfinite(high):
+    while round_sizes(high).sum() < min(wanted, most * sizes.size) and math.isfinite(high):
         low, high = high, 2.0 * high
     for _ in range(60):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if rounded(middle).sum() < wanted else (low, middle)
-    return rounded(high)
+        low, high = (middle, high) if round_sizes(middle).sum() < wanted else (low, middle)
+    return round_sizes(high)
 
 
 def _split_mean(holes: NDArray[np.int64], group_mean: float | None) -> float:
@@ -356,7 +356,7 @@ def _transitions(
             busy += members.size
             changes.append((end, 0, members))
         if filled > BLOCK // 2 and changes[-1][0] < now:  # nothing that comes is earlier than this
-            yield _sorted(changes, nodes)
+            yield _sort_changes(changes, nodes)
             changes, filled = [], 0
         first = int(rng.integers(busy))
         chosen = _neighbours(is_busy, first, size)
@@ -369,7 +369,7 @@ def _transitions(
             number, (count, length) = next(of_groups)
             heapq.heappush(ends, (now + length, number, chosen[begin : begin + count]))
             begin += count
-    yield _sorted(changes + [(end, 0, members) for end, _, members in sorted(ends)], nodes)
+    yield _sort_changes(changes + [(end, 0, members) for end, _, members in sorted(ends)], nodes)
 
 
 def _neighbours(is_busy: NDArray[np.bool_], first: int, size: int) -> NDArray[np.int64]:
@@ -384,7 +384,7 @@ def _neighbours(is_busy: NDArray[np.bool_], first: int, size: int) -> NDArray[np
     return chosen
 
 
-def _sorted(
+def _sort_changes(
     changes: list[tuple[int, int, NDArray[np.int64]]], nodes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Times, nodes and states of changes (time, whether to idle, nodes), by time and node."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bftrainer.errors import SettingsError
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.spot import MinuteModel, generate_minutes, trace_statistics
-from bftrainer.spot.minute_model import draw_sizes, expected_size
+from bftrainer.spot.minute_model import draw_sizes, mean_size
 from tests.examples import examples
 
 DEFAULT = MinuteModel()
@@ -18,7 +18,7 @@ DEFAULT = MinuteModel()
 
 def test_expected_size_of_the_defaults():
     """Rounding up to 1 and mirroring make 2.76 of a mean of 2.41."""
-    assert round(expected_size(2.4138, 2.0862), 2) == 2.76
+    assert round(mean_size(2.4138, 2.0862), 2) == 2.76
 
 
 @pytest.mark.parametrize(("mean", "std"), [(0.0, 0.3), (0.0, 5.0), (1.2, 0.57), (2.5, 0.0), (7.0, 0.4), (40.0, 12.0)])
@@ -26,7 +26,7 @@ def test_expected_size_by_counting(mean, std):
     """The series agrees with a million draws."""
     drawn = draw_sizes(np.random.default_rng(5), mean, std, 10**6)
     assert drawn.min() >= 1
-    assert drawn.mean() == pytest.approx(expected_size(mean, std), rel=0.005)
+    assert drawn.mean() == pytest.approx(mean_size(mean, std), rel=0.005)
 
 
 def test_chances_and_sizes_over_a_million_minutes():
@@ -35,8 +35,8 @@ def test_chances_and_sizes_over_a_million_minutes():
     assert drawn.taken_at.size / 10**6 == pytest.approx(DEFAULT.preemption_chance, rel=0.02)
     assert drawn.added_at.size / 10**6 == pytest.approx(DEFAULT.addition_chance, rel=0.02)
     assert drawn.is_big.mean() == pytest.approx(DEFAULT.big_addition_share, rel=0.02)
-    assert drawn.taken.mean() == pytest.approx(expected_size(2.4138, 2.0862), rel=0.02)
-    assert drawn.added[~drawn.is_big].mean() == pytest.approx(expected_size(2.5417, 1.9456), rel=0.02)
+    assert drawn.taken.mean() == pytest.approx(mean_size(2.4138, 2.0862), rel=0.02)
+    assert drawn.added[~drawn.is_big].mean() == pytest.approx(mean_size(2.5417, 1.9456), rel=0.02)
 
 
 def test_the_figures_say_what_was_drawn_and_what_the_bounds_left():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bftrainer.errors import CarrierError, PollError
 from bftrainer.harvest.carrier_hub import CarrierHub
@@ -76,6 +76,14 @@ class _Carrier:
     since_s: float
     state: _State = _State.WAITING
     until_s: float = math.inf
+
+
+class _Answer(NamedTuple):
+    """What Slurm says: of nodes, of our jobs by their numbers, and how many nodes jobs of others wait for."""
+
+    pool: Pool
+    states: dict[str, str]
+    waiting: dict[str, int]
 
 
 class SlurmCarriers:
@@ -153,7 +161,7 @@ class SlurmCarriers:
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = math.inf
-            self._ask(self._on_poll, self._look)
+            self._ask(self._on_poll, self._poll_slurm)
         heard = self._hub.poll(min(timeout_s, self._due_s - now_s))
         events, self._turned_away = self._turned_away, []
         while self._answers:
@@ -226,10 +234,10 @@ class SlurmCarriers:
 
     # --- what Slurm says ---------------------------------------------------------------------------------------------
 
-    def _look(self) -> tuple[Pool, dict[str, str], dict[str, int]]:
-        return self._seen(), self._jobs.list_states(), self._others.list_waiting()
+    def _poll_slurm(self) -> _Answer:
+        return _Answer(self._seen(), self._jobs.list_states(), self._others.list_waiting())
 
-    def _on_poll(self, future: Future[tuple[Pool, dict[str, str], dict[str, int]]]) -> list[HarvestEvent]:
+    def _on_poll(self, future: Future[_Answer]) -> list[HarvestEvent]:
         """Compare with what is known what Slurm says of nodes and of carriers."""
         now_s = time.monotonic()
         self._due_s = min(self._due_s, now_s + self._every_s)
