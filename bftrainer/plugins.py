@@ -23,21 +23,27 @@ def answering(where: str, kind: type[BftrainerError]) -> Iterator[None]:
     """Turn whatever third-party code raises into an error of this kind that names it; our errors stay what they are."""
     try:
         yield
-    except kind:
+    except (kind, MemoryError):
         raise
     except (Exception, SystemExit) as error:  # what is not ours may raise anything, and does not end our process
-        line = _line_of(error)
-        if isinstance(error, BftrainerError) and not line:
+        if isinstance(error, BftrainerError) and not _line_of(error):
             raise
-        text = textwrap.shorten(str(error).removesuffix("."), 200, placeholder=" ...")
-        raise kind(f"{where}: raised {type(error).__name__}: {text}{line}.") from error
+        raise blame(where, kind, error) from error
+
+
+def blame(where: str, kind: type[BftrainerError], error: BaseException) -> BftrainerError:
+    """The error in one line that says what third-party code raised, and where."""
+    text = textwrap.shorten(str(error).removesuffix("."), 200, placeholder=" ...")
+    return kind(f"{where}: raised {type(error).__name__}: {text}{_line_of(error)}.")
 
 
 def _line_of(error: BaseException) -> str:
     """Where third-party code raised an error, as `` (file.py, line 12)``; empty if the error is raised by our code."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     file = Path(frame.filename)
-    return "" if file.is_relative_to(Path(__file__).parent) else f" ({file.name}, line {frame.lineno})"
+    ours = Path(__file__).parent
+    is_ours = any(file.is_relative_to(place) for place in (ours, ours.with_name("solvers")))
+    return "" if is_ours else f" ({file.name}, line {frame.lineno})"
 
 
 @dataclass(frozen=True, slots=True)

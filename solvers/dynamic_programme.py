@@ -12,7 +12,7 @@ not prove soon is left to HiGHS (see `solvers.count_model`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bftrainer._core import core
 from solvers.evaluation import counts_of, find_excess, objective, proves
-from solvers.label_setting import Found, search
+from solvers.label_setting import search
 from solvers.option_pruning import CLASS_EFFORT, add_greedy_start, fitting_options, prune_by_search
 from solvers.problem import (
     STEPS,
@@ -33,7 +33,7 @@ from solvers.problem import (
     StopReason,
     TaskOptions,
 )
-from solvers.relaxation import OptionTable, Relaxation, option_table, relax
+from solvers.relaxation import OptionTable, option_table, relax
 
 # A task that keeps its count is favoured by this share of the optimum's scale, divided among the tasks: far above
 # rounding, far below the 1e-9 that counts as optimal.
@@ -98,7 +98,7 @@ class DynamicProgramme:
             places = [some.item(task.counts.searchsorted(count)) for some, task, count in answers]
             if find_excess(problem, places) is None:
                 return replace(found, choices=tuple(places))
-        return _solve_lexicographically(self.name, problem, limits, deadline)
+        return _solve_by_labels(self.name, problem, limits, deadline)
 
 
 def _best_of_counts(task: TaskOptions, options: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -110,66 +110,39 @@ def _best_of_counts(task: TaskOptions, options: NDArray[np.int64]) -> NDArray[np
     return options[order[first]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Favoured:
-    """Result of a search with a bonus for tasks that keep their count: its value and bound are without that.
-
-    `is_best`: no allocation is better, within the gap and with the bonus.
-    """
-
-    choices: tuple[int, ...]
-    value: float
-    bound: float
-    is_best: bool
-    relaxed: Relaxation
-    found: Found
-
-
-def _solve_lexicographically(name: str, problem: AllocationProblem, limits: Limits, deadline: float) -> SolveResult:
-    """Search all options, with a bonus for keeping a task's count that is dropped if it costs value."""
-    gap = max(CERTIFIED_GAP, limits.gap)
+def _solve_by_labels(
+    name: str, problem: AllocationProblem, limits: Limits, deadline: float, bonus_share: float = TIE_SHARE
+) -> SolveResult:
+    """Search all options, with a bonus for tasks that keep their count, and have HiGHS prove what labels do not."""
     table = option_table(problem)
-    bonus = TIE_SHARE * float(np.abs(table.values[np.isfinite(table.values)]).max())
-    best = _solve_with_keep_bonus(bonus, problem, table, limits, deadline)
-    if best.is_best and best.bound - best.value > gap * abs(best.value):
+    bonus = bonus_share * float(np.abs(table.values[np.isfinite(table.values)]).max())
+    for row, task in zip(table.values, problem.tasks, strict=True):
+        row[: task.counts.size] += bonus * (task.counts == task.current)
+    relaxed = relax(table)
+    gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
+    most = min(CLASS_EFFORT if limits.prune else math.inf, CANDIDATES * limits.effort)
+    found = search(table, add_greedy_start(table, relaxed), deadline, in_all=most, narrow=limits.prune, gap=gap)
+    choices = tuple(found.choices.tolist())
+    value = objective(problem, choices=choices)
+    bound = max(value, relaxed.bound - found.least)
+    is_best, left_s = found.is_within(gap, relaxed.bound), deadline - perf_counter()
+    if is_best and bonus and bound - value > max(CERTIFIED_GAP, gap) * abs(value):
         # The optimum is so much smaller than its addends that the bonus may have outweighed values.
-        best = _solve_with_keep_bonus(0.0, problem, table, limits, deadline)
-    held, reason = Held.INCUMBENT, StopReason.OPTIMAL
-    left_s = deadline - perf_counter()
-    if best.is_best:
-        held = Held.OPTIMAL if proves(problem, best.bound, best.value) or limits.gap <= CERTIFIED_GAP else held
-    elif limits.prune and left_s > 0.0:
+        return _solve_by_labels(name, problem, limits, deadline, bonus_share=0.0)
+    if not is_best and limits.prune and left_s > 0.0:
         from solvers.highs_backend import HighsSolver
 
         solver = HighsSolver()
         solver.name = name
-        left = prune_by_search(problem, table, best.relaxed, best.found)
+        left = prune_by_search(problem, table, relaxed, found)
         return solver.solve_pruned(problem, replace(limits, time_s=left_s), deadline, left)
-    elif left_s <= 0.0:
-        reason = StopReason.TIME_LIMIT
-    else:
+    held, reason = Held.INCUMBENT, StopReason.OPTIMAL
+    if is_best and (limits.gap <= CERTIFIED_GAP or proves(problem, bound, value)):
+        held = Held.OPTIMAL
+    elif not is_best:
         reason = StopReason.HEURISTIC if math.isinf(limits.effort) else StopReason.EFFORT_LIMIT
-    counts = counts_of(problem, best.choices)
-    return SolveResult(counts, best.value, best.bound, reason, held, name, choices=best.choices)
-
-
-def _solve_with_keep_bonus(
-    bonus: float, problem: AllocationProblem, table: OptionTable, limits: Limits, deadline: float
-) -> _Favoured:
-    """Search all options by labels, with this bonus for each task that keeps its count."""
-    values = table.values.copy()
-    for row, task in zip(values, problem.tasks, strict=True):
-        row[: task.counts.size] += bonus * (task.counts == task.current)
-    favoured = replace(table, values=values)
-    relaxed = relax(favoured)
-    gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
-    most = min(CLASS_EFFORT if limits.prune else math.inf, CANDIDATES * limits.effort)
-    start = add_greedy_start(favoured, relaxed, deadline)
-    found = search(favoured, start, deadline, in_all=most, narrow=limits.prune, gap=gap)
-    choices = tuple(found.choices.tolist())
-    value = objective(problem, choices=choices)
-    bound = max(value, relaxed.bound - found.least)
-    return _Favoured(choices, value, bound, found.is_within(gap, relaxed.bound), relaxed, found)
+        reason = StopReason.TIME_LIMIT if left_s <= 0.0 else reason
+    return SolveResult(counts_of(problem, choices), value, bound, reason, held, name, choices=choices)
 
 
 def _best_counts(
@@ -243,7 +216,7 @@ class _Programme:
             if self.gap and relaxed.bound - self.worth(known) <= self.gap * abs(self.worth(known)):
                 self.decided_by = DecidedBy.SEARCH
                 return known, relaxed.bound
-            start = add_greedy_start(options, relaxed, self.deadline)
+            start = add_greedy_start(options, relaxed)
             # What beats a known allocation loses no more than that. Counts that tie within the slack, or differ by
             # rounding alone, must be inside as well.
             inside &= relaxed.losses <= max(0.0, start.bound - start.value) + 2.0 * (bonus + ROUNDING * self.scale)

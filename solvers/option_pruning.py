@@ -30,9 +30,6 @@ KEPT_SHARE = 1e-9
 EFFORT = 2**21
 # So many before a model that counts alike tasks, which then takes less time than more candidates.
 CLASS_EFFORT = 2**20
-# Exchanges of two tasks at a time look at this many options, of the least loss, and are made this often.
-EXCHANGE_OPTIONS = 200
-MOST_EXCHANGES = 10
 # Options are compared pairwise for dominance, which for this many takes some 50 ms a task.
 MOST_COMPARED = 2_000
 
@@ -84,7 +81,7 @@ def prune(problem: AllocationProblem, deadline: float = math.inf, *, effort: flo
     if core is not None and not problem.capacities:
         return _prune_by_core(core, problem, deadline)
     table = option_table(problem)
-    relaxed = add_greedy_start(table, relax(table), deadline)
+    relaxed = add_greedy_start(table, relax(table))
     if problem.capacities:
         return prune_by_search(problem, table, relaxed, search(table, relaxed, deadline, in_all=effort))
     by = DecidedBy.PRUNING if any(relaxed.multipliers) else DecidedBy.TRIVIAL
@@ -120,7 +117,7 @@ def search_further(problem: AllocationProblem, pruned: Pruned, deadline: float) 
     if perf_counter() > deadline:
         return pruned
     table = option_table(problem)
-    relaxed = add_greedy_start(table, relax(table), deadline)
+    relaxed = add_greedy_start(table, relax(table))
     return prune_by_search(problem, table, relaxed, search(table, relaxed, deadline, effort=EFFORT))
 
 
@@ -149,10 +146,27 @@ def _keep_near(
     return Pruned(left, known, bound, by, searchable=by is not DecidedBy.SEARCH)
 
 
-def add_greedy_start(table: OptionTable, relaxed: Relaxation, deadline: float) -> Relaxation:
-    """Add a greedy allocation, from which a search starts, to the relaxation."""
-    choices = _improve(table, relaxed, deadline)
-    return replace(relaxed, choices=choices, value=math.fsum(table.values[np.arange(choices.size), choices]))
+def add_greedy_start(table: OptionTable, relaxed: Relaxation) -> Relaxation:
+    """Improve the relaxation's allocation by changing one task at a time, by the least loss, while that gains."""
+    chosen, rows = relaxed.choices.copy(), np.arange(len(table.values))
+    tolerance = KEPT_SHARE * abs(relaxed.bound)
+    for _ in rows:
+        now = table.values[rows, chosen]
+        gains = table.values - now[:, None]
+        # What loses more than the allocation falls short cannot improve it.
+        useful = (gains > tolerance) & (relaxed.losses <= relaxed.bound - float(now.sum()))
+        for amount, limit in zip(table.amounts, table.limits, strict=True):
+            used = amount[rows, chosen]
+            useful &= amount - used[:, None] <= limit - float(used.sum())
+        if not useful.any():
+            break
+        added = np.where(useful, relaxed.losses - relaxed.losses[rows, chosen][:, None], np.inf)
+        more = table.amounts[0] - table.amounts[0][rows, chosen][:, None]
+        # Of those that add the least loss, the largest.
+        best = np.where(added <= added.min() + tolerance, more, -np.inf).argmax()
+        task, choice = divmod(int(best), added.shape[1])
+        chosen[task] = choice
+    return replace(relaxed, choices=chosen, value=math.fsum(table.values[rows, chosen]))
 
 
 def _narrow(table: OptionTable, kept: NDArray[np.bool_], nodes: int) -> NDArray[np.bool_]:
@@ -218,71 +232,3 @@ def find_dominated(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArr
     no_worse = (good[:, :, None] >= good[:, None, :]).all(axis=0) & (bad[:, :, None] <= bad[:, None, :]).all(axis=0)
     earlier = np.tri(good.shape[1], k=-1, dtype=np.bool_).T
     return np.asarray((no_worse & (~no_worse.T | earlier)).any(axis=0))
-
-
-def _improve(table: OptionTable, relaxed: Relaxation, deadline: float) -> NDArray[np.int64]:
-    """Improve the relaxation's choices by changing one task, or two at once, while that gains and time is left."""
-    values, losses = table.values, relaxed.losses
-    chosen = relaxed.choices.copy()
-    rows = np.arange(len(values))
-    tolerance = KEPT_SHARE * abs(relaxed.bound)
-    tasks, choices = np.isfinite(losses).nonzero()
-    for _ in range(len(values) + MOST_EXCHANGES):
-        now = values[rows, chosen]
-        gap = relaxed.bound - float(now.sum())
-        if gap <= tolerance or perf_counter() > deadline:
-            break
-        # The gap only shrinks.
-        near = losses[tasks, choices] <= gap
-        tasks, choices = tasks[near], choices[near]
-        gains = values[tasks, choices] - now[tasks]
-        more, left = [], []
-        for amount, limit in zip(table.amounts, table.limits, strict=True):
-            used = amount[rows, chosen]
-            more.append(amount[tasks, choices] - used[tasks])
-            left.append(limit - float(used.sum()))
-        lost = losses[tasks, choices]
-        move = _best_single(gains, more, lost - losses[rows, chosen][tasks], left, tolerance)
-        if not move:
-            least = lost.argsort(kind="stable")[:EXCHANGE_OPTIONS]
-            best = _best_pair(tasks[least], gains[least], [each[least] for each in more], left, tolerance)
-            move = [int(least[index]) for index in best]
-        if not move:
-            break
-        chosen[tasks[move]] = choices[move]
-    return chosen
-
-
-def _best_single(
-    gains: NDArray[np.float64],
-    more: Sequence[NDArray[np.float64]],
-    added: NDArray[np.float64],
-    left: Sequence[float],
-    tolerance: float,
-) -> list[int]:
-    """Find the option that fits, gains and adds the least loss (the largest of equals); empty without one."""
-    useful = gains > tolerance
-    for each, rest in zip(more, left, strict=True):
-        useful &= each <= rest
-    if not useful.any():
-        return []
-    least = float(added[useful].min())
-    return [int(np.where(useful & (added <= least + tolerance), more[0], -np.inf).argmax())]
-
-
-def _best_pair(
-    tasks: NDArray[np.int64],
-    gains: NDArray[np.float64],
-    more: Sequence[NDArray[np.float64]],
-    left: Sequence[float],
-    tolerance: float,
-) -> list[int]:
-    """Find two options of different tasks that fit together and gain the most; empty without such."""
-    if not tasks.size:
-        return []
-    allowed = tasks[:, None] != tasks
-    for each, rest in zip(more, left, strict=True):
-        allowed &= each[:, None] + each <= rest
-    pairs = np.where(allowed, gains[:, None] + gains, -np.inf)
-    first, second = divmod(int(pairs.argmax()), tasks.size)
-    return [first, second] if pairs[first, second] > tolerance else []

@@ -28,7 +28,7 @@ from bftrainer.errors import (
     UnsupportedProblemError,
 )
 from bftrainer.extras import EXTRAS, absent, installing, pip_install
-from bftrainer.plugins import Plugins, entries_of
+from bftrainer.plugins import Plugins, answering, blame, entries_of
 from solvers import supervised
 from solvers.evaluation import add_time, verify_result
 from solvers.option_pruning import upper_bound
@@ -37,7 +37,6 @@ from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveR
 GROUP = "bftrainer.solvers"
 _SOLVERS = Plugins(GROUP, "solver", UnknownSolverError)
 PROGRAMME = "solvers.dynamic_programme"
-CAPABILITIES = ("exact", "extra_rows", "capacities", "floor")
 MEMORY_BYTES = 4 * 2**30
 """Most memory of a process that runs solvers of other packages."""
 Isolate = Literal["auto", "always", "never"]
@@ -49,7 +48,7 @@ _TRIAL = AllocationProblem((_TWO_NODES, _TWO_NODES), 2), Limits(prune=False)
 class Declaration:
     """Attributes of a solver, as `solvers.problem.Solver` has them; it lacks capabilities that it does not mention.
 
-    Unless it `is_loaded`, they are not known. A `fault` is why it cannot be loaded or made.
+    A `fault` is why it cannot be made; unless it `is_loaded`, nothing else is known of it.
     """
 
     name: str
@@ -66,13 +65,13 @@ class Declaration:
     def of(cls, solver: Solver | type[Solver]) -> Declaration:
         """What a solver at hand says of itself."""
         return cls(
-            str(solver.name),
-            bool(solver.exact),
-            bool(solver.extra_rows),
-            bool(getattr(solver, "capacities", False)),
-            bool(getattr(solver, "floor", False)),
-            tuple(map(str, solver.requires)),
-            hasattr(solver, "licence"),
+            name=str(solver.name),
+            exact=bool(solver.exact),
+            extra_rows=bool(solver.extra_rows),
+            capacities=bool(getattr(solver, "capacities", False)),
+            floor=bool(getattr(solver, "floor", False)),
+            requires=tuple(map(str, solver.requires)),
+            needs_licence=hasattr(solver, "licence"),
         )
 
 
@@ -102,7 +101,7 @@ def solver_class(name: str) -> type[Solver]:
     """
     entry = _SOLVERS.entry(name)
     named = name == entry.value  # as module:Class
-    with _Blaming(f"{name if named else f'{name}: {entry.value}'} cannot be loaded", SolverUnavailableError):
+    with answering(f"{name if named else f'{name}: {entry.value}'} cannot be loaded", SolverUnavailableError):
         registered: type[Solver] = _SOLVERS.imported(name, names()) if named else entry.load()
         Declaration.of(registered)  # so that an attribute that is missing or fails is found here
     return registered
@@ -126,7 +125,7 @@ def get_solver(name: str) -> Solver:
             f"try: {pip_install(missing[0])}" if extra is None else f"the extra {extra} brings it, {installing(extra)}"
         )
         raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {brings}")
-    with _Blaming(name, SolverUnavailableError):
+    with answering(name, SolverUnavailableError):
         return registered()
 
 
@@ -163,24 +162,25 @@ def licence(name: str) -> str:
 
 
 def _licence(name: str) -> str:
-    with _Blaming(name, SolverUnavailableError):
+    with answering(name, SolverUnavailableError):
         return str(getattr(get_solver(name), "licence", str)())
 
 
 def catalogue() -> Iterator[dict[str, Any]]:
     """Describe every registered solver; starts a licensed one's environment, solves nothing."""
     for name in names():
-        licensed = ""
         try:
             says = declaration(name)
-            installed = says.is_loaded and not absent(*says.requires)
-            if installed or not says.is_loaded:
-                licensed = says.fault or (licence(name) if says.needs_licence else "")
-        except BftrainerError as error:  # one broken third party must not hide the others
-            licensed = str(error)
-            if isinstance(error, UnknownSolverError):
-                says, installed = Declaration(name, is_loaded=False), False
-        can = {key: says.is_loaded and getattr(says, key) for key in CAPABILITIES}
+        except UnknownSolverError as error:  # two packages of one name must not hide the others
+            says = Declaration(name, is_loaded=False, fault=str(error))
+        installed = says.is_loaded and not absent(*says.requires)
+        licensed = says.fault if installed or not says.is_loaded else ""
+        if installed and not licensed and says.needs_licence:
+            try:
+                licensed = licence(name)
+            except BftrainerError as error:  # nor must a broken one
+                licensed = str(error)
+        can = {key: says.is_loaded and getattr(says, key) for key in ("exact", "extra_rows", "capacities", "floor")}
         brings = ", ".join(map(_version, says.requires)) if installed else ""
         yield {"name": name, "installed": installed, "licensed": licensed, **can, "version": brings}
 
@@ -205,8 +205,9 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
     bftrainer.errors.SolverError
         If the solver fails, or its answer is invalid.
     """
-    with _Blaming(type(solver).__name__) as blame:
-        name = blame.where = solver.name
+    name = type(solver).__name__
+    try:
+        name = solver.name
         if problem.rows and not solver.extra_rows:
             raise UnsupportedProblemError(
                 f"{name}: takes no extra rows, and the objective adds {len(problem.rows)}; try --solver cbc."
@@ -221,6 +222,10 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
         if type(solver).__module__ == PROGRAMME and not problem.capacities:
             return add_time(result, solve_s)  # `verify_result` finds the same, a tenth of an event later
         return verify_result(name, problem, result, solve_s, None if _is_ours(solver) else upper_bound)
+    except (BftrainerError, MemoryError):
+        raise
+    except Exception as error:  # what others have written may raise anything
+        raise blame(name, SolverError, error) from error
 
 
 class Isolated:
@@ -257,17 +262,12 @@ class Isolated:
         """
         if self.fault:
             raise SolverUnavailableError(self.fault)
-        late = SolverError(
-            f"{self.name}: no answer within its time limit of {limits.time_s:g} s; its process was ended."
-        )
+        late = f"no answer within its time limit of {limits.time_s:g} s"
         ask = partial(_ask, self.name, late=late, memory_bytes=self._memory_bytes)
-        try:
-            ask(_get_ready, self._solver)  # starting and loading take none of the time limit
-            within_s = limits.time_s + supervised.overrun_s(limits.time_s)
-            answer: SolveResult = ask(_answer, self._solver, problem, limits, within_s=within_s)
-            return answer
-        except SolverError as error:
-            raise SolverError(f"{str(error).rstrip('.')}.") from None
+        ask(_load, self._solver)  # starting and loading take none of the time limit
+        within_s = limits.time_s + supervised.overrun_s(limits.time_s)
+        answer: SolveResult = ask(_answer, self._solver, problem, limits, within_s=within_s)
+        return answer
 
 
 def isolate_solver(solver: str | Solver, isolate: Isolate, memory_bytes: int = MEMORY_BYTES) -> str | Solver:
@@ -302,9 +302,8 @@ def _load_and_ask(ask: Callable[[str], Any], name: str) -> Any:
     """Ask the code of a solver, that of another package in a process of its own, whatever it does there."""
     if _is_ours(name):
         return ask(name)
-    late = SolverUnavailableError(f"{name}: cannot be loaded within {supervised.START_S:g} s; its process was ended.")
     try:
-        return _ask(name, ask, name, late=late)
+        return _ask(name, ask, name, late=f"no answer within {supervised.START_S:g} s")
     except SolverUnavailableError:
         raise
     except SolverError as error:
@@ -315,53 +314,33 @@ def _ask(
     name: str,
     ask: Callable[..., Any],
     *args: object,
-    late: SolverError,
+    late: str,
     within_s: float | None = None,
     memory_bytes: int = MEMORY_BYTES,
 ) -> Any:
     """Call a function in another process; whatever is raised there, or sent from there, is a `SolverError`."""
     deadline = perf_counter() + (supervised.START_S if within_s is None else within_s)
-    with _Blaming(name):
-        try:
-            return supervised.run_in_subprocess(name, ask, *args, deadline=deadline, memory_bytes=memory_bytes)
-        except OutOfTime:
-            raise late from None
-        except MemoryError:
-            raise SolverError(f"{name}: needs more than {memory_bytes / 2**30:g} GiB of memory.") from None
+    try:
+        return supervised.run_in_subprocess(name, ask, *args, deadline=deadline, memory_bytes=memory_bytes)
+    except OutOfTime:
+        raise SolverError(f"{name}: {late}; its process was ended.") from None
+    except MemoryError:
+        raise SolverError(f"{name}: needs more than {memory_bytes / 2**30:g} GiB of memory.") from None
+    except BftrainerError:
+        raise
+    except Exception as error:  # what cannot be sent either way
+        raise blame(name, SolverError, error) from error
 
 
-_ready: set[str] = set()
 _make_once = cache(get_solver)
 
 
-def _get_ready(solver: str | Solver) -> None:
-    """Load all that a solver calls, in this process and in the one that ours ask in turn, before time counts."""
-    made = _make_once(solver) if isinstance(solver, str) else solver
-    if made.name in _ready:
-        return
-    _ready.add(made.name)
-    for name in made.requires:
+def _load(solver: str | Solver) -> None:
+    """Import all that a solver calls, before time counts."""
+    for name in (_make_once(solver) if isinstance(solver, str) else solver).requires:
         import_module(name)
-    if _is_ours(made):
-        _answer(solver, *_TRIAL)
-        deadline = perf_counter() + supervised.START_S
-        supervised.run_in_subprocess(made.name, _answer, solver, *_TRIAL, deadline=deadline)
 
 
 def _answer(solver: str | Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
     """What a solver answers, in the process that may die of it."""
     return solve(_make_once(solver) if isinstance(solver, str) else solver, problem, limits)
-
-
-class _Blaming:
-    """Turns whatever third-party code raises into an error of this kind that names whose it is."""
-
-    def __init__(self, where: str, kind: type[SolverError] = SolverError) -> None:
-        self.where, self._kind = where, kind
-
-    def __enter__(self) -> _Blaming:
-        return self
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, BftrainerError | MemoryError):
-            raise self._kind(" ".join(f"{self.where}: {type(error).__name__}: {error}".split())) from error

@@ -97,7 +97,7 @@ class _Child(SupervisedProcess):
     """A process that handles requests one after the other."""
 
     def __init__(self, memory_bytes: int | None) -> None:
-        self.memory_bytes, self.is_started, self._directory = memory_bytes, False, ""
+        self.memory_bytes, self.is_started = memory_bytes, False
         boot = [sys.executable, "-P", "-c", _BOOT, json.dumps([[str(place) for place in sys.path], memory_bytes])]
         # What it writes matters only if it dies; a pipe that nobody reads would fill.
         self._output = os.fdopen(os.memfd_create("output"), "w+b", buffering=0)
@@ -114,9 +114,7 @@ class _Child(SupervisedProcess):
     def ask(self, run: Callable[..., Any], args: tuple[Any, ...], deadline: float) -> Any:
         """Have ``run(*args)`` called; return whether it returned, and what it returned or raised."""
         self.is_started = self.is_started or self._receive(deadline)
-        with suppress(FileNotFoundError):  # it was removed
-            self._directory = os.getcwd()  # where modules are found
-        self._connection.send((self._directory, run, args))
+        self._connection.send((run, args))
         answer = self._receive(deadline)
         # What it said on the way is of no use, and counts as a file of its own. Both processes share the position.
         self._output.seek(0)
@@ -204,9 +202,7 @@ def serve(memory_bytes: int | None) -> None:
         while True:
             request = peer.recv_bytes()
             try:
-                directory, run, args = pickle.loads(request)
-                with suppress(OSError):
-                    os.chdir(directory)
+                run, args = pickle.loads(request)
                 answer = True, run(*args)
             except Exception as error:  # whatever it is, it is raised in the process that sent the request
                 answer = False, error

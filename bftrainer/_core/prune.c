@@ -6,8 +6,6 @@
 #include <string.h>
 
 #define KEPT_SHARE 1e-9
-#define EXCHANGE_OPTIONS 200
-#define MOST_EXCHANGES 10
 
 /* An option whose loss does not rule it out: its task, count, and what choosing it would change. */
 typedef struct {
@@ -81,58 +79,19 @@ static const Option *best_single(const Search *s) {
     return best;
 }
 
-/* Select the options of least loss, in ascending order; of equal ones, the earlier. */
-static Py_ssize_t select_near(const Search *s, const Option **near) {
-    Py_ssize_t size = 0;
-    for (Py_ssize_t i = 0; i < s->found; i++) {
-        const Option *option = s->options + i;
-        Py_ssize_t at = size;
-        if (size == EXCHANGE_OPTIONS && !(option->loss < near[size - 1]->loss))
-            continue;
-        if (size == EXCHANGE_OPTIONS)
-            at--;
-        else
-            size++;
-        for (; at > 0 && option->loss < near[at - 1]->loss; at--)
-            near[at] = near[at - 1];
-        near[at] = option;
-    }
-    return size;
-}
-
-/* Find two options of different tasks that fit together and gain the most; return whether that is something. */
-static int best_pair(const Search *s, const Option **first, const Option **second) {
-    const Option *near[EXCHANGE_OPTIONS];
-    Py_ssize_t size = select_near(s, near);
-    double most = -INFINITY;
-    for (Py_ssize_t i = 0; i < size; i++)
-        for (Py_ssize_t k = 0; k < size; k++) {
-            double gain = near[i]->gain + near[k]->gain;
-            if (near[i]->task != near[k]->task && near[i]->more + near[k]->more <= s->left && gain > most) {
-                most = gain;
-                *first = near[i];
-                *second = near[k];
-            }
-        }
-    return most > s->tolerance;
-}
-
-/* Improve the relaxation's choices by changing one task, or two at once, while that gains and time is left. */
+/* Improve the relaxation's choices by changing one task at a time, while that gains and time is left. */
 static Outcome improve(Search *s, double deadline_s) {
-    for (Py_ssize_t round = 0; round < s->problem->tasks + MOST_EXCHANGES; round++) {
-        const Option *first = NULL, *second = NULL;
+    for (Py_ssize_t round = 0; round < s->problem->tasks; round++) {
         take_stock(s);
         Outcome outcome = s->gap <= s->tolerance ? OUT_OF_TIME : checkpoint(deadline_s);
         if (outcome != DONE)
             return outcome == OUT_OF_TIME ? DONE : outcome;
         if (list_options(s) < 0)
             return FAILED;
-        first = best_single(s);
-        if (first == NULL && !best_pair(s, &first, &second))
+        const Option *best = best_single(s);
+        if (best == NULL)
             return DONE;
-        s->chosen[first->task] = first->count;
-        if (second != NULL)
-            s->chosen[second->task] = second->count;
+        s->chosen[best->task] = best->count;
     }
     return DONE;
 }

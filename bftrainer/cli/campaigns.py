@@ -28,12 +28,11 @@ from bftrainer.cli._shared.usage import (
     size_option,
 )
 from bftrainer.cli.replay.options import (
-    COMMON,
     DATE,
-    HELP_SECTIONS,
+    LIKE,
     MOMENT,
-    config_of,
-    setting_options,
+    config_like,
+    like_options,
 )
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
 def _helped(*own: str) -> dict[str, Any]:
     """Settings of a command that has options of its own and those of replays."""
-    sections = {"Options": own, "Common options of its replays": COMMON, **HELP_SECTIONS}
+    sections = {"Options": own, "What it replays": ("like", *LIKE)}
     return {"cls": Sectioned, "context_settings": WIDE, "sections": sections}
 
 
@@ -88,7 +87,7 @@ _DEADLINE = Parsed("TIME", _deadline, "an ISO time or seconds, or a weekday")
     "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one per processor]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@setting_options
+@like_options
 @click.pass_context
 def forecast(
     ctx: click.Context, /, deadline: _Moment, start: datetime | None, horizon: datetime | float | None,
@@ -107,7 +106,7 @@ def forecast(
     from bftrainer.report.campaign_pages import forecast_page
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED, load_inputs
 
-    config = config_of(ctx, options)
+    config = config_like(ctx, options)
     refuse_unused({"force": report is None and "there is no page to replace"})
     check_report(report, force=force)
     start_ns = _instant(start) if start is not None else None
@@ -206,7 +205,7 @@ def _print_forecast(found: Forecast) -> None:
 @page_options
 @click.option("--objectives", metavar="A,B,...", help="Try these objectives too.  [default: only that of --objective]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@setting_options
+@like_options
 @click.pass_context
 def advise(
     ctx: click.Context,
@@ -226,7 +225,7 @@ def advise(
     from bftrainer.cli._shared.progress import counting
     from bftrainer.report.campaign_pages import advice_page
 
-    config = config_of(ctx, options)
+    config = config_like(ctx, options)
     refuse_unused({"force": report is None and "there is no page to replace"})
     check_report(report, force=force)
     choices = tuple(name.strip() for name in objectives.split(",") if name.strip()) if objectives else ()
@@ -265,7 +264,7 @@ def _notices(text: str) -> tuple[float, ...]:
 
 @click.command(
     **_helped("notices_s", "as_json"),
-    epilog="Example: bftrainer bound -Tfwd 120 --solver dp --max-events 100",
+    epilog="Example: bftrainer bound -Tfwd 120 --solver dp --until 20000",
 )
 @click.option(
     "--notices",
@@ -276,7 +275,7 @@ def _notices(text: str) -> tuple[float, ...]:
     help="How long before nodes leave decisions know it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@setting_options
+@like_options
 @click.pass_context
 def bound(ctx: click.Context, /, notices_s: tuple[float, ...], as_json: bool, **options: Any) -> None:
     """How much more work would choice of nodes that leave, notice of it, or free changes bring?"""
@@ -284,7 +283,7 @@ def bound(ctx: click.Context, /, notices_s: tuple[float, ...], as_json: bool, **
     from bftrainer.cli._shared.progress import counting
     from bftrainer.runs import load_inputs
 
-    inputs = load_inputs(replace(config_of(ctx, options), baseline=False))
+    inputs = load_inputs(replace(config_like(ctx, options), baseline=False))
     with counting("Replaying", len(notices_s) + 5) as count:
         found = bound_work(inputs, notices_s, count)
     if as_json:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, AnyStr
+from typing import IO
 
 from bftrainer.errors import LimitError, SettingsError
 
@@ -71,18 +70,3 @@ def whole(path: Path, stream: IO[bytes]) -> bytes:
         text += piece
     check_bytes(path, len(text), most)
     return bytes(text)
-
-
-def lines(path: Path, stream: IO[AnyStr]) -> Iterator[AnyStr]:
-    """Lines of a text, each of a bounded length.
-
-    Raises
-    ------
-    LimitError
-        If one is too long.
-    """
-    most = most_bytes(DOCUMENT_BYTES)
-    read: Callable[[int], AnyStr] = stream.readline
-    while line := read(most + 1):
-        check_bytes(path, len(line), most, "in a line")
-        yield line

@@ -35,7 +35,7 @@ def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]
     """
     with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
         text = whole(path, stream)
-    table: dict[str, Any] = _parsed(path, lambda: tomllib.loads(text.decode()), "TOML", error)
+    table: dict[str, Any] = _parse(path, lambda: tomllib.loads(text.decode()), "TOML", error)
     for place, value in _texts(table, ""):
         if "\0" in value:  # which neither paths nor arguments can hold
             raise error(f"{path}: Expected {place} without the character NUL, got {value!r}.")
@@ -63,10 +63,10 @@ def parsed_json(where: object, text: str | bytes, error: type[BftrainerError], w
     BftrainerError
         As `error`, naming `where`: if it is no JSON, or is nested too deeply.
     """
-    return _parsed(where, lambda: json.loads(text), what, error)
+    return _parse(where, lambda: json.loads(text), what, error)
 
 
-def _parsed(where: object, parse: Callable[[], Any], what: str, error: type[BftrainerError]) -> Any:
+def _parse(where: object, parse: Callable[[], Any], what: str, error: type[BftrainerError]) -> Any:
     try:
         value = parse()
     except ValueError as fault:  # not JSON, not UTF-8, or a number of too many digits
@@ -104,6 +104,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 SCHEMA = 1
 
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of models and of dataclasses
 _EXPECTED = {
     "bool_type": "true or false",
     "dict_type": "a table",
@@ -114,6 +115,7 @@ _EXPECTED = {
     "list_type": "a list",
     "model_type": "a table",
     "string_type": "text",
+    "tuple_type": "a list",
     "string_too_short": "text that is not empty",
 }
 
@@ -151,11 +153,6 @@ def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str,
     return tables
 
 
-def telling_fault(fault: ValidationError) -> Any:
-    """Choose which of a table's faults to report: an unknown key often is why another one is missing."""
-    return min(fault.errors(), key=lambda one: one["type"] != "extra_forbidden")
-
-
 def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], list[str]] = lambda _: []) -> str:
     """Describe the most telling fault that pydantic found in a table, in one line.
 
@@ -165,12 +162,13 @@ def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], l
     keys : callable
         Known keys of the table at a path.
     """
-    error = telling_fault(fault)
+    # An unknown key often is why another one is missing.
+    error: Any = min(fault.errors(), key=lambda one: one["type"] not in _UNKNOWN)
     path = error["loc"]
     if not path:  # what a model says of several of its fields
         return str(error["msg"]).removeprefix("Value error, ")
     key = str(path[-1])
-    if error["type"] == "extra_forbidden":
+    if error["type"] in _UNKNOWN:
         inside = "".join(f" in {part}" for part in path[:-1])
         return f"Unknown key {key!r}{inside}.{suggestion(key, keys(path[:-1]))}"
     if error["type"] == "missing":
@@ -213,14 +211,18 @@ def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES, *
     form_of(path, error)
     line = 1
     with translated(path, error), open_plain(path, usual, ahead=ahead) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
         rows = csv.reader(text, strict=True)
         try:
             for row in rows:
                 line = rows.line_num
                 if row:
+                    "".join(row).encode()
                     yield f"{path}:{line}", row
-        except (csv.Error, UnicodeDecodeError) as fault:
+        except UnicodeEncodeError:
+            got = ",".join(row).encode(errors="surrogateescape").decode(errors="backslashreplace")
+            raise error(f"{path}:{line}: Expected text in UTF-8, got '{one_line(got)}'.") from None
+        except csv.Error as fault:
             raise error(f"{path}:{max(1, rows.line_num)}: Expected CSV, got something else ({fault}).") from None
         except (OSError, EOFError, lzma.LZMAError, zlib.error) as fault:
             raise error(f"{path}:{line}: Expected a whole file, got a damaged one ({fault}).") from None

@@ -34,7 +34,7 @@ class LineJournal:
     def __init__(self, path: Path, is_whole: Callable[[bytes], bool] = lambda _: True) -> None:
         self.path, content = path, b""
         if path.exists():
-            with self._translated("read"), open_file(path) as file:
+            with self._translate_errors("read"), open_file(path) as file:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
                     raise ResumeError(f"{path}: Expected a journal of your own, found one of another user.")
                 content = file.read()
@@ -49,7 +49,7 @@ class LineJournal:
         """Read the whole lines, without their ends."""
         if not self._size:
             return []
-        with self._translated("read"), open_file(self.path) as file:
+        with self._translate_errors("read"), open_file(self.path) as file:
             return file.read(self._size - 1).split(b"\n")
 
     def append(self, lines: Iterable[str | bytes]) -> None:
@@ -61,7 +61,7 @@ class LineJournal:
             If there is no room.
         """
         data = b"".join(b"%s\n" % (line.encode() if isinstance(line, str) else line) for line in lines)
-        with self._translated("write"), self.path.open("ab", buffering=0) as file:
+        with self._translate_errors("write"), self.path.open("ab", buffering=0) as file:
             file.truncate(self._size)
             rest = memoryview(data)
             try:
@@ -77,7 +77,7 @@ class LineJournal:
         self._size += len(data)
 
     @contextmanager
-    def _translated(self, verb: str) -> Iterator[None]:
+    def _translate_errors(self, verb: str) -> Iterator[None]:
         try:
             yield
         except OSError as fault:

@@ -16,8 +16,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 from bftrainer.errors import InputError, escaped
 from bftrainer.files.budgets import LOG_BYTES, check_bytes, most_bytes, whole
@@ -134,7 +135,7 @@ def open_file(path: Path) -> io.BufferedReader:
     OSError
         Naming the path: if it is something else, or cannot be opened.
     """
-    raw = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+    raw = open(path, "rb", opener=_open_without_waiting)  # noqa: SIM115 - the caller closes it
     try:
         mode = os.fstat(raw.fileno()).st_mode
         if stat.S_ISREG(mode):
@@ -148,7 +149,7 @@ def open_file(path: Path) -> io.BufferedReader:
     raise OSError(errno.EINVAL, f"Expected a file, got {kind}", str(path))
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -193,16 +194,10 @@ def open_plain(path: Path, usual: int = LOG_BYTES, *, ahead: bool = False) -> It
             yield raw
             return
         if ahead:
-            stream = count_bytes(path, cast(BinaryIO, unpack(raw)), most)
-            while stream.read(_CHUNK):
+            for _ in iter(partial(_count_bytes(path, unpack(raw), most).read, _CHUNK), b""):
                 pass
             raw.seek(0)
-        yield count_bytes(path, cast(BinaryIO, unpack(raw)), most)
-
-
-def count_bytes(path: Path, stream: BinaryIO, most: int) -> BinaryIO:
-    """What a stream gives, which fails once that is more than `most` bytes."""
-    return cast(BinaryIO, io.BufferedReader(_Chunked(path, stream, most), _CHUNK))
+        yield _count_bytes(path, unpack(raw), most)
 
 
 @contextmanager
@@ -220,22 +215,24 @@ def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = L
             yield stream
             return
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as archive:
-            members = (member for member in iter(archive.next, None) if _is_pickle(member))
-            yield _content(archive, next(members, None), path, error)
+            members = filter(_is_pickle, iter(archive.next, None))
+            member = next(members, None)
+            content = None if member is None else archive.extractfile(member)
+            if member is None or content is None:
+                raise error(f"{path}: Expected a .pkl in the archive, got none.")
+            yield _count_bytes(path, content, member.size)
             if next(members, None) is not None:
                 raise error(f"{path}: Expected one .pkl in the archive, got several.")
-
-
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo | None, path: Path, error: type[InputError]) -> BinaryIO:
-    stream = archive.extractfile(member) if member is not None else None
-    if member is None or stream is None:
-        raise error(f"{path}: Expected a .pkl in the archive, got none.")
-    return count_bytes(path, cast(BinaryIO, stream), member.size)
 
 
 def _is_pickle(member: tarfile.TarInfo) -> bool:
     name = Path(member.name).name.lower()
     return member.isfile() and name.endswith((".pkl", ".pickle")) and not name.startswith("._")  # macOS adds these
+
+
+def _count_bytes(path: Path, stream: Any, most: int) -> BinaryIO:
+    """What a stream gives, which fails once that is more than `most` bytes."""
+    return cast(BinaryIO, io.BufferedReader(_Chunked(path, stream, most), _CHUNK))
 
 
 class _Chunked(io.RawIOBase):

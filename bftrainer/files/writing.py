@@ -112,7 +112,7 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
             made = [temporary.enter_context(_temporary(each)) for each in paths]
             with ExitStack() as opened:
                 yield [
-                    opened.enter_context(_filled(raw, packed=each.suffix == ".gz"))
+                    opened.enter_context(_open_filled(raw, packed=each.suffix == ".gz"))
                     for each, (_, raw) in zip(paths, made, strict=True)
                 ]
             if len(paths) > 1:
@@ -148,7 +148,7 @@ def _temporary(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 @contextmanager
-def _filled(raw: BinaryIO, *, packed: bool) -> Iterator[BinaryIO]:
+def _open_filled(raw: BinaryIO, *, packed: bool) -> Iterator[BinaryIO]:
     """A stream into a file, which is on the disk afterwards."""
     if packed:
         # No name and no time in the header: equal content gives equal bytes.

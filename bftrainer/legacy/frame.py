@@ -1,9 +1,9 @@
 """Read pickled DataFrames, of any pandas and protocol, without running anything that they name.
 
-A pickle is code, and so is what pandas and numpy make of an array whose size, type or codes lie. Here every name that a
-DataFrame needs stands for a function of this module, which checks what it is given and makes a plain array of it; all
-other names are refused. An object is made once, when its state is known, and cannot be changed afterwards. Python's
-own unpickler, in Python, runs the steps: it keeps what is memoized in a dict, whatever index a damaged file claims.
+A pickle is code, and so is what pandas and numpy make of an array whose size, type or codes lie. Here unpickling only
+notes which admitted name is called with which arguments; all other names are refused. Afterwards plain arrays are made
+of the notes, and checked. Python's own unpickler, in Python, runs the steps: it keeps what is memoized in a dict,
+whatever index a damaged file claims.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import copyreg
 import pickle
 import re
 import reprlib
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,7 +28,8 @@ Labels = NDArray[Any] | range
 
 _DTYPE_CODE = re.compile(r"[<>|=]?(b1|i[1248]|u[1248]|f[248]|O8?|M8(\[(ns|us|ms|s)\])?|[US]\d{1,6})")
 _UNITS = {7: "s", 8: "ms", 9: "us", 10: "ns"}  # NPY_DATETIMEUNIT, numpy/ndarraytypes.h
-_MOST_COLUMNS = 1 << 22  # a small file may claim any number of columns
+_MOST_LABELS = 1 << 20  # a small file may claim any number of columns
+_MOST_STEPS = 500_000  # 34 times those of the Summit log
 _MOST = 1 << 64  # limits the length of whole numbers
 
 
@@ -39,20 +38,12 @@ class _RefusedError(Exception):
 
 
 class _MalformedError(Exception):
-    """Raised for arguments that make no readable DataFrame."""
+    """Raised for what makes no readable DataFrame."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnBlock:
-    """Columns of one type.
-
-    Parameters
-    ----------
-    columns : ndarray of int64, shape (C,)
-        Their positions in the frame.
-    values : ndarray, shape (C, R)
-        Column by column.
-    """
+    """Columns of one type: their positions in the frame, shape (C,), and their values, shape (C, R)."""
 
     columns: NDArray[np.int64]
     values: NDArray[Any]
@@ -106,7 +97,11 @@ def read_pickled_frame(
     """
     copyreg.clear_extension_cache()  # what other code cached would bypass find_class
     try:
-        found = _FrameUnpickler(stream, Path(name)).load()
+        found = _NotingUnpickler(stream, Path(name)).load()
+        if not (isinstance(found, _Note) and found.name == "DataFrame" and found.state is not None):
+            kind = found.name if isinstance(found, _Note) else type(found).__name__
+            raise error(f"{name}: Expected a pickled pandas DataFrame, got a pickled {kind}.")
+        frame = _frame(found.state)
     except _RefusedError as refused:
         why = f"refused to load {one_line(refused)} (only pandas and numpy data are read)"
         raise UnsafePickleError(f"{name}: {why}.") from None
@@ -114,14 +109,11 @@ def read_pickled_frame(
         raise error(f"{name}: Expected a readable DataFrame, {one_line(cause)}.") from None
     except EOFError:
         raise error(f"{name}: Expected a pickled pandas DataFrame, got a file that ends early.") from None
-    except (OSError, LimitError, ImportError):  # pyarrow may be there and not load
+    except (OSError, InputError, ImportError):  # pyarrow may be there and not load
         raise
     except Exception as cause:  # an unpickler fed with noise may raise anything
         raise error(f"{name}: Expected a pickled pandas DataFrame, got something else ({one_line(cause)}).") from None
-    if not isinstance(found, Frame):
-        kind = found.name if isinstance(found, _Named) else type(found).__name__
-        raise error(f"{name}: Expected a pickled pandas DataFrame, got a pickled {kind}.")
-    return replace(found, columns=label_texts(found.columns, f"{name}: ", columns, error))
+    return replace(frame, columns=label_texts(frame.columns, f"{name}: ", columns, error))
 
 
 def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputError]) -> tuple[str, ...]:
@@ -136,237 +128,59 @@ def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputE
     for label in labels:
         whole = isinstance(label, int | np.integer) and not isinstance(label, bool) and abs(int(label)) < _MOST
         if not (whole or isinstance(label, str)):
-            raise error(f"{where}Expected {what} to be text, got {shortened(label)}.")
+            raise error(f"{where}Expected {what} to be text, got {shorten(label)}.")
         texts.append(str(label))
     return tuple(texts)
 
 
-def shortened(value: Any) -> str:
-    """Text of a scalar; anything else is shortened, as a pickle may nest lists without end."""
+def shorten(value: Any) -> str:
+    """Text of a scalar; anything else is shorten, as a pickle may nest lists without end."""
     if isinstance(value, int) and abs(value) >= _MOST:
         return "a number of many digits"
     if isinstance(value, int | float | np.generic):
         return str(value)
     if isinstance(value, np.ndarray):
         value = value.flat[:10].tolist()
-    plain = value is None or isinstance(value, str | bytes | list | tuple | dict | _Named)
+    plain = value is None or isinstance(value, str | bytes | list | tuple | dict | _Note)
     return one_line(reprlib.repr(value)) if plain else f"a {type(value).__name__}"
 
 
 @dataclass(slots=True, eq=False)
-class _Named:
-    """A name in the file, or, with `args`, an object of this name whose state is not known yet or does not matter."""
+class _Note:
+    """A name in the file; with `args`, what a call of it gives, and the state that it got afterwards."""
 
     name: str
-    call: Callable[..., Any] | None = None
-    finish: Callable[[Any], Any] | None = None
     args: Sequence[Any] | None = None
-    finished: Any = None
-
-    def made(self, *args: Any) -> Any:
-        """What a call of this name makes."""
-        if self.args is not None:
-            raise TypeError("a call of what is no function")
-        return self.call(*args) if self.call else _Named(self.name, None, self.finish, args)
+    state: Any = None
+    value: Any = None
 
     def __repr__(self) -> str:
         return f"<pickled {self.name}>"
 
 
-def _octets(text: Any = b"", encoding: Any = None) -> bytes:
-    """Bytes, which protocols 0 to 2 write as `_codecs.encode`; other codecs may be slow, or unpack bombs."""
-    if isinstance(text, bytes):
-        return text
-    if encoding not in ("latin1", "latin-1") or not isinstance(text, str):
-        raise _RefusedError(f"_codecs.encode to {reprlib.repr(encoding)}")
-    return text.encode("latin1")
-
-
-def _attribute(owner: Any, name: Any) -> Any:
-    """`builtins.getattr`, which only the pickled form of a zoneinfo time zone needs."""
-    if not (isinstance(owner, _Named) and owner.name == "ZoneInfo" and name == "_unpickle"):
-        raise _RefusedError("builtins.getattr")
-    return owner
-
-
-def _dtype(code: Any, state: Any) -> np.dtype[Any]:
-    """A dtype from its code and byte order alone: a pickled one may lie about its layout."""
-    if not _DTYPE_CODE.fullmatch(code) or any(part is not None for part in state[2:5]):
-        raise _MalformedError(f"got values of type {code!r}")
-    if code.endswith("M8"):
-        unit, steps = state[8][1][:2]
-        unit = unit.decode("latin1") if isinstance(unit, bytes) else unit
-        if unit not in _UNITS.values() or steps != 1:
-            raise _MalformedError(f"got times in units of {shortened(unit)}")
-        code = f"{code}[{unit}]"
-    dtype: np.dtype[Any] = np.dtype(code)
-    return dtype.newbyteorder(state[1]) if state[1] in ("<", ">") else dtype
-
-
-def _array(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
-    """A numpy array; its memory is the file's bytes, read-only."""
-    if not isinstance(dtype, np.dtype) or order not in ("C", "F") or not all(type(n) is int and n >= 0 for n in shape):
-        raise _MalformedError("got an array of impossible shape")
-    if dtype.kind == "O" and isinstance(data, list):
-        flat = np.fromiter(data, dtype=object, count=len(data))
-        order = "C"  # numpy lists objects row by row, whatever the layout in memory was
-    else:
-        flat = np.frombuffer(data, dtype=dtype) if len(data) else np.empty(0, dtype=dtype)
-    return np.asarray(flat.reshape(tuple(shape), order=order))
-
-
-def _timestamp(value: Any, _freq: Any = None, _zone: Any = None, unit: Any = 10) -> Any:
-    return np.int64(int(value)).astype(f"M8[{_UNITS[int(unit)]}]")
-
-
-def _text(parts: Any) -> NDArray[Any]:
-    """Texts of a pyarrow string array, checked by pyarrow before it trusts the offsets."""
-    import pyarrow as pa
-
-    kind, length, _, offset, buffers = parts[:5]
-    if kind not in ("string", "large_string") or not all(type(n) is int and 0 <= n < 1 << 31 for n in (length, offset)):
-        raise _MalformedError("got a pyarrow array that is not of text, or of impossible size")
-    held = [None if data is None else pa.py_buffer(data) for data in buffers]
-    array = pa.Array.from_buffers(pa.type_for_alias(kind), length, held, offset=offset)
-    array.validate(full=True)
-    if array.null_count:
-        raise _MalformedError("got a text that is missing")
-    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=object)
-
-
-def _values(data: Any) -> NDArray[Any]:
-    """Values of a numpy array or index."""
-    if isinstance(data, range) and len(data) <= _MOST_COLUMNS:
-        return np.asarray(data)
-    if not isinstance(data, np.ndarray):
-        raise _MalformedError(f"got an array of an unknown kind ({shortened(data)})")
-    return data
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Categories:
-    labels: Any
-
-    def of(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """Category of each code."""
-        labels = _values(self.labels)
-        if codes.dtype.kind != "i" or labels.ndim != 1 or (codes.size and codes.min() < 0):
-            raise _MalformedError("got a category that is missing")
-        return np.asarray(labels[codes])
-
-
-def _extension(state: Any) -> NDArray[Any]:
-    """Values of an extension array, pickled as its attributes, or as array and type (of dates, or of categories)."""
-    if not isinstance(state, dict):
-        state = {"_data" if isinstance(part, np.ndarray) else "_dtype": part for part in state[:2]}
-    kind, mask = state.get("_dtype"), state.get("_mask")
-    data = _values(next(state[name] for name in ("_pa_array", "_data", "_ndarray", "_codes") if name in state))
-    if mask is not None and (mask.dtype != np.bool_ or mask.shape != data.shape):
-        raise _MalformedError("got a mask that does not fit its array")
-    if mask is not None and mask.any():
-        return np.where(mask, np.nan, data.astype(np.float64))
-    return kind.of(data) if isinstance(kind, _Categories) else data
-
-
-def _labels(_: Any, state: Any) -> Labels:
-    if "data" not in state:
-        return range(state["start"], state["stop"], state["step"])
-    labels = _values(state["data"])
-    if labels.ndim != 1:
-        raise _MalformedError("got an index of more than one dimension")
-    dates = labels.dtype.kind == "O" and labels.size and all(isinstance(label, np.datetime64) for label in labels)
-    return np.array(labels.tolist()) if dates else labels
-
-
-def _positions(where: Any, count: int) -> NDArray[np.int64]:
-    places = range(*where.indices(_MOST_COLUMNS)) if isinstance(where, slice) else where
-    if len(places) != count:
-        raise _MalformedError("got a block that does not fit its columns")
-    return _values(places).astype(np.int64)
-
-
-def _old_manager(state: Any) -> _Named:
-    """A manager of pandas before 1.3, as the call of a later one; "0.14.1" is the only form there ever was."""
-    old = state[-1]["0.14.1"]
-    return _Named("BlockManager", args=([(block["values"], block["mgr_locs"]) for block in old["blocks"]], old["axes"]))
-
-
-def _frame(state: Any) -> Frame:
-    """A DataFrame whose column labels are not text yet."""
-    parts, (labels, index) = state.get("_mgr", state.get("_data")).args[:2]
-    values = [np.atleast_2d(_values(part)) for part, _ in parts]  # extension arrays hold one column
-    if len(labels) > _MOST_COLUMNS or sum(map(len, values)) != len(labels):
-        raise _MalformedError(f"got other columns than the {len(labels)} that have a name")
-    blocks = tuple(
-        ColumnBlock(_positions(where, len(each)), each) for each, (_, where) in zip(values, parts, strict=True)
-    )
-    if any(block.values.shape[1:] != (len(index),) for block in blocks):
-        raise _MalformedError("got columns of another length than its index")
-    taken = np.concatenate([np.empty(0, dtype=np.int64), *(block.columns for block in blocks)])
-    if not np.array_equal(np.sort(taken), np.arange(len(labels))):
-        raise _MalformedError("got blocks that do not cover its columns once")
-    return Frame(index, labels, blocks)
-
-
-_ARRAYS = (
-    "ArrowStringArray ArrowStringArrayNumpySemantics BooleanArray Categorical DatetimeArray FloatingArray IntegerArray "
-    "NumpyExtensionArray StringArray StringArrayNumpySemantics __pyx_unpickle_NDArrayBacked"
-)
-# What a name stands for: something made by a call, something made when its state is known, or nothing that matters.
+_ARRAYS = "ArrowStringArray ArrowStringArrayNumpySemantics DatetimeArray NumpyExtensionArray StringArray "
+_ARRAYS += "StringArrayNumpySemantics __pyx_unpickle_NDArrayBacked"
 # pandas moves its names between modules; as none is imported, those of one package are listed together.
-_CALLED: dict[str, dict[str, Callable[..., Any]]] = {
-    "builtins": {"bytearray": _octets, "getattr": _attribute, "slice": slice},
-    "copyreg": {"_reconstructor": lambda named, *_: named.made(), "__newobj__": lambda named, *args: named.made(*args)},
-    "_codecs": {"encode": _octets},
-    "numpy": {
-        "dtype": lambda code, *_: _Named("dtype", None, partial(_dtype, code), ()),
-        "_frombuffer": _array,
-        "scalar": lambda dtype, data: _array(data, dtype, (1,), "C")[0],
-    },
-    "pandas": {
-        "_new_Index": _labels,
-        "_new_DatetimeIndex": _labels,
-        "_unpickle_block": lambda values, where, _: (values, where),
-        "_unpickle_timestamp": _timestamp,
-        "Timestamp": _timestamp,
-        "_nat_unpickle": lambda *_: np.datetime64("NaT", "ns"),
-        "__nat_unpickle": lambda *_: np.datetime64("NaT", "ns"),
-    },
-    "pyarrow": {
-        "_restore_array": _text,
-        "chunked_array": lambda chunks, *_: np.concatenate([np.empty(0, dtype=object), *map(_values, chunks)]),
-        "py_buffer": lambda data: data,
-        "type_for_alias": lambda alias: alias,
-    },
-}
-_FINISHED: dict[str, dict[str, Callable[[Any], Any]]] = {
-    "numpy": {"_reconstruct": lambda state: _array(state[-1], state[-3], state[-4], "CF"[state[-2]])},
-    "pandas": {
-        "DataFrame": _frame,
-        "BlockManager": _old_manager,
-        "CategoricalDtype": lambda state: _Categories(state["categories"]),
-        **dict.fromkeys(_ARRAYS.split(), _extension),
-    },
-}
-_OTHERS = {
-    "builtins": "object",
+_ADMITTED = {
+    "builtins": "bytearray getattr slice object",
+    "copyreg": "_reconstructor __newobj__",
+    "_codecs": "encode",
     "datetime": "datetime timedelta timezone",
     "zoneinfo": "ZoneInfo ZoneInfo._unpickle",
     "pytz": "_UTC _p UTC",
-    "numpy": "ndarray",
-    "pandas": "Series SingleBlockManager Index RangeIndex DatetimeIndex CategoricalIndex Int64Index UInt64Index "
-    "NumericIndex DatetimeTZDtype Int8Dtype Int16Dtype Int32Dtype Int64Dtype UInt8Dtype UInt16Dtype UInt32Dtype "
-    "UInt64Dtype Float32Dtype Float64Dtype StringDtype BooleanDtype NA C_NA Day Hour Minute Second Milli Micro Nano",
+    "numpy": "dtype ndarray scalar _frombuffer _reconstruct",
+    "pandas": "DataFrame BlockManager _new_Index _new_DatetimeIndex _unpickle_block _unpickle_timestamp Timestamp "
+    "_nat_unpickle __nat_unpickle Series SingleBlockManager Index RangeIndex DatetimeIndex Int64Index UInt64Index "
+    f"NumericIndex DatetimeTZDtype StringDtype Day Hour Minute Second Milli Micro Nano NA C_NA {_ARRAYS}",
+    "pyarrow": "_restore_array chunked_array py_buffer type_for_alias",
 }
+_PLAIN = ("_reconstruct", "_frombuffer")
 _FORMER = {"__builtin__": "builtins", "copy_reg": "copyreg"}
-_MOST_STEPS = 500_000  # 34 times those of the Summit log
-_STEP_BYTES = 1 << 10  # making so many bytes counts as a step: a call may copy again and again what the file holds once
-_OBJECT_BYTES = 64
 _Unpickler: Any = pickle._Unpickler
 
 
 class _Steps(dict[int, Any]):
-    """The steps that an unpickler knows; counts those taken."""
+    """The steps that an unpickler knows; refuses a pickle that takes too many."""
 
     def __init__(self, steps: dict[int, Any], path: Path) -> None:
         super().__init__(steps)
@@ -374,63 +188,51 @@ class _Steps(dict[int, Any]):
         self.most = _MOST_STEPS * max(1.0, most_bytes() / LOG_BYTES)
 
     def __getitem__(self, code: int) -> Any:
-        self.count(1)
-        return super().__getitem__(code)
-
-    def count(self, steps: int) -> None:
-        """Refuse a pickle that takes too many."""
-        self.taken += steps
+        self.taken += 1
         if self.taken > self.most:
             limit = f"at most {self.most:,.0f} steps"
             raise LimitError(f"{self.path}: Expected {limit} of a pickle, got more; {SETTING} raises the limit.")
+        return super().__getitem__(code)
 
 
-class _Memo(dict[int, Any]):
-    """What may be referred to again, as it is when finished."""
-
-    def __getitem__(self, place: int) -> Any:
-        value = super().__getitem__(place)
-        return value if not isinstance(value, _Named) or value.finished is None else value.finished
-
-
-class _FrameUnpickler(_Unpickler):  # type: ignore[misc]
-    """Makes what the tables above say, of lists, dicts whose keys are text, and scalars."""
+class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
+    """Makes notes of names and calls, lists, dicts whose keys are text, and scalars."""
 
     def __init__(self, stream: BinaryIO, path: Path) -> None:
         super().__init__(stream)
-        self.memo, self.dispatch = _Memo(), _Steps(_STEPS, path)
+        self.dispatch = _Steps(_STEPS, path)
 
-    def find_class(self, module: str, name: str) -> _Named:
-        """What a name stands for, or refusal; nested names are never followed."""
+    def find_class(self, module: str, name: str) -> _Note:
+        """Note of an admitted name, or refusal; nested names are never followed."""
         package = _FORMER.get(module, module).partition(".")[0]
-        called, finished = (table.get(package, {}).get(name) for table in (_CALLED, _FINISHED))
-        if called is None and finished is None and name not in _OTHERS.get(package, "").split():
+        if name not in _ADMITTED.get(package, "").split():
             raise _RefusedError(f"{module}.{name}")
-        return _Named(name, called, finished)
+        return _Note(name)
 
     def persistent_load(self, _: Any) -> Any:
         """Refuse an object outside the file."""
         raise _RefusedError("a persistent object")
 
     def take_call(self) -> None:
-        """Call what a name stands for."""
-        args, named = self.stack.pop(), self.stack.pop()
-        self._made(named.made(*args))
+        """Note a call of a name."""
+        args, called = self.stack.pop(), self.stack.pop()
+        if called.name in ("_reconstructor", "__newobj__"):
+            called, *args = args
+        if called.args is not None:
+            raise TypeError("a call of what is no function")
+        # Other codecs may be slow, or unpack bombs, and only the pickled form of a time zone needs `getattr`.
+        if called.name == "encode" and not (isinstance(args[0], str) and args[1] in ("latin1", "latin-1")):
+            raise _RefusedError(f"_codecs.encode to {reprlib.repr(args[1])}")
+        if called.name == "getattr" and not (isinstance(args[0], _Note) and args[0].name == "ZoneInfo"):
+            raise _RefusedError("builtins.getattr")
+        self.append(args[0] if called.name == "getattr" else _Note(called.name, args))
 
     def take_state(self) -> None:
-        """Finish an object, if its state matters."""
-        state, named = self.stack.pop(), self.stack.pop()
-        if not isinstance(named, _Named) or named.args is None:
+        """Note the state of an object."""
+        state, made = self.stack.pop(), self.stack[-1]
+        if made.args is None:
             raise TypeError("a state of what has none")
-        if named.finish is not None:
-            named.finished = named.finish(state)
-        self._made(named if named.finished is None else named.finished)
-
-    def _made(self, made: Any) -> None:
-        count = made.size if isinstance(made, np.ndarray) and made.dtype.kind == "O" else 0
-        count = len(made.columns) if isinstance(made, Frame) else count
-        self.dispatch.count((sys.getsizeof(made) + _OBJECT_BYTES * count) // _STEP_BYTES)
-        self.append(made)
+        made.state = state
 
     def update(self, items: list[Any]) -> None:
         """Add to the dict on the stack; nested tuples, as keys, take a hundred bytes to write and forever to hash."""
@@ -448,12 +250,165 @@ class _FrameUnpickler(_Unpickler):  # type: ignore[misc]
 _UNUSED = (pickle.NEWOBJ_EX, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)
 _STEPS: dict[int, Callable[[Any], None]] = {
     **{code: step for code, step in _Unpickler.dispatch.items() if bytes([code]) not in _UNUSED},
-    pickle.REDUCE[0]: _FrameUnpickler.take_call,
-    pickle.NEWOBJ[0]: _FrameUnpickler.take_call,
-    pickle.BUILD[0]: _FrameUnpickler.take_state,
+    pickle.REDUCE[0]: _NotingUnpickler.take_call,
+    pickle.NEWOBJ[0]: _NotingUnpickler.take_call,
+    pickle.BUILD[0]: _NotingUnpickler.take_state,
     pickle.SETITEM[0]: lambda self: self.update([self.stack.pop(-2), self.stack.pop()]),
     pickle.SETITEMS[0]: lambda self: self.update(self.pop_mark()),
-    pickle.DICT[0]: _FrameUnpickler.take_dict,
+    pickle.DICT[0]: _NotingUnpickler.take_dict,
     # pickle would make room for as many bytes as the file claims
     pickle.BYTEARRAY8[0]: lambda self: self.append(self.read(int.from_bytes(self.read(8), "little"))),
 }
+
+
+def _frame(state: Any) -> Frame:
+    """A DataFrame whose column labels are not text yet."""
+    manager = state.get("_mgr", state.get("_data"))
+    if manager.state is None:
+        parts, (labels, index) = manager.args[:2]
+        pairs = [part.args[:2] for part in parts]
+    else:  # pandas before 1.3; "0.14.1" is the only form there ever was
+        old = manager.state[-1]["0.14.1"]
+        labels, index = old["axes"]
+        pairs = [(block["values"], block["mgr_locs"]) for block in old["blocks"]]
+    labels, index = _labels(labels), _labels(index)
+    values = [np.atleast_2d(_values(part)) for part, _ in pairs]  # extension arrays hold one column
+    if len(labels) > _MOST_LABELS or sum(map(len, values)) != len(labels):
+        raise _MalformedError(f"got other columns than the {len(labels)} that have a name")
+    blocks = tuple(
+        ColumnBlock(_positions(where, len(each)), each) for each, (_, where) in zip(values, pairs, strict=True)
+    )
+    if any(block.values.shape[1:] != (len(index),) for block in blocks):
+        raise _MalformedError("got columns of another length than its index")
+    taken = np.concatenate([np.empty(0, dtype=np.int64), *(block.columns for block in blocks)])
+    if not np.array_equal(np.sort(taken), np.arange(len(labels))):
+        raise _MalformedError("got blocks that do not cover its columns once")
+    return Frame(index, labels, blocks)  # type: ignore[arg-type]
+
+
+def _labels(note: Any) -> Labels:
+    state = note.args[1]
+    if "data" not in state:
+        return range(state["start"], state["stop"], state["step"])
+    labels = _values(state["data"])
+    if labels.ndim != 1:
+        raise _MalformedError("got an index of more than one dimension")
+    dates = labels.dtype.kind == "O" and labels.size and all(isinstance(label, np.datetime64) for label in labels)
+    return np.array(labels.tolist()) if dates else labels
+
+
+def _positions(where: Any, count: int) -> NDArray[np.int64]:
+    is_slice = isinstance(where, _Note) and where.name == "slice"
+    places = range(*slice(*where.args).indices(_MOST_LABELS)) if is_slice else _values(where)
+    if len(places) != count:
+        raise _MalformedError("got a block that does not fit its columns")
+    return np.asarray(places, dtype=np.int64)
+
+
+def _values(note: Any) -> NDArray[Any]:
+    """Values of an array, or an index; made once, as a file may hold many references to one note."""
+    if not isinstance(note, _Note) or note.args is None:
+        raise _MalformedError(f"got an array of an unknown kind ({shorten(note)})")
+    if note.value is None:
+        note.value = _make_values(note)
+    return np.asarray(note.value)
+
+
+def _make_values(note: _Note) -> NDArray[Any]:
+    match note.name, note.args:
+        case "_frombuffer", (data, dtype, shape, order):
+            return _array(data, dtype, shape, order)
+        case "_reconstruct", _:
+            _, shape, dtype, is_column_by_column, data = note.state
+            return _array(data, dtype, shape, "CF"[is_column_by_column])
+        case "_restore_array", ((kind, length, _, offset, buffers, *_), *_):
+            return _texts(kind, length, offset, buffers)
+        case "chunked_array", (chunks, *_):
+            parts = [np.empty(0, dtype=object), *map(_values, chunks)]
+            if sum(map(len, parts)) > _MOST_LABELS:
+                raise _MalformedError(f"got more than {_MOST_LABELS:,} texts")
+            return np.concatenate(parts)
+        case "_new_Index" | "_new_DatetimeIndex", (_, state, *_) if "data" in state:
+            return _values(state["data"])
+        case name, _ if name in _ARRAYS.split():  # pickled as its attributes, or as array and type
+            state = note.state
+            if isinstance(state, dict):
+                return _values(next(state[key] for key in ("_pa_array", "_data", "_ndarray") if key in state))
+            return _values(next(part for part in state if getattr(part, "name", "") in _PLAIN))
+    raise _MalformedError(f"got an array of an unknown kind ({shorten(note)})")
+
+
+def _array(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
+    """A numpy array; its memory is the file's bytes, read-only."""
+    kind = _dtype(dtype)
+    if order not in ("C", "F") or not all(type(n) is int and n >= 0 for n in shape):
+        raise _MalformedError("got an array of impossible shape")
+    if kind.kind == "O" and isinstance(data, list):
+        flat = np.fromiter(_cells(data), dtype=object, count=len(data))
+        order = "C"  # numpy lists objects row by row, whatever the layout in memory was
+    else:
+        octets = _octets(data)
+        flat = np.frombuffer(octets, dtype=kind) if len(octets) else np.empty(0, dtype=kind)
+    return np.asarray(flat.reshape(tuple(shape), order=order))
+
+
+def _dtype(note: Any) -> np.dtype[Any]:
+    """A dtype from its code and byte order alone: a pickled one may lie about its layout."""
+    code, state = note.args[0], note.state
+    if note.name != "dtype" or not _DTYPE_CODE.fullmatch(code) or any(part is not None for part in state[2:5]):
+        raise _MalformedError(f"got values of type {shorten(code)}")
+    if code.endswith("M8"):
+        unit, steps = state[8][1][:2]
+        unit = _octets(unit).decode("latin1")
+        if unit not in _UNITS.values() or steps != 1:
+            raise _MalformedError(f"got times in units of {shorten(unit)}")
+        code = f"{code}[{unit}]"
+    dtype: np.dtype[Any] = np.dtype(code)
+    return dtype.newbyteorder(state[1]) if state[1] in ("<", ">") else dtype
+
+
+def _octets(value: Any) -> bytes:
+    """Bytes, which older protocols write as text, in calls of `_codecs.encode` or `bytearray`."""
+    while isinstance(value, _Note) and value.name in ("encode", "bytearray", "py_buffer"):
+        value = value.args[0] if value.args else b""
+    if not isinstance(value, str | bytes | bytearray | pickle.PickleBuffer):
+        raise _MalformedError(f"got {shorten(value)} instead of bytes")
+    return value.encode("latin1") if isinstance(value, str) else bytes(value)
+
+
+def _cells(data: list[Any]) -> Iterable[Any]:
+    """Objects of an array: numbers, texts, dates, arrays, and lists of such, each made once."""
+    made: dict[int, Any] = {}
+    for cell in data:
+        if isinstance(cell, list | tuple | _Note) and id(cell) not in made:
+            made[id(cell)] = _cell(cell) if isinstance(cell, _Note) else type(cell)(map(_cell, cell))
+        yield made.get(id(cell), cell)
+
+
+def _cell(value: Any) -> Any:
+    match value:
+        case _Note("scalar", [dtype, data]):
+            return _array(data, dtype, (1,), "C")[0]
+        case _Note("_nat_unpickle" | "__nat_unpickle", [*_]):
+            return np.datetime64("NaT", "ns")
+        case _Note("_unpickle_timestamp" | "Timestamp", [count, *more]):
+            unit = _UNITS[int(more[2]) if len(more) > 2 else 10]
+            return np.int64(int(count)).astype(f"M8[{unit}]")
+        case _Note(name, [*_]) if name in _PLAIN:
+            return _values(value)
+    return value
+
+
+def _texts(kind: Any, length: Any, offset: Any, buffers: Any) -> NDArray[Any]:
+    """Texts of a pyarrow string array, checked by pyarrow before it trusts the offsets."""
+    import pyarrow as pa
+
+    kind = kind.args[0] if isinstance(kind, _Note) and kind.args else kind  # an alias of the type
+    if kind not in ("string", "large_string") or not all(type(n) is int and 0 <= n < 1 << 31 for n in (length, offset)):
+        raise _MalformedError("got a pyarrow array that is not of text, or of impossible size")
+    held = [None if data is None else pa.py_buffer(_octets(data)) for data in buffers]
+    array = pa.Array.from_buffers(pa.type_for_alias(kind), length, held, offset=offset)
+    array.validate(full=True)
+    if array.null_count:
+        raise _MalformedError("got a text that is missing")
+    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=object)

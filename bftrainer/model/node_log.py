@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import NodeLogError, SettingsError
 from bftrainer.model.instants import NS_PER_S, iso
 from bftrainer.model.node_rows import BLOCK, Rows, first_fault
+from bftrainer.model.type_checks import instances, whole_number
 
 _CHUNK = 1 << 12
 """Transitions that are made lists of together."""
@@ -42,13 +43,7 @@ def check_node_names(names: Sequence[str]) -> None:
     NodeLogError
         If a name is not text, empty, not Unicode, or repeated.
     """
-    if isinstance(names, str) or not isinstance(names, Sequence):
-        raise NodeLogError(f"Expected node names as a sequence of texts, got {names!r}.")
-    for name in names:
-        if not isinstance(name, str):
-            raise NodeLogError(f"Expected node names to be text, got {name!r}.")
-    if "" in names:
-        raise NodeLogError("Expected node names that are not empty, got '' among them.")
+    instances("nodes", names, str, NodeLogError)
     if len(set(names)) != len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise NodeLogError(f"Expected unique node names, got {twice!r} twice.")
@@ -151,9 +146,7 @@ class NodeLog:
     def _check(self) -> None:
         check_node_names(self.nodes)
         for name in ("start_ns", "end_ns"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool):
-                raise NodeLogError(f"Expected {name} to be whole nanoseconds, got {value!r}.")
+            whole_number(name, getattr(self, name), NodeLogError)
         for name in ("node", "idle", "unchanged_ns"):
             self._check_array(name)
         if not isinstance(self.provenance, Mapping):

@@ -295,9 +295,8 @@ class Recording:
     def events(self) -> Table[EventRecord]:
         """Entries of the timeline that are events."""
         numbered = np.flatnonzero(self.timeline["number"] >= 0)  # all but the first and the last, perhaps
-        return (
-            self.timeline.rows(int(numbered[0]), int(numbered[-1]) + 1) if numbered.size else self.timeline.rows(0, 0)
-        )
+        begin, end = (int(numbered[0]), int(numbered[-1]) + 1) if numbered.size else (0, 0)
+        return self.timeline.rows(begin, end)
 
     @property
     def end_s(self) -> float:

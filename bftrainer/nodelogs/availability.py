@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError, legible, suggestion
+from bftrainer.errors import NodeLogError, at_place, legible, suggestion
 from bftrainer.files.documents import csv_rows, first_row, table_rows, whole_cell, write_csv
 from bftrainer.files.opening import Form, form_of, one_line
 from bftrainer.files.writing import replacing
@@ -303,7 +303,20 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
     added = read_changes(additions, _change_columns(additions, "additions"))
     if not taken.time_ns.size + added.time_ns.size:
         raise NodeLogError(f"{preemptions}: Expected preemptions or additions, got neither there nor in {additions}.")
-    return _churned(taken, added, initial_nodes, preemptions)
+    times = np.unique(np.concatenate((taken.time_ns, added.time_ns)))
+    gone, come = (
+        np.bincount(np.searchsorted(times, changes.time_ns), changes.number, minlength=times.size).astype(np.int64)
+        for changes in (taken, added)
+    )
+    if gone[0] > initial_nodes:
+        raise NodeLogError(
+            f"{preemptions}:2: Expected to take at most the {initial_nodes} nodes there are, got {gone[0]}."
+        )
+    # Changes at the first instant are part of the state in which the window opens.
+    changes = zip(times[1:].tolist(), gone[1:].tolist(), come[1:].tolist(), strict=True)
+    initial = initial_nodes + int(come[0] - gone[0])
+    with at_place(preemptions, NodeLogError):
+        return churned((int(times[0]), int(times[-1])), initial, changes, provenance={FORM: "spot"})
 
 
 def write_measured(trace: AvailabilityTrace, additions: Path | None, terminations: Path | None) -> str:
@@ -337,21 +350,3 @@ def write_measured(trace: AvailabilityTrace, additions: Path | None, termination
     if additions is not None and added is not None:
         write_changes(additions, added, CHANGE_COLUMNS["additions"][1])
     return "unknown" if trace.counts is None else f"{trace.counts.count[0]:,}"
-
-
-def _churned(taken: ChangeTrace, added: ChangeTrace, initial: int, path: Path) -> NodeLog:
-    times = np.unique(np.concatenate((taken.time_ns, added.time_ns)))
-    gone, come = (
-        np.bincount(np.searchsorted(times, changes.time_ns), changes.number, minlength=times.size).astype(np.int64)
-        for changes in (taken, added)
-    )
-    live = initial + np.cumsum(come - gone)
-    short = live - come < 0
-    if short.any():
-        at = int(np.argmax(short))
-        row = int(np.searchsorted(taken.time_ns, times[at])) + 2
-        there = int(live[at] - come[at] + gone[at])
-        raise NodeLogError(f"{path}:{row}: Expected to take at most the {there} nodes there are, got {gone[at]}.")
-    # Changes at the first instant are part of the state in which the window opens.
-    changes = zip(times[1:].tolist(), gone[1:].tolist(), come[1:].tolist(), strict=True)
-    return churned((int(times[0]), int(times[-1])), int(live[0]), changes, provenance={FORM: "spot"})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import os
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -13,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import HostlistError, LogError, OutputError, SettingsError
+from bftrainer.errors import HostlistError, LogError, SettingsError
 from bftrainer.files.opening import whole_bytes
 from bftrainer.model import NodeLog, iso
 from bftrainer.nodelogs.availability_trace import FORM
@@ -47,7 +45,7 @@ class Merged:
     untold_node_s: float
 
 
-def edited(log: NodeLog, command: str) -> NodeLog:
+def record_command(log: NodeLog, command: str) -> NodeLog:
     """The log with a command added to its provenance."""
     before = log.provenance.get("edits")
     edits = [*before, command] if isinstance(before, list) else [command]
@@ -178,7 +176,7 @@ def merged_logs(logs: Sequence[NodeLog]) -> Merged:
         idle.append(NodeSpans(place[spans.node], spans.start_ns, spans.end_ns))
         times = (np.full(place.size, at, dtype=np.int64) for at in (log.start_ns, log.end_ns))
         covered.append(NodeSpans(place, *times))
-    agreed, disputed_s = _agreed(NodeSpans.joined(idle), NodeSpans.joined(covered))
+    agreed, disputed_s = _agree(NodeSpans.joined(idle), NodeSpans.joined(covered))
     uncovered = NodeSpans.joined(covered).merged().gaps(len(names), window)
     stories = [dict(log.provenance) for log in logs]
     story: dict[str, Any] = {"merged": stories, **_joint_partitions(logs)}
@@ -197,7 +195,7 @@ def _joint_partitions(logs: Sequence[NodeLog]) -> dict[str, Mapping[str, Any]]:
     return {"partitions": {name: folded(some) for name, some in sorted(nodes.items())}} if nodes else {}
 
 
-def _agreed(idle: NodeSpans, covered: NodeSpans) -> tuple[NodeSpans, float]:
+def _agree(idle: NodeSpans, covered: NodeSpans) -> tuple[NodeSpans, float]:
     """Spans that all logs covering a node call idle, and the node-seconds on which logs disagree."""
     steps = np.zeros((len(idle) + len(covered), 2), dtype=np.int64)
     steps[: len(idle), 0] = 1
@@ -217,73 +215,55 @@ def _agreed(idle: NodeSpans, covered: NodeSpans) -> tuple[NodeSpans, float]:
     return agreed, NodeSpans(node[denied], time[denied], ends[denied]).node_s
 
 
-_KEY_BYTES = 32
+KEY_BYTES = 32
 _DIGITS = 12
 _KEPT = (FORM, "format", "unseen", "min_gap_s", "min_hole_s", "offer_after_s", "placement")
 
 
-@dataclass(frozen=True, slots=True)
-class Pseudonyms:
-    """Pseudonyms of names, made with a secret key.
+def pseudonyms(key: bytes, kind: str, names: Iterable[str]) -> dict[str, str]:
+    """Pseudonyms of names: the kind's first letter and twelve hexadecimal digits.
 
     Parameters
     ----------
     key : bytes
         Only someone who has the key can check which pseudonym belongs to a guessed name.
+    kind : str
+    names : iterable of str
+
+    Raises
+    ------
+    LogError
+        If two names have the same pseudonym; another key avoids that.
 
     References
     ----------
     Krawczyk, Bellare and Canetti, "HMAC: Keyed-Hashing for Message Authentication", RFC 2104.
     """
-
-    key: bytes
-
-    def of(self, kind: str, name: str) -> str:
-        """The pseudonym of a name: the kind's first letter and twelve hexadecimal digits."""
-        return f"{kind[0]}{hmac.digest(self.key, f'{kind} {name}'.encode(), 'sha256').hex()[:_DIGITS]}"
-
-    def of_all(self, kind: str, names: Iterable[str]) -> dict[str, str]:
-        """Pseudonyms of all names.
-
-        Raises
-        ------
-        LogError
-            If two names have the same pseudonym; another key avoids that.
-        """
-        made = {name: self.of(kind, name) for name in names}
-        if len(set(made.values())) != len(made):
-            raise LogError("Two names have the same pseudonym: take another key.")
-        return made
+    digests = {name: hmac.digest(key, f"{kind} {name}".encode(), "sha256").hex() for name in names}
+    found = {name: f"{kind[0]}{digest[:_DIGITS]}" for name, digest in digests.items()}
+    if len(set(found.values())) != len(found):
+        raise LogError("Two names have the same pseudonym: take another key.")
+    return found
 
 
-def read_or_make_key(path: Path) -> tuple[bytes, bool]:
-    """Read the key in a file, or make one if the file does not exist; returns the key, and whether it is new.
+def read_key(path: Path) -> bytes:
+    """Read the key in a file of hexadecimal digits.
 
     Raises
     ------
     LogError
         If the file does not hold a key.
-    OutputError
-        If the file cannot be written.
     """
-    if path.exists():
-        try:
-            key = bytes.fromhex(whole_bytes(path).decode("ascii").strip())
-        except (OSError, ValueError):
-            key = b""
-        if len(key) != _KEY_BYTES:
-            raise LogError(f"{path}: Expected a key of {2 * _KEY_BYTES} hexadecimal digits, got something else.")
-        return key, False
-    key = secrets.token_bytes(_KEY_BYTES)
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as stream:
-            stream.write(f"{key.hex()}\n")
-    except OSError as fault:
-        raise OutputError(f"{path}: cannot be written ({fault.strerror}).") from None
-    return key, True
+        key = bytes.fromhex(whole_bytes(path).decode("ascii").strip())
+    except (OSError, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise LogError(f"{path}: Expected a key of {2 * KEY_BYTES} hexadecimal digits, got something else.")
+    return key
 
 
-def anonymous_log(log: NodeLog, names: Pseudonyms, shift_ns: int = 0) -> NodeLog:
+def anonymous_log(log: NodeLog, key: bytes, shift_ns: int = 0) -> NodeLog:
     """The log with pseudonyms for its nodes and partitions, sorted by them, and its times shifted.
 
     Of its provenance, only entries that do not reveal the site are kept: no paths, commands, checksums, or zone.
@@ -298,7 +278,7 @@ def anonymous_log(log: NodeLog, names: Pseudonyms, shift_ns: int = 0) -> NodeLog
     first_ns = int(log.unchanged_ns.min(initial=log.start_ns))
     if first_ns + shift_ns < -(2**63) or log.end_ns + shift_ns >= 2**63:
         raise SettingsError(f"--shift: Expected times between the years 1678 and 2262, got {shift_ns / 1e9:+.9g} s.")
-    made = names.of_all("node", log.nodes)
+    made = pseudonyms(key, "node", log.nodes)
     order = sorted(range(len(log.nodes)), key=lambda at: made[log.nodes[at]])
     place = np.empty(len(order), dtype=np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
@@ -310,7 +290,7 @@ def anonymous_log(log: NodeLog, names: Pseudonyms, shift_ns: int = 0) -> NodeLog
     story |= {"anonymised": True, "tool": f"bftrainer {version('bftrainer')}"}
     partitions = partitions_of(log)
     if partitions:
-        kinds = names.of_all("partition", partitions)
+        kinds = pseudonyms(key, "partition", partitions)
         shown = {kinds[name]: folded(made[node] for node in some) for name, some in partitions.items()}
         story["partitions"] = dict(sorted(shown.items()))
     return NodeLog(

@@ -48,13 +48,12 @@ def expanded(text: str) -> tuple[str, ...]:
     >>> expanded("cpn-[01-02],d[9-11]n[3,05]")
     ('cpn-01', 'cpn-02', 'd9n3', 'd9n05', 'd10n3', 'd10n05', 'd11n3', 'd11n05')
     """
-    parts = [(piece, *_parsed(piece, text)) for piece in _pieces(text)]
-    if sum(math.prod(map(_size, spans)) for _, _, spans in parts) > MOST_NODES:
+    parts = [_BRACKETS.split(piece) for piece in _pieces(text)]
+    spans = [[_spans(ranges, text) for ranges in part[1::2]] for part in parts]
+    if sum(math.prod(map(_size, some)) for some in spans) > MOST_NODES:
         raise HostlistError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_shown(text)}).")
-    names: dict[str, None] = {}
-    for piece, literals, spans in parts:
-        names.update(dict.fromkeys(_products(literals, spans) if spans else (piece,)))
-    return tuple(names)
+    names = itertools.chain.from_iterable(_products(part[::2], some) for part, some in zip(parts, spans, strict=True))
+    return tuple(dict.fromkeys(names))
 
 
 def known_part(text: str) -> tuple[str, ...]:
@@ -180,14 +179,6 @@ def _pieces(text: str) -> list[str]:
         if not _PIECE.fullmatch(piece):
             raise HostlistError(f"Expected a list of nodes such as n[01-04,7],m1, got {_shown(text)}.")
     return pieces
-
-
-def _parsed(piece: str, text: str) -> tuple[list[str], list[list[Span]]]:
-    """The texts outside a piece's brackets, and the ranges in each bracket."""
-    if "[" not in piece:
-        return [], []
-    parts = _BRACKETS.split(piece)
-    return parts[::2], [_spans(ranges, text) for ranges in parts[1::2]]
 
 
 def _spans(ranges: str, text: str) -> list[Span]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,14 +98,7 @@ def natural_order(names: Sequence[str]) -> tuple[str, ...]:
 
 def inventory_paths(source: str | None) -> tuple[Path, ...]:
     """Path of the file that `--nodes` names; empty if it does not name a file."""
-    if not source:
-        return ()
-    try:
-        return (Path(source),) if Path(source).is_file() else ()
-    except OSError as fault:
-        if fault.errno == errno.ENAMETOOLONG:  # a long hostlist, so not a file
-            return ()
-        raise
+    return (Path(source),) if source and os.path.isfile(source) else ()  # which also a long hostlist is not
 
 
 def read_inventory(source: str) -> Inventory:
@@ -129,13 +122,11 @@ def read_inventory(source: str) -> Inventory:
         with at_place("--nodes", HostlistError):
             return Inventory(expanded(source))
     text = SlurmDocument(path, ("nodes",)).shown() if is_slurm_json(head(path)) else whole_text(path)
-    try:
-        return _shown_nodes(text) if _SHOW_NODE.search(text) else _listed_nodes(path, text)
-    except LogError as fault:
-        raise type(fault)(str(fault) if str(fault).startswith(str(path)) else f"{path}: {fault}") from None
+    with at_place(path, LogError):
+        return _parse_show_node(text) if _SHOW_NODE.search(text) else _parse_list(path, text)
 
 
-def _shown_nodes(text: str) -> Inventory:
+def _parse_show_node(text: str) -> Inventory:
     """Parse the output of `scontrol show node`: a paragraph or a line per node."""
     names: dict[str, None] = {}
     out: set[str] = set()
@@ -171,7 +162,7 @@ def tres_count(text: str, unit: str) -> int:
     return int((_GPUS.findall(text) or [0])[0]) or sum(map(int, _TYPED_GPUS.findall(text)))
 
 
-def _listed_nodes(path: Path, text: str) -> Inventory:
+def _parse_list(path: Path, text: str) -> Inventory:
     """Parse lines of names or hostlists, perhaps followed by a partition and a state."""
     names: dict[str, None] = {}
     out: set[str] = set()

@@ -1,30 +1,32 @@
-"""Native node logs: a table of transitions and its metadata; read and write them as CSV."""
+"""Native node logs: a table of transitions (CSV or Parquet) and its metadata."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, OutputError, at_place, legible
-from bftrainer.files.arrow import to_numpy
-from bftrainer.files.budgets import lines
-from bftrainer.files.documents import json_file, write_csv
+from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
+from bftrainer.files.budgets import LOG_BYTES
+from bftrainer.files.documents import csv_rows, fault_text, json_file, parsed_json, write_csv
 from bftrainer.files.opening import one_line, open_plain, translated
-from bftrainer.files.writing import replacing_together
+from bftrainer.files.writing import replacing, replacing_together
 from bftrainer.model import NodeLog, instant_ns, iso
 from bftrainer.model.node_log import check_node_names
 from bftrainer.model.node_rows import BLOCK, RowParts
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow import csv as arrow_csv
+    from pydantic import BaseModel
 
 SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
@@ -33,12 +35,13 @@ Warn = Callable[[str], None]
 Locate = Callable[[int], str]
 """File and place of a transition, as messages name it."""
 
-_KEYS = {"schema", "nodes", "window", "provenance"}
-_UNCHANGED = "unchanged_rows"
-METADATA = "metadata in JSON"
+_METADATA = "metadata in JSON"
+_PREFIX = "bftrainer."
+_STATES = ["0", "1", "false", "true"]
+_EXPECTED = {"time": "a timestamp", "node": "text", "idle": "a boolean"}
 
 
-def metadata(log: NodeLog) -> dict[str, Any]:
+def _metadata(log: NodeLog) -> dict[str, Any]:
     """Metadata that a table of transitions cannot hold: all nodes, window, rows without change, provenance."""
     unchanged = [iso(time) for time in log.unchanged_ns]
     return {
@@ -46,11 +49,37 @@ def metadata(log: NodeLog) -> dict[str, Any]:
         "nodes": list(log.nodes),
         "window": [iso(log.start_ns), iso(log.end_ns)],
         "provenance": dict(log.provenance),
-    } | ({_UNCHANGED: unchanged} if unchanged else {})
+    } | ({"unchanged_rows": unchanged} if unchanged else {})
+
+
+@cache
+def _metadata_schema() -> type[BaseModel]:
+    """Schema of metadata; pydantic takes as long to load as a small replay to run."""
+    from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+    def parse(text: str) -> int:
+        """Nanoseconds since the epoch."""
+        try:
+            return instant_ns(text)
+        except (OverflowError, ValueError):
+            raise ValueError(f"Expected an ISO date and time, got {text!r}.") from None
+
+    time = Annotated[str, AfterValidator(parse)]
+
+    class Metadata(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+
+        version: Literal[1] = Field(alias="schema")
+        nodes: list[str]
+        window: Annotated[list[time], Field(min_length=2, max_length=2)]
+        provenance: dict[str, Any]
+        unchanged_rows: list[time] = []
+
+    return Metadata
 
 
 @contextmanager
-def at_transition(name: str, locate: Locate) -> Iterator[None]:
+def _at_transition(name: str, locate: Locate) -> Iterator[None]:
     """Say where in the file a transition is."""
     try:
         yield
@@ -60,28 +89,31 @@ def at_transition(name: str, locate: Locate) -> Iterator[None]:
         raise NodeLogError(f"{place}: {message}") from None
 
 
-def assembled(
-    name: str,
-    locate: Locate,
-    parts: RowParts,
-    labels: Sequence[str],
-    meta: Mapping[str, Any] | None,
-    warn: Warn,
-    meta_name: str = "",
+def _assemble(
+    name: str, locate: Locate, parts: RowParts, labels: Sequence[str], meta: Any, warn: Warn, meta_name: str = ""
 ) -> NodeLog:
     """Make a log of a table's transitions, whose nodes are indices into `labels`, and its metadata, if any.
 
     Faults of metadata are said of `meta_name`, if they have a file of their own.
     """
+    from pydantic import ValidationError
+
     rows, node, idle = parts.joined()
-    unchanged = np.empty(0, dtype=np.int64)
     if meta is None:
-        nodes, window, provenance = _assumed(name, rows.time_ns, labels, warn)
-    else:
-        nodes, window, provenance = declared(meta_name or name, meta)
-        unchanged = _instants(meta_name or name, _UNCHANGED, meta.get(_UNCHANGED, []))
-    if nodes != tuple(labels):
-        where = {label: index for index, label in enumerate(nodes)}
+        if not rows.time_ns.size:
+            raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
+        assumed = "the nodes are those seen, the window reaches from the first time to the last."
+        warn(legible(f"{name}: no metadata: {assumed}"))
+        meta = {"schema": SCHEMA, "nodes": sorted(labels), "provenance": {}}
+        meta["window"] = [iso(rows.time_ns[0]), iso(rows.time_ns[-1])]
+    try:
+        found: Any = _metadata_schema().model_validate(meta)
+    except ValidationError as fault:
+        raise NodeLogError(f"{meta_name or name}: Metadata: {fault_text(fault)}") from None
+    with at_place(meta_name or name, NodeLogError):
+        check_node_names(found.nodes)
+    if found.nodes != list(labels):
+        where = {label: index for index, label in enumerate(found.nodes)}
         places = np.array([where.get(label, -1) for label in labels], dtype=np.int32)
         for begin in range(0, node.size, BLOCK):
             block = slice(begin, begin + BLOCK)
@@ -89,98 +121,34 @@ def assembled(
             if (index < 0).any():
                 row = begin + int(np.argmax(index < 0))
                 got = labels[node[row]]
-                raise NodeLogError(f"{locate(row)}: Expected one of the log's {len(nodes)} nodes, got {got!r}.")
+                raise NodeLogError(f"{locate(row)}: Expected one of the log's {len(where)} nodes, got {got!r}.")
             node[block] = index
-    with at_transition(name, locate):
+    with _at_transition(name, locate):
         return NodeLog.of_rows(
             rows,
-            nodes=nodes,
-            start_ns=window[0],
-            end_ns=window[1],
+            nodes=tuple(found.nodes),
+            start_ns=found.window[0],
+            end_ns=found.window[1],
             node=node,
             idle=idle,
-            provenance=provenance,
-            unchanged_ns=unchanged,
+            provenance=found.provenance,
+            unchanged_ns=np.array(found.unchanged_rows, dtype=np.int64),
         )
 
 
-def _assumed(
-    name: str, time_ns: NDArray[np.int64], labels: Sequence[str], warn: Warn
-) -> tuple[tuple[str, ...], tuple[int, int], dict[str, Any]]:
-    if not time_ns.size:
-        raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
-    warn(without_metadata(name))
-    return tuple(sorted(labels)), (int(time_ns[0]), int(time_ns[-1])), {}
-
-
-def without_metadata(name: str) -> str:
-    """What is assumed of a log without metadata."""
-    return legible(
-        f"{name}: no metadata: the nodes are those seen, the window reaches from the first time to the last."
-    )
-
-
-def declared(name: str, meta: Any) -> tuple[tuple[str, ...], tuple[int, int], dict[str, Any]]:
-    """Read nodes, window and provenance from metadata.
-
-    Raises
-    ------
-    NodeLogError
-        If they are malformed; names the file.
-    """
-    if not isinstance(meta, dict):
-        raise NodeLogError(f"{name}: Expected metadata to be a JSON object, got {type(meta).__name__}.")
-    if meta.get("schema") != SCHEMA:
-        raise NodeLogError(f"{name}: Expected schema {SCHEMA}, got {meta.get('schema')!r}.")
-    odd = next(iter(sorted(_KEYS.symmetric_difference(meta) - {_UNCHANGED})), None)
-    if odd is not None:
-        raise NodeLogError(f"{name}: {'Unknown' if odd in meta else 'Missing'} metadata {odd!r}.")
-    nodes, window, provenance = meta["nodes"], meta["window"], meta["provenance"]
-    if not isinstance(nodes, list):
-        raise NodeLogError(f"{name}: Expected nodes to be a list of names, got {nodes!r}.")
-    with at_place(name, NodeLogError):
-        check_node_names(nodes)
-    if not isinstance(window, list) or len(window) != 2:
-        raise NodeLogError(f"{name}: Expected window to be two times, got {window!r}.")
-    if not isinstance(provenance, dict):
-        raise NodeLogError(f"{name}: Expected provenance to be a table, got {provenance!r}.")
-    start_ns, end_ns = _instants(name, "window", window).tolist()
-    return tuple(nodes), (start_ns, end_ns), provenance
-
-
-def check_columns(where: str, columns: list[str]) -> None:
-    """Refuse a table with other columns.
-
-    Raises
-    ------
-    NodeLogError
-        If there are too few, too many, or others.
-    """
+def _check_column_names(where: str, columns: Sequence[str]) -> None:
     if sorted(columns) != sorted(COLUMNS):
         raise NodeLogError(f"{where}: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(columns))}.")
 
 
-def _instants(name: str, key: str, texts: Any) -> NDArray[np.int64]:
-    expected = "two times" if key == "window" else "a list of times"
-    if not isinstance(texts, list):
-        raise NodeLogError(f"{name}: Expected {key} to be {expected}, got {texts!r}.")
-    times = []
-    for text in texts:
-        try:
-            times.append(instant_ns(text))
-        except (OverflowError, TypeError, ValueError):
-            raise NodeLogError(f"{name}: Expected {key} to be {expected}, got {text!r}.") from None
-    return np.array(times, dtype=np.int64)
-
-
-def time_column(times: pa.ChunkedArray) -> NDArray[np.int64]:
+def _times_ns(times: pa.ChunkedArray) -> NDArray[np.int64]:
     """Nanoseconds since the epoch of a timestamp column of any unit; naive times are UTC."""
     import pyarrow as pa
 
     return to_numpy(times.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
 
 
-_STATES = {"0": False, "1": True, "false": False, "true": True}
+# --- CSV, with metadata in a file beside it ------------------------------------------------------------------------
 
 
 def metadata_path(path: Path) -> Path:
@@ -210,125 +178,164 @@ def write_csv_node_log(path: Path, log: NodeLog) -> None:
     times = np.datetime_as_string(log.time_ns.view("M8[ns]"), unit=unit).tolist()
     names = [log.nodes[index] for index in log.node.tolist()]
     with replacing_together(metadata_path(path), path) as (notes, stream):
-        notes.write((json.dumps(metadata(log), indent=1, sort_keys=True) + "\n").encode())
+        notes.write((json.dumps(_metadata(log), indent=1, sort_keys=True) + "\n").encode())
         states = log.idle.astype(np.int8).tolist()
         write_csv(stream, COLUMNS, zip((f"{time}Z" for time in times), names, states, strict=True))
 
 
 def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
     """Read a table of transitions; errors name file and line."""
-    table = _table(path)
-    times = _csv_times(path, table["time"])
-    states = _states(path, table["idle"])
-    nodes = table["node"].combine_chunks().dictionary_encode()
+    import pyarrow as pa
+
+    try:
+        times, nodes, states = _read_columns(path)
+    except (pa.ArrowException, UnicodeDecodeError) as fault:
+        _find_fault(path)
+        detail = one_line(" ".join(str(fault).split()))
+        raise NodeLogError(f"{path}: Expected a CSV table, got something else ({detail}).") from None
     beside = metadata_path(path)
-    meta = json_file(beside, NodeLogError, METADATA) if beside.is_file() else None
-    labels = tuple(nodes.dictionary.to_pylist())
-    index = nodes.indices.to_numpy().astype(np.int32)
-    if "" in labels:
-        line = int(np.argmax(index == labels.index(""))) + 2
-        raise NodeLogError(f"{path}:{line}: Expected the name of a node, got nothing.")
+    meta = json_file(beside, NodeLogError, _METADATA) if beside.is_file() else None
     parts = RowParts(times.size)
 
     def locate(row: int) -> str:
         """File and line of a transition."""
-        return f"{path}:{row + 2}"
+        return next(islice(csv_rows(path, NodeLogError, LOG_BYTES, ahead=False), row + 1, None))[0]
 
-    with at_transition(str(path), locate):
-        parts.add(times, index, states)
-    return assembled(str(path), locate, parts, labels, meta, warn, str(beside))
+    with _at_transition(str(path), locate):
+        parts.add(times, to_numpy(nodes.indices), states)
+    return _assemble(str(path), locate, parts, nodes.dictionary.to_pylist(), meta, warn, str(beside))
 
 
-def _table(path: Path) -> pa.Table:
-    """The columns as text."""
+def _read_columns(path: Path) -> tuple[NDArray[np.int64], pa.DictionaryArray, NDArray[np.bool_]]:
+    """Times, nodes and states; Arrow's errors do not say where they are."""
     import pyarrow as pa
+    import pyarrow.compute as pc
     from pyarrow import csv as arrow_csv
 
-    bad: list[tuple[int, int]] = []
-
-    def refuse(row: arrow_csv.InvalidRow) -> str:
-        bad.append((row.number, row.actual_columns))
-        return "skip"
-
-    parsing: dict[str, Any] = {"ignore_empty_lines": False}
-    try:
-        return _without_blank_end(path, _columns(path, arrow_csv.ParseOptions(**parsing)))
-    except (pa.ArrowException, UnicodeDecodeError) as fault:
-        detail = one_line(" ".join(str(fault).split()))
-    # A second reading finds the fault; not at first, as the handler of bad rows needs text in UTF-8.
-    _check_utf8(path)
-    with suppress(pa.ArrowException):
-        _columns(path, arrow_csv.ParseOptions(invalid_row_handler=refuse, **parsing))
-    if bad:
-        raise NodeLogError(f"{path}:{bad[0][0]}: Expected {len(COLUMNS)} values, got {bad[0][1]}.")
-    raise NodeLogError(f"{path}: Expected a CSV table, got something else ({detail}).")
-
-
-def _columns(path: Path, parsing: arrow_csv.ParseOptions) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
-
+    as_text = arrow_csv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False)
     with translated(path, NodeLogError), open_plain(path, ahead=True) as stream:
-        table = arrow_csv.read_csv(
-            stream,
-            read_options=arrow_csv.ReadOptions(use_threads=False),
-            parse_options=parsing,
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False
-            ),
-        )
-    check_columns(f"{path}:1", table.column_names)
-    return table
+        table = arrow_csv.read_csv(stream, arrow_csv.ReadOptions(use_threads=False), convert_options=as_text)
+    _check_column_names(f"{path}:1", table.column_names)
+    zoned = pc.match_substring_regex(table["time"], r"(Z|[+-]\d{2}:?\d{2})$")
+    texts = pc.if_else(zoned, table["time"], pc.binary_join_element_wise(table["time"], "Z", ""))
+    times = _times_ns(texts.cast(pa.timestamp("ns", "UTC")))
+    states = pc.index_in(pc.utf8_lower(table["idle"]), pa.array(_STATES))
+    nodes = table["node"].combine_chunks().dictionary_encode()
+    if states.null_count or "" in nodes.dictionary.to_pylist():
+        raise pa.ArrowInvalid("nodes without a name, or other states")
+    return times, nodes, to_numpy(states) % 2 == 1
 
 
-def _check_utf8(path: Path) -> None:
-    with translated(path, NodeLogError), open_plain(path) as stream:
-        for line, text in enumerate(lines(path, stream), start=1):
-            try:
-                text.decode()
-            except UnicodeDecodeError:
-                got = one_line(text.decode(errors="backslashreplace").rstrip("\r\n"))
-                raise NodeLogError(f"{path}:{line}: Expected text in UTF-8, got '{got}'.") from None
+def _find_fault(path: Path) -> None:
+    """Refuse the first row that is none, naming its line."""
+    for number, (where, cells) in enumerate(csv_rows(path, NodeLogError, LOG_BYTES, ahead=False)):
+        if len(cells) != len(COLUMNS):
+            raise NodeLogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
+        if not number:
+            places = [cells.index(name) for name in COLUMNS]
+            continue
+        time, node, state = (cells[at] for at in places)
+        if not node:
+            raise NodeLogError(f"{where}: Expected the name of a node, got nothing.")
+        if state.lower() not in _STATES:
+            raise NodeLogError(f"{where}: Expected idle to be 0 or 1, got {state!r}.")
+        try:
+            instant_ns(time)
+        except (OverflowError, ValueError):
+            raise NodeLogError(f"{where}: Expected time to be an ISO date and time, got {time!r}.") from None
 
 
-def _without_blank_end(path: Path, table: pa.Table) -> pa.Table:
-    """The table without blank lines at its end, which arrow reads as rows of empty texts."""
-    import pyarrow.compute as pc
-
-    blank = np.logical_and.reduce([pc.equal(table[column], "").to_numpy() for column in COLUMNS])
-    filled = np.flatnonzero(~blank)
-    rows = int(filled[-1]) + 1 if filled.size else 0
-    if blank[:rows].any():
-        raise NodeLogError(f"{path}:{int(np.argmax(blank)) + 2}: Expected {len(COLUMNS)} values, got a blank line.")
-    return table.slice(0, rows)
+# --- Parquet, one row group after another ---------------------------------------------------------------------------
 
 
-def _states(path: Path, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    codes = column.combine_chunks().dictionary_encode()
-    texts = codes.dictionary.to_pylist()
-    index = codes.indices.to_numpy()
-    for at, text in enumerate(texts):
-        if text.lower() not in _STATES:
-            line = int(np.argmax(index == at)) + 2
-            raise NodeLogError(f"{path}:{line}: Expected idle to be 0 or 1, got {text!r}.")
-    states = np.array([_STATES[text.lower()] for text in texts], dtype=np.bool_)
-    return np.asarray(states[index])
-
-
-def _csv_times(path: Path, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Nanoseconds since the epoch; times without a zone are UTC."""
+def write_parquet_node_log(path: Path, log: NodeLog) -> None:
+    """Write the log; equal logs give equal bytes."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
 
-    zoned = pc.match_substring_regex(column, r"(Z|[+-]\d{2}:?\d{2})$")
-    texts = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
+    names, zone = pa.array(log.nodes, type=pa.string()), pa.timestamp("ns", "UTC")
+    meta = {f"{_PREFIX}{key}": json.dumps(value, sort_keys=True) for key, value in _metadata(log).items()}
+    kinds = [zone, pa.dictionary(pa.int32(), pa.string()), pa.bool_()]
+    schema = pa.schema(list(zip(COLUMNS, kinds, strict=True)), metadata=meta)
+    with replacing(path) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        for begin in range(0, max(log.node.size, 1), BLOCK):
+            end = min(begin + BLOCK, log.node.size)
+            times = pa.array(log.row_index.times_ns(begin, end).view("M8[ns]")).cast(zone)
+            nodes = pa.DictionaryArray.from_arrays(pa.array(log.node[begin:end], pa.int32()), names)
+            writer.write_table(pa.table([times, nodes, pa.array(log.idle[begin:end])], schema))
+
+
+def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
+    """Read a table of transitions; errors name file and row."""
+
+    def locate(row: int) -> str:
+        """File and row of a transition."""
+        return f"{path}, row {row + 1}"
+
+    with parquet_file(path, NodeLogError, ["node"]) as file:
+        _check_types(path, file.schema_arrow)
+        meta = _parse_metadata(path, file.schema_arrow.metadata or {})
+        parts = RowParts(file.metadata.num_rows)
+        named = meta.get("nodes")
+        known = named if isinstance(named, list) and all(isinstance(name, str) for name in named) else []
+        labels = {name: index for index, name in enumerate(dict.fromkeys(known))}
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group)
+            table.validate(full=True)  # for example text that is not UTF-8
+            _check_gaps(path, table, parts.size)
+            if table.num_rows:
+                times, states = _parquet_times(path, table["time"]), to_numpy(table["idle"])
+                with _at_transition(str(path), locate):
+                    parts.add(times, _label_indices(table["node"], labels), states)
+    return _assemble(str(path), locate, parts, list(labels), meta or None, warn)
+
+
+def _parse_metadata(path: Path, embedded: Mapping[bytes, bytes]) -> dict[str, Any]:
+    return {
+        key.decode(errors="backslashreplace").removeprefix(_PREFIX): parsed_json(path, value, NodeLogError, _METADATA)
+        for key, value in embedded.items()
+        if key.startswith(_PREFIX.encode())
+    }
+
+
+def _label_indices(column: pa.ChunkedArray, labels: dict[str, int]) -> NDArray[np.int32]:
+    """Indices into `labels`, which get the names that are not yet among them."""
+    import pyarrow as pa
+
+    nodes = column.combine_chunks()
+    if isinstance(nodes, pa.ChunkedArray):
+        nodes = pa.concat_arrays(nodes.unify_dictionaries().chunks)
+    places = [labels.setdefault(label, len(labels)) for label in nodes.dictionary.to_pylist()]
+    return np.asarray(np.array(places, dtype=np.int32)[to_numpy(nodes.indices)])
+
+
+def _parquet_times(path: Path, times: pa.ChunkedArray) -> NDArray[np.int64]:
+    import pyarrow as pa
+
     try:
-        return time_column(texts.cast(pa.timestamp("ns", "UTC")))
+        return _times_ns(times)
     except pa.ArrowInvalid:
-        for line, text in enumerate(texts, start=2):
-            try:
-                text.cast(pa.timestamp("ns", "UTC"))
-            except pa.ArrowInvalid:
-                got = column[line - 2].as_py()
-                raise NodeLogError(f"{path}:{line}: Expected time to be an ISO date and time, got {got!r}.") from None
-        raise
+        raise NodeLogError(f"{path}: Expected each time between the years 1678 and 2262, got one beyond.") from None
+
+
+def _check_types(path: Path, schema: pa.Schema) -> None:
+    from pyarrow import types
+
+    _check_column_names(str(path), schema.names)
+    node = schema.field("node").type
+    fits = {
+        "time": types.is_timestamp(schema.field("time").type),
+        "node": str(node.value_type if types.is_dictionary(node) else node) in TEXT,
+        "idle": types.is_boolean(schema.field("idle").type),
+    }
+    for column, does_fit in fits.items():
+        if not does_fit:
+            got = one_line(schema.field(column).type)
+            raise NodeLogError(f"{path}: Expected {column} to be {_EXPECTED[column]}, got {got}.")
+
+
+def _check_gaps(path: Path, table: pa.Table, before: int) -> None:
+    for column, expected in _EXPECTED.items():
+        if table[column].null_count:
+            row = before + table[column].is_null().index(True).as_py() + 1
+            raise NodeLogError(f"{path}, row {row}: Expected {column} to be {expected}, got nothing.")

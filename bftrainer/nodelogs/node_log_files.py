@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place
 from bftrainer.files.opening import Form, file_stamp, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import refuse_existing, replacing
-from bftrainer.legacy.frame import Frame, read_pickled_frame, shortened
+from bftrainer.legacy.frame import Frame, read_pickled_frame, shorten
 from bftrainer.model import NodeLog, iso
 from bftrainer.nodelogs.native_logs import (
     Warn,
     metadata_path,
     read_csv_node_log,
+    read_parquet_node_log,
     refuse_shared_metadata,
     write_csv_node_log,
+    write_parquet_node_log,
 )
-from bftrainer.nodelogs.parquet_logs import read_parquet_node_log, write_parquet_node_log
 
 _NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _NODES_AT_A_TIME = 64  # a cache line of a row-major int8 matrix
@@ -99,45 +100,32 @@ def _transitions(frame: Frame, name: str) -> tuple[NDArray[np.int64], NDArray[np
     for block in frame.blocks:
         for first in range(0, len(block.columns), _NODES_AT_A_TIME):
             columns = block.columns[first : first + _NODES_AT_A_TIME]
-            cells = _zeros_and_ones(block.values[first : first + _NODES_AT_A_TIME], columns, frame, name)
-            changed = np.empty(cells.shape, dtype=np.bool_)
-            changed[:, 0] = cells[:, 0]
-            np.not_equal(cells[:, 1:], cells[:, :-1], out=changed[:, 1:])
-            where = np.flatnonzero(changed)
-            column, row = np.divmod(where, cells.shape[1])
+            cells = np.ascontiguousarray(block.values[first : first + _NODES_AT_A_TIME])
+            numbers = _numbers(cells)
+            idle = numbers == 1
+            if not (idle | (numbers == 0)).all():
+                fault = np.argwhere(~idle & (numbers != 0))
+                node, row = columns[fault[0, 0]], fault[0, 1]
+                time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
+                where = f"row {row + 1}, {time}, node {one_line(frame.columns[node])}"
+                got = shorten(cells[tuple(fault[0])])
+                raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {got} ({where}).")
+            changed = idle.copy()
+            np.not_equal(idle[:, 1:], idle[:, :-1], out=changed[:, 1:])
+            where_changed = np.flatnonzero(changed)
+            column, row = np.divmod(where_changed, idle.shape[1])
             rows.append(row)
             nodes.append(columns[column].astype(np.int32))
-            states.append(cells.ravel()[where])
+            states.append(idle.ravel()[where_changed])
     row, node, state = np.concatenate(rows), np.concatenate(nodes), np.concatenate(states)
     order = np.argsort(row * len(frame.columns) + node, kind="stable")
     return row[order], node[order], state[order]
 
 
-def _zeros_and_ones(cells: NDArray[Any], columns: NDArray[np.int64], frame: Frame, name: str) -> NDArray[np.bool_]:
-    """Convert cells to a C-contiguous matrix of bool."""
-    given = cells = np.ascontiguousarray(cells)
-    if cells.dtype.kind == "O":
-        cells = _numbers(cells)
-    if cells.dtype.kind not in "biuf":
-        raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got values of type {cells.dtype}.")
-    if cells.dtype.itemsize == 1:
-        octets = cells.view(np.uint8)
-        if octets.max(initial=0) <= 1:
-            return octets.view(np.bool_)
-    good = (cells == 0) | (cells == 1)
-    if good.all():
-        return np.asarray(cells == 1)
-    column, row = (int(at) for at in np.argwhere(~good)[0])
-    node, time = (
-        one_line(frame.columns[int(columns[column])]),
-        iso(np.datetime64(frame.index[row], "ns").astype(np.int64)),
-    )
-    found = shortened(given[column, row])
-    raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {found} (row {row + 1}, {time}, node {node}).")
-
-
-def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
-    """Convert object cells to numbers, NaN for anything else."""
+def _numbers(cells: NDArray[Any]) -> NDArray[Any]:
+    """Cells that are numbers; NaN for anything else, also for dates, which compare as numbers do."""
+    if cells.dtype.kind in "biuf":
+        return cells
     kinds = (bool, int, float, np.number, np.bool_)
     known = [float(cell) if isinstance(cell, kinds) else np.nan for cell in cells.ravel()]
     return np.array(known, dtype=np.float64).reshape(cells.shape)
@@ -201,10 +189,10 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
         If the name ends in none of these, or the file cannot be written.
     """
     path = Path(path)
-    _NODE_LOG_WRITERS[_written_form(path)](path, log)
+    _NODE_LOG_WRITERS[_form_to_write(path)](path, log)
 
 
-def _written_form(path: Path) -> Form:
+def _form_to_write(path: Path) -> Form:
     """Form of a node log to be written, by the end of its name."""
     form = suffix_form(path)
     if form not in _NODE_LOG_WRITERS:
@@ -220,7 +208,7 @@ def node_log_files(path: Path) -> tuple[Path, ...]:
     OutputError
         If the name promises no form of node log.
     """
-    return (path, metadata_path(path)) if _written_form(path) is Form.CSV else (path,)
+    return (path, metadata_path(path)) if _form_to_write(path) is Form.CSV else (path,)
 
 
 def refuse_node_log(path: Path, *, force: bool) -> None:

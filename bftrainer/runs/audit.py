@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 import solvers
-from bftrainer.errors import RunDirectoryError, escaped
+from bftrainer.errors import RunDirectoryError
 from bftrainer.files.directories import written_files
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instant_ns, is_static
@@ -36,10 +36,21 @@ from bftrainer.nodelogs.edit import list_kinds
 from bftrainer.replay import Cluster, ClusterChange, Observer
 from bftrainer.replay.power_draw import training_power_w, value_at
 from bftrainer.replay.value_tables import with_constraints
-from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.efficiency import compute_efficiency
 from bftrainer.runs.run import RunResult, run_replay
-from bftrainer.runs.run_files import ALLOCATION, ATTEMPTS, BELIEFS, DECISIONS, POWER, STEPS, TASKS, run_tables
+from bftrainer.runs.run_files import (
+    ALLOCATION,
+    ATTEMPTS,
+    BELIEFS,
+    DECISIONS,
+    POWER,
+    STEPS,
+    TASKS,
+    find_inputs,
+    recorded_options,
+    run_tables,
+)
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs, read_tasks
 from solvers import AllocationProblem, DecidedBy, Held, Limits, SolveResult, StopReason, TaskOptions, registry
 from solvers.reference_solvers import EqualShare
@@ -169,30 +180,21 @@ def plain_times(table: pa.Table) -> pa.Table:
 
 def load_recorded(run: RecordedRun, objective: Objective | None, findings: Findings) -> tuple[Inputs, set[str]]:
     """Inputs of a run, by the files and settings that its summary names; and which settings are code, not run here."""
-    settings, paths = run.summary["settings"], dict[str, Path]()
-    for name, entries in run.summary["inputs"].items():
-        for entry in entries if isinstance(entries, list) else [entries] if entries else ():
-            here, beside = Path(entry["path"]), run.directory.resolve().parent / entry["path"]
-            paths[name] = here if here.is_file() else beside
-            if not paths[name].is_file():
-                raise RunDirectoryError(f"{run.directory}: input {escaped(entry['path'])} not found.")
-            same = file_source(paths[name])["sha256"] == entry["sha256"]
-            findings.expect(same, f"summary.json inputs.{name}: {here} has changed since the run")
-    if not {"node_log", "tasks"} <= paths.keys() or settings.get("foresight", "none") != "none":
-        raise RunDirectoryError(f"{run.directory}: Inputs that are no files, and foresight, cannot be audited.")
-    task_set = read_tasks(paths["tasks"], paths.get("scalability"), settings.get("scaling"))
+    settings = run.summary["settings"]
+    for each in find_inputs(run.directory, run.summary):
+        same = file_source(each.path)["sha256"] == each.sha256
+        findings.expect(same, f"summary.json inputs.{each.name}: {each.path} has changed since the run")
+    chosen = recorded_options(run.directory, run.summary)
+    task_set = read_tasks(chosen["tasks"], chosen.get("scalability"), settings.get("scaling"))
     policies = [settings.get("policy"), settings.get("power_policy")]
     policies += [getattr(task.tuning, kind, None) for task in task_set.tasks for kind in ("policy", "power_policy")]
     code = {name for name in ("solver", "fallback") if settings.get(name) not in (None, *registry.names())}
     code |= {"objective"} if objective is None and ":" in _MODIFIERS.sub("", settings["objective"]) else set()
     code |= {"policy"} if any(":" in (name or "") for name in policies) else set()
-    chosen = {name: settings[name] for name in OPTIONS if name in settings}
-    chosen |= {name: path for name, path in paths.items() if name not in ("scalability", "traces")}
-    chosen |= {"scaling": LEARNED if settings.get("scaling") == LEARNED else None, "until": settings.get("until_s")}
+    chosen |= {"scalability": None, "scaling": LEARNED if settings.get("scaling") == LEARNED else None}
     chosen |= {"tasks": task_set.tasks, "isolate": "never"}
     usual = {"objective": "as-given", "solver": "dp", "fallback": None, "policy": "zeus", "power_policy": "jit"}
     chosen |= {name: usual[name] for name in usual if name.removeprefix("power_") in code}
-    chosen |= {"since": settings.get("since") and pd.Timestamp(settings["since"]).to_pydatetime(warn=False)}
     chosen |= {"objective": objective} if objective is not None else {}
     chosen |= {"tasks": tuple(replace(task, tuning=None) for task in task_set.tasks)} if "policy" in code else {}
     return replace(load_inputs(ReplayConfig(**chosen)), assumed_scaling=task_set.assumed_scaling), code

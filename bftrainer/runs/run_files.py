@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
 from operator import attrgetter
 from pathlib import Path
@@ -28,6 +29,7 @@ from bftrainer.replay.power_draw import value_at
 from bftrainer.report.comparison import run_names
 from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.run_summary import MOST, check_summary
+from bftrainer.runs.config import OPTIONS
 from solvers.problem import Held
 
 if TYPE_CHECKING:
@@ -277,6 +279,55 @@ def read_summary(path: Path) -> dict[str, Any]:
     summary: dict[str, Any] = json_file(file, RunDirectoryError, "the summary of a run in JSON")
     check_summary(file, summary)
     return summary
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedInput:
+    """An input file of a run: the option that named it, where it is, and its SHA-256 then."""
+
+    name: str
+    path: Path
+    sha256: str
+
+
+def find_inputs(directory: Path, summary: Mapping[str, Any]) -> list[RecordedInput]:
+    """Find the input files that a run's summary names, here or beside its directory.
+
+    Raises
+    ------
+    RunDirectoryError
+        If one is not there.
+    """
+    found = []
+    for name, entries in summary["inputs"].items():
+        for entry in entries if isinstance(entries, list) else [entries] if entries else ():
+            here, beside = Path(entry["path"]), directory.resolve().parent / entry["path"]
+            path = here if here.is_file() else beside
+            if not path.is_file():
+                raise RunDirectoryError(f"{directory}: input {escaped(entry['path'])} not found.")
+            found.append(RecordedInput(name, path, entry["sha256"]))
+    return found
+
+
+def recorded_options(directory: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of `ReplayConfig` that a run was made with, by its summary.
+
+    Raises
+    ------
+    RunDirectoryError
+        If an input is not there, or is no file.
+    """
+    settings = summary["settings"]
+    inputs = {each.name: each.path for each in find_inputs(directory, summary)}
+    if not {"node_log", "tasks"} <= inputs.keys():
+        raise RunDirectoryError(f"{directory}: Expected a run whose inputs are files.")
+    if settings.get("foresight", "none") != "none":
+        raise RunDirectoryError(f"{directory}: Expected a run without foresight, which no replay has any more.")
+    options = {name: settings[name] for name in OPTIONS if name in settings}
+    options |= {name: path for name, path in inputs.items() if name in OPTIONS}
+    since = settings.get("since")
+    since = since if since is None else datetime.fromisoformat(since)
+    return options | {"since": since, "until": settings.get("until_s")}
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[FinishedRun, ...]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bftrainer.errors import InvalidTaskError, at_place, suggestion
-from bftrainer.files.documents import number_cell, table_rows, toml_content, whole_cell
+from bftrainer.errors import InvalidTaskError, at_place
+from bftrainer.files.documents import fault_text, number_cell, table_rows, toml_content, whole_cell
 from bftrainer.files.opening import form_of, one_line, translated
 from bftrainer.model import ScalingCurve
 from bftrainer.model.task import MOST_NODES
@@ -190,30 +191,29 @@ class TrainingProfile:
     load_s: float = 0.0
     samples_per_iteration: float | None = None
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
     def __post_init__(self) -> None:
-        sizes, times_s, samples = self.world_size, self.iteration_s, self.samples_per_iteration
+        sizes, samples = self.world_size, self.samples_per_iteration
+        times = {
+            f"iteration_s at world size {size}": (time_s, "1e-6")
+            for size, time_s in zip(sizes, self.iteration_s, strict=False)
+        }
+        times |= {name: (getattr(self, name), "0") for name in ("reconfiguration_s", "checkpoint_s", "load_s")}
         require(
             InvalidTaskError,
             (len(sizes) > 0, "iteration times for at least one world size, got none"),
             (
-                len(sizes) == len(times_s),
-                f"as many iteration times as world sizes, got {len(times_s)} for {len(sizes)}",
+                len(sizes) == len(self.iteration_s),
+                f"as many iteration times as world sizes, got {len(self.iteration_s)} for {len(sizes)}",
+            ),
+            (
+                all(low < high for low, high in pairwise((0, *sizes, _MOST + 1))),
+                f"world sizes that increase from 1 or more to at most {_MOST:g}, got {one_line(sizes)}",
             ),
             *(
-                (
-                    size > last,
-                    f"world sizes that increase, the next one {f'above {last}' if last else '>= 1'}, got {size}",
-                )
-                for last, size in pairwise((0, *sizes))
-            ),
-            (max(sizes, default=0) <= _MOST, f"world sizes <= {_MOST:g}, got a larger one"),
-            *(
-                (1e-6 <= time_s < _MOST, f"1e-6 <= iteration_s < 1e9 at world size {size}, got {time_s}")
-                for size, time_s in zip(sizes, times_s, strict=False)
-            ),
-            *(
-                (0 <= getattr(self, name) < _MOST, f"0 <= {name} < 1e9, got {getattr(self, name)}")
-                for name in ("reconfiguration_s", "checkpoint_s", "load_s")
+                (float(least) <= time_s < _MOST, f"{least} <= {name} < 1e9, got {time_s}")
+                for name, (time_s, least) in times.items()
             ),
             (samples is None or 0 < samples <= _MOST_SAMPLES, f"0 < samples_per_iteration <= 1e15, got {samples}"),
         )
@@ -235,9 +235,6 @@ class TrainingProfile:
         share = (1 / low - 1 / world_size) / (1 / low - 1 / high)
         return times[at - 1] + share * (times[at] - times[at - 1])
 
-
-_REQUIRED = ("world_size", "iteration_s", "reconfiguration_s", "checkpoint_s")
-_OPTIONAL = ("load_s", "samples_per_iteration")
 
 # The raw measurements: files by pattern, and their columns, in the order that files without a header have.
 _RECONFIGURATIONS = "reconfig.csv", ("ws", "start", "end", "elapsed")
@@ -268,68 +265,49 @@ def read_training_profile(path: str | Path) -> TrainingProfile:
     """
     path = Path(path)
     with translated(path, InvalidTaskError):
-        return _measured(path) if path.is_dir() else _declared(path)
+        return _read_directory(path) if path.is_dir() else _read_toml(path)
 
 
-def _declared(path: Path) -> TrainingProfile:
+def _read_toml(path: Path) -> TrainingProfile:
+    from pydantic import TypeAdapter, ValidationError
+
     form_of(path, InvalidTaskError)
     table = toml_content(path, InvalidTaskError)
     del table["schema"]
-    for key in table:
-        if key not in (*_REQUIRED, *_OPTIONAL):
-            raise InvalidTaskError(f"{path}: Unknown key {key!r}.{suggestion(key, (*_REQUIRED, *_OPTIONAL))}")
-    for key in _REQUIRED:
-        if key not in table:
-            raise InvalidTaskError(f"{path}: Missing key {key!r}.")
-    lists = ("world_size", "iteration_s")
-    fields: dict[str, Any] = {key: _number(path, key, value) for key, value in table.items() if key not in lists}
-    fields["world_size"] = tuple(_list(path, "world_size", table["world_size"], int, "whole numbers"))
-    times = _list(path, "iteration_s", table["iteration_s"], float, "numbers")
-    fields["iteration_s"] = tuple(_number(path, "iteration_s", time) for time in times)
-    with at_place(path, InvalidTaskError):
-        return TrainingProfile(**fields)
-
-
-def _number(path: Path, key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidTaskError(f"{path}: Expected {key} to be a number, got {one_line(repr(value))}.")
     try:
-        return float(value)
-    except OverflowError:
-        raise InvalidTaskError(f"{path}: Expected {key} to be a number, got one of too many digits.") from None
+        # As JSON, in which lists are tuples and whole numbers will do for others, and nothing else is converted.
+        text = json.dumps(table, default=str)
+        with at_place(path, InvalidTaskError):
+            return TypeAdapter(TrainingProfile).validate_json(text, strict=True)
+    except ValidationError as fault:
+        known = [each.name for each in fields(TrainingProfile)]
+        raise InvalidTaskError(f"{path}: {fault_text(fault, lambda _: known)}") from None
 
 
-def _list(path: Path, key: str, value: Any, kind: type, what: str) -> list[Any]:
-    kinds = (int,) if kind is int else (int, float)
-    if not isinstance(value, list) or not all(isinstance(one, kinds) and not isinstance(one, bool) for one in value):
-        raise InvalidTaskError(f"{path}: Expected {key} to be a list of {what}, got {one_line(repr(value))}.")
-    return value
-
-
-def _measured(path: Path) -> TrainingProfile:
+def _read_directory(path: Path) -> TrainingProfile:
     by_size: dict[int, list[float]] = defaultdict(list)
-    for where, cells in _rows(path, *_ITERATIONS, needed=("ws", "train time")):
+    for where, cells in _read_rows(path, *_ITERATIONS, needed=("ws", "train time")):
         size = whole_cell(where, "ws", cells["ws"], InvalidTaskError, least=1, most=10**9)
-        by_size[size].append(_seconds(where, cells, "train time"))
+        by_size[size].append(_parse_seconds(where, cells, "train time"))
     sizes = sorted(by_size)
-    launches = _elapsed(path, *_RECONFIGURATIONS)
+    launches = _read_elapsed(path, *_RECONFIGURATIONS)
     if len(launches) < 2:
         raise InvalidTaskError(
             f"{path / _RECONFIGURATIONS[0]}: Expected a reconfiguration after the launch, got {len(launches)} rows."
         )
-    loads = _elapsed(path, *_LOADS) if any(path.glob(_LOADS[0])) else [0.0]
+    loads = _read_elapsed(path, *_LOADS) if any(path.glob(_LOADS[0])) else [0.0]
     fields: dict[str, Any] = {
         "world_size": tuple(sizes),
         "iteration_s": tuple(_mean(by_size[size]) for size in sizes),
         "reconfiguration_s": _mean(launches[1:]),
-        "checkpoint_s": _mean(_elapsed(path, *_CHECKPOINTS)),
+        "checkpoint_s": _mean(_read_elapsed(path, *_CHECKPOINTS)),
         "load_s": _mean(loads),
     }
     with at_place(path, InvalidTaskError):
         return TrainingProfile(**fields)
 
 
-def _rows(
+def _read_rows(
     path: Path, pattern: str, columns: tuple[str, ...], needed: tuple[str, ...]
 ) -> list[tuple[str, dict[str, str]]]:
     """Rows of all files of a pattern, in the order of their names."""
@@ -342,12 +320,14 @@ def _rows(
     return rows
 
 
-def _elapsed(path: Path, pattern: str, columns: tuple[str, ...]) -> list[float]:
+def _read_elapsed(path: Path, pattern: str, columns: tuple[str, ...]) -> list[float]:
     """Seconds in the column `elapsed` of all files of a pattern."""
-    return [_seconds(where, cells, "elapsed") for where, cells in _rows(path, pattern, columns, ("elapsed",))]
+    return [
+        _parse_seconds(where, cells, "elapsed") for where, cells in _read_rows(path, pattern, columns, ("elapsed",))
+    ]
 
 
-def _seconds(where: str, cells: dict[str, str], column: str) -> float:
+def _parse_seconds(where: str, cells: dict[str, str], column: str) -> float:
     value = number_cell(where, column, cells[column], InvalidTaskError)
     if value < 0:
         raise InvalidTaskError(f"{where}: Expected {column} >= 0, got {cells[column]}.")

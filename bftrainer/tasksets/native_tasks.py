@@ -6,13 +6,13 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
-from datetime import date, datetime, time
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.files.documents import SCHEMA, fault_text, telling_fault, toml_tables
+from bftrainer.files.documents import SCHEMA, fault_text, toml_tables
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec, iso
@@ -20,13 +20,22 @@ from bftrainer.model.task import SAVING_FIELDS, NodePoints
 from bftrainer.tasksets.task_set import Draft, ScalingModel, locating, time_fields
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
+    from pydantic import BaseModel
 
 
 def toml_drafts(path: Path) -> list[Draft]:
     """Read the tasks of a TOML file, in its order; errors name file and task."""
     tables = toml_tables(path, "task", InvalidTaskError)
     return [toml_draft(path, number, table) for number, table in enumerate(tables, start=1)]
+
+
+_SCALINGS: dict[str | None, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    None: (("nodes", "throughput"), ("credit",)),
+    "linear": ((), ("rate_1",)),
+    "amdahl": (("parallel_fraction",), ("rate_1",)),
+    "learned": ((), ()),
+}
+"""Keys that a scaling section needs, and those that it may have, by its model; without one it has points."""
 
 
 @cache
@@ -41,8 +50,8 @@ def _schemas() -> dict[str, type[BaseModel]]:
         throughput: list[float] | None = None
         credit: list[float] | None = None
         model: Literal["linear", "amdahl", "learned"] | None = None
-        rate_1: float | None = None
-        parallel_fraction: float | None = None
+        rate_1: Annotated[float, Field(gt=0)] | None = None
+        parallel_fraction: Annotated[float, Field(ge=0, le=1)] | None = None
 
     hints = get_type_hints(TuningSpec)
     zeus: dict[str, Any] = {
@@ -57,14 +66,14 @@ def _schemas() -> dict[str, type[BaseModel]]:
         name: Annotated[str, Field(min_length=1)]
         group: str | None = None
         user: str | None = None
-        submit: datetime | date | float | str = 0.0
+        submit: Any = 0.0
         min_nodes: int
         max_nodes: int
         work: float | None = None
         grow_cost_s: float = 0.0
         shrink_cost_s: float = 0.0
         weight: float = 1.0
-        deadline: datetime | date | float | str | None = None
+        deadline: Any = None
         gpus_per_node: int = 1
         checkpoint_s: Any = None
         restart_s: Any = None
@@ -89,7 +98,8 @@ def toml_draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
     try:
         fields = _schemas()["task"].model_validate(table).model_dump()
     except ValidationError as fault:
-        raise InvalidTaskError(f"{where}: {_message(fault)}") from None
+        text = fault_text(fault, lambda at: list(_schemas()[str(at[0]) if at else "task"].model_fields))
+        raise InvalidTaskError(f"{where}: {text}") from None
     scaling = fields.pop("scaling")
     with locating(where):
         fields["tuning"] = _tuning(path, fields.pop("zeus"))
@@ -99,7 +109,7 @@ def toml_draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
         deadline = fields.pop("deadline")
         if deadline is not None:
             fields |= time_fields("deadline", deadline)
-        curve = None if scaling is None else _curve(scaling)
+        curve = None if scaling is None else _curve({key: value for key, value in scaling.items() if value is not None})
         return Draft(where, fields, curve, is_learned=scaling is not None and curve is None)
 
 
@@ -133,47 +143,20 @@ def _work(fields: Mapping[str, Any]) -> float:
     return float(work)
 
 
-def _message(fault: ValidationError) -> str:
-    """Message for the most important fault, in one line."""
-    error = telling_fault(fault)
-    path = error["loc"]
-    if error["type"] not in ("extra_forbidden", "missing") and path[0] in ("submit", "deadline"):
-        got = error["input"]
-        return f"Expected {path[0]} to be a date or seconds, got {got if isinstance(got, time) else repr(got)}."
-    return fault_text(fault, lambda at: list(_schemas()[str(at[0]) if at else "task"].model_fields))
-
-
-def _curve(table: Mapping[str, Any]) -> ScalingCurve | ScalingModel | None:
-    """Curve or law from a validated scaling table, None if it is learned; points and a model exclude each other."""
-    points = [key for key in ("nodes", "throughput", "credit") if table[key] is not None]
-    law = [key for key in ("model", "rate_1", "parallel_fraction") if table[key] is not None]
-    if points and law:
-        raise InvalidTaskError(f"Expected scaling by points or by a model, got both {points[0]!r} and {law[0]!r}.")
-    if points:
-        for key in ("nodes", "throughput"):
-            if key not in points:
-                raise InvalidTaskError(f"Missing key {key!r} in scaling.")
-        credit = None if table["credit"] is None else tuple(table["credit"])
-        return ScalingCurve(tuple(table["nodes"]), tuple(table["throughput"]), credit)
-    if "model" not in law:
-        raise InvalidTaskError("Expected scaling by points or by a model, got neither.")
-    if table["model"] == "learned":
-        if len(law) > 1:
-            raise InvalidTaskError(f"Model 'learned' takes no {law[1]}.")
-        return None
-    rate = 1.0 if table["rate_1"] is None else table["rate_1"]
-    if rate <= 0:
-        raise InvalidTaskError(f"Expected rate_1 > 0, got {rate}.")
-    if table["model"] == "linear":
-        if table["parallel_fraction"] is not None:
-            raise InvalidTaskError("Model 'linear' takes no parallel_fraction.")
-        return ScalingModel(1.0, rate)
-    fraction = table["parallel_fraction"]
-    if fraction is None:
-        raise InvalidTaskError("Missing key 'parallel_fraction' in scaling.")
-    if not 0.0 <= fraction <= 1.0:
-        raise InvalidTaskError(f"Expected 0 <= parallel_fraction <= 1, got {fraction}.")
-    return ScalingModel(fraction, rate)
+def _curve(table: dict[str, Any]) -> ScalingCurve | ScalingModel | None:
+    """Curve or law from the keys of a scaling section, None if it is learned."""
+    model = table.pop("model", None)
+    needed, optional = _SCALINGS[model]
+    for key in table:
+        if key not in (*needed, *optional):
+            what = "Scaling by points" if model is None else f"Model {model!r}"
+            raise InvalidTaskError(f"{what} takes no {key}.")
+    for key in needed:
+        if key not in table:
+            raise InvalidTaskError(f"Missing key {key!r} in scaling.")
+    if model is None:
+        return ScalingCurve(**{key: tuple(values) for key, values in table.items()})
+    return None if model == "learned" else ScalingModel(**table)
 
 
 def write_toml_tasks(path: Path, tasks: Sequence[TaskSpec]) -> None:
@@ -194,18 +177,15 @@ def toml_text(document: Mapping[str, Any]) -> str:
 
 
 def _table(task: TaskSpec, folder: Path) -> dict[str, Any]:
-    table = {
-        **{key: getattr(task, key) for key in ("name", "group", "user")},
+    spelled = {
         "submit": _moment(task, "submit"),
-        **{key: getattr(task, key) for key in ("min_nodes", "max_nodes")},
         "work": task.work if task.tuning is None else None,
-        **{key: getattr(task, key) for key in ("grow_cost_s", "shrink_cost_s", "weight")},
         "deadline": _moment(task, "deadline"),
-        "gpus_per_node": task.gpus_per_node,
         **{name: _plain(getattr(task, name)) for name in SAVING_FIELDS},
         "scaling": scaling_table(task.scaling),
         "zeus": None if task.tuning is None else _zeus_table(task.tuning, folder),
     }
+    table = {key: spelled[key] if key in spelled else getattr(task, key) for key in task_keys()}
     return {key: value for key, value in table.items() if value is not None}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from bftrainer.errors import InvalidTaskError, OutputError
 from bftrainer.files.budgets import DOCUMENT_BYTES
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import replacing_together
-from bftrainer.legacy.frame import Frame, label_texts, read_pickled_frame, shortened
+from bftrainer.legacy.frame import Frame, label_texts, read_pickled_frame, shorten
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.tasksets.native_tasks import toml_drafts, write_toml_tasks
@@ -30,19 +29,18 @@ _FEW = 3
 _REAL = (float, int, np.integer, np.floating)
 
 
-def _pickled_tasks(bounds_path: Path, scaling_path: Path | None = None, scaling: ScalingModel | None = None) -> TaskSet:
+def _read_pickled(bounds_path: Path, scaling_path: Path | None = None, scaling: ScalingModel | None = None) -> TaskSet:
     """Read tasks of pickled bounds; without a path, their scalability is searched in the same directory."""
-    frame = _frame(bounds_path, _BOUNDS)
-    drafts = _drafts(bounds_path, frame)
+    frame = _read_frame(bounds_path, _BOUNDS)
+    drafts = _make_drafts(bounds_path, frame)
     notes: tuple[str, ...] = ()
     if scaling_path is None:
-        scaling_path = _scalability_file(bounds_path)
-        if scaling_path is not None:
-            notes = (f"{bounds_path}: scalability taken from {scaling_path}.",)
-    if scaling_path is None:
+        scaling_path = scalability_path(bounds_path)
+        notes = (f"{bounds_path}: scalability taken from {scaling_path}.",)
+    if scaling_path is None or (notes and not scaling_path.is_file()):
         return finished(bounds_path, drafts, None, scaling)
     names = [draft.fields["name"] for draft in drafts]
-    curves, submissions = _scalability(scaling_path, names, bounds_path)
+    curves, submissions = _read_scalability(scaling_path, names, bounds_path)
     other = sum(draft.fields["submit_ns"] != submissions[draft.fields["name"]] for draft in drafts)
     if other:
         notes += (f"{scaling_path}: Tsub of {other} tasks differs from {bounds_path}, whose Tsub counts.",)
@@ -59,29 +57,11 @@ def scalability_path(bounds_path: Path) -> Path | None:
     return None
 
 
-def _scalability_file(bounds_path: Path) -> Path | None:
-    """File with the scalability of bounds: with the same case in its name, else the only one in any case."""
-    same = scalability_path(bounds_path)
-    if same is not None and same.is_file():
-        return same
-    name = bounds_path.name
-    wanted = re.sub("jbnd", "jnps", name, flags=re.IGNORECASE).lower()
-    if wanted == name.lower():
-        return None
-    try:
-        found = sorted(path for path in bounds_path.parent.iterdir() if path.name.lower() == wanted and path.is_file())
-    except OSError as error:
-        reason = f"{bounds_path.parent} cannot be listed ({error.strerror}); name the file with -scfn."
-        raise InvalidTaskError(f"{bounds_path}: No scalability found beside it: {reason}") from None
-    if len(found) > 1:
-        names = one_line(", ".join(path.name for path in found))
-        raise InvalidTaskError(f"{bounds_path}: Expected one scalability beside it, got {names}; name one with -scfn.")
-    return found[0] if found else None
-
-
-def _scalability(path: Path, names: Sequence[str], bounds_path: Path) -> tuple[dict[str, ScalingCurve], dict[str, int]]:
+def _read_scalability(
+    path: Path, names: Sequence[str], bounds_path: Path
+) -> tuple[dict[str, ScalingCurve], dict[str, int]]:
     """Curve and submission (ns since the epoch) of each task in pickled scalability; its tasks must be `names`."""
-    frame = _frame(path, _SCALABILITY)
+    frame = _read_frame(path, _SCALABILITY)
     labels = _names(path, frame)
     _check_same(path, set(labels), bounds_path, set(names))
     columns = [frame.column(column) for column in _SCALABILITY]
@@ -146,7 +126,7 @@ def _warn_of_lost(path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
     return (f"{path}: this form cannot hold {', '.join(lost)}: left out.",) if lost else ()
 
 
-def _frame(path: Path, columns: tuple[str, ...]) -> Frame:
+def _read_frame(path: Path, columns: tuple[str, ...]) -> Frame:
     with open_pickle(path, InvalidTaskError, DOCUMENT_BYTES) as stream:
         frame = read_pickled_frame(stream, str(path), InvalidTaskError)
     missing = [column for column in columns if column not in frame.columns]
@@ -172,7 +152,7 @@ def _check_same(path: Path, here: set[str], bounds_path: Path, there: set[str]) 
             )
 
 
-def _drafts(path: Path, frame: Frame) -> list[Draft]:
+def _make_drafts(path: Path, frame: Frame) -> list[Draft]:
     columns = [frame.column(column) for column in _BOUNDS]
     drafts = []
     for name, grow, shrink, least, most, work, submitted in zip(_names(path, frame), *columns, strict=True):
@@ -194,7 +174,7 @@ def _list(where: str, key: str, value: Any) -> list[Any]:
     if isinstance(value, np.ndarray) and value.ndim == 1:
         return list(value.tolist())
     if not isinstance(value, list | tuple):
-        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {shortened(value)}.")
+        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {shorten(value)}.")
     return list(value)
 
 
@@ -205,7 +185,7 @@ def _number(where: str, key: str, value: Any) -> float:
     except OverflowError:
         number = math.nan
     if math.isnan(number):
-        raise InvalidTaskError(f"{where}: Expected {key} to be a number, got {shortened(value)}.")
+        raise InvalidTaskError(f"{where}: Expected {key} to be a number, got {shorten(value)}.")
     return number
 
 
@@ -218,7 +198,7 @@ def _whole(where: str, key: str, value: Any) -> int:
 
 def _instant(where: str, value: Any) -> int:
     if not isinstance(value, np.datetime64) or np.isnat(value):
-        raise InvalidTaskError(f"{where}: Expected Tsub to be a date and time, got {shortened(value)}.")
+        raise InvalidTaskError(f"{where}: Expected Tsub to be a date and time, got {shorten(value)}.")
     count = int(value.astype(np.int64)) * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[np.datetime_data(value)[0]]
     if abs(count) > np.iinfo(np.int64).max:
         raise InvalidTaskError(f"{where}: Expected Tsub between the years 1678 and 2262, got {value}.")
@@ -255,7 +235,7 @@ def read_task_set(
     curves_path = None if scaling_path is None else Path(scaling_path)
     form = form_of(path, InvalidTaskError)
     if form in (Form.PICKLE, Form.TAR):
-        return _pickled_tasks(path, curves_path, model)
+        return _read_pickled(path, curves_path, model)
     if form is not Form.TOML:
         instead = " Write a [[task]] table for each row, in TOML (docs/tasks.md)." if form is Form.CSV else ""
         raise InvalidTaskError(f"{path}: Expected a task set (TOML or pickle), got {form.value}.{instead}")
@@ -263,7 +243,7 @@ def read_task_set(
     if curves_path is None:
         return finished(path, drafts, None, model)
     names = [draft.fields["name"] for draft in drafts]
-    curves, _ = _scalability(curves_path, names, path)
+    curves, _ = _read_scalability(curves_path, names, path)
     return replace(finished(path, drafts, curves, model), sources=(path, curves_path))
 
 

@@ -252,7 +252,7 @@ def locating(where: str) -> Iterator[None]:
         raise InvalidTaskError(f"{where}: {message}") from None
 
 
-def time_fields(key: str, value: date | float | str) -> dict[str, Any]:
+def time_fields(key: str, value: object) -> dict[str, Any]:
     """`{key}_ns` of a date, or `{key}_s` of a number of seconds since the window's start.
 
     Raises
@@ -260,13 +260,13 @@ def time_fields(key: str, value: date | float | str) -> dict[str, Any]:
     InvalidTaskError
         If the value is neither, not finite, or outside the years 1678 to 2262.
     """
-    if isinstance(value, int | float):
-        if not math.isfinite(value):
-            raise InvalidTaskError(f"Expected {key} to be a date or seconds, got {value}.")
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return {f"{key}_s": float(value)}
     try:
-        return {f"{key}_ns": instant_ns(value)}
-    except ValueError:
-        raise InvalidTaskError(f"Expected {key} to be a date or seconds, got {value!r}.") from None
+        if isinstance(value, date | str):
+            return {f"{key}_ns": instant_ns(value)}
     except OverflowError:
         raise InvalidTaskError(f"Expected {key} between the years 1678 and 2262, got {value}.") from None
+    except ValueError:
+        pass
+    raise InvalidTaskError(f"Expected {key} to be a date or seconds, got {value!r}.")

@@ -22,12 +22,8 @@ class RecurrenceTracker:
 
     Parameters
     ----------
-    job : Job
-        The job, for its default batch size and for messages.
-    beta_knob : float
-        Multiple of the lowest cost at which a run stops; infinity: never.
-    max_tries : int
-        Number of tries that a recurrence has.
+    beta_knob, max_tries : float and int
+        Multiple of the lowest cost at which a run stops (infinity: never), and number of tries that a recurrence has.
     sum_tries : bool
         Whether all tries of a recurrence make up its cost, or only the one that reached the target.
     first_must_reach : bool
@@ -67,16 +63,9 @@ class RecurrenceTracker:
     def record_try(
         self, recurrence: int, batch_size: int, cost_j: float, reached: bool, *, started: bool = True
     ) -> str | None:
-        """Record a try that has ended; return why the job is given up, None if it is not.
+        """Record a try of a recurrence, counted from 0, that has ended; return why the job is given up, None if not.
 
-        Parameters
-        ----------
-        recurrence : int
-            Number of the recurrence, from 0.
-        batch_size, cost_j, reached : int, float and bool
-            Batch size and cost of the try, and whether it reached the target.
-        started : bool
-            Whether the bound allowed the try an epoch; if not, it cost nothing.
+        A try that has not `started`, as the bound allowed it no epoch, cost nothing.
         """
         self.tries[recurrence] += 1
         if started:

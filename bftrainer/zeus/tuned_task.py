@@ -51,16 +51,12 @@ class Attempt:
 
     Parameters
     ----------
-    group, task : str
-        Names of the group and of the task.
     recurrence, attempt : int
         Number of the task in its group, in order of admission, and of the attempt of this task; from 0.
-    batch_size, power_limit_w : int
-        Settings of the run; the limit is the one chosen for the batch size.
+    power_limit_w : int
+        The limit that was chosen for the batch size.
     energy_j, train_s : float
         Energy and time of its net work on one node, from which the group's policy learns.
-    reached : bool
-        Whether it reached its target.
     """
 
     group: str
@@ -75,7 +71,7 @@ class Attempt:
 
 
 @contextmanager
-def _asking(who: str) -> Iterator[None]:
+def _name_policy(who: str) -> Iterator[None]:
     """Name the policy in errors of what it does; that it is stuck is none."""
     with answering(who, TuningInputError):
         try:
@@ -96,20 +92,17 @@ class _Group:
     def launch(self, task: str) -> _Launch:
         """Choose settings and draw the path of the task's next run; skip tries that never start.
 
-        Raises
-        ------
-        TuningError
-            If no batch size or no try is left.
+        `TuningError` if no batch size or no try is left.
         """
         tuning, trace = self.tuning, self.tuning.training.trace
         recurrence = self.recurrences.setdefault(task, len(self.recurrences))
         while True:
             batch_size = self.best_batch_size
             if not self.in_flight:
-                with _asking(f"batch-size policy {self.policies[0]}"):
+                with _name_policy(f"batch-size policy {self.policies[0]}"):
                     chosen = whole_number("its choice", tuning.batch_sizes.predict(tuning.job), TuningInputError)
                     batch_size = trace.at(chosen).batch_size
-            with _asking(f"power-limit policy {self.policies[1]}"):
+            with _name_policy(f"power-limit policy {self.policies[1]}"):
                 run = tuning.run(batch_size, recurrence)
             if run.started:
                 sized = trace.at(batch_size)
@@ -118,17 +111,11 @@ class _Group:
             self._end(run._replace(cost_j=NEVER_RAN_FACTOR * tuning.tracker.cost_bound_j()))
 
     def _end(self, run: Run) -> None:
-        with _asking(f"batch-size policy {self.policies[0]}"):
+        with _name_policy(f"batch-size policy {self.policies[0]}"):
             self.tuning.end(run)
 
     def end(self, task: str, run: Run) -> None:
-        """Learn from a task's run that has ended.
-
-        Raises
-        ------
-        NotConvergedError
-            If the first run did not converge, or the task's last try did not.
-        """
+        """Learn from a task's run that has ended: `NotConvergedError` if it was the first, or the last try, in vain."""
         del self.in_flight[task]
         run = run._replace(cost_j=self.tuning.training.cost(run.traced_energy_j, run.traced_time_s))
         self._end(run)
@@ -146,25 +133,20 @@ class GroupTuner:
 
     Parameters
     ----------
-    tasks : iterable of TaskSpec
-        All tasks; those without a tuning section are ignored.
-    traces : mapping of (str, str) to TrainingTrace
-        Traces by the two file names in tuning sections.
-    seed : int
-        Seed of groups without a seed of their own.
+    tasks, traces : iterable of TaskSpec, and mapping of (str, str) to TrainingTrace
+        All tasks, and traces by the two file names in their tuning sections.
     power_options : {"chosen", "pareto", "all"}
         Power limits that the allocator may use: the one chosen for the batch size, those on its energy-time Pareto
         front, or all that were measured.
-    policies : tuple of str
-        Names of the batch-size and the power-limit policy of groups without ones of their own.
+    seed, policies : int, and tuple of str
+        Of groups without ones of their own; the names are those of the batch-size and the power-limit policy.
 
     Raises
     ------
-    InvalidTaskError
+    InvalidTaskError, TuningInputError
         If a job or its default batch size is not in its traces, tasks of one group have different sections, a group has
-        the name of a task without a group, or there is no policy of a name.
-    TuningInputError
-        If a policy cannot be copied; by the methods, if one fails, or chooses what was not measured.
+        the name of a task without a group, or there is no policy of a name; or a policy cannot be copied and, by the
+        methods, if one fails, or chooses what was not measured.
 
     References
     ----------
@@ -195,18 +177,18 @@ class GroupTuner:
 
     def warnings(self) -> list[str]:
         """List groups that will be given up: no measured run at their default batch size reaches the target in time."""
-        found = []
+        warnings = []
         for key, group in self._groups.items():
             section = group.section
             epochs = group.tuning.training.trace.at(section.default_batch_size).target_epochs
             # The target's epoch is NaN if it is never reached, which compares false.
-            if not any(each <= section.max_epochs for each in epochs):
+            if not any(epoch <= section.max_epochs for epoch in epochs):
                 will = "will" if group.policies[0] in _DEFAULT_FIRST else "may"
-                found.append(
+                warnings.append(
                     f"group {key}: no measured run at the default batch size {section.default_batch_size} reaches "
                     f"{section.target_metric:g} within {section.max_epochs} epochs; its tasks {will} be given up."
                 )
-        return found
+        return warnings
 
     def _group(self, task: TaskSpec, section: TuningSpec) -> _Group:
         """Return a task's group; make it at its first task."""
@@ -235,14 +217,14 @@ class GroupTuner:
         if self.power_options != "chosen":
             others = launch.sized.points if self.power_options == "all" else launch.sized.pareto_points()
         limits = [launch.chosen, *(point for point in others if point is not launch.chosen)]
-        return tuple(_running(task, launch, point) for point in limits)
+        return tuple(_specify_run(task, launch, point) for point in limits)
 
     def ended(self, running: TaskSpec, work_at: Mapping[int, float]) -> None:
         """See `bftrainer.model.Tuner`."""
         key = running.tuning_group
         group = self._groups[key]
         launch = group.in_flight[running.name]
-        run = _booked(launch, work_at)
+        run = _account_run(launch, work_at)
         # The first four fields of a run: recurrence, attempt, batch size and power limit.
         self.attempts.append(Attempt(key, running.name, *run[:4], run.energy_j, run.time_s, run.reached))
         try:
@@ -252,27 +234,27 @@ class GroupTuner:
 
     def checkpoint(self, group: str) -> Callable[[], None]:
         """See `bftrainer.model.Tuner`."""
-        kept = copy.deepcopy(self._groups.get(group))
+        saved = copy.deepcopy(self._groups.get(group))
         attempts, failures = len(self.attempts), dict(self.failures)
 
-        def bring_back() -> None:
+        def restore() -> None:
             """Restore group, attempts and failures; attempts were only appended since."""
-            if kept is None:
+            if saved is None:
                 self._groups.pop(group, None)
             else:
-                self._groups[group] = kept
+                self._groups[group] = saved
             del self.attempts[attempts:]
             self.failures.clear()
             self.failures.update(failures)
 
-        return bring_back
+        return restore
 
 
 def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int, policies: Policies) -> JobTuning:
     """Make a group's policies in their first state."""
     names = (section.dataset, section.network, section.optimizer)
     job = Job(*names, section.target_metric, section.max_epochs, section.default_batch_size)
-    own = seed if section.seed is None else section.seed
+    seed = seed if section.seed is None else section.seed
     measured = traces.get((section.train_trace, section.power_trace))
     if measured is None:
         raise InvalidTaskError(
@@ -281,25 +263,25 @@ def _start(task: TaskSpec, section: TuningSpec, traces: _Traces, seed: int, poli
     try:
         trace = measured.of(job)
         trace.at(section.default_batch_size)
-        for each in trace.batch_sizes.values():
-            _ = each.target_epochs and each.profiling_epoch  # whose power must be a number
+        for sized in trace.batch_sizes.values():
+            _ = sized.target_epochs and sized.profiling_epoch  # whose power must be a number
     except ValueError as error:
         raise InvalidTaskError(f"{section.train_trace}, task {task.name}: {error}") from None
-    context = PolicyContext(measured, job, section.eta, section.beta, own, concurrency=True)
+    context = PolicyContext(measured, job, section.eta, section.beta, seed, concurrency=True)
     try:
         sizes, limits = batch_size_optimizer(policies[0], context), power_limit_optimizer(policies[1], context)
     except TuningInputError as error:
         raise InvalidTaskError(f"task {task.name}: {error}") from None
-    with _asking(f"batch-size policy {policies[0]}"):
+    with _name_policy(f"batch-size policy {policies[0]}"):
         sizes.register_job(job, list(trace.batch_sizes))
     for name, policy in zip(policies, (sizes, limits), strict=True):
-        with _asking(f"policy {name}, which replays copy"):
+        with _name_policy(f"policy {name}, which replays copy"):
             copy.deepcopy(policy)
-    training = Training(job, trace, section.eta, np.random.default_rng(own))
+    training = Training(job, trace, section.eta, np.random.default_rng(seed))
     return JobTuning(training, sizes, limits, RecurrenceTracker(job, section.beta))
 
 
-def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:
+def _specify_run(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:
     """Return the task as it runs at one power limit."""
     counts = np.arange(task.max_nodes + 1)
     gpus = (counts * task.gpus_per_node).astype(np.float64)
@@ -325,7 +307,7 @@ def _running(task: TaskSpec, launch: _Launch, point: PowerPoint) -> TaskSpec:
     return replace(task, work=work, scaling=curve, run=run)
 
 
-def _booked(launch: _Launch, work_at: Mapping[int, float]) -> Run:
+def _account_run(launch: _Launch, work_at: Mapping[int, float]) -> Run:
     """Return a run with its energy and time on one node, from the work done at each power limit."""
     if set(work_at) <= {int(launch.chosen.limit_w)}:
         return launch.run

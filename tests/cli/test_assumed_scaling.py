@@ -192,14 +192,3 @@ def test_notebooks():
     assert re.search(r'"name">occupancy</span><b>[^<]*<small class="soft"> \(assumed scaling\)', shown)
     assert_note(shown)
     assert "assumed" not in run_replay("evt.pkl", "tasks.toml", solver="dp")._repr_html_()
-
-
-def test_several_siblings_are_refused(call, here, world):
-    """Several files that may hold the scalability: one line that names them, and nothing is written."""
-    for name in ("JNPS.pkl", "jnps.pkl"):
-        (here / name).write_bytes(b"")
-    done = call("replay", *world)
-    assert (done.status, done.out) == (2, "")
-    assert done.err.count("\n") == 1
-    assert "JNPS.pkl, jnps.pkl" in done.err
-    assert not (here / "debug-itrOut").exists()

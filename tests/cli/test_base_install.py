@@ -78,7 +78,7 @@ CALLS = (
     ("trace cut idle.parquet --start 2021-02-10T00:00:05 -o cut.parquet", None),
     ("trace filter idle.parquet --min-hole 5 -o filtered.parquet", None),
     ("trace merge idle.parquet generated.parquet -o merged.parquet", None),
-    ("trace export idle.parquet -o exported.csv", None),
+    ("convert idle.parquet -o exported.csv", None),
     ("trace anonymise idle.parquet -o anonymous.parquet --key-file key", None),
     ("watch command --once -- echo n1 idle", None),
     ("watch slurm --once", None),

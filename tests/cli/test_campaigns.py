@@ -124,6 +124,25 @@ def test_advise(call, here):
 
 
 @pytest.mark.long
+def test_settings_of_a_run_or_a_file(call, here):
+    """`--like` takes all settings from a run's directory or a file; options given beside it replace them."""
+    (here / "own.toml").write_text(
+        SWEEP.partition("[grid]")[0].replace("evt.pkl", log(here)).replace("jbnd.pkl", tasks(here))
+    )
+    world = ("-ndmap", log(here), "-bdfn", tasks(here), "--solver", "dp")
+    assert call("replay", *world, "-Tfwd", 5, "--startup-cost", "full", "-o", "run").status == 0
+    plain = call("bound", *world, "-Tfwd", 5, "--json").json
+    by_file, by_run = (call("bound", "--like", like, "-Tfwd", 5, "--json").json for like in ("own.toml", "run"))
+    assert by_file == plain
+    assert by_run == call("bound", "--like", "run", "--json").json != plain
+    swept = call("bound", "--like", "tfwd.toml")
+    check_refusal(swept)
+    assert_matches("Expected settings of one run in .base., got a sweep over", swept.err)
+    check_refusal(call("bound", "--like", "nowhere"))
+    (here / "run" / "summary.json").write_text("{}")
+    check_refusal(call("bound", "--like", "run"))
+
+
 def test_pages(call, here, monkeypatch):
     """Each command makes one, tells where it is, and replaces it on demand alone; --json prints what it did before.
 

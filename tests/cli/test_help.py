@@ -159,7 +159,7 @@ def test_commands_that_report_do_so_in_json():
         *("bso delete", "bso export", "bso import", "bso serve", "bso token add", "bso token revoke", "bso void"),
         *("completion", "convert", "plot", "report"),
         *("harvest add", "harvest drain", "harvest stop"),
-        *("tasks generate", "trace anonymise", "trace cut", "trace export", "trace filter", "trace merge"),
+        *("tasks generate", "trace anonymise", "trace cut", "trace filter", "trace merge"),
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -13,19 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from bftrainer.cli._shared.signals import SAID
-from bftrainer.cli.zeus.master_display import LONGEST, LiveDisplay
-from bftrainer.zeus import DefaultBatchSize
-from bftrainer.zeus.master import Booked, Launch
-from bftrainer.zeus.master.plan import Plan
-from bftrainer.zeus.master.recurrences import LocalDecisions, Recurrences
-from bftrainer.zeus.master.script import RunSettings
 from tests.cli.conftest import check_refusal
 from tests.tiny import contents, installed
 from tests.waiting import alive, until
-from tests.zeus.master.driven import FAKE, PYTHON, fake_job
+from tests.zeus.master.driven import FAKE, PYTHON
 
 JOB = f"""\
 schema = 1
@@ -76,7 +68,7 @@ def test_run(call, here, job):
 def test_options_go_before_the_file(call, here, job):
     """Each option replaces a value of the file; the rest stays."""
     options = "--recurrences 1 --eta 1 --beta inf --seed 5 --policy default --log-base more --max-power 130 --gpus 2"
-    more = "--allow-mixed --observer --measure model --timeout 60"
+    more = "--observer --measure model --timeout 60"
     done = call("master", "run", job, *options.split(), *more.split(), "--json", "--quiet")
     assert done.status == 0, done.err
     assert "ENV" not in done.err
@@ -190,6 +182,19 @@ def test_a_night_at_a_time(call, here, job):
     assert second == whole
 
 
+def test_a_policy_of_ones_own(call, here, job):
+    """A policy of a module in the current directory decides, and goes on after a pause."""
+    (here / "mine.py").write_text(
+        "from bftrainer.zeus import GridSearch\n"
+        "class Mine(GridSearch):\n    pass\n"
+        "def make(context):\n    return Mine()\n"
+    )
+    first = call("master", "run", job, "--policy", "mine:make", "--pause-after", 1, "--json")
+    assert first.status == 0, first.err
+    progress = call("master", "resume", logdir(here), "--json").json["progress"]
+    assert [booked["launch"]["batch_size"] for booked in progress["booked"]] == [32, 16]
+
+
 def test_a_run_that_was_ended_with_its_master_is_not_booked(call, here, job):
     """Where all processes are ended at once, the script may go before the master: the run is made again."""
     (here / "slow.sh").write_text("echo $$ >script; echo; exec sleep 300\n")
@@ -245,7 +250,8 @@ def test_bad_files(call, here, job, text, message):
 BAD_OPTIONS = {
     "no file": (("run", "none.toml"), "none.toml: No such file."),
     "a directory": (("run", "."), "Expected a file, got a directory."),
-    "policy": (("run", "job.toml", "--policy", "zuse"), "Unknown batch-size policy 'zuse'. Did you mean 'zeus'?"),
+    "policy": (("run", "job.toml", "--policy", "zuse"), "got 'zuse'. Did you mean 'zeus'?"),
+    "oracle": (("run", "job.toml", "--policy", "oracle"), "The policy oracle needs a trace of measured runs"),
     "eta": (("run", "job.toml", "--eta", 2), "Expected eta from 0 (time) to 1 (energy), got 2.0."),
     "beta": (("run", "job.toml", "--beta", 0), "Expected beta above 0 (inf: never stop early), got 0.0."),
     "power": (("run", "job.toml", "--max-power", 0), "max_power_w: Input should be greater than 0, got 0.0."),
@@ -308,79 +314,6 @@ def test_the_sample_script_trains(call, here, job):
     epochs = (logdir(here) / "rec01+try01.train.log").read_text().splitlines()
     assert len(epochs) == report["num_epochs"]
     assert [float(line.rpartition(" ")[2]) >= 0.9 for line in epochs] == [False] * (len(epochs) - 1) + [True]
-
-
-# --- on a terminal -----------------------------------------------------------------------------------------------
-
-
-def displayed(*, quiet=False):
-    """What a live display leaves on a terminal after a run that prints."""
-    plan = Plan(fake_job(Path()), 3, (32,), 2.0, 0.5, 1, "/")
-    progress = Recurrences(plan, RunSettings(max_power_w=250.0), LocalDecisions(DefaultBatchSize(), None))
-    screen = io.StringIO()
-    launch = Launch(1, 1, 32, 0.1, 1)
-    with LiveDisplay(quiet=quiet, console=Console(file=screen, force_terminal=True, width=100)) as display:
-        display.started(Path("logs"), progress)
-        display.launching(launch, progress)
-        for piece in (b"epo", b"ch 1\n 10 %\r 90 %\r", b"done\n", b"[bold] no markup"):
-            display.printed(piece)
-        progress.recurrence = 2
-        display.booked(Booked(launch, 10.0, 1.0, True, 130.0), progress)
-        display.launching(Launch(2, 1, 32, 0.1, 2), progress)
-    return screen.getvalue()
-
-
-def test_a_terminal_shows_lines_and_a_bar():
-    """Lines are put together from pieces, those written over are their last state, and the bar counts recurrences."""
-    shown = displayed()
-    for line in ("epoch 1", "done", "[bold] no markup", "recurrence 1, try 1: batch size 32 reached the target, 10 J"):
-        assert line in shown
-    assert "10 %" not in shown
-    assert "1/3" in shown
-
-
-def test_a_quiet_terminal_shows_the_bar_alone():
-    """What the script prints is left out."""
-    shown = displayed(quiet=True)
-    assert "epoch 1" not in shown
-    assert "reached the target" in shown
-
-
-def test_lines_without_end_take_no_memory():
-    """Of a bar that is written over and over only the last state is kept, and other lines are shown in parts."""
-    screen = io.StringIO()
-    with LiveDisplay(quiet=False, console=Console(file=screen, width=LONGEST)) as display:
-        for done in range(1000):
-            display.printed(b"%d %%\r" % done)
-            assert len(display._partial) < 10
-        for _ in range(5):
-            display.printed(b"x" * (LONGEST // 2))
-            assert len(display._partial) <= LONGEST
-    assert screen.getvalue().count("x") == 3 * LONGEST // 2
-
-
-def test_a_terminal_is_used_where_there_is_one(here, job):
-    """On a terminal, the bar is there from the first run to the last."""
-    ours, theirs = os.openpty()
-    done = subprocess.Popen(
-        [installed("bftrainer"), "master", "run", str(job)], cwd=here, stderr=theirs, stdout=subprocess.DEVNULL
-    )
-    os.close(theirs)
-    shown = b""
-    while piece := _read(ours):
-        shown += piece
-    os.close(ours)
-    assert done.wait() == 0
-    assert b"2/2" in shown
-    assert b"recurrence 2, try 1: batch size 16" in shown
-
-
-def _read(terminal):
-    """What a terminal shows next; nothing once nobody writes to it."""
-    try:
-        return os.read(terminal, 1 << 16)
-    except OSError:  # the other end is closed
-        return b""
 
 
 def test_nohup_is_respected(call, here, job):

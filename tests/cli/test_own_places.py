@@ -24,7 +24,6 @@ COMMANDS = {
     "trace cut nodes.csv --start 1612915205 -o nodes.csv": "nodes.csv",
     "trace filter nodes.csv --nodes names.csv -o names.csv": "names.csv",
     "trace merge nodes.csv evt.pkl -o evt.pkl": "evt.pkl",
-    "trace export nodes.csv -o link.csv": "link.csv",
     "trace anonymise nodes.csv --key-file key -o nodes.csv": "nodes.csv",
     "trace anonymise nodes.csv --key-file key.csv -o key.csv": "key.csv",
     "trace generate --like nodes.csv -o nodes.csv": "nodes.csv",

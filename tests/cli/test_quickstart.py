@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from bftrainer.cli.zeus.quickstart import explain_choice, find_chosen
 from bftrainer.zeus.integrations.sample_digits import JOB_ID
 from bftrainer.zeus.server.app import create_app
+from bftrainer.zeus.server.job_figures import figures_by_size
 from bftrainer.zeus.server.messages import JobSummary, TrialRow
-from bftrainer.zeus.server.savings import figures_by_size
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import in_folder, listening
 
@@ -55,16 +53,6 @@ def row(number, batch_size, cost, *, converged=True):
     ended = {"type": "MAB", "status": "Succeeded" if cost else "Failed", "started": 0.0, "ended": 1.0}
     result = {"time": cost, "energy": cost, "cost": cost, "converged": converged, "observation": number}
     return TrialRow(job_id="d", batch_size=batch_size, trial_number=number, **ended, **result)
-
-
-def test_what_was_used():
-    """Means over the trials that reached the target; trials without a result, or that are void, do not count."""
-    rows = [row(1, 64, 2.0), row(2, 8, 8.0, converged=False), row(3, 64, 4.0), row(4, 64, None), row(5, 64, 9.0)]
-    sizes = figures_by_size([*rows[:4], replace(rows[4], excluded="Voided")])
-    assert list(sizes) == [8, 64]
-    assert (sizes[64].results, sizes[64].converged, sizes[8].converged, sizes[8].means) == (2, 2, 0, {})
-    assert sizes[64].means["energy"].mean == 3.0
-    assert sizes[64].means["energy"].half_width == pytest.approx(12.706, abs=1e-3)
 
 
 SPEC = {

@@ -1,4 +1,4 @@
-"""`bftrainer trace cut`, `filter`, `merge`, `export` and `anonymise`."""
+"""`bftrainer trace cut`, `filter`, `merge` and `anonymise`."""
 
 from __future__ import annotations
 
@@ -56,14 +56,6 @@ def test_merge(call, here):
     assert idle(here / "whole.parquet")["c"] == [(20, 40)]
 
 
-@pytest.mark.parametrize("name", ["x.pkl", "x.csv.gz", "x.parquet"])
-def test_export(call, here, name):
-    """A node log is written in another form, and says the same."""
-    done = call("trace", "export", "evt.pkl", "-o", name)
-    assert (done.status, done.out) == (0, f"{name}: node log of 4 nodes\n")
-    assert idle(here / name) == idle(here / "evt.pkl")
-
-
 def test_round_trip_of_an_import(call, here):
     """An imported log goes to the legacy pickle and back: nodes, window, rows and intervals are the same."""
     rows = "1|1970-01-01T00:01:30|1970-01-01T00:02:00|n1\n2|1970-01-01T00:02:30|1970-01-01T00:03:00|n2\n"
@@ -72,7 +64,7 @@ def test_round_trip_of_an_import(call, here):
     log = import_log("slurm", [here / "sacct.txt"], given).log
     write_node_log(here / "log.parquet", log)
     for source, target in (("log.parquet", "log.pkl"), ("log.pkl", "again.parquet")):
-        assert call("trace", "export", source, "-o", target).status == 0
+        assert call("convert", source, target).status == 0
     again = read_node_log(here / "again.parquet")
     assert (again.nodes, again.start_ns, again.end_ns) == (log.nodes, log.start_ns, log.end_ns)
     assert again.time_ns.tolist() == log.time_ns.tolist()
@@ -111,13 +103,13 @@ def test_anonymise_a_part(call, here):
         (("filter", "evt.pkl", "--min-hole", "-1", "-o", "x.csv"), "Expected 0 <= --min-hole"),
         (("merge", "evt.pkl", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
         (("merge", "evt.pkl", "-o", "tasks.toml"), "tasks.toml: Expected a name ending in .parquet"),
-        (("export", "evt.pkl", "-o", "evt.pkl"), "evt.pkl: Would overwrite NODE_LOG evt.pkl"),
+        (("cut", "evt.pkl", "--end", "2021-02-11", "-o", "evt.pkl"), "evt.pkl: Would overwrite NODE_LOG evt.pkl"),
         (("anonymise", "evt.pkl", "--key-file", "evt.pkl", "-o", "x.csv"), "evt.pkl: Expected a key"),
         (("anonymise", "evt.pkl", "--key-file", "key", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
         (("anonymise", "absent.csv", "--key-file", "key", "-o", "x.csv"), "absent.csv: No such file."),
         (("anonymise", "evt.pkl", "--key-file", "key", "--partition", "p", "-o", "x.csv"), "Unknown partition 'p'"),
         (("anonymise", "evt.pkl", "--columns", "a", "-o", "x.csv"), "--columns was removed: import the rows of sacct"),
-        (("export", "evt.pkl", "--batsim", "-o", "x.csv"), "--batsim was removed: use a node log in CSV"),
+        (("export", "evt.pkl", "-o", "x.csv"), "use `bftrainer convert`"),
         (("anonymise", "tasks.toml", "--key-file", "key", "-o", "x.csv"), "tasks.toml: Expected a node log"),
     ],
 )
@@ -144,7 +136,7 @@ def test_help(call):
     """The group lists its commands without importing them."""
     out = call("trace").out
     assert out == call("trace", "--help").out
-    for name in ("anonymise", "cut", "export", "filter", "merge"):
+    for name in ("anonymise", "cut", "filter", "merge"):
         assert f"  {name} " in out
         assert "Usage: bftrainer trace" in call("trace", name, "--help").out
 

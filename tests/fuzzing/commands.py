@@ -26,7 +26,7 @@ trace cut {world} --start 2021-02-10T00:00:05 --end 2021-02-10T00:00:35 -o out.p
 trace filter {world} --nodes a,b --min-hole 5 -o out.csv
 trace filter {world} --nodes nodes.csv -o out.parquet
 trace merge {world} evt2.csv -o out.csv
-trace export {log} -o out.csv
+convert {log} -o out.csv
 trace anonymise {log} --key-file key -o out.csv
 trace generate --like busy.csv --days 0.05 --seed 1 -o out.csv
 trace stats busy.csv --json --figure out.svg

@@ -178,7 +178,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
         ),
         Step("trace cut idle.parquet --start 2026-09-01T12:00 --tz Europe/Berlin -o afternoon.parquet"),
         Step("trace filter afternoon.parquet --exclude-nodes n3 --min-hole 3600 -o some.parquet", ("some.parquet",)),
-        Step("trace export some.parquet -o legacy.pkl", ("legacy.pkl",)),
+        Step("convert some.parquet -o legacy.pkl", ("legacy.pkl",)),
         Step("trace cut idle.parquet --end 2026-09-01T12:00 --tz Europe/Berlin -o morning.parquet"),
         Step("trace merge morning.parquet afternoon.parquet -o whole.parquet", rows={"whole.parquet": 11}),
         Step(

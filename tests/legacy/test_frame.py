@@ -1,15 +1,16 @@
 import io
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bftrainer.errors import InputError
+from bftrainer.errors import InputError, UnsafePickleError
 from bftrainer.legacy.frame import read_pickled_frame
 
 TIMES = np.array(["2021-02-10T20:21:15", "2021-02-10T20:22:00", "2021-02-10T20:23:00"], dtype="M8[ns]")
 STATES = {"a1": [1, 1, 0], "a2": [0, 1, 1], "b1": [0, 0, 0]}
-FORMS = ["log", "zoned", "mixed", "objects", "category"]
+FORMS = ["log", "zoned", "mixed", "objects"]
 VERSIONS = ["1.1", "1.5", "2.2", "3.1"]
 
 
@@ -48,22 +49,22 @@ def test_times_of_any_unit_and_zone_are_utc(protocol, unit, zone):
     assert np.array_equal(got, TIMES)
 
 
-@pytest.mark.parametrize("kind", ["Int8", "boolean", "Float64", "int8", "int64", "float32", "bool", "object", ">i4"])
+@pytest.mark.parametrize("kind", ["int8", "int64", "float32", "bool", "object", ">i4"])
 def test_values_of_any_numeric_type(kind):
-    """Numpy and nullable types give the same numbers."""
+    """Types of numpy give the same numbers."""
     frame = pd.DataFrame({"a": pd.array([1, 0, 1]).astype(kind), "b": pd.array([0, 0, 1]).astype(kind)})
     got = frame_of(frame)
     assert [got.column("a").astype(float).tolist(), got.column("b").astype(float).tolist()] == [[1, 0, 1], [0, 0, 1]]
 
 
-def test_missing_values_of_nullable_columns_are_nan():
-    """pd.NA in a nullable column comes out as NaN."""
-    got = frame_of(pd.DataFrame({"a": pd.array([1, pd.NA], dtype="Int8")})).column("a")
-    assert got[0] == 1
-    assert np.isnan(got[1])
+@pytest.mark.parametrize("kind", ["Int8", "boolean", "Float64", "category"])
+def test_nullable_and_categorical_columns_are_refused_by_name(kind):
+    """Types that no published file has are not admitted."""
+    with pytest.raises(UnsafePickleError, match=r"^x\.pkl: refused to load pandas"):
+        frame_of(pd.DataFrame({"a": pd.array([1, 0, 1]).astype(kind)}))
 
 
-@pytest.mark.parametrize("kind", ["object", "string[python]", "string[pyarrow]", "str", "category"])
+@pytest.mark.parametrize("kind", ["object", "string[python]", "string[pyarrow]", "str"])
 def test_labels_of_any_text_type(kind):
     """Row and column labels are text whichever of pandas' types holds it."""
     labels = pd.Index(["é", "", "n3"]).astype(kind)
@@ -134,6 +135,9 @@ def test_unread_types_are_refused(frame):
 
 def test_damaged_cells_are_refused():
     """A date whose unit is none makes no frame."""
-    stream = io.BytesIO(b"cpandas._libs.tslibs.timestamps\n_unpickle_timestamp\n(I1\nNNI99\ntR.")
+    stream = io.BytesIO()
+    cells = pd.Series([pd.Timestamp("2021-02-10"), None], dtype=object)
+    pd.to_pickle(pd.DataFrame({"a": cells}), stream, compression=None, protocol=0)
+    damaged = re.sub(rb"I(7|8|9|10)\n", b"I99\n", stream.getvalue())
     with pytest.raises(InputError, match=r"^x\.pkl: Expected a pickled pandas DataFrame, got something else \(99\)"):
-        read_pickled_frame(stream, "x.pkl")
+        read_pickled_frame(io.BytesIO(damaged), "x.pkl")

@@ -15,7 +15,7 @@ def test_log_without_transitions_has_no_rows():
 def test_nodes_have_names():
     """An empty name is refused."""
     none = np.array([], dtype=np.int64)
-    with pytest.raises(NodeLogError, match=r"node names that are not empty"):
+    with pytest.raises(NodeLogError, match=r"nodes to be names, got ''"):
         NodeLog(("a", ""), 0, 10, none, none.astype(np.int32), none.astype(np.bool_))
 
 

@@ -113,7 +113,7 @@ def test_ones_own_spot_traces_can_be_read(tmp_path):
         ("5,added,a\n", r"t\.csv:1: Expected add or remove, got 'added'. Did you mean 'add'\?"),
         ("5,add,\n", r"t\.csv:1: Expected the name of a node, got ''"),
         ("5,add,a\0\n", r"t\.csv:1: Expected "),
-        ("5,add,\udcff\n", r"t\.csv:1: Expected CSV"),
+        ("5,add,\udcff\n", r"t\.csv:1: Expected text in UTF-8"),
         ("5,add,node1\n6,remove,node2\n", r"t\.csv:2: .*'node2' .*not there\. Did you mean 'node1'\?"),
         ("5,remove,zzz\n", r"t\.csv:1: Node 'zzz' is removed, but is not there\."),
         ("5,add,a\n6,add,a\n", r"t\.csv:2: Node 'a' is added"),
@@ -223,9 +223,10 @@ def test_a_pair_becomes_a_log(tmp_path):
 
 
 def test_a_pair_takes_what_there_is(tmp_path):
-    """A preemption of more nodes than there are is refused by its line."""
+    """A preemption of more nodes than there are is refused by its time."""
     paths = change_files(tmp_path, [(60, 2), (120, 3)], [(0, 1)])
     with pytest.raises(
-        NodeLogError, match=r"preemptions\.csv:3: Expected to take at most the 1 nodes there are, got 3"
+        NodeLogError,
+        match=r"preemptions\.csv: 1970-01-01T00:02:00Z: Expected to take at most the 1 nodes there are, got 3",
     ):
         read_pair(*paths, initial_nodes=2)

@@ -110,8 +110,8 @@ def test_keys_of_metadata(tmp_path, key):
     [
         (["a", "b", "a"], "unique node names, got 'a' twice"),
         (["a", "a"], "unique node names, got 'a' twice"),
-        (["a", ""], "node names that are not empty"),
-        (["a", None], "node names to be text, got None"),
+        (["a", ""], "nodes to be names, got ''"),
+        (["a", None], r"Expected nodes \(value 2\) to be text, got None"),
         (["a", "\ud800"], r"node names in Unicode, got '\\ud800' in one"),
     ],
 )

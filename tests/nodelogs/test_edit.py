@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import HostlistError, LogError, SettingsError
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs.edit import cut_log, edited, filtered_log, merged_logs, partitions_of
+from bftrainer.nodelogs.edit import cut_log, filtered_log, merged_logs, partitions_of, record_command
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle
 from tests.importing import idle_of
 from tests.strategies import node_logs
@@ -138,5 +138,5 @@ def test_nothing_left_out(log):
 
 def test_edits_are_noted():
     """What was done to a log stands in its provenance, in order."""
-    assert edited(edited(LOG, "one"), "two").provenance["edits"] == ["one", "two"]
-    assert isinstance(edited(LOG, "one"), NodeLog)
+    assert record_command(record_command(LOG, "one"), "two").provenance["edits"] == ["one", "two"]
+    assert isinstance(record_command(LOG, "one"), NodeLog)

@@ -118,7 +118,7 @@ def test_tar_of_one_pickle(tmp_path, count, found):
             r"Expected times to ascend, got .*00:01:00.* after .*00:02:00.*\(row 3\)",
         ),
         (frame([[1, 0]] * 3, nodes="aa"), r"Expected unique node names, got 'a' twice"),
-        (frame([[1, 0]] * 3, nodes=["a", ""]), r"Expected node names that are not empty, got '' among them\."),
+        (frame([[1, 0]] * 3, nodes=["a", ""]), r"Expected nodes to be names, got '' among them\."),
         (
             frame([[1, 0]] * 3).set_axis(pd.Index(["a", None], dtype=object), axis=1),
             r"Expected node names to be text, got None\.",
@@ -135,7 +135,7 @@ def test_tar_of_one_pickle(tmp_path, count, found):
         (frame([[1, 0], [0.5, 0], [1, 0]]), r"to be 0 or 1, got 0.5 \(row 2, .*node a\)"),
         (frame([[1, "x"]] * 3), r"to be 0 or 1, got 'x' \(row 1, .*node b\)"),
         (frame([[1, None]] * 3), r"to be 0 or 1, got None \(row 1, .*node b\)"),
-        (frame([[TIMES[0], 1]] * 3), r"to be 0 or 1, got values of type datetime64"),
+        (frame([[TIMES[0], 1]] * 3), r"to be 0 or 1, got 2021-02-10T"),
         (frame([[1, 0]] * 3).reset_index(drop=True), r"Expected an index of datetimes, got whole numbers"),
         (frame([[1, 0]] * 3).set_axis([1.0, 2.0, 3.0]), r"Expected an index of datetimes, got float64"),
         (frame([[1, 0]] * 3).set_axis(["x", "y", "z"]), r"Expected an index of datetimes, got object"),

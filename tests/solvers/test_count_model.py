@@ -46,7 +46,7 @@ TIMED = (count_model, milp, dynamic_programme, label_setting, option_pruning)
 def unsearched(asked: AllocationProblem) -> Pruned:
     """What pruning leaves without a search: so much that a model has to decide."""
     table = option_table(asked)
-    start = add_greedy_start(table, relax(table), math.inf)
+    start = add_greedy_start(table, relax(table))
     return prune_by_search(asked, table, start, Found(start.choices, max(0.0, start.bound - start.value), 0.0))
 
 
@@ -64,7 +64,7 @@ def alike(seed: int, tasks: int = 10, nodes: int = 130) -> AllocationProblem:
 def best_by_labels(asked: AllocationProblem) -> float:
     """The value that the search by labels alone proves to be the best."""
     table = option_table(asked)
-    found = search(table, add_greedy_start(table, relax(table), math.inf), math.inf)
+    found = search(table, add_greedy_start(table, relax(table)), math.inf)
     assert found.proven
     return objective(asked, choices=found.choices.tolist())
 

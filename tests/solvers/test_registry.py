@@ -182,6 +182,7 @@ def test_a_solver_need_not_be_registered(tmp_path, monkeypatch):
     """It is called module:Class; its module is found in the current directory, and its code runs in another process."""
     (tmp_path / "unregistered.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
+    supervised.end_idle()  # processes that work elsewhere
     says = registry.declaration("unregistered:Mine")
     assert (says.name, says.exact, says.fault) == ("mine", False, "")
     assert "unregistered" not in sys.modules
@@ -250,13 +251,13 @@ def test_third_parties_register_by_entry_point():
     [
         ("explosive", "RuntimeError: on import"),
         ("hostile", "RuntimeError: never asked before"),
-        ("unmade", "unmade: RuntimeError: no such device"),
-        ("unlicensed", "unlicensed: OSError: no route to host"),
+        ("unmade", "unmade: raised RuntimeError: no such device"),
+        ("unlicensed", "unlicensed: raised OSError: no route to host"),
     ],
 )
 def test_a_third_party_that_breaks_is_unavailable(name, said):
     """Whatever its import, its attributes, its constructor or its licence raise, it says whose fault it is."""
-    with pytest.raises(SolverUnavailableError, match=f"^{name}: .*{said.split(': ', 1)[1]}$"):
+    with pytest.raises(SolverUnavailableError, match=f"^{name}: .*{said.split(': ', 1)[1]}"):
         registry.licence(name)
     rows = {row["name"]: row for row in registry.catalogue()}
     assert said in rows[name]["licensed"]

@@ -39,12 +39,12 @@ def test_every_size_has_a_time(size):
     [
         (((), ()), "at least one world size, got none"),
         (((16,), ()), "as many iteration times as world sizes, got 0 for 1"),
-        (((0,), (1.0,)), "world sizes that increase, the next one >= 1, got 0"),
-        (((16, 16), (1.0, 1.0)), "the next one above 16, got 16"),
-        (((16,), (0.0,)), r"1e-6 <= iteration_s < 1e9 at world size 16, got 0\.0"),
+        (((0,), (1.0,)), r"world sizes that increase from 1 or more to at most 1e\+09, got \(0,\)"),
+        (((16, 16), (1.0, 1.0)), r"world sizes that increase .* got \(16, 16\)"),
+        (((16,), (0.0,)), r"1e-6 <= iteration_s at world size 16 < 1e9, got 0\.0"),
         (((16,), (float("nan"),)), "got nan"),
-        (((16,), (1e300,)), r"iteration_s < 1e9 at world size 16, got 1e\+300"),
-        (((16, 10**10), (2.0, 1.0)), "world sizes <= 1e"),
+        (((16,), (1e300,)), r"iteration_s at world size 16 < 1e9, got 1e\+300"),
+        (((16, 10**10), (2.0, 1.0)), "world sizes that increase .* to at most 1e"),
     ],
 )
 def test_bad_profiles(fields, said):

@@ -64,13 +64,6 @@ def test_workers_change_nothing(trace):
     assert {result.failure for result in alone} == {None}
 
 
-@pytest.mark.long
-def test_results_without_a_run_travel_too(trace):
-    """No recurrences, no runs; also from another process."""
-    simulations = [Simulation(PAGES, 0), Simulation(WORDS, 0)]
-    assert facts(simulate_all(trace, simulations, workers=2)) == [(each, (), None) for each in simulations]
-
-
 def test_neither_does_company(trace):
     """A simulation's result is the same alone and among others."""
     simulations = campaign()

@@ -86,6 +86,14 @@ def test_the_context_arrives():
     assert limits == [200, 100]
 
 
+def test_real_runs_have_no_trace():
+    """Policies of a job that is trained for real are made without measurements; those that need some say so."""
+    real = replace(CONTEXT, trace=None, window_size=5)
+    assert batch_size_optimizer("zeus", real).window_size == 5
+    with pytest.raises(TuningInputError, match="The policy oracle needs a trace of measured runs"):
+        batch_size_optimizer("oracle", real)
+
+
 @pytest.mark.parametrize(("eta", "beta", "said"), [(1.5, 2.0, "Expected eta"), (0.5, math.nan, "Expected beta")])
 def test_knobs_out_of_range(eta, beta, said):
     """A context holds knobs that mean something."""

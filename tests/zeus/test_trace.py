@@ -272,7 +272,7 @@ def test_cells_that_are_no_number(tmp_path, cell):
         (b'value\n"1\n', "Expected CSV, got something else"),
         (lzma.compress(TEXT.encode() * 100)[:-20], "damaged"),
         (gzip.compress(TEXT.encode(), mtime=0)[:-5], "damaged"),
-        (b"name,value\n\xff\xfe,1\n", "utf-8"),
+        (b"name,value\n\xff\xfe,1\n", "UTF-8"),
     ],
 )
 def test_malformed_files(tmp_path, content, message):

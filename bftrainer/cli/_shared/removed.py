@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "harvest remove": "stop the harvest (Ctrl-C), and run the other tasks in another directory (-o).",
     "import batsim": "use `bftrainer import table` with the columns that docs/import.md names.",
     "import cobalt": "use a plug-in (docs/extending.md, An importer).",
+    "trace export": "use `bftrainer convert`, which writes the same forms.",
     "import sge": "make a table of it with awk (docs/import.md), then `bftrainer import table`.",
 }
 """What replaces a command, by its words after `bftrainer`."""
@@ -30,6 +31,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("bound", "--horizons"): "use --notices: how long before nodes leave that is known.",
     ("replay", "--bounds"): "use `bftrainer bound` with the same options.",
     **{(words, "--no-cache"): "every run parses its node log; none is kept." for words in (*_REPLAYS, "sweep")},
+    ("master run", "--allow-mixed"): "choose GPUs of one model by CUDA_VISIBLE_DEVICES, or --gpus.",
     ("compare", "--figure"): "use --metric.",
     ("plot", "--figure"): "use --metric.",
     ("harvest run", "--report"): "use `bftrainer replay --from-harvest DIR --report PAGE.html` afterwards.",
@@ -37,6 +39,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("harvest run", "--open"): "the sample's page is page.html in its directory.",
     ("harvest run", "--force"): "nothing is replaced but what the harvest itself wrote.",
     ("compare", "--latex"): "print a table by --csv, and give it to DataFrame.to_latex of pandas.",
+    ("bso serve", "--no-migrate"): "there is one schema; a database of another one is refused.",
     ("bso serve", "--background"): "use systemd (docs/server.md), or `nohup bftrainer bso serve &`.",
     ("bso serve", "--insecure"): "put nginx before the server, which adds a token (docs/server.md, Networks).",
     **{("bso serve", f"--max-{what}"): "set it in nginx (docs/server.md, Networks)." for what in _LIMITS},
@@ -53,7 +56,6 @@ OPTIONS: dict[tuple[str, str], str] = {
     **{("trace generate", f"--hole-{what}"): "fit sizes of holes to a log (--like)." for what in ("mean", "median")},
     **{(f"spot {words}", "--on-demand-nodes"): "use --max-world-size." for words in ("simulate", "sweep")},
     ("trace generate", "--drains"): "use a log with maintenance, such as the embedded sample, or `--like` one.",
-    ("trace export", "--batsim"): "use a node log in CSV (`-o NAME.csv`) instead.",
 }
 """What replaces an option, by the words of its command and its name."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,10 @@ from bftrainer.errors import InputError, LogError, NodeLogError
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog
     from bftrainer.nodelogs.convert import TraceForm
-    from bftrainer.nodelogs.edit import Pseudonyms
 
 _COMMANDS = {
     "anonymise": (__name__, "anonymise", "Replace names by pseudonyms, so that a log can be shared."),
     "cut": (__name__, "cut", "Cut a shorter window out of a node log."),
-    "export": (__name__, "export", "Write a node log in another form."),
     "filter": (__name__, "filter_", "Keep some nodes, and idle intervals of some length."),
     "generate": (f"{__name__}_models", "generate", "Generate a trace by a model, fitted to another or not."),
     "merge": (__name__, "merge", "Make one node log of several."),
@@ -158,10 +156,10 @@ def refuse_scheduler_log(path: Path) -> None:
 
 
 def _write(output: Path, log: NodeLog) -> None:
-    from bftrainer.nodelogs.edit import edited
+    from bftrainer.nodelogs.edit import record_command
     from bftrainer.nodelogs.node_log_files import write_node_log
 
-    write_node_log(output, edited(log, shlex.join(["bftrainer", *sys.argv[1:]])))
+    write_node_log(output, record_command(log, shlex.join(["bftrainer", *sys.argv[1:]])))
     click.echo(f"{output}: node log of {len(log.nodes):,} nodes, {log.window_s / 3600:,.2f} h")
 
 
@@ -182,43 +180,22 @@ def anonymise(log: Path, output: Path, key_file: Path, shift_s: int, force: bool
 
     It loses metadata about the site, and nodes and idle spans that are left out.
     """
+    from bftrainer.files.writing import replacing
     from bftrainer.model import NS_PER_S
-    from bftrainer.nodelogs.edit import anonymous_log
+    from bftrainer.nodelogs.edit import KEY_BYTES, anonymous_log, read_key
     from bftrainer.nodelogs.node_log_files import write_node_log
 
     whole = narrowed(_read(log, output, force), **narrowing)
-    with _pseudonyms(key_file) as names:
-        write_node_log(output, anonymous_log(whole, names, shift_s * NS_PER_S))
-    click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
-
-
-@contextmanager
-def _pseudonyms(key_file: Path) -> Iterator[Pseudonyms]:
-    """Pseudonyms by a key, which is not kept if it is new and nothing was written with it."""
-    from bftrainer.nodelogs.edit import Pseudonyms, read_or_make_key
-
-    key, is_new = read_or_make_key(key_file)
-    try:
-        yield Pseudonyms(key)
-    except BaseException:  # an interrupt too leaves no key that nothing was written with
-        if is_new:
-            key_file.unlink(missing_ok=True)
-        raise
+    is_new = not key_file.exists()
+    key = secrets.token_bytes(KEY_BYTES) if is_new else read_key(key_file)
+    hidden = anonymous_log(whole, key, shift_s * NS_PER_S)
+    with ExitStack() as stack:
+        if is_new:  # kept if the log is written
+            stack.enter_context(replacing(key_file, private=True)).write(f"{key.hex()}\n".encode())
+        write_node_log(output, hidden)
     if is_new:
         tell(f"Note: {key_file}: a new key; keep it to yourself, and for the next log.")
-
-
-@click.command(epilog="Example: bftrainer trace export idle.csv -o exported.parquet")
-@click.argument("node_log", type=FILE)
-@click.option("-o", "--output", type=FILE, required=True, help="File to write: .pkl (legacy), .parquet, .csv, .csv.gz.")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
-def export(node_log: Path, output: Path, force: bool) -> None:
-    """Write NODE_LOG in the form that the output's name ends in."""
-    from bftrainer.nodelogs.node_log_files import write_node_log
-
-    log = _read(node_log, output, force)
-    write_node_log(output, log)
-    click.echo(f"{output}: node log of {len(log.nodes):,} nodes")
+    click.echo(f"{output}: node log of {len(whole.nodes):,} nodes")
 
 
 @click.command(epilog="Example: bftrainer convert idle.csv converted.parquet")

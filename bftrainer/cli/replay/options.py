@@ -194,13 +194,23 @@ HELP_SECTIONS = {
     for section, question in SECTIONS.items()
 }
 """Names of the options that answer each question."""
-setting_options = with_options(*_SETTINGS)
-"""The options of a replay that say what is replayed and how, not where results go."""
+LIKE = ("node_log", "tasks", "scalability", *COMMON[2:])
+"""Options of a replay that commands with `like_options` have themselves."""
+like_options = with_options(
+    click.option(
+        "--like",
+        type=FILE,
+        metavar="RUN|TOML",
+        help="Replay as this run's directory, or the [base] of this sweep file, says, but for what is given here.",
+    ),
+    *(declared_option(name, OPTIONS[name]) for name in LIKE),
+)
+"""The most common options of a replay; the others are those of a run or a file."""
 replay_options = with_options(*_SETTINGS, *_OUTPUT)
 
 
 def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
-    """The configuration that options of `replay_options` or `setting_options` ask for."""
+    """The configuration that options of `replay_options` ask for."""
     from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 
     mip, sample, harvest = options.pop("mip"), options.pop("sample"), options.pop("from_harvest", None)
@@ -223,3 +233,22 @@ def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     config = ReplayConfig(**options)
     refuse_unused({"sample": names_tasks})
     return config
+
+
+def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
+    """The configuration that `like_options` ask for: that of a run or a file, and the options given beside it."""
+    from bftrainer.campaigns.sweep_file import merged, read_sweep
+    from bftrainer.runs.run_files import read_summary, recorded_options
+
+    like = options.pop("like")
+    given = {name: options[name] for name in LIKE if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    if like is None:
+        return ReplayConfig(**given)
+    if like.is_dir():
+        return ReplayConfig(**merged(recorded_options(like, read_summary(like)), given))
+    spec = read_sweep(like)
+    if spec.varied:
+        raise click.UsageError(
+            f"{like}: Expected settings of one run in [base], got a sweep over {spec.varied[0]}.", ctx
+        )
+    return ReplayConfig(**merged(dict(spec.resolved()[0].options), given))

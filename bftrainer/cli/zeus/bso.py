@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,7 +75,7 @@ def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClie
     Raises
     ------
     SettingsError
-        If the server refuses what was given; it names the option or argument.
+        If the server refuses what was given.
     """
     from bftrainer.zeus.server import BatchSizeClient
 
@@ -86,22 +85,11 @@ def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClie
         except ServerRequestError as error:
             if error.status not in _REFUSED or not error.reason:
                 raise
-            raise SettingsError(_of_options(error.reason)) from None
+            raise SettingsError(error.reason) from None
 
 
 # Statuses of answers to what was given: something unknown, another job's name, a value that cannot be.
 _REFUSED = (404, 409, 422)
-
-
-def _of_options(reason: str) -> str:
-    """What a server says of a field of a request, said of the option or argument that it comes from."""
-    ctx = click.get_current_context()
-    name, _, why = reason.partition(": ")
-    param = next((each for each in ctx.command.params if each.name == name), None)
-    if param is None:
-        return reason
-    shown = max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
-    return f"{shown}: {why}{'' if why.endswith(('.', '?')) else '.'}"
 
 
 def confirm(question: str) -> None:
@@ -142,11 +130,11 @@ def jobs(server: str | None, token_file: str | None, as_json: bool) -> None:
 
 
 def _row(job: JobSummary) -> tuple[str, ...]:
-    cheapest = ("-", "-") if job.min_cost is None else (f"{job.min_cost_batch_size}", f"{job.min_cost:,.6g}")
     from bftrainer.files.opening import one_line
-    from bftrainer.zeus.server.messages import few
+    from bftrainer.zeus.server.messages import abbreviate
 
-    left = few(job.remaining, " ")
+    cheapest = ("-", "-") if job.min_cost is None else (f"{job.min_cost_batch_size}", f"{job.min_cost:,.6g}")
+    left = abbreviate(job.remaining, " ")
     return (one_line(job.spec.job_id or ""), job.stage, f"{job.trials:,}", f"{job.observations:,}", left, *cheapest)
 
 
@@ -167,43 +155,23 @@ def show(job_id: str, server: str | None, token_file: str | None, as_json: bool)
 
 def _print_job(job: JobSummary, trials: list[TrialRow]) -> None:
     from bftrainer.files.opening import one_line
-    from bftrainer.zeus.server.messages import few
-    from bftrainer.zeus.server.savings import figures_by_size, saved_texts, savings
+    from bftrainer.zeus.server.job_figures import format_si, job_facts
 
-    spec = job.spec
-    excluded = Counter(trial.excluded.lower() for trial in trials if trial.excluded is not None)
-    saved = saved_texts(savings(figures_by_size(trials), spec.default_batch_size))
-    waiting = "" if job.exploring is None else f", exploring batch size {job.exploring}"
-    beta = "never" if spec.beta_knob is None else f"{spec.beta_knob:g} times the cheapest run"
-    side = "at least" if spec.higher_is_better_metric else "at most"
-    became = [("with a result", job.observations), *sorted(excluded.items())]
-    facts = (
-        ("job", one_line(spec.job_id or "")),
-        ("stage", f"{job.stage}{waiting}"),
-        ("batch sizes", few(spec.batch_sizes, " ")),
-        ("left", few(job.remaining, " ") or "none"),
-        ("default", f"{spec.default_batch_size}"),
-        ("target", f"{side} {spec.target_metric:g} within {counted(spec.max_epochs, 'epoch')}"),
-        ("stops at", beta),
-        ("trials", ", ".join((f"{job.trials:,}", *(f"{number:,} {what}" for what, number in became)))),
-        ("cheapest", "-" if job.min_cost is None else f"{job.min_cost:,.6g} J, batch size {job.min_cost_batch_size}"),
-        ("saved", f"energy {saved['energy saved']}, time {saved['time saved']}" if job.observations else "-"),
-    )
-    width = max(len(name) for name, _ in facts)
-    for name, value in facts:
-        click.echo(f"{name:<{width}}  {value}")
+    facts = {"job": job.spec.job_id or "", **job_facts(job, trials)}
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        click.echo(f"{name.lower():<{width}}  {one_line(value)}")
     if job.arms:
         click.echo()
         rows = [
             (
                 f"{arm.batch_size}",
-                "unknown" if arm.mean_j is None else f"{arm.mean_j:,.6g}",
-                "0" if arm.precision is None else "-" if arm.precision == 0 else f"{arm.precision**-0.5:,.4g}",
+                *(f"{format_si(cost)}J" for cost in (arm.mean_j, arm.deviation_j)),
                 f"{arm.observations:,}",
             )
             for arm in job.arms
         ]
-        print_table(("batch size", "mean cost (J)", "give or take (J)", "results"), rows, left=0)
+        print_table(("batch size", "mean cost", "give or take", "results"), rows, left=0)
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso delete my-job")
@@ -233,7 +201,7 @@ def export(
 ) -> None:
     """Write the trials of a job to OUTPUT: .json (with the job), .csv or .parquet."""
     from bftrainer.files.writing import refuse_existing
-    from bftrainer.zeus.server.export import check_form, write_job
+    from bftrainer.zeus.server.job_figures import check_form, write_job
 
     output = chosen_output(place, output)
     check_form(output)
@@ -246,25 +214,17 @@ def export(
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso void my-job 17 --reason 'broken meter'")
 @click.argument("job_id", metavar="JOB")
-@click.argument("trial_number", metavar="TRIAL", type=click.IntRange(min=1))
+@click.argument("trial_number", metavar="TRIAL", type=click.IntRange(1, 2**31 - 1))
 @click.option("--reason", required=True, help="Why; the server's log keeps it.")
 @server_options
 def void(job_id: str, trial_number: int, reason: str, server: str | None, token_file: str | None) -> None:
     """Have a trial of a job count for nothing: what is known of the job is learned anew from its other trials."""
     from bftrainer.files.opening import one_line
-    from bftrainer.zeus.server.messages import few
 
     with asking(server, token_file) as client:
         find_job(client, job_id)
         job = client.void_trial(job_id, trial_number, reason)
-    if not job.changed:
-        click.echo(f"Nothing was done: trial {trial_number} of {one_line(job_id)} is voided already.")
-        return
     click.echo(f"Voided trial {trial_number} of {one_line(job_id)}, which is in stage {job.stage} now.")
-    if job.stopped:
-        click.echo(
-            f"Perhaps stopped by its cost alone, still taken to have missed the target: trial {few(job.stopped)}."
-        )
 
 
 @click.command("import", context_settings=SETTINGS, epilog="Example: bftrainer bso import sqlite:///zeus.db")
@@ -282,8 +242,8 @@ def import_zeus(source: str, database_url: str | None) -> None:
 
     published = read_published(source)
     with open_store(database_url or DEFAULT_URL) as store:
-        moved = import_jobs(store, published)
-    click.echo(f"Moved {counted(moved, 'job')}.")
+        import_jobs(store, published)
+    click.echo(f"Moved {counted(len(published), 'job')}.")
 
 
 @click.command(
@@ -305,7 +265,6 @@ def import_zeus(source: str, database_url: str | None) -> None:
 @click.option("--open", "opened", is_flag=True, help="Let every user of this machine in, without a token.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate (PEM), to serve https.")
 @click.option("--tls-key", metavar="FILE", help="Its key (PEM).")
-@click.option("--no-migrate", is_flag=True, help="Refuse a database whose tables are not up to date.")
 @click.option(
     "--trial-timeout",
     "trial_timeout_s",
@@ -319,25 +278,25 @@ def import_zeus(source: str, database_url: str | None) -> None:
     help="Least level that is logged; info has a line for each request. Who changed what is always logged.  "
     "[default: info]",
 )
-def serve(host: str, port: int, no_migrate: bool, opened: bool, **options: Any) -> None:
+def serve(host: str, port: int, opened: bool, **options: Any) -> None:
     """Serve batch sizes to recurring training jobs until a signal ends it.
 
     Clients of this user on this machine find server and token by themselves. Clients of Zeus, which know no token, need
     --open. Logs go to standard error, a JSON object a line.
     """
     require_extra("The server needs", "server")
-    from bftrainer.zeus.server import serve as serving
     from bftrainer.zeus.server.access import own_file
+    from bftrainer.zeus.server.serve import serve as run_server
     from bftrainer.zeus.server.settings import LOOPBACK_NAMES, ServerSettings, is_loopback
 
     host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
     chosen = {name: value for name, value in options.items() if value is not None}
+    tls = {name: chosen.pop(name) for name in ("tls_cert", "tls_key", "log_level") if name in chosen}
     refuse_unused({"opened": "token_file" in chosen and "requests have to carry a token"})
     if "token_file" not in chosen and is_loopback(host) and not opened:
         chosen["token_file"] = str(own_file())
-    serving.check_exposure(host, chosen.get("token_file"))
     if chosen.get("compat") == "zeus":
         chosen.setdefault("trial_timeout_s", 0.0)
     # Without a token, another site whose name resolves to this machine could make a browser send requests.
     hosts = () if "token_file" in chosen else (*LOOPBACK_NAMES, host)
-    serving.serve(host, port, ServerSettings(**chosen, hosts=hosts), migrate=not no_migrate)
+    run_server(host, port, ServerSettings(**chosen, hosts=hosts), **tls)

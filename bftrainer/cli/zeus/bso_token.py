@@ -61,13 +61,13 @@ def _file(path: Path | None) -> Path:
 @_file_option
 def add(user: str, role: str, days: float | None, path: Path | None) -> None:
     """Let USER in: print a new token, which is kept nowhere but in its digest."""
-    from bftrainer.zeus.server.access import add_grant, role_named
+    from bftrainer.zeus.server.access import add_user, find_role
 
     if days is not None and not days <= _MOST_DAYS:
         raise SettingsError(f"--days: Expected at most {_MOST_DAYS:,}, got {days:g}; without it, tokens hold for ever.")
-    grant = add_grant(_file(path), user, role_named(role), days)
-    click.echo(f"{user} is let in as {role} ({grant.id}){'' if days is None else f' for {days:g} days'}.", err=True)
-    click.echo(grant.token)
+    created = add_user(_file(path), user, find_role(role), days)
+    click.echo(f"{user} is let in as {role} ({created.id}){'' if days is None else f' for {days:g} days'}.", err=True)
+    click.echo(created.token)
     mode = os.fstat(1).st_mode
     if stat.S_ISREG(mode) and mode & 0o077:
         tell(f"Note: Others may read the file that has the token (mode {stat.S_IMODE(mode):04o}): chmod 600 it.")
@@ -78,12 +78,11 @@ def add(user: str, role: str, days: float | None, path: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def list_tokens(path: Path | None, as_json: bool) -> None:
     """List who is let in, as what, and until when; tokens are shown by their ids."""
-    from bftrainer.zeus.server.access import read_grants
+    from bftrainer.zeus.server.access import read_users
 
-    now = time.time()
     found = [
-        (grant.id, grant.actor.name or "", grant.actor.role.name.lower(), grant.expires, grant.holds(now))
-        for grant in read_grants(_file(path))
+        (user.id, user.name or "", user.role.name.lower(), user.expires, user.is_valid)
+        for user in read_users(_file(path))
     ]
     if as_json:
         names = ("id", "user", "role", "expires", "valid")
@@ -104,5 +103,5 @@ def revoke(which: str, path: Path | None) -> None:
     """Let nobody in any more by the tokens of a user, or by the one of an id."""
     from bftrainer.zeus.server.access import revoke as take_out
 
-    for grant in take_out(_file(path), which):
-        click.echo(f"Revoked {grant.id} of {grant.actor.name}, {grant.actor.role.name.lower()}.")
+    for user in take_out(_file(path), which):
+        click.echo(f"Revoked {user.id} of {user.name}, {user.role.name.lower()}.")

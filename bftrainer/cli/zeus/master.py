@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import print_table
 from bftrainer.cli._shared.usage import (
     LARGE_PROCESSES,
     LARGE_RUNS,
@@ -24,7 +20,6 @@ from bftrainer.cli._shared.usage import (
 from bftrainer.cli.zeus.zeus_options import ETA, FILE, SETTINGS, given_token, with_options
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.master.recurrences import Booked, Recurrences
     from bftrainer.zeus.master.zeus_master import Driver
 
 _COMMANDS = {
@@ -52,71 +47,15 @@ _output_options = with_options(
 
 def _drive(driver: Driver, *, pause_after: int | None, quiet: bool, as_json: bool) -> None:
     """Make the remaining runs, showing them on stderr, then print their results."""
-    from bftrainer.cli.zeus.master_display import LiveDisplay, PlainDisplay
+    from bftrainer.cli.zeus.master_display import RunDisplay, print_status
 
-    shown = LiveDisplay(quiet=quiet) if sys.stderr.isatty() else PlainDisplay(quiet=quiet)
-    driver.observers = [*driver.observers, shown]
-    with _resumable(driver.logdir), shown if isinstance(shown, LiveDisplay) else nullcontext():
-        driver.drive(pause_after)
-    if as_json:
-        click.echo(json.dumps(_as_document(driver.logdir, driver.progress), indent=2, allow_nan=False))
-    else:
-        _print_status(driver.logdir, driver.progress)
-
-
-@contextmanager
-def _resumable(logdir: Path) -> Iterator[None]:
-    """Print how to resume an interrupted job."""
+    driver.observers = [*driver.observers, RunDisplay(quiet=quiet)]
     try:
-        yield
+        driver.drive(pause_after)
     except KeyboardInterrupt:
-        click.echo(f"Go on with: bftrainer master resume {shlex.quote(str(logdir))}", err=True)
+        click.echo(f"Go on with: bftrainer master resume {shlex.quote(str(driver.logdir))}", err=True)
         raise
-
-
-def _as_document(logdir: Path, progress: Recurrences) -> dict[str, Any]:
-    """Return the state of a job as plain values for JSON."""
-    from bftrainer.zeus.master.journal import is_running, plan_document
-
-    return {
-        "logdir": str(logdir),
-        "running": is_running(logdir),
-        **plan_document(progress),
-        "progress": progress.to_dict(),
-    }
-
-
-def _print_status(logdir: Path, progress: Recurrences) -> None:
-    """Print the state of a job: its runs, and the next one."""
-    from bftrainer.cli.zeus.output import number
-    from bftrainer.zeus.master.journal import is_running
-
-    plan = progress.plan
-    click.echo(f"{plan.job}, eta {plan.eta_knob:g}, beta {plan.beta_knob:g}, seed {plan.seed}")
-    headings = ("recurrence", "try", "batch size", "energy (J)", "time (s)", "cost (J)", "reached")
-    print_table(headings, [_row(each) for each in progress.booked], left=0)
-    reached = sum(each.reached for each in progress.booked)
-    click.echo(f"{reached:,} of {plan.recurrences:,} recurrences reached the target, in {len(progress.booked):,} runs")
-    if progress.booked:
-        cheapest = min(progress.booked, key=lambda each: (not each.reached, each.cost_j))
-        if cheapest.reached:
-            click.echo(f"cheapest: batch size {cheapest.launch.batch_size}, {number(cheapest.cost_j)} J")
-    if progress.failure is not None:
-        click.echo(f"failed: {progress.failure}")
-    elif progress.pending is not None:
-        pending = progress.pending
-        state = "under way" if is_running(logdir) else "interrupted"
-        click.echo(f"{state}: {pending.job_id}, batch size {pending.batch_size}")
-    click.echo(f"Logs: {logdir}")
-
-
-def _row(booked: Booked) -> tuple[str, ...]:
-    from bftrainer.cli.zeus.output import number
-
-    launch = booked.launch
-    verdict = "yes" if booked.reached else "no" if booked.failure is None else f"no: {booked.failure}"
-    amounts = (number(booked.energy_j), number(booked.time_s), number(booked.cost_j))
-    return (str(launch.recurrence), str(launch.attempt), str(launch.batch_size), *amounts, verdict)
+    print_status(driver.logdir, driver.progress, as_json=as_json)
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer master resume logs/job+1")
@@ -135,13 +74,10 @@ def resume(logdir: Path, token_file: str | None, pause_after: int | None, quiet:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def status(logdir: Path, as_json: bool) -> None:
     """Tell where the job stands whose logs are in LOGDIR: each run, and what comes next."""
-    from bftrainer.zeus.master.journal import read_journal
+    from bftrainer.cli.zeus.master_display import print_status
+    from bftrainer.zeus.master.journal import JobJournal
 
-    progress = read_journal(logdir, only_look=True)
-    if as_json:
-        click.echo(json.dumps(_as_document(logdir, progress), indent=2, allow_nan=False))
-    else:
-        _print_status(logdir, progress)
+    print_status(logdir, JobJournal(logdir).replay(only_look=True), as_json=as_json)
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")
@@ -150,11 +86,10 @@ def status(logdir: Path, as_json: bool) -> None:
 @click.option("--eta", type=float, help=ETA)
 @click.option("--beta", type=float, help="A run stops before it costs this many times the cheapest; inf: never.")
 @click.option("--seed", type=int, help="Seed of the policy, and of the first run; each later one has the next.")
-@click.option("--policy", help="Chooses batch sizes: zeus, gts, default, grid or ucb.")
+@click.option("--policy", help="Chooses batch sizes: zeus, gts, default, grid, ucb or module:callable.")
 @click.option("--log-base", help="Directory for the job's directory of logs.")
 @click.option("--max-power", "max_power_w", type=float, metavar="W", help="Highest power of one GPU.")
 @size_option("--gpus", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="GPUs of a run; those found, else 1.")
-@click.option("--allow-mixed", is_flag=True, default=None, help="GPUs may be of several models.")
 @click.option("--observer", "observer_mode", is_flag=True, default=None, help="Measure limits; train at the highest.")
 @click.option("--set-power-limits", is_flag=True, default=None, help="Let the script set power limits.")
 @click.option("--measure", help="Measure energy by nvml, zeus or model; auto: nvml if there is a GPU, else model.")
@@ -177,8 +112,9 @@ def run(
     Everything goes to a new directory below the file's log_base. An interrupted job goes on with `bftrainer master
     resume`.
     """
-    from bftrainer.zeus.master.plan import make_policy, read_job_file
+    from bftrainer.zeus.master.plan import read_job_file
     from bftrainer.zeus.master.zeus_master import ZeusMaster
+    from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 
     refuse_unused(
         {
@@ -189,8 +125,9 @@ def run(
     recurring = read_job_file(job_file, {name: value for name, value in changes.items() if value is not None})
     file = recurring.file
     check_size(f"recurrences of {job_file}", file.recurrences, LARGE_RUNS)
-    policy = make_policy(file.policy, file.seed, file.window_size)
-    zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, allow_mixed=file.allow_mixed, **file.settings())
+    context = PolicyContext(None, recurring.job, file.eta, file.beta, file.seed, window_size=file.window_size)
+    policy = batch_size_optimizer(file.policy, context)
+    zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, **file.settings())
     with ExitStack() as stack:
         client = None
         if server is not None:

@@ -1,39 +1,21 @@
-"""Show recurrences while they run: the script's output, and the job's progress."""
+"""Show recurrences of a job: while they run, and where it stands."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
+import click
 
+from bftrainer.cli._shared.stdio import print_table
 from bftrainer.cli.zeus.output import number
+from bftrainer.zeus.master.journal import is_running, plan_document
 from bftrainer.zeus.master.recurrences import Booked, Launch, MasterObserver, Recurrences
 
-# Longer lines are shown in parts, so that a script that never ends its line cannot fill the memory.
-LONGEST = 1 << 16
 
-
-def _beginning(launch: Launch) -> str:
-    return f"recurrence {launch.recurrence}, try {launch.attempt}: batch size {launch.batch_size}"
-
-
-def _ending(booked: Booked) -> str:
-    verdict = "reached the target" if booked.reached else booked.failure or "missed the target"
-    return f"{_beginning(booked.launch)} {verdict}, {number(booked.energy_j)} J in {number(booked.time_s)} s"
-
-
-class PlainDisplay(MasterObserver):
-    """Prints lines on stderr, and the script's output unchanged.
-
-    Parameters
-    ----------
-    quiet : bool
-        Whether to leave out the script's output.
-    """
+class RunDisplay(MasterObserver):
+    """Prints lines on stderr, and the script's output unchanged, unless `quiet`."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -45,7 +27,7 @@ class PlainDisplay(MasterObserver):
 
     def launching(self, launch: Launch, progress: Recurrences) -> None:  # noqa: ARG002
         """Print the run that is launched."""
-        self._print_line(_beginning(launch))
+        self._print_line(_describe_launch(launch))
 
     def printed(self, piece: bytes) -> None:
         """Pass on the script's output."""
@@ -57,70 +39,46 @@ class PlainDisplay(MasterObserver):
 
     def booked(self, booked: Booked, progress: Recurrences) -> None:  # noqa: ARG002
         """Print the result of a run."""
-        self._print_line(_ending(booked))
+        verdict = "reached the target" if booked.reached else booked.failure or "missed the target"
+        amounts = f"{number(booked.energy_j)} J in {number(booked.time_s)} s"
+        self._print_line(f"{_describe_launch(booked.launch)} {verdict}, {amounts}")
 
     def _print_line(self, line: str) -> None:
         print("" if self._at_beginning else "\n", line, sep="", file=sys.stderr, flush=True)
         self._at_beginning = True
 
 
-class LiveDisplay(MasterObserver):
-    """Shows a progress bar of recurrences at the bottom of a terminal, and the script's lines above it.
+def _describe_launch(launch: Launch) -> str:
+    return f"recurrence {launch.recurrence}, try {launch.attempt}: batch size {launch.batch_size}"
 
-    Parameters
-    ----------
-    quiet : bool
-        Whether to leave out the script's output.
-    console : Console, optional
-        Where to show it; by default stderr.
-    """
 
-    def __init__(self, *, quiet: bool, console: Console | None = None) -> None:
-        self._quiet = quiet
-        self._partial = b""
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=console or Console(stderr=True))
-        self._bar = self._progress.add_task("Starting", total=None)
+def print_status(logdir: Path, progress: Recurrences, *, as_json: bool) -> None:
+    """Print the state of a job: its runs, and the next one."""
+    running, plan = is_running(logdir), progress.plan
+    if as_json:
+        document = {"logdir": str(logdir), "running": running, **plan_document(progress)}
+        click.echo(json.dumps(document | {"progress": progress.to_dict()}, indent=2, allow_nan=False))
+        return
+    click.echo(f"{plan.job}, eta {plan.eta_knob:g}, beta {plan.beta_knob:g}, seed {plan.seed}")
+    headings = ("recurrence", "try", "batch size", "energy (J)", "time (s)", "cost (J)", "reached")
+    print_table(headings, [_row(run) for run in progress.booked], left=0)
+    reaching = [run for run in progress.booked if run.reached]
+    click.echo(
+        f"{len(reaching):,} of {plan.recurrences:,} recurrences reached the target, in {len(progress.booked):,} runs"
+    )
+    if reaching:
+        cheapest = min(reaching, key=lambda run: run.cost_j)
+        click.echo(f"cheapest: batch size {cheapest.launch.batch_size}, {number(cheapest.cost_j)} J")
+    if progress.failure is not None:
+        click.echo(f"failed: {progress.failure}")
+    elif progress.pending is not None:
+        state = "under way" if running else "interrupted"
+        click.echo(f"{state}: {progress.pending.job_id}, batch size {progress.pending.batch_size}")
+    click.echo(f"Logs: {logdir}")
 
-    def __enter__(self) -> LiveDisplay:
-        self._progress.start()
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._progress.stop()
-
-    def started(self, logdir: Path, progress: Recurrences) -> None:
-        """Print which job runs, and where its logs are; set the bar to the recurrences done."""
-        self._print_line(f"{progress.plan.job}, logs in {logdir}", "bold")
-        self._progress.update(self._bar, total=progress.plan.recurrences, completed=progress.recurrence - 1)
-
-    def launching(self, launch: Launch, progress: Recurrences) -> None:  # noqa: ARG002
-        """Show the run that is launched, and the bound on its cost."""
-        limit = "" if launch.cost_bound_j is None else f", at most {number(launch.cost_bound_j)} J"
-        self._progress.update(self._bar, description=f"{_beginning(launch)}{limit}")
-
-    def printed(self, piece: bytes) -> None:
-        """Show complete lines; of a line that was overwritten, only the final text."""
-        *lines, partial = (self._partial + piece).split(b"\n")
-        self._partial = partial[partial.rstrip(b"\r").rfind(b"\r") + 1 :]
-        if len(self._partial) > LONGEST:
-            lines.append(self._partial)
-            self._partial = b""
-        if not self._quiet:
-            for line in lines:
-                self._show(line)
-
-    def booked(self, booked: Booked, progress: Recurrences) -> None:
-        """Show the result of a run, and the progress of the recurrences."""
-        if self._partial and not self._quiet:
-            self._show(self._partial)
-        self._partial = b""
-        self._print_line(_ending(booked), "green" if booked.reached else "yellow")
-        self._progress.update(self._bar, completed=progress.recurrence - 1)
-
-    def _show(self, line: bytes) -> None:
-        left = line.rstrip(b"\r").rpartition(b"\r")[2]
-        self._progress.console.print(Text.from_ansi(left.decode(errors="replace"), style="dim"))
-
-    def _print_line(self, line: str, style: str) -> None:
-        self._progress.console.print(Text(line, style=style))
+def _row(booked: Booked) -> tuple[str, ...]:
+    launch = booked.launch
+    verdict = "yes" if booked.reached else "no" if booked.failure is None else f"no: {booked.failure}"
+    amounts = (number(booked.energy_j), number(booked.time_s), number(booked.cost_j))
+    return (str(launch.recurrence), str(launch.attempt), str(launch.batch_size), *amounts, verdict)

@@ -16,8 +16,8 @@ from bftrainer.cli.zeus.zeus_options import SETTINGS
 from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
+    from bftrainer.zeus.server.job_figures import SizeFigures
     from bftrainer.zeus.server.messages import JobSummary
-    from bftrainer.zeus.server.savings import SizeFigures
 
 _HEADINGS = ("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J)")
 
@@ -54,7 +54,7 @@ def quickstart(
     require_extra("The sample training needs", "sample")
     require_extra("The server needs", "server")
     from bftrainer.zeus.integrations.sample_digits import JOB_ID, make_served_runs, open_private_client
-    from bftrainer.zeus.server.savings import figures_by_size
+    from bftrainer.zeus.server.job_figures import figures_by_size
 
     with open_private_client() if server is None else asking(server, token_file) as client:
         for number, run in enumerate(make_served_runs(client, runs, max_power_w=max_power_w, seed=seed), start=1):
@@ -95,21 +95,21 @@ def explain_choice(job: JobSummary, sizes: Mapping[int, SizeFigures]) -> list[st
     ]
     playing = {arm.batch_size for arm in job.arms}
     for size in sizes.values():
-        if size.means and chosen.means and size.means["cost"].mean < chosen.means["cost"].mean:
+        if size.means and chosen.means and size.means["cost"] < chosen.means["cost"]:
             why = (
                 "its runs that missed the target count too"
                 if size.batch_size in playing or job.stage == "Pruning"
                 else f"it fell out when {size.results - size.converged} of its {size.results} runs did not"
             )
-            cost = size.means["cost"].mean
+            cost = size.means["cost"]
             lines.append(f"Batch size {size.batch_size} cost {cost:.2f} J where it reached the target, but {why}.")
     return lines
 
 
 def _row(size: SizeFigures) -> tuple[str, ...]:
-    means = (f"{size.means[name].mean:.2f}" if size.means else "-" for name in ("time", "energy", "cost"))
+    means = (f"{size.means[name]:.2f}" if size.means else "-" for name in ("time", "energy", "cost"))
     return (f"{size.batch_size}", f"{size.results}", f"{size.converged}", *means)
 
 
 def _used(size: SizeFigures) -> str:
-    return f"{size.means['energy'].mean:.1f} J and {size.means['time'].mean:.2f} s" if size.means else "nothing yet"
+    return f"{size.means['energy']:.1f} J and {size.means['time']:.2f} s" if size.means else "nothing yet"

@@ -149,33 +149,35 @@ def compare(policies: tuple[str, ...], recurrences: int, seeds: int, as_json: bo
 
 
 def _print_comparisons(rows: Sequence[PolicyComparison], seeds: int) -> None:
-    relative = ("cost", "energy", "time")
-    absolute = ("policies", "cost (J)", "energy (J)", "time (s)", "cumulative regret (J)")
+    from bftrainer.cli.zeus.output import amount
+
+    absolute = ("cost (J)", "energy (J)", "time (s)", "cumulative regret (J)")
     for job in dict.fromkeys(row.job for row in rows):
-        of_job = [row for row in rows if row.job == job]
-        failures = any(row.failed for row in of_job)
-        tail = ("failed",) if failures else ()
-        headings = (*absolute, *relative, *tail) if job is not None else ("policies", *relative, *tail)
+        own = [row for row in rows if row.job == job]
         click.echo(f"{job or 'all jobs'}, {seeds} seeds; cost, energy and time relative to default+max-power")
-        print_table(headings, [_cells(row) + ((str(row.failed),) if failures else ()) for row in of_job])
+        lines = []
+        for row in own:
+            amounts = () if job is None else map(amount, (row.cost_j, row.energy_j, row.time_s, row.regret_j))
+            lines.append((str(row.policies), *amounts, *map(_format_change, row.relative.values())))
+        _print_rows(("policies", *(() if job is None else absolute), "cost", "energy", "time"), lines, own)
         click.echo()
 
 
-def _cells(row: PolicyComparison) -> tuple[str, ...]:
-    from bftrainer.cli.zeus.output import amount
-
-    changes = tuple(map(_change, row.relative.values()))
-    if row.job is None:
-        return (str(row.policies), *changes)
-    amounts = (amount(each) for each in (row.cost_j, row.energy_j, row.time_s, row.regret_j))
-    return (str(row.policies), *amounts, *changes)
-
-
-def _change(found: Estimate | None) -> str:
-    if found is None:
+def _format_change(ratio: Estimate | None) -> str:
+    if ratio is None:
         return "-"
-    spread = "" if found.half_width is None else f" ± {100 * found.half_width:.2f}"
-    return f"{100 * (found.mean - 1):+.2f}{spread} %"
+    spread = "" if ratio.half_width is None else f" ± {100 * ratio.half_width:.2f}"
+    return f"{100 * (ratio.mean - 1):+.2f}{spread} %"
+
+
+def _print_rows(
+    headings: tuple[str, ...], lines: Sequence[tuple[str, ...]], rows: Sequence[PolicyComparison | GroupTotals]
+) -> None:
+    """Print a table, with a column of failed simulations if there are any."""
+    if any(row.failed for row in rows):
+        headings = (*headings, "failed")
+        lines = [(*line, f"{row.failed:,}") for line, row in zip(lines, rows, strict=True)]
+    print_table(headings, lines)
 
 
 _group_options = with_options(
@@ -260,16 +262,11 @@ def _simulations(chosen: Sequence[tuple[Group, Job]], seeds: int, options: dict[
     """List simulations of all groups with the first seed, then of all with the next."""
     from bftrainer.zeus import Corrections
     from bftrainer.zeus.simulation.campaign import Simulation, group_seed
-    from bftrainer.zeus.simulation.simulator import MAX_GROUP_RETRIES
 
-    corrections = Corrections(**{each.name: options[each.name] for each in fields(Corrections)})
-    retries = options["max_retries"]
-    settings = knobs(options) | {
-        "policy": options["policy"],
-        "power_policy": options["power_policy"],
-        "corrections": corrections,
-        "max_group_retries": MAX_GROUP_RETRIES if retries is None else retries,
-    }
+    settings = knobs(options) | {name: options[name] for name in ("policy", "power_policy")}
+    settings["corrections"] = Corrections(**{field.name: options[field.name] for field in fields(Corrections)})
+    if options["max_retries"] is not None:
+        settings["max_group_retries"] = options["max_retries"]
     first = settings.pop("seed")
     return [
         Simulation(job, None, group, seed=group_seed(seed, group.name), **settings)
@@ -281,16 +278,13 @@ def _simulations(chosen: Sequence[tuple[Group, Job]], seeds: int, options: dict[
 def _print_totals(rows: Sequence[GroupTotals]) -> None:
     from bftrainer.cli.zeus.output import amount
 
-    headings = ("dataset", "groups", "jobs", "retries", "energy (J)", "time (s)", "cost (J)")
-    failures = any(row.failed for row in rows)
     lines = [
         (
             row.dataset or "all",
             f"{row.groups:,}",
             f"{row.jobs:,}",
             *map(amount, (row.retries, row.energy_j, row.time_s, row.cost_j)),
-            *((f"{row.failed:,}",) if failures else ()),
         )
         for row in rows
     ]
-    print_table((*headings, *(("failed",) if failures else ())), lines)
+    _print_rows(("dataset", "groups", "jobs", "retries", "energy (J)", "time (s)", "cost (J)"), lines, rows)

@@ -64,15 +64,11 @@ class ZeusDataLoader:
     def epochs(self) -> Iterator[int]:
         """Yield the numbers of the epochs to train, from 0, until the target or `max_epochs`; on all ranks alike.
 
-        Raises
-        ------
-        TrainingStoppedError
-            If one more epoch would reach the cost threshold; the report is written before.
-        TuningProtocolError
-            If the loader was made without `max_epochs`.
+        `TrainingStoppedError` if one more epoch would reach the cost threshold; the report is written before.
+        `TuningProtocolError` if the loader was made without `max_epochs`.
         """
         self._leading()
-        with self._opened() if self._ranks is None else on_all_ranks(self._opened(), self._ranks) as run:
+        with self._open_run() if self._ranks is None else on_all_ranks(self._open_run(), self._ranks) as run:
             self._run = run
             try:
                 yield from run.epochs()
@@ -106,7 +102,7 @@ class ZeusDataLoader:
         return self._environment
 
     @contextmanager
-    def _opened(self) -> Iterator[TrainingRun]:
+    def _open_run(self) -> Iterator[TrainingRun]:
         """Open the run, on one process or rank 0."""
         cuda = import_module("torch").cuda
         batch_size = self._loader.batch_size * (1 if self._ranks is None else self._ranks.size)

@@ -13,13 +13,7 @@ from bftrainer.zeus.master.training import TrialDriver
 
 
 class Ranks(Protocol):
-    """The processes of a training run, of which this is one.
-
-    Attributes
-    ----------
-    rank, size : int
-        Number of this process, from 0, and how many there are.
-    """
+    """The processes of a training run, of which this is the one with number `rank`, from 0 to `size` - 1."""
 
     rank: int
     size: int
@@ -37,9 +31,9 @@ class TorchRanks(Ranks):
 
     def broadcast(self, value: Any) -> Any:
         """See `Ranks`."""
-        held = [value]
-        self._group.broadcast_object_list(held, src=0)
-        return held[0]
+        values = [value]
+        self._group.broadcast_object_list(values, src=0)
+        return values[0]
 
 
 def find_ranks(environ: Mapping[str, str]) -> Ranks | None:
@@ -76,19 +70,19 @@ class RankedRun(TrialDriver):
 
     def _agree(self, ask: Callable[[TrialDriver], Any]) -> Any:
         """Ask the driver on rank 0, and return the answer on all ranks; where that fails, all ranks raise."""
-        said: tuple[Any, ...] = ()
+        answer: tuple[Any, ...] = ()
         if self.ranks.rank == 0:
             try:
                 driver = self._driver = self._driver or self._open()
-                said = (None, ask(driver), driver.batch_size, driver.max_epochs, driver.epochs_done, driver.reached)
+                answer = (None, ask(driver), driver.batch_size, driver.max_epochs, driver.epochs_done, driver.reached)
             except BaseException as error:  # whatever it is, the others must not wait for ever; it is raised again
                 self.ranks.broadcast((f"{type(error).__name__}: {error}",))
                 raise
-        failure, *known = self.ranks.broadcast(said)
+        failure, *state = self.ranks.broadcast(answer)
         if failure is not None:
             raise TrainingStoppedError(f"Rank 0 failed: {failure}")
-        answer, self.batch_size, self.max_epochs, self.epochs_done, self.reached = known
-        return answer
+        result, self.batch_size, self.max_epochs, self.epochs_done, self.reached = state
+        return result
 
 
 @contextmanager
@@ -119,13 +113,13 @@ def on_all_ranks(
     TrainingStoppedError
         On ranks other than 0, by this and all methods, if rank 0 failed.
     """
-    said = os.environ if environ is None else environ
-    ranks = ranks or find_ranks(said)
+    environ = os.environ if environ is None else environ
+    ranks = ranks or find_ranks(environ)
     if ranks is None:
         with opening as driver:
             yield driver
         return
-    here = int(said.get("LOCAL_WORLD_SIZE", ranks.size))
+    here = int(environ.get("LOCAL_WORLD_SIZE", ranks.size))
     if here < ranks.size and not all_nodes_measured:
         raise MeasurementError(
             f"Expected all {ranks.size} ranks on one node, whose energy is measured, got {here}; with a meter of all "

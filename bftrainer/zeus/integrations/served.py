@@ -21,9 +21,9 @@ from bftrainer.errors import SettingsError, TuningInputError, TuningProtocolErro
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware
 from bftrainer.zeus.master.meters import Meter, measure_since, open_meter
 from bftrainer.zeus.master.script import RunSettings, check_table
-from bftrainer.zeus.master.training import TrialDriver, synchronized
+from bftrainer.zeus.master.training import TrialDriver, synchronize_clock
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
-from bftrainer.zeus.server.messages import JobSpec, LenientJobSpec, TuningParams
+from bftrainer.zeus.server.messages import JobSpec, TuningParams
 
 logger = logging.getLogger(__name__)
 
@@ -31,12 +31,8 @@ logger = logging.getLogger(__name__)
 class ServerRun(TrialDriver):
     """One training run that a batch-size server decides on. Made by `server_run`.
 
-    Attributes
-    ----------
-    time_s, energy_j : float
-        Time and energy from the start of the first epoch to the last report.
-    verdict : str
-        What the server answered the last report.
+    Time (s) and energy (J) are those from the start of the first epoch to the last report; `verdict` is what the server
+    answered that.
     """
 
     def __init__(self, trial: Trial, max_epochs: int, meter: Meter, clock: Callable[[], float]) -> None:
@@ -134,7 +130,7 @@ def server_run(
             )
             stack.callback(meter.close)
         trial = stack.enter_context(client.trial(spec.job_id or ""))
-        yield ServerRun(trial, spec.max_epochs, meter, synchronized(clock, synchronize))
+        yield ServerRun(trial, spec.max_epochs, meter, synchronize_clock(clock, synchronize))
 
 
 def _register(
@@ -143,14 +139,14 @@ def _register(
     max_power_w: float | None,
     gpus: int | None,
     find: Callable[[], Gpus | None],
-) -> LenientJobSpec:
+) -> JobSpec:
     """Register a job, on this machine's GPUs if it names none; or look it up by its name."""
     if isinstance(job, str):
         return client.job(job).spec
     if job.job_id is None:
         raise SettingsError("Expected a job with a job_id, got none: each run would be a job of its own.")
     if not isinstance(job, JobSpec):
-        hardware = find_hardware(max_power_w, gpus, find=find)
+        hardware = find_hardware(max_power_w, gpus, find)
         of_gpus = {"max_power": hardware.total_power_w, "number_of_gpus": hardware.count, "gpu_model": hardware.model}
         job = JobSpec.model_validate(job.model_dump() | of_gpus)
     return client.register_job(job)

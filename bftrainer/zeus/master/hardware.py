@@ -26,17 +26,8 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 class Gpus:
     """Some GPUs of this machine, which count their energy as a `bftrainer.zeus.master.meters.Meter` does.
 
-    Parameters
-    ----------
-    library : module
-        ``pynvml`` of nvidia-ml-py, initialised.
-    handles : sequence
-        NVML's handles of the GPUs, at least one.
-
-    Raises
-    ------
-    MeasurementError
-        By all methods, if NVML fails: GPUs before Volta count no energy, and only root may set power limits.
+    They are made of ``pynvml`` of nvidia-ml-py, initialised, and its handles, at least one. All methods raise
+    `MeasurementError` if NVML fails: GPUs before Volta count no energy, and only root may set power limits.
 
     References
     ----------
@@ -174,18 +165,11 @@ class Hardware:
 
 
 def find_hardware(
-    max_power_w: float | None,
-    count: int | None,
-    *,
-    allow_mixed: bool = False,
-    find: Callable[[], Gpus | None] = find_gpus,
+    max_power_w: float | None, count: int | None, find: Callable[[], Gpus | None] = find_gpus
 ) -> Hardware:
     """Describe the hardware of a run, finding out what the arguments leave open.
 
-    Raises
-    ------
-    MeasurementError
-        If the power is neither given nor found, there are too few GPUs, or their models are mixed without permission.
+    `MeasurementError` if the power is neither given nor found, there are too few GPUs, or they are of several models.
     """
     gpus = find()
     if gpus is None:
@@ -197,9 +181,9 @@ def find_hardware(
             )
         return Hardware(float(max_power_w), count or 1, None)
     gpus = gpus if count is None else gpus.first(count)
-    if len(gpus.models) > 1 and not allow_mixed:
+    if len(gpus.models) > 1:
         raise MeasurementError(
-            f"Expected GPUs of one model, got {', '.join(gpus.models)}; choose some, or allow mixed ones."
+            f"Expected GPUs of one model, got {', '.join(gpus.models)}; choose some by {_VISIBLE} or a number."
         )
     return Hardware(gpus.max_power_w if max_power_w is None else float(max_power_w), len(gpus), gpus)
 

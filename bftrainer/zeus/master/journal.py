@@ -36,54 +36,90 @@ POLL_S = 0.05
 
 
 class JobJournal:
-    """The journal of a job, in the directory of its logs, which its master appends to."""
+    """The journal of a job, in the directory of its logs, which its master appends to, and replays to where it stands.
+
+    `applied` is the number of its lines that the master knows.
+    """
 
     def __init__(self, logdir: Path) -> None:
-        self.path = logdir / JOURNAL
+        self.path, self.applied = logdir / JOURNAL, 0
         self._file = LineJournal(self.path)
-        self._lines = self._file.read()
-        self.length = len(self._lines)
-
-    def begin(self, token: str | None, policy: BatchSizeOptimizer | None, *, only_look: bool) -> Recurrences:
-        """Read the plan, the first line, and register its job; see `read_journal`."""
-        first = json.loads(self._lines[0])
-        if first["event"] != "plan" or first["schema"] != SCHEMA:
-            raise ResumeError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
-        values = first["plan"]
-        values["job"], values["batch_sizes"] = Job(**values["job"]), tuple(values["batch_sizes"])
-        values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
-        plan, settings = Plan(**values), check_table(RunSettings, first["settings"], ResumeError, "settings")
-        decisions: Decisions
-        if only_look:
-            decisions = Decisions(alone="server" not in first)
-        elif "server" in first:
-            decisions = ServerDecisions.restore(first["server"], token)
-        else:
-            policy = policy or restore_policy(first["policy"])
-            policy.register_job(plan.job, list(plan.batch_sizes))
-            decisions = LocalDecisions(policy, plan.job)
-        return Recurrences(plan, settings, decisions)
 
     def append(self, event: str, fields: Mapping[str, Any]) -> None:
         """Append an event; it is on the disk when this returns, or `OutputError`."""
         self._file.append([json.dumps({"event": event, **fields}, allow_nan=False)])
-        self.length += 1
+        self.applied += 1
 
-    def catch_up(self, progress: Recurrences, start: int) -> None:
-        """Apply the events from line `start` on, counted from 0: `ResumeError` names a line that cannot be."""
-        for number, line in enumerate(self._lines[start:], start=start + 1):
-            try:
+    def append_plan(self, progress: Recurrences) -> None:
+        """Begin the journal of a new job."""
+        self.append("plan", {"schema": SCHEMA, **plan_document(progress), **progress.decisions.describe()})
+
+    def replay(
+        self, token: str | None = None, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False
+    ) -> Recurrences:
+        """Register the job of the plan, the first line, and replay its events.
+
+        Parameters
+        ----------
+        token, policy : str and BatchSizeOptimizer, optional
+            A token for a server that decides, as journals store none; and a new policy like the one that the job began
+            with, if the journal cannot say how to make it.
+        only_look : bool
+            Whether neither policy nor server is needed, as nothing will be decided.
+
+        Raises
+        ------
+        ResumeError
+            If there is no journal, it is damaged, or the policy cannot be made again or decides otherwise.
+        """
+        logdir = self.path.parent
+        if not self.path.exists():
+            missing = (
+                f"Not the logs of a recurring job: {JOURNAL} is missing" if logdir.is_dir() else "No such directory"
+            )
+            raise ResumeError(f"{logdir}: {missing}.")
+        with self._name_line(1, "the plan of a job"):
+            first = json.loads(self._file.read()[0])
+            if first["event"] != "plan" or first["schema"] != SCHEMA:
+                raise ResumeError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
+            values = first["plan"]
+            values["job"], values["batch_sizes"] = Job(**values["job"]), tuple(values["batch_sizes"])
+            values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
+            plan, settings = Plan(**values), check_table(RunSettings, first["settings"], ResumeError, "settings")
+            decisions: Decisions
+            if only_look:
+                decisions = Decisions(alone="server" not in first)
+            elif "server" in first:
+                decisions = ServerDecisions.restore(first["server"], token)
+            else:
+                policy = policy or restore_policy(first["policy"])
+                policy.register_job(plan.job, list(plan.batch_sizes))
+                decisions = LocalDecisions(policy, plan.job)
+            progress = Recurrences(plan, settings, decisions)
+        self.applied = 1
+        self.catch_up(progress)
+        return progress
+
+    def catch_up(self, progress: Recurrences) -> None:
+        """Apply the events that another master may have appended since the last one that is known."""
+        self._file = LineJournal(self.path)
+        lines = self._file.read()
+        for number, line in enumerate(lines[self.applied :], start=self.applied + 1):
+            with self._name_line(number, "an event of a job"):
                 fields = json.loads(line)
                 progress.apply(fields.pop("event"), fields)
-            except ResumeError as fault:
-                raise ResumeError(f"{self.path}:{number}: {fault}") from None
-            except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError):
-                raise ResumeError(f"{self.path}:{number}: Expected an event of a job, got something else.") from None
+        self.applied = len(lines)
 
-
-def write_plan(logdir: Path, progress: Recurrences) -> None:
-    """Begin the journal of a new job."""
-    JobJournal(logdir).append("plan", {"schema": SCHEMA, **plan_document(progress), **progress.decisions.describe()})
+    @contextmanager
+    def _name_line(self, number: int, expected: str) -> Iterator[None]:
+        """Turn whatever a line that is no such thing raises into `ResumeError` that names it."""
+        try:
+            yield
+        except ResumeError as fault:
+            raise ResumeError(f"{self.path}:{number}: {fault}") from None
+        except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError) as fault:
+            reason = str(fault).partition("\n")[0]
+            raise ResumeError(f"{self.path}:{number}: Expected {expected}, got something else ({reason}).") from None
 
 
 def plan_document(progress: Recurrences) -> dict[str, Any]:
@@ -94,51 +130,12 @@ def plan_document(progress: Recurrences) -> dict[str, Any]:
     return {"plan": plan | {"beta_knob": beta_knob}, "settings": progress.settings.model_dump()}
 
 
-def read_journal(
-    logdir: Path, token: str | None = None, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False
-) -> Recurrences:
-    """Replay the journal of a job, to where it stands.
-
-    Parameters
-    ----------
-    logdir : Path
-    token : str, optional
-        Token for a server that decides; journals don't store it.
-    policy : BatchSizeOptimizer, optional
-        A new policy like the one that the job began with, if the journal cannot say how to make it.
-    only_look : bool
-        Whether neither policy nor server is needed, as nothing will be decided.
-
-    Raises
-    ------
-    ResumeError
-        If there is no journal, it is damaged, or the policy cannot be made again or decides otherwise.
-    """
-    path = logdir / JOURNAL
-    if not path.exists():
-        missing = (
-            "Not the logs of a recurring job: journal.jsonl is missing" if logdir.is_dir() else "No such directory"
-        )
-        raise ResumeError(f"{logdir}: {missing}.")
-    journal = JobJournal(logdir)
-    try:
-        progress = journal.begin(token, policy, only_look=only_look)
-    except ResumeError as fault:
-        raise ResumeError(f"{path}:1: {fault}") from None
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as fault:
-        raise ResumeError(f"{path}:1: Expected the plan of a job, got something else ({fault!r}).") from None
-    journal.catch_up(progress, 1)
-    return progress
-
-
 @contextmanager
 def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
     """Keep other masters out of a directory, waiting for another one to end; yields a descriptor that holds the lock.
 
-    Raises
-    ------
-    ResumeError, OutputError
-        If another master still holds the lock after `patience_s`, or the directory cannot be written to.
+    `ResumeError` if another master still holds the lock after `patience_s`, `OutputError` if the directory cannot be
+    written to.
     """
     # Scripts inherit the descriptor, so that the lock lasts until all processes of a killed master are gone: of
     # filelock that is private.

@@ -15,7 +15,6 @@ from bftrainer.errors import MeasurementError
 from bftrainer.extras import require_extra
 from bftrainer.files.documents import json_file
 from bftrainer.zeus.master.hardware import Gpus
-from bftrainer.zeus.master.script import write_json
 
 # Share of its highest power that an idle machine draws.
 IDLE_SHARE = 0.5
@@ -37,10 +36,7 @@ class Meter(Protocol):
 class ZeusMeter:
     """Measures with the monitor of the ``zeus`` package: its GPUs, or without any its processors and their memory.
 
-    `MeasurementError` if the package is not installed, or finds nothing that it can measure.
-
-    References
-    ----------
+    `MeasurementError` if the package is not installed, or finds nothing that it can measure. See
     https://ml.energy/zeus/measure/, "Programmatic measurement".
     """
 
@@ -117,31 +113,17 @@ class ModelMeter(Meter):
 
 
 def measure_since(start: tuple[float, float], clock: Callable[[], float], meter: Meter) -> tuple[float, float]:
-    """Return seconds and joules since `start`, when first the clock was read and then the meter.
-
-    The time holds all of the energy's, however long the process waits between two readings.
-    """
+    """Return seconds and joules since `start`, when first the clock was read and then the meter; the time is longer."""
     clock()  # which waits for GPUs
     energy_j = meter.energy_j() - start[1]
     return clock() - start[0], energy_j
 
 
 def open_meter(measure: str, total_power_w: float, gpus: Gpus | None) -> Meter:
-    """Open the meter of a name.
+    """Open the meter of a name, nvml, zeus or model; auto is nvml if there are GPUs, else model.
 
-    Parameters
-    ----------
-    measure : str
-        nvml, zeus or model; auto takes nvml if there are GPUs, else model.
-    total_power_w : float
-        Highest power of all GPUs, or of the machine, for the model.
-    gpus : Gpus or None
-        GPUs that train.
-
-    Raises
-    ------
-    MeasurementError
-        If that meter is not available.
+    `total_power_w` is the highest power of all GPUs, or of the machine, for the model; `gpus` are those that train.
+    `MeasurementError` if that meter is not available.
     """
     if measure == "nvml" or (measure == "auto" and gpus is not None):
         if gpus is None:
@@ -168,10 +150,6 @@ class PowerProfile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     limits: Annotated[list[ProfiledLimit], Field(min_length=1)]
-
-    def write(self, path: Path) -> None:
-        """Write the file."""
-        write_json(path, self.model_dump())
 
 
 def read_profile(path: Path) -> list[ProfiledLimit]:

@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bftrainer.errors import ResumeError, TuningInputError, suggestion
+from bftrainer.errors import ResumeError, TuningInputError
 from bftrainer.files.documents import toml_file
-from bftrainer.plugins import Plugins, full_name
+from bftrainer.plugins import full_name
 from bftrainer.zeus.master.script import RunSettings, check_table
-from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_seed, default_first
 from bftrainer.zeus.policies.job import Job, check_knobs
-from bftrainer.zeus.policies.published import NUM_EXPLORATION, GTSBatchSizeOptimizer, PruningGTSBatchSizeOptimizer
-
-# Policies that need no trace of measured runs, by their names in `bftrainer zeus`.
-POLICIES: Mapping[str, Callable[[int, int], BatchSizeOptimizer]] = {
-    "zeus": lambda seed, window_size: PruningGTSBatchSizeOptimizer(window_size=window_size, seed=seed, verbose=False),
-    "gts": lambda seed, _: GTSBatchSizeOptimizer(True, num_exploration=NUM_EXPLORATION, seed=seed, verbose=False),
-    "default": lambda *_: DefaultBatchSize(),
-    "grid": lambda *_: GridSearch(),
-    "ucb": lambda *_: UCB(),
-}
-
-
-def make_policy(name: str, seed: int, window_size: int = 0) -> BatchSizeOptimizer:
-    """Make a policy by its name, seed for draws and, for `zeus`, window of latest runs (0: all)."""
-    if name not in POLICIES:
-        raise TuningInputError(f"Unknown batch-size policy {name!r}.{suggestion(name, POLICIES)}")
-    return POLICIES[name](seed, window_size)
+from bftrainer.zeus.policies.policy_registry import BATCH_SIZES
 
 
 def describe_policy(policy: BatchSizeOptimizer) -> dict[str, Any]:
@@ -50,9 +33,7 @@ def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
     """Make a policy from what `describe_policy` returned, as new: `ResumeError` if that is not possible."""
     name = description["class"]
     try:
-        policy = Plugins("bftrainer.batch_size_optimizers", "Policy", TuningInputError).imported(name)(
-            **description["options"]
-        )
+        policy = BATCH_SIZES.imported(name)(**description["options"])
     except (TuningInputError, TypeError) as fault:
         raise ResumeError(
             f"The policy {name} cannot be made again ({fault}); pass one as Driver.resume(..., policy=...)."
@@ -66,11 +47,8 @@ def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
 class Plan:
     """A job, how often it recurs, and the settings it is tuned with; `workdir` is absolute.
 
-    Raises
-    ------
-    TuningInputError
-        If the job lacks something or its learning rate cannot be scaled, a batch size is below 1 or given twice, the
-        default is not one of the batch sizes, or a number is out of range.
+    `TuningInputError` if the job lacks something or its learning rate cannot be scaled, a batch size is below 1 or
+    given twice, the default is not one of them, or a number is out of range.
     """
 
     job: Job
@@ -131,7 +109,6 @@ class JobFile(RunSettings):
     policy: str = "zeus"
     window_size: int = 0
     log_base: str = "zeus_log"
-    allow_mixed: bool = False
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of its runs by name."""
@@ -149,12 +126,8 @@ class RecurringJob:
 def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> RecurringJob:
     """Read a job and its tuning settings from a job file; `changes` override its values.
 
-    Paths of the file are relative to its directory, those of `changes` to the current one.
-
-    Raises
-    ------
-    TuningInputError
-        If the file cannot be read or is not TOML, or a key is unknown, missing or mistyped; it names file and key.
+    Paths of the file are relative to its directory, those of `changes` to the current one. `TuningInputError` if the
+    file cannot be read or is not TOML, or a key is unknown, missing or mistyped; it names file and key.
     """
     content, _ = toml_file(path, TuningInputError)
     changes = changes or {}

@@ -19,7 +19,7 @@ from bftrainer.zeus.recurrences import MAX_TRIES, RecurrenceTracker
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to make the next run with; a server adds the number of the trial, and the lowest cost that it knows of."""
+    """A batch size; a server adds the number of the trial, and the lowest cost that it knows of."""
 
     batch_size: int
     trial: int | None = None
@@ -63,11 +63,8 @@ class Booked:
 class Decisions:
     """Chooses batch sizes, and learns from what the runs did; these are of a job that is only looked at.
 
-    Attributes
-    ----------
-    alone : bool
-        Whether it learns from this master's runs only: then the first run has to reach its target, and a run has if
-        its report says so.
+    If they are `alone`, they learn from this master's runs only: then the first run has to reach its target, and a run
+    has if its report says so.
     """
 
     def __init__(self, *, alone: bool) -> None:
@@ -136,10 +133,8 @@ class Recurrences:
     ----------
     recurrence : int
         Number of the current recurrence, from 1.
-    pending : Launch or None
-        The run that was chosen last, until it is booked.
-    report : TrainingReport or None
-        What the pending run did, until it is booked.
+    pending, report : Launch or None, and TrainingReport or None
+        The run that was chosen last, and what it did, until it is booked.
     booked : list of Booked
     failure : str or None
         Why the job is given up, if it is.
@@ -169,7 +164,17 @@ class Recurrences:
     def choose(self) -> Launch:
         """Choose the run to make now, the same one until it is booked: `TuningError` if no batch size is left."""
         if self.pending is None:
-            self.pending = self._launch(self.decisions.choose())
+            choice = self.decisions.choose()
+            bound_j = self._tracker.cost_bound_j(choice.others_cost_j)
+            self.pending = Launch(
+                self.recurrence,
+                self._tracker.tries[self.recurrence - 1] + 1,
+                choice.batch_size,
+                self.plan.job.scale_lr(choice.batch_size),
+                self.plan.seed + len(self.booked),
+                choice.trial,
+                bound_j if math.isfinite(bound_j) else None,
+            )
         return self.pending
 
     def learn(self) -> bool:
@@ -217,18 +222,6 @@ class Recurrences:
             "booked": [asdict(run) for run in self.booked],
             "failure": self.failure,
         }
-
-    def _launch(self, choice: Choice) -> Launch:
-        bound_j = self._tracker.cost_bound_j(choice.others_cost_j)
-        return Launch(
-            self.recurrence,
-            self._tracker.tries[self.recurrence - 1] + 1,
-            choice.batch_size,
-            self.plan.job.scale_lr(choice.batch_size),
-            self.plan.seed + len(self.booked),
-            choice.trial,
-            bound_j if math.isfinite(bound_j) else None,
-        )
 
     def _cost_j(self, report: TrainingReport) -> float:
         return zeus_cost(report.energy_j, report.time_s, self.plan.eta_knob, self.settings.total_power_w)

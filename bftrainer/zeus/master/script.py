@@ -41,28 +41,23 @@ def check_table(model: type[M], values: Mapping[str, Any], error: type[Bftrainer
 
 
 class RunSettings(BaseModel):
-    """Settings that all runs share.
+    """Settings that all runs share; the last two are not passed to scripts.
 
     Parameters
     ----------
     monitor_path : str
         Path of a monitoring program for scripts that use one, passed on unchanged.
-    max_power_w : float or None
-        Highest power of one GPU, or of the machine without GPUs; None, in a script only: the value from NVML.
-    gpus : int or None
-        Number of GPUs of a run; None: as many as are found, else 1.
+    max_power_w, gpus : float and int, or None
+        Highest power of one GPU, or of the machine without GPUs (None, in a script only: the value from NVML), and
+        number of GPUs of a run (None: as many as are found, else 1).
     observer_mode : bool
         Whether runs train at the highest power, and book the energy and time of the best power limit found.
     profile_warmup_iters, profile_measure_iters : int
-        Iterations before and during the measurement of each power limit.
-    set_power_limits : bool
-        Whether scripts may set power limits.
+        Iterations before and during the measurement of each power limit, if `set_power_limits` allows that.
     measure : str
         How energy is measured, one of `MEASURES`.
-    timeout_s : float or None
-        Time after which a run is ended and counts as failed; not passed to the script.
-    grace_s : float
-        Time for a run to end after SIGTERM, before it is killed; not passed to the script.
+    timeout_s, grace_s : float
+        Time after which a run is ended and counts as failed, and time for it to end after SIGTERM, before it is killed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -126,8 +121,8 @@ class RunEnvironment(RunSettings):
         values["profile_warmup_iters"], values["profile_measure_iters"] = iterations
         try:
             return cls.model_validate_strings(values)
-        except ValidationError as found:
-            fault = found.errors()[0]
+        except ValidationError as faults:
+            fault = faults.errors()[0]
             variable = _VARIABLES.get(str(fault["loc"][0]), _ITERATIONS)
             raise TuningInputError(f"{variable}: {fault['msg']}, got {fault['input']!r}.") from None
 
@@ -198,10 +193,7 @@ _KEYS = {"energy_j": "energy", "time_s": "time", "reached": "reached", "epochs":
 def read_report(path: Path) -> TrainingReport:
     """Read a report; numbers may be text, and so may the verdict, where only "true" means reached.
 
-    Raises
-    ------
-    TrainingReportError
-        If the file is missing or is not a report; the message names file and key.
+    `TrainingReportError` if the file is missing or is not a report; the message names file and key.
     """
     if not path.exists():
         raise TrainingReportError(f"{path} does not exist.")

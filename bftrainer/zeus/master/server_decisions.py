@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Same value as in the policy.
-NUM_PRUNING_ROUNDS = 2
-
 
 def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobSpec:
     """Convert a plan to a job for a server, with the policy's settings and a name made from all but the seed."""
@@ -44,7 +41,6 @@ def job_spec(plan: Plan, policy: BatchSizeOptimizer, hardware: Hardware) -> JobS
             beta_knob=plan.beta_knob if math.isfinite(plan.beta_knob) else None,
             target_metric=job.target_metric,
             max_epochs=job.max_epochs,
-            num_pruning_rounds=NUM_PRUNING_ROUNDS,
             window_size=policy.window_size,
             mab_prior_mean=policy.prior_mean,
             mab_prior_precision=policy.prior_precision,

@@ -32,7 +32,7 @@ from bftrainer.zeus.master.meters import (
     open_meter,
     read_profile,
 )
-from bftrainer.zeus.master.script import RunEnvironment, TrainingReport, make_directory, write_report
+from bftrainer.zeus.master.script import RunEnvironment, TrainingReport, make_directory, write_json, write_report
 from bftrainer.zeus.policies.job import zeus_cost
 
 logger = logging.getLogger(__name__)
@@ -43,12 +43,7 @@ T = TypeVar("T")
 class TrialDriver(Protocol):
     """Leads a script through one training run: says how long it goes on, and takes what it reaches.
 
-    Attributes
-    ----------
-    batch_size, max_epochs : int
-        What to train with, and for how long at most.
-    epochs_done, reached : int and bool
-        Epochs that have ended, and whether the target was reached.
+    It knows what to train with, for how long at most, how many epochs have ended, and whether the target was reached.
     """
 
     batch_size: int
@@ -81,16 +76,9 @@ class TrialDriver(Protocol):
 
 
 class TrainingRun(TrialDriver):
-    """One training run: its epochs, what they used, and when it is over. Made by `training_run`.
+    """One training run: its epochs, the energy and time booked so far, and when it is over. Made by `training_run`.
 
-    Attributes
-    ----------
-    energy_j, time_s : float
-        Energy and time booked so far.
-    stopped_early : bool
-        Whether the run was stopped because it would have cost too much.
-    power_limit_w : int or None
-        Power limit found best; None if none was measured.
+    It is `stopped_early` if it would have cost too much.
 
     References
     ----------
@@ -162,7 +150,8 @@ class TrainingRun(TrialDriver):
             self._profiler.step()
             if self._profiler.done:
                 limits, self._profiler = self._profiler.limits, None
-                PowerProfile(limits=limits).write(self.environment.power_profile_path(self.batch_size))
+                profile = PowerProfile(limits=limits).model_dump()
+                write_json(self.environment.power_profile_path(self.batch_size), profile)
                 self._use(limits)
 
     def report(self, metric: float) -> bool:
@@ -273,15 +262,12 @@ def training_run(
 
     Raises
     ------
-    TuningInputError
-        If the environment has no target metric, or a variable has an invalid value.
-    MeasurementError, OutputError
-        If energy cannot be measured as requested, power limits cannot be set, the highest power is unknown, or the
-        report cannot be written.
+    TuningInputError, MeasurementError, OutputError
+        If a variable of the environment is missing or invalid, energy cannot be measured as requested, power limits
+        cannot be set, the highest power is unknown, or the report cannot be written.
     """
     environment = RunEnvironment.read(os.environ if environ is None else environ)
-    # The master has already checked whether models may be mixed.
-    hardware = find_hardware(environment.max_power_w, environment.gpus, allow_mixed=True, find=find)
+    hardware = find_hardware(environment.max_power_w, environment.gpus, find)
     make_directory(Path(environment.log_dir))
     with ExitStack() as stack:
         if meter is None:
@@ -298,13 +284,13 @@ def training_run(
             meter,
             control,
             higher_is_better=higher_is_better,
-            clock=synchronized(clock, synchronize),
+            clock=synchronize_clock(clock, synchronize),
         )
         yield run
         run.finish()
 
 
-def synchronized(clock: Callable[[], float], synchronize: Callable[[], object] | None) -> Callable[[], float]:
+def synchronize_clock(clock: Callable[[], float], synchronize: Callable[[], object] | None) -> Callable[[], float]:
     """Make a clock that waits for all submitted work before it is read."""
 
     def read_clock() -> float:

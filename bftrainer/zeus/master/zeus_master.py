@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bftrainer.errors import NotConvergedError, OutputError, ResumeError, TrainingReportError, TuningInputError
 from bftrainer.files.permissions import refuse_foreign
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
-from bftrainer.zeus.master.journal import JOURNAL, JobJournal, lock_directory, read_journal, write_plan
+from bftrainer.zeus.master.journal import JOURNAL, JobJournal, lock_directory
 from bftrainer.zeus.master.launch import check_command, run_script
 from bftrainer.zeus.master.plan import Plan
 from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Recurrences
@@ -52,30 +52,19 @@ class ZeusMaster:
     Parameters
     ----------
     batch_size_optimizer : BatchSizeOptimizer
-        The policy; it is changed.
-    log_base : str
-        Absolute path of a directory for logs; it is created with the first job's.
-    monitor_path : str
-        Absolute path of a monitoring program, which is passed on to scripts that use one.
+        The policy, `bso` from then on; it is changed.
+    log_base, monitor_path : str
+        Absolute paths: a directory for logs, which is created with the first job's, and a monitoring program, which is
+        passed on to scripts that use one.
     seed : int
         Seed of a job's first run; each later run uses the next number.
     observer_mode, profile_warmup_iters, profile_measure_iters, **settings
-        See `RunSettings`; power and number of GPUs are by default what NVML finds.
-    allow_mixed : bool
-        Whether GPUs may be of several models.
+        See `RunSettings`; power and number of GPUs are by default what NVML finds. `settings` has them all, and
+        attributes of the master with their names read them.
     observers : sequence of MasterObserver
         Are notified of each run.
     find : callable
-        Finds GPUs.
-
-    Attributes
-    ----------
-    bso : BatchSizeOptimizer
-        The policy.
-    settings : RunSettings
-        Settings of all runs; attributes of the master with their names read them. None can be changed.
-    hardware : Hardware
-        GPUs or machine that runs train on.
+        Finds the GPUs of the master's `hardware`.
 
     Raises
     ------
@@ -101,7 +90,6 @@ class ZeusMaster:
         profile_warmup_iters: int = 10,
         profile_measure_iters: int = 40,
         *,
-        allow_mixed: bool = False,
         observers: Sequence[MasterObserver] = (),
         find: Callable[[], Gpus | None] = find_gpus,
         **settings: Any,
@@ -118,7 +106,7 @@ class ZeusMaster:
             "profile_measure_iters": profile_measure_iters,
         }
         checked = check_table(RunSettings, settings, TuningInputError)
-        self.hardware = find_hardware(checked.max_power_w, checked.gpus, allow_mixed=allow_mixed, find=find)
+        self.hardware = find_hardware(checked.max_power_w, checked.gpus, find=find)
         power = {"max_power_w": self.hardware.max_power_w, "gpus": self.hardware.count}
         self.settings = checked.model_copy(update=power)
         if checked.set_power_limits:
@@ -165,32 +153,14 @@ class ZeusMaster:
     ) -> tuple[float, float, bool]:
         """Launch the job's script once; return its energy (J) and time (s), and whether it reached its target.
 
-        Parameters
-        ----------
-        job : Job
-        batch_size, learning_rate, seed
-            Values of the command's placeholders.
-        logdir : str
-            Directory for the run's report and output.
-        rec_i, tries : int
-            Number of the recurrence and of the try; both count from 1.
-        eta_knob, cost_ub : float
-            Weight of energy in costs, and the cost that the run must stay below.
-
-        Raises
-        ------
-        TuningInputError, TrainingReportError
-            If the command cannot be run, or the script succeeds without a usable report.
+        Recurrence and tries count from 1; `cost_ub` is the cost that the run must stay below. `TuningInputError` if the
+        command cannot be run, `TrainingReportError` if the script succeeds without a usable report.
         """
         # A plan's bound and batch sizes are for several recurrences; a single run needs neither.
         sizes = tuple({batch_size, job.default_bs or batch_size})
-        plan = _checked_plan(job, rec_i, sizes, math.inf, eta_knob, seed)
+        plan = _make_plan(job, rec_i, sizes, math.inf, eta_knob, seed)
         launch = Launch(rec_i, tries, batch_size, learning_rate, seed, cost_bound_j=cost_ub)
-
-        def show(piece: bytes) -> None:
-            for observer in self.observers:
-                observer.printed(piece)
-
+        show = partial(_notify, self.observers, "printed")
         report = make_run(Path(logdir).absolute(), plan, self.settings, launch, show)
         return report.energy_j, report.time_s, report.reached
 
@@ -212,10 +182,8 @@ class ZeusMaster:
 
         Raises
         ------
-        TuningInputError
-            If the job lacks something, or a number is out of range; then nothing is written.
-        TuningError, OutputError
-            See `Driver.drive`.
+        TuningInputError, TuningError, OutputError
+            See `Driver.drive`; also if the job lacks something, or a number is out of range. Then nothing is written.
         """
         return self.start(job, num_recurrence, batch_sizes, beta_knob, eta_knob).drive()
 
@@ -233,7 +201,7 @@ class ZeusMaster:
         With the client of a server that one decides instead of the policy, with the policy's settings:
         `ServerRequestError` if it cannot be reached, or refuses the job.
         """
-        plan = _checked_plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed)
+        plan = _make_plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed)
         decisions: Decisions
         if client is not None:
             decisions = ServerDecisions(client, job_spec(plan, self.bso, self.hardware))
@@ -242,9 +210,10 @@ class ZeusMaster:
             decisions = LocalDecisions(self.bso, plan.job)
         progress = Recurrences(plan, self.settings, decisions)
         with self._new_logdir(self._logdir(job, num_recurrence, eta_knob, beta_knob)) as logdir:
-            write_plan(logdir, progress)
+            journal = JobJournal(logdir)
+            journal.append_plan(progress)
             decisions.begin()  # last: whatever is refused before it, a server never hears of
-        return Driver(logdir, progress, self.observers, self.find)
+        return Driver(journal, progress, self.observers, self.find)
 
     @contextmanager
     def _new_logdir(self, wanted: Path) -> Iterator[Path]:
@@ -272,7 +241,7 @@ class ZeusMaster:
         return Path(self.log_base) / "".join(char if char.isprintable() and char != os.sep else "_" for char in name)
 
 
-def _checked_plan(
+def _make_plan(
     job: Job, recurrences: int, batch_sizes: tuple[int, ...], beta_knob: float, eta_knob: float, seed: int
 ) -> Plan:
     """Make a plan whose command can be run, in the absolute directory of the job."""
@@ -286,15 +255,13 @@ class Driver:
 
     def __init__(
         self,
-        logdir: Path,
+        journal: JobJournal,
         progress: Recurrences,
         observers: Sequence[MasterObserver] = (),
         find: Callable[[], Gpus | None] = find_gpus,
     ) -> None:
-        # Absolute, because scripts get this path and run in another directory.
-        self.logdir = logdir.absolute()
+        self.logdir, self.journal = journal.path.parent, journal
         self.progress, self.observers, self.find = progress, observers, find
-        self._events = JobJournal(self.logdir).length
         self._launched = progress.pending
 
     @classmethod
@@ -305,40 +272,21 @@ class Driver:
         token: str | None = None,
         policy: BatchSizeOptimizer | None = None,
     ) -> Driver:
-        """Make the driver of an interrupted job from its journal.
+        """Make the driver of an interrupted job from its journal, with a token for a server that decides.
 
-        Parameters
-        ----------
-        logdir : Path
-        observers : sequence of MasterObserver
-        token : str, optional
-            For a server that decides.
-        policy : BatchSizeOptimizer, optional
-            A new policy like the one that the job began with; needed if that one's class cannot be imported, or its
-            arguments are not attributes. It learns all runs again.
-
-        Raises
-        ------
-        ResumeError
-            If there is no journal to resume from, the policy decides otherwise than it did, or others have made the
-            directory or may change it: its command would be run.
+        A new `policy` like the one that the job began with is needed if that one's class cannot be imported, or its
+        arguments are not attributes; it learns all runs again. `ResumeError` if there is no journal to resume from, the
+        policy decides otherwise than it did, or others have made the directory or may change it: its command would be
+        run.
         """
         if logdir.is_dir():
             refuse_foreign(logdir, ResumeError)
-        return cls(logdir, read_journal(logdir, token, policy), observers)
+        # Absolute, because scripts get this path and run in another directory.
+        journal = JobJournal(logdir.absolute())
+        return cls(journal, journal.replay(token, policy), observers)
 
     def drive(self, at_most: int | None = None) -> list[HistoryEntry]:
-        """Make all remaining runs, or those of the next recurrences.
-
-        Parameters
-        ----------
-        at_most : int, optional
-            Number of recurrences after which to pause; `resume` continues from there.
-
-        Returns
-        -------
-        list of HistoryEntry
-            One entry per run, earlier runs included.
+        """Make all remaining runs, or those of the next `at_most` recurrences; return an entry per run since the first.
 
         Raises
         ------
@@ -348,67 +296,63 @@ class Driver:
         TuningInputError, ResumeError, OutputError
             If the command cannot be run, another master is running the job, or journal or log cannot be written.
         """
-        progress = self.progress
+        progress, journal = self.progress, self.journal
         plan, settings, decisions = progress.plan, progress.settings, progress.decisions
-        show = partial(self._notify, "printed")
+        notify = partial(_notify, self.observers)
         with ExitStack() as stack:
             # Processes of an earlier master may need their grace time to end.
             lock = stack.enter_context(lock_directory(self.logdir, settings.grace_s + 1.0))
-            journal = self._catch_up()
+            self._catch_up()
             check_command(plan.job.command or [], Path(plan.workdir), os.environ)
             stack.enter_context(attach_history(lambda: progress.history))
-            restore = stack.enter_context(restore_limits(self.logdir, self._limited_gpus()))
+            restore = stack.enter_context(restore_limits(self.logdir, self._find_limited_gpus()))
             stack.callback(decisions.close)
             decisions.begin()
-            self._notify("started", self.logdir, progress)
+            notify("started", self.logdir, progress)
             pause = math.inf if at_most is None else progress.recurrence + at_most
             while not progress.done and progress.recurrence < pause:
                 if progress.report is None:
                     launch = progress.choose()
                     if launch is not self._launched:
-                        self._append(journal, "launch", asdict(launch))
+                        journal.append("launch", asdict(launch))
                         self._launched = launch
-                    self._notify("launching", launch, progress)
+                    notify("launching", launch, progress)
                     with decisions.holding(launch):
-                        report = make_run(self.logdir, plan, settings, launch, show, (lock,))
+                        report = make_run(self.logdir, plan, settings, launch, partial(notify, "printed"), (lock,))
                     # On disk before a server hears of it: if that is not reached, the run need not be repeated.
-                    self._append(journal, "result", asdict(report))
+                    journal.append("result", asdict(report))
                     progress.report = report
                     restore()
                 reached = progress.learn()
                 if not decisions.alone:
-                    self._append(journal, "verdict", {"reached": reached})
+                    journal.append("verdict", {"reached": reached})
                 booked = progress.book(reached)
                 write_history(self.logdir / HISTORY, progress.history)
                 logger.debug("%s: %s", plan.job, booked)
-                self._notify("booked", booked, progress)
+                notify("booked", booked, progress)
             if progress.failure is not None:
                 raise NotConvergedError(progress.failure)
         return progress.history
 
-    def _catch_up(self) -> JobJournal:
-        """Open the journal, and apply what another master has done since; write a history that lags behind."""
-        journal = JobJournal(self.logdir)
-        journal.catch_up(self.progress, self._events)
-        if journal.length > self._events:
-            self._events, self._launched = journal.length, self.progress.pending
+    def _catch_up(self) -> None:
+        """Apply what another master has done since; write a history that lags behind."""
+        known = self.journal.applied
+        self.journal.catch_up(self.progress)
+        if self.journal.applied > known:
+            self._launched = self.progress.pending
         if self.progress.booked:
             write_history(self.logdir / HISTORY, self.progress.history)
-        return journal
 
-    def _append(self, journal: JobJournal, event: str, fields: dict[str, object]) -> None:
-        journal.append(event, fields)
-        self._events = journal.length
-
-    def _limited_gpus(self) -> Gpus | None:
+    def _find_limited_gpus(self) -> Gpus | None:
         """Find the GPUs whose power limits scripts may set."""
         settings = self.progress.settings
         gpus = self.find() if settings.set_power_limits else None
         return None if gpus is None else gpus.first(settings.gpus or len(gpus))
 
-    def _notify(self, event: str, *values: object) -> None:
-        for observer in self.observers:
-            getattr(observer, event)(*values)
+
+def _notify(observers: Sequence[MasterObserver], event: str, *values: object) -> None:
+    for observer in observers:
+        getattr(observer, event)(*values)
 
 
 def make_run(
@@ -421,11 +365,8 @@ def make_run(
 ) -> TrainingReport:
     """Make one run of a job's script; `held` file descriptors stay open until all its processes are gone.
 
-    Returns
-    -------
-    TrainingReport
-        With `failure` if the run has ended with an exit status other than 0, or a time-out; a failed run without a
-        report gets the time that it took, at the highest power.
+    The report has a `failure` if the run has ended with an exit status other than 0, or a time-out; a failed run
+    without a report gets the time that it took, at the highest power.
     """
     job = plan.job
     environment = RunEnvironment(

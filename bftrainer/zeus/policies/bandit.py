@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,11 +23,6 @@ from bftrainer.zeus.policies.interfaces import check_seed, log_choice
 logger = logging.getLogger(__name__)
 
 
-# Up to this many rewards, statistics are computed anew each time, in NumPy's order; beyond it they are updated, so that
-# time stays linear.
-ANEW = 4096
-
-
 class Statistics(NamedTuple):
     """Number, sum, mean and population variance of some rewards."""
 
@@ -38,65 +32,18 @@ class Statistics(NamedTuple):
     variance: float
 
 
-def statistics(rewards: Sequence[float] | NDArray[np.float64]) -> Statistics:
-    """Statistics of rewards by two passes, bit for bit as `numpy.sum` and `numpy.var` give them.
+def statistics(rewards: Sequence[float] | NDArray[np.float64], window_size: int = 0) -> Statistics:
+    """Compute statistics of the latest `window_size` rewards, 0 for all, with the bits of `numpy.sum` and `numpy.var`.
 
-    Parameters
-    ----------
-    rewards : sequence of float, shape (n,)
-        At least one.
+    There is at least one reward.
     """
-    values = np.asarray(rewards, dtype=np.float64)
+    values = np.asarray(rewards, dtype=np.float64)[-window_size:]
     count = values.size
     total = np.add.reduce(values).item()
     mean = total / count
     squares = values - mean
     squares *= squares
     return Statistics(count, total, mean, np.add.reduce(squares).item() / count)
-
-
-class RewardLog:
-    """Rewards of one arm, oldest first; asking for statistics takes bounded time, however many there are."""
-
-    __slots__ = ("_anchor", "_shifted", "_squared", "_values")
-
-    def __init__(self, rewards: Iterable[float] = ()) -> None:
-        self._values = array("d")
-        # Beyond `ANEW`: the mean of the first ones, and the sums of all differences from it and of their squares.
-        self._anchor = self._shifted = self._squared = 0.0
-        for reward in rewards:
-            self.append(reward)
-
-    def tolist(self) -> list[float]:
-        """All rewards."""
-        return self._values.tolist()
-
-    def append(self, reward: float) -> None:
-        """Add the latest reward."""
-        if len(self._values) == ANEW:
-            self._anchor = math.fsum(self._values) / ANEW
-            self._shifted = math.fsum(value - self._anchor for value in self._values)
-            self._squared = math.fsum((value - self._anchor) ** 2 for value in self._values)
-        self._values.append(reward)
-        if len(self._values) > ANEW:
-            difference = reward - self._anchor
-            self._shifted += difference
-            self._squared += difference * difference
-
-    def statistics(self, window_size: int = 0) -> Statistics:
-        """Compute statistics of the latest `window_size` rewards, or of all if that is 0.
-
-        Notes
-        -----
-        Up to 4,096 rewards the result has the bits of `statistics`; beyond, it agrees to about 1e-12, and the variance
-        of rewards that are all equal is 0, without the rounding noise that two passes may leave.
-        """
-        size = len(self._values)
-        if window_size or size <= ANEW:
-            return statistics(np.frombuffer(self._values)[-window_size:])
-        shift = self._shifted / size
-        mean = self._anchor + shift
-        return Statistics(size, mean * size, mean, max(0.0, self._squared / size - shift * shift))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +67,8 @@ class Belief:
 
     def to_list(self) -> list[float | None]:
         """Return the fields in order; NaN and infinity become None, because JSON has neither."""
-        return [
-            None if math.isnan(self.mean) else self.mean,
-            None if math.isinf(self.precision) else self.precision,
-            None if math.isinf(self.reward_precision) else self.reward_precision,
-            self.observations,
-        ]
+        values = (self.mean, self.precision, self.reward_precision, self.observations)
+        return [value if math.isfinite(value) else None for value in values]
 
 
 def posterior(
@@ -146,11 +89,11 @@ def posterior(
 
 
 def reward_precision_of(rewards: Statistics) -> float:
-    """One over the variance of the rewards; infinity if they are all equal."""
+    """Compute one over the variance of the rewards; infinity if they are all equal."""
     return 1.0 / rewards.variance if rewards.variance else math.inf
 
 
-def _by_arm(part: str, doc: str) -> property:
+def _belief_property(part: str, doc: str) -> property:
     return property(
         lambda bandit: MappingProxyType({arm: getattr(belief, part) for arm, belief in bandit.beliefs.items()}), doc=doc
     )
@@ -169,16 +112,14 @@ class GaussianTS:
         Belief before any reward; precision 0 means a flat prior.
     num_exploration : int
         Number of times that each arm is played before draws decide.
-    seed : int
-        Seed of the bandit's own generator.
-    verbose : bool
-        Print choices.
+    seed, verbose : int and bool
+        Seed of the bandit's own generator, and whether to print choices.
 
     Attributes
     ----------
     beliefs, drawn : dict of int to Belief, and to float
-        Belief about each arm, which `arm_param_mean` and similar attributes show.
-        Draws of the latest prediction; empty before one, and if it explored an arm.
+        Belief about each arm, which `arm_param_mean` and similar attributes show, and the draws of the latest
+        prediction: none before one, and if it explored an arm.
 
     Raises
     ------
@@ -207,17 +148,16 @@ class GaussianTS:
         self.arms = [int(arm) for arm in arms]
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise TuningInputError(f"Expected at least one arm, and each once, got {self.arms}.")
-        precisions = _per_arm(reward_precision, len(self.arms))
+        precisions = _check_precisions(reward_precision, len(self.arms))
         if not math.isfinite(prior_mean):
             raise TuningInputError(f"Expected a finite prior mean, got {prior_mean}.")
         if not (prior_precision >= 0 and math.isfinite(prior_precision)):
             raise TuningInputError(f"Expected a finite prior precision of 0 or more, got {prior_precision}.")
-        self.prior_mean, self.prior_prec = float(prior_mean), float(prior_precision)
-        whole = isinstance(num_exploration, Integral)
-        if not whole or num_exploration < 0:
+        is_whole = isinstance(num_exploration, Integral)
+        if not is_whole or num_exploration < 0:
             raise TuningInputError(f"Expected 0 or more explorations of each arm, got {num_exploration!r}.")
-        self.num_exploration = int(num_exploration)
-        self.verbose = verbose
+        self.prior_mean, self.prior_prec = float(prior_mean), float(prior_precision)
+        self.num_exploration, self.verbose = int(num_exploration), verbose
         self.seed = check_seed(seed)
         self.rng = np.random.default_rng(self.seed)
         self.drawn: dict[int, float] = {}
@@ -226,18 +166,15 @@ class GaussianTS:
             for arm, precision in zip(self.arms, precisions, strict=True)
         }
 
-    arm_param_mean = _by_arm("mean", "Expected mean reward by arm, as it is now; to be looked at.")
-    arm_param_prec = _by_arm("precision", "Precision of that belief by arm.")
-    arm_reward_prec = _by_arm("reward_precision", "Precision of single rewards by arm.")
-    arm_num_observations = _by_arm("observations", "Rewards that each arm's belief rests on.")
+    arm_param_mean = _belief_property("mean", "Expected mean reward by arm, as it is now; to be looked at.")
+    arm_param_prec = _belief_property("precision", "Precision of that belief by arm.")
+    arm_reward_prec = _belief_property("reward_precision", "Precision of single rewards by arm.")
+    arm_num_observations = _belief_property("observations", "Rewards that each arm's belief rests on.")
 
     def fit(self, decisions: Iterable[int], rewards: Iterable[float], reset: bool) -> None:
         """Learn from the reward of each arm that was played; with `reset`, forget all arms' earlier rewards first.
 
-        Raises
-        ------
-        TuningInputError
-            If an arm is unknown, a reward is not finite, or the lengths differ; then nothing is learned.
+        `TuningInputError` if an arm is unknown, a reward is not finite, or the lengths differ; then nothing is learned.
         """
         arms, amounts = [int(arm) for arm in decisions], [float(reward) for reward in rewards]
         if len(arms) != len(amounts):
@@ -255,11 +192,12 @@ class GaussianTS:
     def fit_arm(self, arm: int, rewards: Sequence[float], reset: bool) -> None:
         """Learn from one or more rewards of an arm, starting at its belief or, with `reset`, at the prior."""
         self._check_rewards(arm, rewards)
-        old = self.beliefs[arm]
-        start = (self.prior_mean, self.prior_prec, 0) if reset else (old.mean, old.precision, old.observations)
+        start = self.beliefs[arm]
+        if reset:
+            start = Belief(self.prior_mean, self.prior_prec, start.reward_precision, 0)
         summed = statistics(rewards)
-        mean, precision = posterior(start[0], start[1], old.reward_precision, summed)
-        self.beliefs[arm] = Belief(mean, precision, old.reward_precision, start[2] + summed.number)
+        mean, precision = posterior(start.mean, start.precision, start.reward_precision, summed)
+        self.beliefs[arm] = Belief(mean, precision, start.reward_precision, start.observations + summed.number)
 
     def _check_rewards(self, arm: int, rewards: Sequence[float]) -> None:
         if arm not in self.beliefs:
@@ -285,14 +223,14 @@ class GaussianTS:
             if self.beliefs[arm].observations < self.num_exploration:
                 log_choice(logger, self.verbose, self.name, "Explore arm %s.", arm)
                 return arm
-        best, most, self.drawn = self.arms[0], -math.inf, self._draws()
+        best, highest, self.drawn = self.arms[0], -math.inf, self._draw()
         for arm, draw in self.drawn.items():
-            if draw > most:
-                best, most = arm, draw
+            if draw > highest:
+                best, highest = arm, draw
         log_choice(logger, self.verbose, self.name, "The draw is best for arm %s.", best)
         return best
 
-    def _draws(self) -> dict[int, float]:
+    def _draw(self) -> dict[int, float]:
         draws = {}
         for arm, normal in zip(self.arms, self.rng.standard_normal(len(self.arms)).tolist(), strict=True):
             belief = self.beliefs[arm]
@@ -304,10 +242,10 @@ class GaussianTS:
         for arm in self.arms:
             if self.beliefs[arm].precision == self.prior_prec:
                 logger.warning("predict_expectations called when arm '%s' is cold.", arm)
-        return self._draws()
+        return self._draw()
 
 
-def _per_arm(precision: float | Sequence[float], count: int) -> list[float]:
+def _check_precisions(precision: float | Sequence[float], count: int) -> list[float]:
     """Return one reward precision per arm; infinity is that of rewards that never vary."""
     precisions = [float(precision)] * count if isinstance(precision, int | float) else list(map(float, precision))
     if len(precisions) != count:

@@ -91,14 +91,8 @@ class GridSearch(PerJobPolicy[_Grid]):
 class Oracle(PerJobPolicy[int], PowerLimitOptimizer):
     """Knows the trace: trains at its optimum, and at the cheapest power limit of any other batch size.
 
-    One object has both interfaces; pass it for either or for both.
-
-    Parameters
-    ----------
-    batch_sizes : mapping of Job to int
-        Batch size to train at, by job.
-    limits_w : mapping of Job to mapping of int to int
-        Power limit of each batch size, by job. `of` takes both from a trace.
+    One object has both interfaces; pass it for either or for both. `of` takes from a trace the batch size of each job,
+    and the power limit of each batch size.
     """
 
     name = "Oracle"
@@ -111,12 +105,9 @@ class Oracle(PerJobPolicy[int], PowerLimitOptimizer):
 
     @classmethod
     def of(cls, trace: TrainingTrace, jobs: Iterable[Job], eta_knob: float) -> Oracle:
-        """Make the policy for some jobs of a trace.
+        """Make the policy for some jobs of a trace: `TuningInputError` if one is not there or misses its target.
 
-        Raises
-        ------
-        TuningInputError
-            If a job is not in the trace or never reaches its target, or `eta_knob` is out of range.
+        `eta_knob` is the weight of energy in costs.
         """
         oracle = cls()
         for job in jobs:
@@ -141,15 +132,7 @@ class Oracle(PerJobPolicy[int], PowerLimitOptimizer):
         return state_of(self._jobs, job)
 
     def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Check that the policy can serve this job.
-
-        Raises
-        ------
-        TuningProtocolError
-            If the policy was not made for the job.
-        TuningInputError
-            If the job's best batch size is not one of `batch_sizes`.
-        """
+        """Check that the policy was made for this job, and its best batch size is one of `batch_sizes`."""
         super().register_job(job, batch_sizes)
         check_known(job, self._jobs[job], batch_sizes)
 
@@ -164,13 +147,7 @@ class Oracle(PerJobPolicy[int], PowerLimitOptimizer):
 
 
 class MaxPowerLimit(PowerLimitOptimizer):
-    """Leaves GPUs at the highest power limit that the trace has for a batch size; profiles nothing.
-
-    Parameters
-    ----------
-    limits_w : mapping of Job to mapping of int to int
-        Limit of each batch size, by job; `of` takes them from a trace.
-    """
+    """Leaves GPUs at the highest power limit that the trace has for a batch size; `of` makes it from a trace."""
 
     name = "MaxPLO"
 
@@ -179,13 +156,7 @@ class MaxPowerLimit(PowerLimitOptimizer):
 
     @classmethod
     def of(cls, trace: TrainingTrace, jobs: Iterable[Job]) -> MaxPowerLimit:
-        """Make the policy for some jobs of a trace.
-
-        Raises
-        ------
-        TuningInputError
-            If a job is not in the trace.
-        """
+        """Make the policy for some jobs of a trace."""
         return cls(
             {job: {size: sized.max_power_w for size, sized in trace.of(job).batch_sizes.items()} for job in jobs}
         )

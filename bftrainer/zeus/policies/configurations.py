@@ -14,18 +14,9 @@ from bftrainer.zeus.policies.trace import JobTrace
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A batch size and power limit, and the mean energy, time and cost of a recurrence with them.
+    """A batch size and power limit, and what a recurrence with them takes on average, failed tries included.
 
-    Parameters
-    ----------
-    batch_size : int
-        The batch size.
-    power_limit_w : float
-        GPU power limit in watts.
-    energy_j, time_s, cost_j : float
-        Mean of a recurrence, failed tries included.
-    success_share : float
-        Share of tries that reach the target, above 0.
+    `success_share` is the share of tries that reach the target, above 0.
     """
 
     batch_size: int
@@ -43,11 +34,7 @@ def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configura
     them, and the recurrence tries again. Nothing is stopped early, and no epoch profiles power limits.
 
     They are sorted by batch size, then from the highest power limit down; there are none if nothing reaches the target.
-
-    Raises
-    ------
-    TuningInputError
-        If `eta_knob` is out of range.
+    `TuningInputError` if `eta_knob` is out of range.
 
     Notes
     -----
@@ -72,12 +59,7 @@ def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configura
 
 
 def optimum(configurations: Sequence[Configuration]) -> Configuration:
-    """Find the configuration of least cost; of equally cheap ones the first.
-
-    Raises
-    ------
-    TuningInputError
-        If there are no configurations.
+    """Find the configuration of least cost; of equally cheap ones the first, and `TuningInputError` if there are none.
 
     References
     ----------

@@ -109,20 +109,11 @@ class Job:
         )
 
     def gen_command(self, batch_size: int, learning_rate: float, seed: int, rec_i: int) -> list[str]:
-        """Make the command of one run: arguments that are exactly a placeholder are replaced.
+        """Make the command of one run, `TuningInputError` without one: arguments that are a placeholder are replaced.
 
-        Parameters
-        ----------
-        batch_size, learning_rate, seed
-            Replace ``{bs}`` and ``{batch_size}``, ``{lr}`` and ``{learning_rate}``, ``{seed}``.
-        rec_i : int
-            Number of the recurrence, replaces ``{slice_number}``. ``{epoch}``, ``{epochs}`` and ``{target_metric}``
-            come from the job. A name in doubled braces, ``{{x}}``, is the text ``{x}``.
-
-        Raises
-        ------
-        TuningInputError
-            If the job has no command.
+        ``{bs}`` or ``{batch_size}``, ``{lr}`` or ``{learning_rate}``, ``{seed}``, and ``{slice_number}`` by `rec_i`,
+        the number of the recurrence; ``{epochs}`` or ``{epoch}`` and ``{target_metric}`` by those of the job. A name in
+        doubled braces, ``{{x}}``, is the text ``{x}``.
         """
         if self.command is None:
             raise TuningInputError(f"{self}: Missing command to launch runs with.")
@@ -132,13 +123,7 @@ class Job:
         return [known.get(piece) or _DOUBLED.sub(r"\1", piece) for piece in self.command]
 
     def check_placeholders(self) -> None:
-        """Check that all names in braces of the command will be replaced.
-
-        Raises
-        ------
-        TuningInputError
-            If one is no placeholder, or is a part of an argument.
-        """
+        """Check that all names in braces of the command will be replaced: `TuningInputError` if not."""
         for piece in self.command or ():
             for name in _IN_BRACES.findall(piece):
                 if name not in _PLACEHOLDERS:
@@ -152,12 +137,7 @@ class Job:
     def scale_lr(self, batch_size: int) -> float:
         """Scale the learning rate to `batch_size`: by its square root for Adam and similar, linearly for SGD.
 
-        Raises
-        ------
-        TuningInputError
-            If the job has no default batch size or learning rate.
-        UnsupportedScalingError
-            If there is no rule for the job's optimizer.
+        `TuningInputError` if the job has no defaults to scale from, `UnsupportedScalingError` of other optimizers.
 
         References
         ----------
@@ -188,14 +168,8 @@ class HistoryEntry:
 def zeus_cost(energy: float, time: float, eta_knob: float, max_power: float) -> float:
     """Compute a run's cost in joules: the weighted sum of its energy and of the energy of its time at full power.
 
-    Parameters
-    ----------
-    energy, time : float
-        Energy of a run in joules, and its duration in seconds.
-    eta_knob : float
-        Weight of energy, 0 (only time counts) to 1 (only energy counts).
-    max_power : float
-        Power limit in watts that time is converted with.
+    Energy is in joules, time in seconds, the power limit that converts time in watts, and the weight of energy between
+    0 (only time counts) and 1 (only energy counts).
 
     References
     ----------
@@ -213,19 +187,8 @@ def usage_fault(
 ) -> tuple[str, str] | None:
     """Find what is impossible about the energy and time that a run reports, in joules and seconds since it began.
 
-    Parameters
-    ----------
-    max_power_w : float
-        Power limit in watts of all GPUs together.
-    eta_knob : float
-        Weight of energy in the run's cost.
-    ended : bool
-        Whether the run has ended; then it must have cost something.
-
-    Returns
-    -------
-    tuple of str, or None
-        The field at fault, ``energy`` or ``time``, and what was expected of it; None if there is no fault.
+    Return the field at fault, ``energy`` or ``time``, and what was expected of it; None if there is no fault. The power
+    is that of all GPUs together. A run that has `ended` must have cost something.
     """
     most_j = POWER_TOLERANCE * max_power_w * time_s
     if energy_j > most_j:
@@ -237,13 +200,7 @@ def usage_fault(
 
 
 def check_knobs(eta_knob: float, beta_knob: float) -> None:
-    """Check that knobs are in range.
-
-    Raises
-    ------
-    TuningInputError
-        If `eta_knob` is outside [0, 1], `beta_knob` is not above 0, or one is NaN.
-    """
+    """Check that `eta_knob` is in [0, 1], and `beta_knob` above 0: `TuningInputError` if not."""
     if not 0.0 <= eta_knob <= 1.0:
         raise TuningInputError(f"Expected eta from 0 (time) to 1 (energy), got {eta_knob}.")
     if not beta_knob > 0.0 or math.isnan(beta_knob):

@@ -34,32 +34,25 @@ class PolicyContext:
 
     Parameters
     ----------
-    trace : TrainingTrace
-        The measurements that are simulated; only an oracle may look at them.
-    job : Job
-        The job to tune.
+    trace : TrainingTrace or None
+        The measurements that are simulated; only an oracle may look at them. None: runs are real.
     eta_knob, beta_knob : float
-        Weight of energy in costs, and multiple of the lowest cost at which runs stop.
-    seed : int
-        Seed of policies that draw at random.
-    verbose : bool
-        Whether it prints its choices.
+        Weight of energy in costs, and multiple of the lowest cost at which runs stop: `TuningInputError` if out of
+        range.
     concurrency : bool
         Whether runs of the job may overlap.
-
-    Raises
-    ------
-    TuningInputError
-        If a knob is out of range.
+    window_size : int
+        Number of latest runs of a batch size that count; 0 for all.
     """
 
-    trace: TrainingTrace
+    trace: TrainingTrace | None
     job: Job
     eta_knob: float = 0.5
     beta_knob: float = 2.0
     seed: int = 123456
     verbose: bool = False
     concurrency: bool = False
+    window_size: int = 0
 
     def __post_init__(self) -> None:
         check_knobs(self.eta_knob, self.beta_knob)
@@ -92,7 +85,12 @@ def _make(name: str, plugins: Plugins, context: PolicyContext, kind: type[P]) ->
 
 def zeus(context: PolicyContext) -> PruningGTSBatchSizeOptimizer:
     """Pruning and Thompson sampling, as published."""
-    return PruningGTSBatchSizeOptimizer(concurrency=context.concurrency, seed=context.seed, verbose=context.verbose)
+    return PruningGTSBatchSizeOptimizer(
+        window_size=context.window_size,
+        concurrency=context.concurrency,
+        seed=context.seed,
+        verbose=context.verbose,
+    )
 
 
 def gts(context: PolicyContext) -> GTSBatchSizeOptimizer:
@@ -122,7 +120,7 @@ def ucb(context: PolicyContext) -> UCB:  # noqa: ARG001
 
 def oracle(context: PolicyContext) -> Oracle:
     """The best batch size and power limit of the trace."""
-    return Oracle.of(context.trace, [context.job], context.eta_knob)
+    return Oracle.of(_trace_of("oracle", context), [context.job], context.eta_knob)
 
 
 def jit(context: PolicyContext) -> JITPowerLimitOptimizer:
@@ -132,4 +130,10 @@ def jit(context: PolicyContext) -> JITPowerLimitOptimizer:
 
 def max_power(context: PolicyContext) -> MaxPowerLimit:
     """The highest limit of the trace."""
-    return MaxPowerLimit.of(context.trace, [context.job])
+    return MaxPowerLimit.of(_trace_of("max-power", context), [context.job])
+
+
+def _trace_of(name: str, context: PolicyContext) -> TrainingTrace:
+    if context.trace is None:
+        raise TuningInputError(f"The policy {name} needs a trace of measured runs, and there is none.")
+    return context.trace

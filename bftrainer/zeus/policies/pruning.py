@@ -6,12 +6,18 @@ Simulator, replay and server share it.
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError, nearest
-from bftrainer.zeus.policies.bandit import GaussianTS, RewardLog, statistics
+from bftrainer.zeus.policies.bandit import GaussianTS, statistics
 from bftrainer.zeus.policies.interfaces import check_verdict, log_choice
+
+logger = logging.getLogger(__name__)
+
+# Name of the policy.
+NAME = "Pruning GTS BSO"
 
 
 class PruningExploreManager:
@@ -22,19 +28,15 @@ class PruningExploreManager:
 
     Parameters
     ----------
-    batch_sizes : sequence of int
-        Batch sizes to explore; sorted first.
-    default : int
-        Batch size where the first round starts.
+    batch_sizes, default : sequence of int, and int
+        Batch sizes to explore, sorted first, and the one where the first round starts.
     num_pruning_rounds : int
         Number of rounds; with 0 all batch sizes survive.
 
     Attributes
     ----------
-    batch_sizes : list of int
-        Batch sizes that have survived so far, in increasing order.
-    default : int
-        Batch size where this round, or the next one, starts.
+    batch_sizes, default : list of int, and int
+        Those that have survived so far, in increasing order, and where this round, or the next one, starts.
     expecting : int or None
         Batch size that was returned and is not reported yet.
     rounds_left : int
@@ -80,14 +82,8 @@ class PruningExploreManager:
     def next_batch_size(self) -> int:
         """Return the batch size to try next; its result must be reported before the next call.
 
-        Raises
-        ------
-        StopIteration
-            If all rounds are over; its value is the list of survivors, which may be empty.
-        AllPrunedError
-            If no batch size survived, and rounds are left.
-        TuningProtocolError
-            If the last batch size was not reported yet.
+        `StopIteration`, with the list of survivors as its value, if all rounds are over; `AllPrunedError` if no batch
+        size survived, and rounds are left.
         """
         if self.expecting is not None:
             raise TuningProtocolError(f"Batch size {self.expecting} must be reported before the next one is asked for.")
@@ -102,13 +98,7 @@ class PruningExploreManager:
         return self.expecting
 
     def report_batch_size_result(self, batch_size: int, cost: float, reached: bool) -> None:
-        """Report the result of the batch size that `next_batch_size` returned.
-
-        Raises
-        ------
-        TuningProtocolError
-            If the result of another batch size is expected, or none.
-        """
+        """Report the result of the batch size that `next_batch_size` returned: `TuningProtocolError` of others."""
         if self.expecting is None:
             raise TuningProtocolError(f"Batch size {batch_size} was reported, but none was asked for.")
         if batch_size != self.expecting:
@@ -139,20 +129,12 @@ class PruningExploreManager:
             self._start_round()
 
 
-logger = logging.getLogger(__name__)
-
-# Name of the policy.
-NAME = "Pruning GTS BSO"
-
-
 @dataclass(frozen=True, slots=True)
 class BanditSettings:
-    """Settings of the bandit that follows the pruning.
+    """Settings of the bandit that follows the pruning; most are those of `GaussianTS`.
 
     Parameters
     ----------
-    prior_mean, prior_precision, num_exploration, seed, verbose
-        See `GaussianTS`.
     window_size : int
         Number of latest runs of a batch size that count; 0 for all.
     explorations_alone : bool
@@ -181,17 +163,14 @@ class PrunedBandit:
 
     def __init__(self, job: object, manager: PruningExploreManager, settings: BanditSettings) -> None:
         self.job, self.manager, self.settings = job, manager, settings
-        self.rewards: dict[int, RewardLog] = {}
+        self.rewards: dict[int, array[float]] = {}
         self.explored: dict[int, list[float]] = {}
         self.bandit: GaussianTS | None = None
 
     def predict(self) -> int:
         """Choose the batch size of the next run: the next to explore, once the last one was observed; then to play.
 
-        Raises
-        ------
-        AllPrunedError, TuningProtocolError
-            If no batch size survived a round of pruning, or the last exploration was not observed yet.
+        `AllPrunedError` if no batch size survived a round of pruning.
         """
         if self.bandit is None:
             if not self.manager.done:
@@ -208,24 +187,16 @@ class PrunedBandit:
             The run, its cost, finite, and whether it reached its target; None is refused while pruning.
         exploration : bool
             Whether the pruning asked for the run.
-
-        Raises
-        ------
-        TuningInputError, TuningProtocolError
-            If the verdict is missing, or an exploration is not the one that was asked for.
         """
         if self.bandit is None:
             # Checked first, so that a refused run changes nothing.
             reached = check_verdict(self.job, batch_size, converged)
             if exploration:
                 self.prune(batch_size, cost, reached)
-        rewards = self.rewards.get(batch_size)
-        if rewards is None:
-            batch_size = int(batch_size)
-            rewards = self.rewards[batch_size] = RewardLog()
+        rewards = self.rewards.setdefault(int(batch_size), array("d"))
         rewards.append(-cost)
         if self.bandit is not None:
-            self.bandit.learn(batch_size, rewards.statistics(self.settings.window_size))
+            self.bandit.learn(int(batch_size), statistics(rewards, self.settings.window_size))
 
     def prune(self, batch_size: int, cost: float, reached: bool) -> None:
         """Go on with the pruning by the result of the exploration that it asked for, and no other; see `observe`."""
@@ -247,7 +218,7 @@ class PrunedBandit:
         bandit = GaussianTS(survivors, 0.0, *prior, settings.num_exploration, settings.seed, settings.verbose)
         for size in survivors:
             if not settings.explorations_alone or (every_run and size in self.rewards):
-                bandit.learn(size, self.rewards[size].statistics(settings.window_size))
+                bandit.learn(size, statistics(self.rewards[size], settings.window_size))
             elif size in self.explored:  # without rounds of pruning nothing was explored
                 bandit.learn(size, statistics(self.explored[size]))
         self.explored, self.bandit = {}, bandit

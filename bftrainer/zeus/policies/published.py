@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from bftrainer.errors import TuningInputError, nearest
-from bftrainer.zeus.policies.bandit import GaussianTS, RewardLog
+from bftrainer.zeus.policies.bandit import GaussianTS, statistics
 from bftrainer.zeus.policies.interfaces import (
     PerJobPolicy,
     PowerLimitOptimizer,
@@ -39,10 +40,8 @@ class PruningGTSBatchSizeOptimizer(PerJobPolicy[PrunedBandit]):
     concurrency : bool
         Whether runs of a job may overlap: while pruning, runs of batch sizes that are not asked for only add to the
         history.
-    seed : int
-        Seed of each job's bandit.
-    verbose : bool
-        Print choices.
+    seed, verbose : int and bool
+        Seed of each job's bandit, and whether to print choices.
     explorations_alone : bool
         Make the arms only from the costs of the explorations, whatever the window, like the batch-size server.
 
@@ -91,7 +90,7 @@ class PruningGTSBatchSizeOptimizer(PerJobPolicy[PrunedBandit]):
     @property
     def history(self) -> Mapping[Job, Mapping[int, list[float]]]:
         """Rewards (negative costs) of each job by batch size, oldest first; a snapshot."""
-        return MappingProxyType({job: _rewards(tuned.rewards) for job, tuned in self._jobs.items()})
+        return MappingProxyType({job: _copy_rewards(tuned.rewards) for job, tuned in self._jobs.items()})
 
     def _initial_state(self, job: Job, batch_sizes: Sequence[int]) -> PrunedBandit:
         """Pruning starts at the job's default batch size."""
@@ -120,7 +119,7 @@ class PruningGTSBatchSizeOptimizer(PerJobPolicy[PrunedBandit]):
         tuned.observe(batch_size, cost, converged, exploration=expected)
 
 
-class GTSBatchSizeOptimizer(PerJobPolicy[tuple[GaussianTS, dict[int, RewardLog]]]):
+class GTSBatchSizeOptimizer(PerJobPolicy[tuple[GaussianTS, dict[int, "array[float]"]]]):
     """Plays a Gaussian bandit on all batch sizes from the start; the default batch size is not needed.
 
     Parameters
@@ -130,12 +129,7 @@ class GTSBatchSizeOptimizer(PerJobPolicy[tuple[GaussianTS, dict[int, RewardLog]]
     reward_precision : float
         One over the variance of rewards, if it is not learned.
     prior_mean, prior_precision, num_exploration, seed, verbose
-        See `GaussianTS`.
-
-    Raises
-    ------
-    TuningInputError
-        If a precision, the prior, the explorations or the seed is not usable.
+        See `GaussianTS`, also for what is refused.
     """
 
     name = "GaussianTS BSO"
@@ -170,13 +164,13 @@ class GTSBatchSizeOptimizer(PerJobPolicy[tuple[GaussianTS, dict[int, RewardLog]]
     @property
     def history(self) -> Mapping[Job, Mapping[int, list[float]]]:
         """Rewards (negative costs) of each job by batch size, oldest first; a snapshot."""
-        return MappingProxyType({job: _rewards(rewards) for job, (_, rewards) in self._jobs.items()})
+        return MappingProxyType({job: _copy_rewards(rewards) for job, (_, rewards) in self._jobs.items()})
 
-    def _initial_state(self, job: Job, batch_sizes: Sequence[int]) -> tuple[GaussianTS, dict[int, RewardLog]]:  # noqa: ARG002
+    def _initial_state(self, job: Job, batch_sizes: Sequence[int]) -> tuple[GaussianTS, dict[int, array[float]]]:  # noqa: ARG002
         """One arm per batch size, in the order given."""
         prior = (self.prior_mean, self.prior_precision)
         bandit = GaussianTS(batch_sizes, self.reward_precision, *prior, self.num_exploration, self.seed, self.verbose)
-        return bandit, {int(size): RewardLog() for size in batch_sizes}
+        return bandit, {int(size): array("d") for size in batch_sizes}
 
     def predict(self, job: Job) -> int:
         """Return the bandit's choice."""
@@ -184,18 +178,17 @@ class GTSBatchSizeOptimizer(PerJobPolicy[tuple[GaussianTS, dict[int, RewardLog]]
 
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:  # noqa: ARG002
         """Learn from a run, converged or not."""
-        bandit, logs = state_of(self._jobs, job)
-        check_observation(job, batch_size, cost, logs)
-        rewards = logs[batch_size]
-        rewards.append(-cost)
+        bandit, rewards = state_of(self._jobs, job)
+        check_observation(job, batch_size, cost, rewards)
+        rewards[batch_size].append(-cost)
         if self.learn_reward_precision:
-            bandit.learn(batch_size, rewards.statistics())
+            bandit.learn(batch_size, statistics(rewards[batch_size]))
         else:
             bandit.fit_arm(batch_size, [-cost], reset=False)
 
 
-def _rewards(logs: Mapping[int, RewardLog]) -> Mapping[int, list[float]]:
-    return MappingProxyType({size: log.tolist() for size, log in logs.items()})
+def _copy_rewards(rewards: Mapping[int, array[float]]) -> Mapping[int, list[float]]:
+    return MappingProxyType({size: own.tolist() for size, own in rewards.items()})
 
 
 def _check_bandit(*options: Any) -> None:
@@ -205,11 +198,6 @@ def _check_bandit(*options: Any) -> None:
 
 class JITPowerLimitOptimizer(PowerLimitOptimizer):
     """Profiles a job's batch size once, then uses the limit at which an epoch cost least.
-
-    Parameters
-    ----------
-    verbose : bool
-        Print choices.
 
     References
     ----------

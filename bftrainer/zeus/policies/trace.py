@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,26 +29,18 @@ _NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
 }
 _MISSING = frozenset({"", "nan", "na", "n/a", "<na>", "null", "none"})
 
-_JOB = ("dataset", "network", "optimizer")
+_JOB = ["dataset", "network", "optimizer"]
 _SIZED = {"dataset": "name", "network": "name", "batch_size": "whole", "optimizer": "name"}
 _POINT = {"power_limit": "whole", "time_per_epoch": "positive", "average_power": "positive"}
 TRAIN_COLUMNS = _SIZED | {"target_metric": "finite", "target_epoch": "epoch"}
 POWER_COLUMNS = _SIZED | _POINT
 # Column of the joined table that numbers runs.
-_PLACE = "number of the run"
+_RUN = "number of the run"
 
 
 @dataclass(frozen=True, slots=True)
 class PowerPoint:
-    """Time and power of an epoch at one batch size and power limit.
-
-    Parameters
-    ----------
-    limit_w : int
-        GPU power limit in watts.
-    time_per_epoch_s, average_power_w : float
-        Measured time of an epoch, and power while it ran.
-    """
+    """Measured time (s) of an epoch and power (W) while it ran, at one batch size and GPU power limit (W)."""
 
     limit_w: int
     time_per_epoch_s: float
@@ -65,7 +58,6 @@ class BatchSizeTrace:
 
     Parameters
     ----------
-    batch_size : int
     points, profiling_order : tuple of PowerPoint
         One per power limit, from the highest limit down, and in the order of the file.
     target_epochs : tuple of float
@@ -83,7 +75,7 @@ class BatchSizeTrace:
         return self.points[0].limit_w
 
     def point(self, limit_w: float) -> PowerPoint:
-        """Time and power at a power limit; `TuningInputError` if that limit was not measured."""
+        """Find time and power at a power limit; `TuningInputError` if that limit was not measured."""
         for point in self.points:
             if point.limit_w == limit_w:
                 return point
@@ -93,7 +85,7 @@ class BatchSizeTrace:
         )
 
     def pareto_points(self) -> list[PowerPoint]:
-        """Power limits that no other beats in both time and energy of an epoch, from the highest down."""
+        """List power limits that no other beats in both time and energy of an epoch, from the highest down."""
         figures = [(point.time_per_epoch_s, point.energy_per_epoch_j) for point in self.points]
         return [
             point
@@ -105,9 +97,9 @@ class BatchSizeTrace:
     def profiling_epoch(self) -> tuple[float, float]:
         """Energy (J) and time (s) of the epoch that tries all limits: their means, whose power must be finite."""
         # Repeated once per run, as in the joined table: the mean is the same but for its last bit.
-        energies = [point.energy_per_epoch_j for point in self.profiling_order] * len(self.target_epochs)
-        times = [point.time_per_epoch_s for point in self.profiling_order] * len(self.target_epochs)
-        energy_j, time_s = float(np.mean(energies)), float(np.mean(times))
+        points = self.profiling_order * len(self.target_epochs)
+        energy_j = float(np.mean([point.energy_per_epoch_j for point in points]))
+        time_s = float(np.mean([point.time_per_epoch_s for point in points]))
         if not (time_s > 0 and math.isfinite(energy_j / time_s)):
             raise TuningInputError(
                 f"Batch size {self.batch_size}: Expected finite power, got {energy_j:g} J in epochs of {time_s:g} s."
@@ -117,15 +109,13 @@ class BatchSizeTrace:
 
 @dataclass(frozen=True)
 class JobTrace:
-    """What was measured of one job, by batch size.
+    """What was measured of one job, which messages call `name`, by batch size.
 
     Parameters
     ----------
-    name : str
-        The job, for messages.
     batch_sizes : dict of int to BatchSizeTrace
         In increasing order; a batch size may have no run that aims at the target metric.
-    max_power_w : float
+    max_power_w : int
         Highest power limit in the whole trace, other jobs' included: time is converted to energy with it.
     unmeasured : frozenset of int
         Batch sizes of training runs whose power was not measured.
@@ -137,12 +127,9 @@ class JobTrace:
     unmeasured: frozenset[int] = frozenset()
 
     def at(self, batch_size: int) -> BatchSizeTrace:
-        """What was measured at a batch size.
+        """Find what was measured at a batch size.
 
-        Raises
-        ------
-        TuningInputError
-            If it was not measured, or its power was not, or no run at it aims at the target metric.
+        `TuningInputError` if it was not measured, or its power was not, or no run at it aims at the target metric.
         """
         sized = self.batch_sizes.get(batch_size)
         if sized is not None and sized.target_epochs:
@@ -179,43 +166,33 @@ class TrainingTrace:
         train = read_table(summary_train, TRAIN_COLUMNS, "summary_train")
         power = read_table(summary_power, POWER_COLUMNS, "summary_power")
         shared = [column for column in train.columns if column in power.columns]
-        for column in shared:
-            if train[column].dtype != power[column].dtype:
-                train[column], power[column] = train[column].astype(object), power[column].astype(object)
-        again = power[power.duplicated([*shared, "power_limit"])]
-        if len(again):
-            place, limit, size = again.index[0], again["power_limit"].iloc[0], again["batch_size"].iloc[0]
-            raise TrainingTraceError(
-                f"{place}: Expected each power limit once, found {limit} W of batch size {size} again."
-            )
-        runs = train.reset_index(drop=True)  # by numbers: names of files need not be text, and strings of frames must
-        self._joined = runs.rename_axis(_PLACE).reset_index().merge(power.reset_index(drop=True), on=shared)
-        if self._joined.empty:
-            names = f"{train.index.name} and {power.index.name}"
-            raise TrainingTraceError(f"{names}: No rows have equal {', '.join(shared)}.")
+        _check_points(power, shared)
+        self._joined = _join_tables(train, power, shared)
         self.max_power_w = int(self._joined["power_limit"].max())
         self._points: dict[tuple[str, ...], dict[int, list[PowerPoint]]] = {}
         self._runs: dict[tuple[str, ...], dict[float, dict[int, list[float]]]] = {}
-        self._unmeasured: dict[tuple[str, ...], set[int]] = {}
         self._jobs: dict[tuple[str, str, str, float], JobTrace] = {}
-        sized = [*_JOB, "batch_size"]
-        for *job, size, target, epoch in _distinct(self._joined, [_PLACE], [*sized, "target_metric", "target_epoch"]):
+        sized, point = [*_JOB, "batch_size"], list(_POINT)
+        runs, points = self._joined.drop_duplicates(_RUN), self._joined.drop_duplicates([*sized, *point])
+        for *job, size, target, epoch in _cells(runs, [*sized, "target_metric", "target_epoch"]):
             self._runs.setdefault(tuple(job), {}).setdefault(target, {}).setdefault(size, []).append(epoch)
-        for *job, size, limit, time_s, power_w in _distinct(self._joined, [*sized, *_POINT], [*sized, *_POINT]):
+        for *job, size, limit, time_s, power_w in _cells(points, [*sized, *point]):
             self._points.setdefault(tuple(job), {}).setdefault(size, []).append(PowerPoint(limit, time_s, power_w))
-        for *job, size in _distinct(runs[~runs.index.isin(self._joined[_PLACE])], sized, sized):
-            self._unmeasured.setdefault(tuple(job), set()).add(size)
-        counts = self._joined.groupby(sized, sort=False)[_PLACE].agg(["size", "nunique"])
-        for (*job, size), (rows, number) in counts.iterrows():
-            if rows != number * len(self._points[tuple(job)][size]):
+        numbers = Counter(_cells(runs, sized))
+        for (*job, size), rows in Counter(_cells(self._joined, sized)).items():
+            if rows != numbers[*job, size] * len(self._points[tuple(job)][size]):
                 raise TrainingTraceError(
                     f"{power.index.name}: Expected one set of power measurements of {','.join(job)} at batch size "
                     f"{size}, found several; the tables are joined by {', '.join(shared)}."
                 )
+        self._trained = set(_cells(train, sized))
 
     def frame(self) -> pd.DataFrame:
-        """The joined tables, a row per run and power limit in the order of the runs, with `energy_per_epoch` (J)."""
-        joined = self._joined.drop(columns=_PLACE)
+        """Return the joined tables, a row per run and power limit in the order of the runs.
+
+        They have one column more, `energy_per_epoch` (J).
+        """
+        joined = self._joined.drop(columns=_RUN)
         joined["energy_per_epoch"] = joined["time_per_epoch"] * joined["average_power"]
         return joined
 
@@ -225,16 +202,13 @@ class TrainingTrace:
         return sorted((key[0], key[1], key[2]) for key in self._points)
 
     def targets(self, dataset: str, network: str, optimizer: str) -> list[float]:
-        """Target metrics that a job's runs aim at, increasing; `TuningInputError` if the trace has no such job."""
+        """List the target metrics of a job's runs, increasing; `TuningInputError` if the trace has no such job."""
         return sorted(self._runs_of((dataset, network, optimizer)))
 
     def of(self, job: Job) -> JobTrace:
-        """What was measured of a job; jobs that differ only in epochs or default batch size share it.
+        """Find what was measured of a job; jobs that differ only in epochs or default batch size share it.
 
-        Raises
-        ------
-        TuningInputError
-            If the trace has no such job, or no runs of it towards this target metric.
+        `TuningInputError` if the trace has no such job, or no runs of it towards this target metric.
         """
         key = (job.dataset, job.network, job.optimizer)
         if (trace := self._jobs.get((*key, job.target_metric))) is not None:
@@ -250,8 +224,10 @@ class TrainingTrace:
             )
             for size, points in sorted(self._points[key].items())
         }
-        name, unmeasured = f"{','.join(key)}, target {job.target_metric}", frozenset(self._unmeasured.get(key, ()))
-        trace = self._jobs[*key, job.target_metric] = JobTrace(name, batch_sizes, self.max_power_w, unmeasured)
+        unmeasured = {size for *other, size in self._trained if tuple(other) == key} - set(batch_sizes)
+        name = f"{','.join(key)}, target {job.target_metric}"
+        trace = JobTrace(name, batch_sizes, self.max_power_w, frozenset(unmeasured))
+        self._jobs[*key, job.target_metric] = trace
         return trace
 
     def _runs_of(self, key: tuple[str, str, str]) -> dict[float, dict[int, list[float]]]:
@@ -261,13 +237,31 @@ class TrainingTrace:
         return self._runs[key]
 
 
-def _distinct(table: pd.DataFrame, unique: list[str], columns: list[str]) -> Iterator[tuple[Any, ...]]:
-    """Cells of some columns, of the first row with each value of `unique`, in the order of the rows."""
-    rows = table.drop_duplicates(unique)
-    return zip(*(rows[column].tolist() for column in columns), strict=True)
+def _check_points(power: pd.DataFrame, shared: list[str]) -> None:
+    """Refuse a power limit that is listed twice."""
+    again = power[power.duplicated([*shared, "power_limit"])]
+    if len(again):
+        place, limit, size = again.index[0], again["power_limit"].iloc[0], again["batch_size"].iloc[0]
+        raise TrainingTraceError(
+            f"{place}: Expected each power limit once, found {limit} W of batch size {size} again."
+        )
 
 
-# --- tables ---------------------------------------------------------------------------------------------------------
+def _join_tables(train: pd.DataFrame, power: pd.DataFrame, shared: list[str]) -> pd.DataFrame:
+    """Join runs, which are numbered, with the measurements of their job and batch size."""
+    kinds = {column: object for column in shared if train[column].dtype != power[column].dtype}
+    # Places go first: names of files need not be text, and strings of frames must be.
+    runs, points = train.astype(kinds).reset_index(drop=True), power.astype(kinds).reset_index(drop=True)
+    joined = runs.rename_axis(_RUN).reset_index().merge(points, on=shared)
+    if joined.empty:
+        names = f"{train.index.name} and {power.index.name}"
+        raise TrainingTraceError(f"{names}: No rows have equal {', '.join(shared)}.")
+    return joined
+
+
+def _cells(table: pd.DataFrame, columns: list[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield the cells of some columns, row by row, as plain values."""
+    return zip(*(table[column].tolist() for column in columns), strict=True)
 
 
 def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFrame:
@@ -311,12 +305,12 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
         raise TrainingTraceError(f"{table.index.name}: Expected at least one row, found none.")
     for column, kind in columns.items():
         table[column] = [
-            read_cell(cell, kind, place, column) for place, cell in zip(table.index, table[column], strict=True)
+            _read_cell(cell, kind, place, column) for place, cell in zip(table.index, table[column], strict=True)
         ]
     return table
 
 
-def read_cell(cell: Any, kind: str, place: Any, column: str) -> str | float:
+def _read_cell(cell: Any, kind: str, place: Any, column: str) -> str | float:
     """Read a cell as its column's kind; numbers are correctly rounded, missing ones NaN."""
     text = str(cell).strip()
     is_missing = text.lower() in _MISSING

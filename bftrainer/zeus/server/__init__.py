@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bftrainer.errors import (
-    BadOperationError,
-    BatchSizeServerError,
-    JobMismatchError,
-    NotFoundError,
-    ServerRequestError,
-    SettingsError,
-    StoreUnavailableError,
-    TrainingStoppedError,
-    TuningProtocolError,
-    UnusableValueError,
-)
+# Errors under the names that they were published with.
+from bftrainer.errors import BadOperationError as ZeusBSOServiceBadOperationError
+from bftrainer.errors import BatchSizeServerError as ZeusBSOServerBaseError
+from bftrainer.errors import JobMismatchError as ZeusBSOJobConfigMismatchError
+from bftrainer.errors import NotFoundError as ZeusBSOServerNotFoundError
+from bftrainer.errors import ServerRequestError as ZeusBSORuntimError
+from bftrainer.errors import SettingsError as ZeusBSOConfigError
+from bftrainer.errors import StoreUnavailableError as ZeusBSOServerRuntimeError
+from bftrainer.errors import TrainingStoppedError as ZeusBSOTrainFailError
+from bftrainer.errors import TuningProtocolError as ZeusBSOOperationOrderError
+from bftrainer.errors import UnusableValueError as ZeusBSOValueError
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
 from bftrainer.zeus.server.messages import (
     GpuConfig,
@@ -35,45 +34,25 @@ if TYPE_CHECKING:
 # What our clients register has the fields of both published classes.
 JobSpecFromClient = JobSpec
 
-# Errors under the names that they were published with: the client's, then the server's.
-ZeusBSORuntimError = ServerRequestError
-ZeusBSOTrainFailError = TrainingStoppedError
-ZeusBSOConfigError = SettingsError
-ZeusBSOOperationOrderError = TuningProtocolError
-ZeusBSOServerBaseError = BatchSizeServerError
-ZeusBSOJobConfigMismatchError = JobMismatchError
-ZeusBSOValueError = UnusableValueError
-ZeusBSOServerNotFoundError = NotFoundError
-ZeusBSOServiceBadOperationError = BadOperationError
-ZeusBSOServerRuntimeError = StoreUnavailableError
-
+# Names of the service, which needs the extra server; clients can do without.
+_LAZY = ("BatchSizeService", "Registration", "ZeusBatchSizeOptimizer")
 __all__ = [
-    "BadOperationError",
     "BatchSizeClient",
-    "BatchSizeServerError",
     "BatchSizeService",
     "GpuConfig",
-    "JobMismatchError",
     "JobSpec",
     "JobSpecFromClient",
     "JobSummary",
-    "NotFoundError",
     "Registration",
     "ReportResponse",
-    "ServerRequestError",
-    "SettingsError",
     "Stage",
-    "StoreUnavailableError",
     "TrainingResult",
-    "TrainingStoppedError",
     "Trial",
     "TrialId",
     "TrialRow",
     "TrialStatus",
     "TrialType",
     "TuningParams",
-    "TuningProtocolError",
-    "UnusableValueError",
     "ZeusBSOConfigError",
     "ZeusBSOJobConfigMismatchError",
     "ZeusBSOOperationOrderError",
@@ -88,12 +67,9 @@ __all__ = [
 ]
 
 
-_OF_SERVICE = frozenset({"BatchSizeService", "Registration", "ZeusBatchSizeOptimizer"})
-
-
 def __getattr__(name: str) -> Any:
-    """Import a name of the service on first use: it needs the extra server, which clients can do without."""
-    if name not in _OF_SERVICE:
+    """Import a name of the service on first use."""
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from bftrainer.zeus.server import service
 

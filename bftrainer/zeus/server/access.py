@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,11 +36,24 @@ class Role(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Actor:
-    """Who sends a request: a name, None where nobody is asked for one, and a role."""
+class User:
+    """Somebody who is let in: a line of a file of tokens and users."""
 
-    name: str | None
+    name: str | None  # None where nobody is asked for one
     role: Role
+    key: str = ""  # sha256: and a token's digest
+    expires: float | None = None  # seconds since 1970; None: never
+    token: str | None = None  # where it stands in the file itself
+
+    @property
+    def id(self) -> str:
+        """A short name of the token, which gives nothing away."""
+        return self.key.removeprefix("sha256:")[:8]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the token still lets somebody in."""
+        return self.expires is None or time.time() < self.expires
 
     def check_role(self, needed: Role) -> None:
         """Raise `ForbiddenError` if the user's role is less than what is needed."""
@@ -57,43 +70,10 @@ class Actor:
 
 
 # Whoever reaches a server that asks nobody who they are, and what is done in this process without a server.
-ANYBODY = Actor(None, Role.ADMIN)
+ANYBODY = User(None, Role.ADMIN)
 # The name of those whose token stands in the file itself.
 PLAIN = "admin"
-SHORTEST_TOKEN, USER_LENGTH = 16, 64
-_NAME = re.compile(rf"[^\W_][\w.@+-]{{0,{USER_LENGTH - 1}}}")
-_KEY = re.compile(r"sha256:[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A line of a file of tokens and users.
-
-    Parameters
-    ----------
-    actor : Actor
-        Who it lets in.
-    key : str
-        ``sha256:`` and a token's digest.
-    expires : float or None
-        Seconds since 1970; None: never.
-    token : str or None
-        The token, where it stands in the file itself.
-    """
-
-    actor: Actor
-    key: str
-    expires: float | None
-    token: str | None = None
-
-    @property
-    def id(self) -> str:
-        """A short name, which gives nothing away."""
-        return self.key.removeprefix("sha256:")[:8]
-
-    def holds(self, now: float) -> bool:
-        """Whether it still lets somebody in."""
-        return self.expires is None or now < self.expires
+SHORTEST_TOKEN = 16
 
 
 def token_key(token: bytes) -> str:
@@ -101,7 +81,7 @@ def token_key(token: bytes) -> str:
     return f"sha256:{sha256(token).hexdigest()}"
 
 
-def role_named(name: str) -> Role:
+def find_role(name: str) -> Role:
     """Find a role by its name; raise `SettingsError` if there is none."""
     names = [role.name.lower() for role in Role]
     if name not in names:
@@ -109,72 +89,63 @@ def role_named(name: str) -> Role:
     return Role[name.upper()]
 
 
-def read_grants(path: str | Path) -> list[Grant]:
-    """Read a file of tokens and users.
-
-    Raises
-    ------
-    SettingsError
-        If it cannot be read, or a line means nothing.
-    """
-    grants = []
-    for number, line in enumerate(map(str.strip, _read_lines(path)), start=1):
+def read_users(path: str | Path) -> list[User]:
+    """Read a file of tokens and users; raise `SettingsError` if it cannot be read, or a line means nothing."""
+    users = []
+    for number, line in enumerate(_read_lines(path), start=1):
         if line and not line.startswith("#"):
             try:
-                grants.append(_parse_line(line))
+                users.append(_parse_line(line))
             except SettingsError as fault:
                 raise SettingsError(f"{path}:{number}: {fault}") from None
-    return grants
-
-
-def first_token(path: str | Path) -> str:
-    """Read the first token of a file, which a client gives; raise `SettingsError` if there is none."""
-    token = next((grant.token for grant in read_grants(path) if grant.token is not None), None)
-    if token is None:
-        raise SettingsError(f"{path}: No token found.")
-    return token
+    return users
 
 
 def _read_lines(path: str | Path) -> list[str]:
     try:
-        return whole_bytes(Path(path)).decode().splitlines()
+        return [line.strip() for line in whole_bytes(Path(path)).decode().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise SettingsError(f"{path}: cannot be read ({reason}).") from None
 
 
-def _parse_line(line: str) -> Grant:
+def first_token(path: str | Path) -> str:
+    """Read the first token of a file, which a client gives; raise `SettingsError` if there is none."""
+    token = next((user.token for user in read_users(path) if user.token is not None), None)
+    if token is None:
+        raise SettingsError(f"{path}: No token found.")
+    return token
+
+
+def _parse_line(line: str) -> User:
     """Read a line; messages leave out what may be a token, because they end up in logs."""
     words = line.split()
     if len(words) == 1:
         if len(line) < SHORTEST_TOKEN or not line.isascii() or not line.isprintable():
             raise SettingsError(f"Expected a token of at least {SHORTEST_TOKEN} ASCII characters without spaces.")
-        return Grant(Actor(PLAIN, Role.ADMIN), token_key(line.encode()), None, line)
+        return User(PLAIN, Role.ADMIN, token_key(line.encode()), None, line)
     if len(words) != 4:
         raise SettingsError(f"Expected USER ROLE KEY EXPIRES, or a token without spaces, got {len(words)} words.")
     name, role_name, key, until = words
-    role, moment = role_named(role_name), None
+    role = find_role(role_name)
     _check_name(name, role)
-    if key.startswith("uid:"):
-        raise SettingsError(f"Users of this machine have tokens now; `bftrainer bso token add {name}` makes one.")
-    if not _KEY.fullmatch(key):
+    if not re.fullmatch("sha256:[0-9a-f]{64}", key):
         raise SettingsError("Expected a key such as sha256:DIGEST.")
-    if until != "never":
-        try:
-            moment = datetime.fromisoformat(until)
-        except ValueError:
-            raise SettingsError(f"Expected a time such as 2027-01-31T00:00:00Z, or never, got {until!r}.") from None
-        if moment.tzinfo is None:
-            raise SettingsError(f"Expected a time with a zone, such as 2027-01-31T00:00:00Z, got {until!r}.")
-    return Grant(Actor(name, role), key, None if moment is None else moment.timestamp())
+    try:
+        expires = None if until == "never" else datetime.fromisoformat(until)
+    except ValueError:
+        expires = datetime.min
+    if expires is not None and expires.tzinfo is None:
+        raise SettingsError(f"Expected a time with a zone, such as 2027-01-31T00:00:00Z, or never, got {until!r}.")
+    return User(name, role, key, None if expires is None else expires.timestamp())
 
 
 def _check_name(name: str, role: Role) -> None:
     """Refuse a name of other characters, or too many, and one that reads as the administrator's."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(r"[^\W_][\w.@+-]{0,63}", name):
         raise SettingsError(
-            f"Expected a user's name of at most {USER_LENGTH} letters, digits and .@+-_, which begins with a letter or "
-            f"digit, got {name!r}."
+            "Expected a user's name of at most 64 letters, digits and .@+-_, which begins with a letter or digit, got "
+            f"{name!r}."
         )
     if role < Role.ADMIN and normalize("NFKC", name).casefold() == PLAIN:
         raise SettingsError(
@@ -184,23 +155,21 @@ def _check_name(name: str, role: Role) -> None:
 
 
 class AccessFile:
-    """A file of tokens and users, which says anew at each request who is let in.
+    """A file of tokens and users, which is read again at the first request after a change.
 
-    Raises
-    ------
-    SettingsError
-        If the file cannot be read, or lets nobody in; also by the methods, until it can be read again.
+    `SettingsError` is raised as long as it cannot be read, and if it lets nobody in.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._stamp: tuple[int, ...] | None = None
-        self._grants: Mapping[str, Grant] = {}
-        if not self.grants():
+        self._users: dict[str, User] = {}
+        self.find("")
+        if not self._users:
             raise SettingsError(f"{path}: No token found.")
 
-    def grants(self) -> Mapping[str, Grant]:
-        """All lines by their keys."""
+    def find(self, key: str) -> User | None:
+        """Who a key lets in at this moment; None: nobody."""
         last, self._stamp = self._stamp, None
         try:
             about = os.stat(self.path)
@@ -208,66 +177,46 @@ class AccessFile:
             raise SettingsError(f"{self.path}: cannot be read ({error.strerror}).") from None
         stamp = about.st_mtime_ns, about.st_ino, about.st_dev, about.st_size
         if stamp != last:
-            self._grants = {grant.key: grant for grant in read_grants(self.path)}
+            self._users = {user.key: user for user in read_users(self.path)}
         self._stamp = stamp
-        return self._grants
-
-    def find(self, key: str) -> Actor | None:
-        """Who a key lets in at this moment; None: nobody."""
-        grant = self.grants().get(key)
-        return grant.actor if grant is not None and grant.holds(time.time()) else None
+        user = self._users.get(key)
+        return user if user is not None and user.is_valid else None
 
 
-def add_grant(path: Path, name: str, role: Role, days: float | None = None) -> Grant:
-    """Let a user in by a new token, which the result alone holds.
-
-    Parameters
-    ----------
-    path : Path
-        The file; it is made if there is none.
-    name, role : str and Role
-        Who, and what they may do.
-    days : float, optional
-        Days after which the token is worth nothing; by default never.
+def add_user(path: Path, name: str, role: Role, days: float | None = None) -> User:
+    """Let a user in by a new token, for some days or for ever; the result alone holds it. The file is made if need be.
 
     Raises
     ------
-    SettingsError
-        If the name is none, the file cannot be read, or a line of it means nothing.
-    OutputError
-        If it cannot be written.
+    SettingsError, OutputError
+        If the name is none, the file cannot be read or written, or a line of it means nothing.
     """
     _check_name(name, role)
     token = secrets.token_urlsafe(32)
-    key, until, expires = token_key(token.encode()), "never", None
-    if days is not None:
-        expires = float(round(time.time() + days * 86_400))
-        until = f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    expires = None if days is None else float(round(time.time() + days * 86_400))
+    until = "never" if expires is None else f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    user = User(name, role, token_key(token.encode()), expires, token)
     with _editing(path) as lines:
-        if lines:
-            read_grants(path)  # a server refuses the whole file for one line, so nobody would be let in
-        lines.append(f"{name} {role.name.lower()} {key} {until}")
-    return Grant(Actor(name, role), key, expires, token)
+        lines.append(f"{name} {role.name.lower()} {user.key} {until}")
+    return user
 
 
-def revoke(path: Path, which: str) -> list[Grant]:
+def revoke(path: Path, which: str) -> list[User]:
     """Let nobody in any more by the lines of a user, or the one of an id; return them.
 
     Raises
     ------
-    SettingsError
-        If there is none, or the file cannot be read.
-    OutputError
-        If it cannot be written.
+    SettingsError, OutputError
+        If there is none, or the file cannot be read or written.
     """
     with _editing(path) as lines:
-        grants = read_grants(path)
-        revoked = [grant for grant in grants if which in (grant.id, grant.actor.name)]
+        users = read_users(path)
+        revoked = [user for user in users if which in (user.id, user.name)]
         if not revoked:
-            names = {name for grant in grants for name in (grant.id, grant.actor.name or "")}
+            names = {name for user in users for name in (user.id, user.name or "")}
             raise SettingsError(f"{path}: Unknown user or token {which!r}.{suggestion(which, names)}")
-        words = {grant.token or grant.key for grant in revoked}
-        lines[:] = [line for line in lines if line.lstrip().startswith("#") or not words & set(line.split())]
+        words = {user.token or user.key for user in revoked}
+        lines[:] = [line for line in lines if line.startswith("#") or not words & set(line.split())]
     return revoked
 
 
@@ -275,7 +224,10 @@ def revoke(path: Path, which: str) -> list[Grant]:
 def _editing(path: Path) -> Iterator[list[str]]:
     """The lines of a file, which replace it as the block leaves them; nobody else changes it meanwhile."""
     with claimed(path.parent, name=f".{path.name}.writing", called=path):
-        lines = _read_lines(path) if path.exists() else []
+        lines = []
+        if path.exists():
+            read_users(path)  # a server refuses the whole file for one line
+            lines = _read_lines(path)
         yield lines
         with replacing(path, private=True) as stream:
             stream.write("".join(f"{line}\n" for line in lines).encode())
@@ -291,13 +243,7 @@ def own_path() -> Path:
 
 
 def own_file() -> Path:
-    """The file of tokens of this user's own servers, which is made with a token if there is none.
-
-    Raises
-    ------
-    SettingsError, OutputError
-        If it cannot be read or made.
-    """
+    """The file of tokens of this user's own servers, which is made with a token if there is none."""
     path = own_path()
     if not path.exists():
         try:

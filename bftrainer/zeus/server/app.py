@@ -29,9 +29,10 @@ from bftrainer.errors import (
     UnusableRequestError,
     UnusableValueError,
 )
-from bftrainer.zeus.server.guard import OPEN, Guard, Metrics
+from bftrainer.zeus.server.access import AccessFile
+from bftrainer.zeus.server.guard import Guard, Metrics
 from bftrainer.zeus.server.pages import pages
-from bftrainer.zeus.server.routes import api, edits, operations, state
+from bftrainer.zeus.server.routes import ROUTERS
 from bftrainer.zeus.server.service import BatchSizeService, ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.settings import ServerSettings
 from bftrainer.zeus.server.store import open_store
@@ -40,73 +41,62 @@ __all__ = ["create_app"]
 
 logger = logging.getLogger(__name__)
 
-# Two HTTP statuses for each error: that of registrations, predictions and reports, and that of requests about the
-# object itself.
-_STATUS: Mapping[type[BftrainerError], tuple[int, int]] = {
-    NotFoundError: (400, 404),
-    BadOperationError: (400, 400),
-    ForbiddenError: (403, 403),
-    JobMismatchError: (409, 409),
-    NothingConvergedError: (409, 409),
-    UnusableRequestError: (422, 422),
-    StoreUnavailableError: (503, 503),
+_STATUS: Mapping[type[BftrainerError], int] = {
+    NotFoundError: 404,
+    BadOperationError: 400,
+    ForbiddenError: 403,
+    JobMismatchError: 409,
+    NothingConvergedError: 409,
+    UnusableRequestError: 422,
+    StoreUnavailableError: 503,
 }
-_PASSING = frozenset({"/jobs", "/jobs/batch_size", "/report"})
+# Registrations, predictions and reports answer 400 where something is unknown.
+_PASSING = frozenset({("POST", "/jobs"), ("GET", "/jobs/batch_size"), ("POST", "/report")})
 
 
-def create_app(settings: ServerSettings | None = None, *, migrate: bool = True) -> FastAPI:
+def create_app(settings: ServerSettings | None = None) -> FastAPI:
     """Make the server's application.
-
-    Parameters
-    ----------
-    settings : ServerSettings, optional
-        Settings of the server.
-    migrate : bool
-        Whether tables are created or updated at the start.
 
     Raises
     ------
     SettingsError
-        At the start, if the tokens cannot be read, or the database cannot be used.
+        If the tokens cannot be read; at the start, if the database cannot be used.
     """
     settings = settings or ServerSettings()
+    published = settings.compat == "zeus"
     app = FastAPI(
         title="bftrainer batch-size server",
         version=__version__,
         # Pages of documentation would load scripts from another site.
         docs_url=None,
         redoc_url=None,
+        # The document takes a token, too: it has a route of its own.
+        openapi_url=None,
         # The published client sends no content type; browsers are kept out by other means.
         strict_content_type=False,
-        lifespan=partial(_run, settings=settings, migrate=migrate),
+        lifespan=partial(_run, settings=settings),
         exception_handlers={
-            BftrainerError: partial(_answer_error, published=settings.published),
+            BftrainerError: partial(_answer_error, published=published),
             RequestValidationError: _answer_invalid,
             HTTPException: _answer_refused,
             Exception: _answer_failure,
         },
     )
+    app.state.access = None if settings.token_file is None else AccessFile(settings.token_file)
     app.state.metrics = Metrics()
     app.state.tried_s, app.state.fault = -math.inf, None
-    for router in (api(published=settings.published), edits, state, operations):
+    for router in (*ROUTERS, pages(front=not published)):
         app.include_router(router)
-    app.include_router(pages(front=not settings.published))
-    if settings.token_file is not None:  # the OpenAPI document, which is cached, says that a token is required
-        document = app.openapi()
-        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        document["security"] = [{"token": []}]
-        for path in OPEN:
-            document["paths"][path]["get"]["security"] = []
-    app.add_middleware(Guard, settings=settings, metrics=app.state.metrics)
+    app.add_middleware(Guard, hosts=settings.hosts, metrics=app.state.metrics)
     return app
 
 
 @contextlib.asynccontextmanager
-async def _run(app: FastAPI, settings: ServerSettings, *, migrate: bool) -> AsyncIterator[None]:
+async def _run(app: FastAPI, settings: ServerSettings) -> AsyncIterator[None]:
     """Keep the store open, and look for abandoned trials, while the application runs."""
-    with open_store(settings.database_url, migrate=migrate) as store:
+    with open_store(settings.database_url) as store:
         timeout_s = settings.trial_timeout_s or None
-        service = BatchSizeService(store, published=settings.published, trial_timeout_s=timeout_s)
+        service = BatchSizeService(store, published=settings.compat == "zeus", trial_timeout_s=timeout_s)
         app.state.optimizer = optimizer = ZeusBatchSizeOptimizer(service)
         sweeping = asyncio.create_task(_sweep(optimizer))
         try:
@@ -132,32 +122,30 @@ async def _sweep(optimizer: ZeusBatchSizeOptimizer) -> None:
 
 async def _answer_error(request: Request, error: BftrainerError, *, published: bool) -> JSONResponse:
     """Answer an error of ours."""
-    statuses = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), (500, 500))
-    status = statuses[request.method in ("DELETE", "PATCH") or request.url.path not in _PASSING]
+    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+    if status == 404 and (request.method, request.url.path) in _PASSING:
+        status = 400
     if published and isinstance(error, UnusableValueError):  # on which the published server fails
         status = 500
-    if isinstance(error, StoreUnavailableError):
-        # Clients must not see the database's message.
+    if status == 503:  # clients must not see the database's message
         logger.error("database: %s", error)
         message = "The database cannot be used at the moment; try again."
         return JSONResponse({"message": message}, status, headers={"Retry-After": "1"})
-    if isinstance(error, UnusableRequestError) and error.field is not None:
-        fault = {"loc": ["body", *error.field.split(".")], "msg": str(error), "type": "value_error"}
+    if status == 422:
+        field = getattr(error, "field", None)
+        fault = {"loc": ["body"] if field is None else ["body", field], "msg": str(error), "type": "value_error"}
         return JSONResponse({"detail": [fault]}, status)
     return JSONResponse({"message": str(error)}, status)
 
 
 async def _answer_invalid(_: Request, error: RequestValidationError) -> JSONResponse:
     """Answer a request that is not valid, without the input, which may not even be text."""
-    detail = []
-    for fault in error.errors():
-        unknown = [fault["ctx"]["field"]] if "field" in fault.get("ctx", {}) else []
-        detail.append({"loc": [*fault["loc"], *unknown], "msg": fault["msg"], "type": fault["type"]})
+    detail = [{name: fault[name] for name in ("loc", "msg", "type")} for fault in error.errors()]
     return JSONResponse({"detail": detail}, 422)
 
 
 async def _answer_refused(request: Request, error: HTTPException) -> JSONResponse:
-    """Answer a request for which there is no route."""
+    """Answer a request for which there is no route, or that is not allowed."""
     headers = error.headers
     if error.status_code == 405:
         # The framework only names the methods of the first route.

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
@@ -21,8 +21,6 @@ from bftrainer.zeus.server.access import first_token, own_path
 from bftrainer.zeus.server.messages import (
     JobSpec,
     JobSummary,
-    JobVoided,
-    LenientJobSpec,
     ReportResponse,
     TrainingResult,
     TrialId,
@@ -41,21 +39,13 @@ _PORTS = {"http": 80, "https": 443}
 _LISTENING = "0A"  # of include/net/tcp_states.h in Linux
 T = TypeVar("T")
 
-
-def _answer(kind: type[T]) -> TypeAdapter[T]:
-    """Read answers as `kind`, without fields that a later server has added."""
-    names = getattr(kind, "model_fields", {})
-
-    def select(value: object) -> object:
-        """Leave out the others."""
-        return {name: value[name] for name in names if name in value} if isinstance(value, Mapping) else value
-
-    return TypeAdapter(Annotated[kind, BeforeValidator(select)])  # type: ignore[arg-type]
-
-
-_SPEC, _TRIAL, _VERDICT, _NOTHING = _answer(JobSpec), _answer(TrialId), TypeAdapter(ReportResponse), TypeAdapter(Any)
-_JOB, _VOIDED = TypeAdapter(JobSummary), TypeAdapter(JobVoided)
-_JOBS, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
+_NOTHING, _SPEC, _TRIAL, _VERDICT = (
+    TypeAdapter(Any),
+    TypeAdapter(JobSpec),
+    TypeAdapter(TrialId),
+    TypeAdapter(ReportResponse),
+)
+_JOB, _JOBS, _ROWS = TypeAdapter(JobSummary), TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
 _PASSING = frozenset({429, 502, 503, 504})
 
@@ -138,79 +128,64 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
 
     def register_job(self, spec: JobSpec) -> JobSpec:
         """Register a job, or check that it is registered with the same settings; return it with its name."""
-        if not isinstance(spec, LenientJobSpec):
+        if not isinstance(spec, JobSpec):
             raise SettingsError(f"Expected a JobSpec, got {type(spec).__name__}, to which only server_run adds GPUs.")
+        spec.check()
         if spec.job_id is None:
             # If the server chose the name, a repeated request would make two jobs.
             spec = spec.model_copy(update={"job_id": f"{spec.job_id_prefix}-{uuid4().hex[:8]}"})
-        return self._send(_SPEC, "POST", "/jobs", spec.model_dump())
+        return self._send(_SPEC, "POST", "/jobs", body=spec.model_dump())
 
     def predict(self, job_id: str, lease_s: float | None = None) -> TrialId:
         """Start a trial: the batch size to run with, and the number to report under.
 
-        Parameters
-        ----------
-        job_id : str
-            The job.
-        lease_s : float, optional
-            Seconds without a report or `heartbeat` after which an exploration is handed out again; by default a day.
+        An exploration is handed out again after `lease_s` seconds without a report or `heartbeat`; by default a day.
         """
         params = {"job_id": job_id, "request_id": uuid4().hex} | ({} if lease_s is None else {"lease_s": lease_s})
-        return self._send(_TRIAL, "GET", "/jobs/batch_size", params=params)
+        return self._send(_TRIAL, "GET", "/jobs/batch_size", params)
 
     def report(self, result: TrainingResult) -> ReportResponse:
         """Report what a trial used and reached by the end of an epoch; the answer's `stop_train` tells it to stop."""
-        return self._send(_VERDICT, "POST", "/report", result.model_dump())
+        result.check()
+        return self._send(_VERDICT, "POST", "/report", body=result.model_dump())
 
     def heartbeat(self, trial: TrialId) -> None:
         """Say that a trial is running, which renews its lease; status 400 if it was ended without a result."""
-        self._send(_NOTHING, "POST", "/trials/heartbeat", trial.model_dump())
+        self._send(_NOTHING, "POST", "/trials/heartbeat", body=trial.model_dump())
 
     def end_trial(self, trial: TrialId | TrialRow) -> None:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
-        self._send(_NOTHING, "PATCH", "/trials", {name: getattr(trial, name) for name in TrialId.model_fields})
+        self._send(_NOTHING, "PATCH", "/trials", body={name: getattr(trial, name) for name in TrialId.model_fields})
 
-    def void_trial(self, job_id: str, number: int, reason: str) -> JobVoided:
-        """Have a trial count for nothing; return the job as it is without it, and which trials its cost has stopped."""
+    def void_trial(self, job_id: str, number: int, reason: str) -> JobSummary:
+        """Have a trial count for nothing; return the job as it is without it."""
         void = {"job_id": job_id, "trial_number": number, "reason": reason}
-        return self._send(_VOIDED, "POST", "/trials/void", void)
+        return self._send(_JOB, "POST", "/trials/void", body=void)
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""
-        self._send(_NOTHING, "DELETE", "/jobs", params={"job_id": job_id}, gone_is_done=True)
+        self._send(_NOTHING, "DELETE", "/jobs", {"job_id": job_id})
 
     def jobs(self) -> list[JobSummary]:
         """List all jobs by name, with the progress of their tuning."""
-        found: list[JobSummary] = []
-        while True:
-            params = {"after": found[-1].spec.job_id or ""} if found else {}
-            page = self._send(_JOBS, "GET", "/state/jobs", params=params)
-            found += page
-            if not page:
-                return found
+        jobs: list[JobSummary] = []
+        while page := self._send(_JOBS, "GET", "/state/jobs", {"after": jobs[-1].spec.job_id if jobs else ""}):
+            jobs += page
+        return jobs
 
     def job(self, job_id: str) -> JobSummary:
         """Return a job, with the progress of its tuning."""
-        return self._send(_JOB, "GET", "/state/job", params={"job_id": job_id})
+        return self._send(_JOB, "GET", "/state/job", {"job_id": job_id})
 
     def trials(self, job_id: str) -> Iterator[TrialRow]:
         """Yield all trials of a job by number."""
         after = 0
-        while page := self._send(_ROWS, "GET", "/state/trials", params={"job_id": job_id, "after": after}):
+        while page := self._send(_ROWS, "GET", "/state/trials", {"job_id": job_id, "after": after}):
             yield from page
             after = page[-1].trial_number
 
     def trial(self, job_id: str, lease_s: float | None = LEASE_S) -> Trial:
-        """Start a trial that is ended at the end of the `with` block.
-
-        Parameters
-        ----------
-        job_id : str
-            The job.
-        lease_s : float or None
-            Seconds after which an exploration is handed out again if its process has died; a thread renews this lease
-            while the process lives. None: a day, and no thread.
-        """
+        """Start a trial that is ended at the end of the `with` block; a thread renews the lease, if any."""
         return Trial(self, self.predict(job_id, lease_s), lease_s)
 
     def close(self) -> None:
@@ -221,32 +196,26 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         self.close()
 
     def _send(
-        self,
-        kind: TypeAdapter[T],
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        gone_is_done: bool = False,
-        **options: Any,
+        self, kind: TypeAdapter[T], method: str, path: str, params: Mapping[str, Any] | None = None, body: object = None
     ) -> T:
         """Send a request, repeat it while there is no answer, and return the answer."""
         import httpx
 
-        if body is not None:  # with NaN, which JSON lacks and httpx refuses, for the metric of a run that diverged
-            options |= {"content": json.dumps(body), "headers": {"Content-Type": "application/json"}}
+        # With NaN, which JSON lacks and httpx refuses, for the metric of a run that diverged.
+        content, headers = (None, None) if body is None else (json.dumps(body), {"Content-Type": "application/json"})
         for attempt in range(self.retries + 1):
             later_s = 0.0
             try:
                 self._find_token()
-                answer = self._http.request(method, path, **options)
+                answer = self._http.request(method, path, params=params, content=content, headers=headers)
             except httpx.HTTPError as error:
                 if attempt == self.retries:
                     why = str(error).rstrip(".") or type(error).__name__
                     raise ServerRequestError(f"{self.server_url}: No answer from a batch-size server: {why}.") from None
             else:
                 self._anonymous = False  # whoever this is, a token is not looked for again
-                if answer.is_success or (gone_is_done and attempt and answer.status_code == 404):
+                is_deleted = method == "DELETE" and attempt and answer.status_code == 404
+                if answer.is_success or is_deleted:
                     try:
                         return kind.validate_json(answer.content)
                     except ValidationError:
@@ -267,11 +236,10 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         """Say what the server has refused, and why, as far as its answer can be read."""
         try:
             body = answer.json()
-        except (ValueError, RecursionError):
-            body = None
-        body = body if isinstance(body, Mapping) else {}
-        detail = body.get("detail")
-        reason = "; ".join(map(_fault, detail)) if isinstance(detail, list) else str(body.get("message") or "")
+            detail = body.get("detail")
+            reason = "; ".join(map(_describe_fault, detail)) if isinstance(detail, list) else str(body["message"])
+        except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
+            reason = ""
         why = reason or answer.reason_phrase
         if answer.status_code == 401 and "Authorization" in self._http.headers:  # the server tells strangers no more
             why += " The one that was given is unknown, revoked or over."
@@ -286,10 +254,8 @@ class Trial:
     ----------
     id : TrialId
         Job, number and batch size.
-    finished : bool
-        Whether the server has the trial's result.
-    converged : bool
-        Whether the target was reached.
+    finished, converged : bool
+        Whether the server has the trial's result, and whether the target was reached.
     """
 
     def __init__(self, client: BatchSizeClient, trial: TrialId, lease_s: float | None = None) -> None:
@@ -312,13 +278,7 @@ class Trial:
         return verdict
 
     def check(self, time_s: float, energy_j: float, metric: float, epoch: int) -> bool:
-        """Report like `report`, but raise if the run has failed; return whether it has converged.
-
-        Raises
-        ------
-        TrainingStoppedError
-            If the run has to stop without having reached its target.
-        """
+        """Report like `report`; return whether the run has converged, raise `TrainingStoppedError` if it has failed."""
         verdict = self.report(time_s, energy_j, metric, epoch)
         if verdict.stop_train and not verdict.converged:
             raise TrainingStoppedError(f"{self.id.job_id}, trial {self.id.trial_number}: {verdict.message}")
@@ -344,13 +304,11 @@ class Trial:
                 raise
 
 
-def _fault(detail: object) -> str:
+def _describe_fault(fault: Mapping[str, Any]) -> str:
     """Describe one fault from FastAPI's list."""
-    if not isinstance(detail, Mapping):
-        return str(detail)
-    place, why = detail.get("loc"), str(detail.get("msg")).removeprefix("Value error, ")
-    named = ".".join(str(part) for part in place if part not in ("body", "query")) if isinstance(place, list) else place
-    return f"{named}: {why}" if named else why
+    place = ".".join(str(part) for part in fault["loc"] if part not in ("body", "query"))
+    why = fault["msg"].removeprefix("Value error, ")
+    return f"{place}: {why}" if place else why
 
 
 def find_address() -> str:
@@ -359,13 +317,7 @@ def find_address() -> str:
 
 
 def find_token(address: str) -> str | None:
-    """Token for a server: that of the environment's file, else, for a server of this user's own, that of its file.
-
-    Raises
-    ------
-    SettingsError
-        If the file cannot be read, or has no token.
-    """
+    """Token for a server: that of the environment's file, else, for a server of this user's own, that of its file."""
     if path := os.environ.get(TOKEN_FILE):
         return first_token(path)
     parts, own = urlsplit(address), own_path()

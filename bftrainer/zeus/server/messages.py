@@ -1,12 +1,15 @@
-"""Messages between client and server, validated when read: jobs, trials, results, verdicts, and the state of tuning."""
+"""Messages between client and server: jobs, trials, results, verdicts, and the state of tuning.
+
+The server reads them as leniently as the published one: fractions of whole numbers are cut off, unknown fields ignored.
+A program that makes one, such as our client's user, is told of both; `check` refuses values that mean nothing.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -14,95 +17,89 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    JsonValue,
     ValidationError,
-    field_validator,
+    ValidationInfo,
     model_validator,
 )
-from pydantic_core import PydanticCustomError, PydanticKnownError
+from pydantic_core import PydanticKnownError
 
-from bftrainer.errors import TuningInputError, escaped, legible, suggestion
+from bftrainer.errors import TuningInputError, UnusableRequestError, suggestion
 from bftrainer.files.documents import fault_text
 
 # Names are keys of a database, whose indexes are limited in length.
 NAME_LENGTH = 400
 # Whole numbers that every database holds.
-LARGEST = 2**31 - 1
-LARGEST_SEED = 2**63 - 1
+LARGEST, LARGEST_SEED = 2**31 - 1, 2**63 - 1
 # Far beyond any measurement, and small enough that squares of costs do not overflow.
-LARGEST_MEASURE, LARGEST_COST_J = 1e50, 1e100
+LARGEST_MEASURE = 1e50
 # A week.
 LONGEST_LEASE_S = 604_800.0
+# Context of the validation of what a program makes.
+_MADE = {"made": True}
 
 
-def _truncated(value: Any) -> Any:
-    """Cut off fractions, as clients may rely on it: 12.9 epochs are 12."""
+def _read_whole(value: Any, info: ValidationInfo) -> Any:
+    """Cut off fractions, on which clients may rely: 12.9 epochs are 12; what a program makes has none."""
+    if info.context is _MADE:
+        if isinstance(value, bool):
+            raise PydanticKnownError("int_type")
+        return value
     return int(value) if isinstance(value, float) and math.isfinite(value) else value
 
 
-def _counting(value: Any) -> Any:
-    """Refuse what counts nothing: pydantic takes true for 1; fractions it refuses by itself."""
-    if isinstance(value, bool):
-        raise PydanticKnownError("int_type")
-    return value
-
-
-Whole = Annotated[int, BeforeValidator(_truncated)]
-Natural = Annotated[int, BeforeValidator(_counting), Field(ge=0, le=LARGEST)]
-Counted = Annotated[int, BeforeValidator(_counting), Field(ge=1, le=LARGEST)]
-
-_TRIAL_EXAMPLE: dict[str, JsonValue] = {"job_id": "bert-finetuning", "batch_size": 16, "trial_number": 1}
+_Limits = Mapping[str, tuple[float, float]]
+Whole = Annotated[int, BeforeValidator(_read_whole)]
+# PostgreSQL holds no NUL.
+Name = Annotated[str, Field(max_length=NAME_LENGTH, pattern=r"^[^\x00]*$")]
 
 
 class WireModel(BaseModel):
-    """A message: unknown fields are ignored, names may be numbers."""
+    """A message; names may be numbers. A program that makes it of unusable values is told by `TuningInputError`."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, frozen=True)
 
-
-class _Strict(BaseModel):
-    """Refuses fields that it does not know, and says which is meant."""
-
-    model_config = ConfigDict(extra="forbid")
+    # Least and most of each number.
+    limits: ClassVar[_Limits] = {}
 
     def __init__(self, **values: Any) -> None:
+        where, known = type(self).__name__, type(self).model_fields
+        for name in values:
+            if name not in known:
+                raise TuningInputError(f"{where}: Unknown field {name!r}.{suggestion(name, known)}")
         try:
-            super().__init__(**values)
+            self.__pydantic_validator__.validate_python(values, self_instance=self, context=_MADE)
+            self.check()
         except ValidationError as error:
-            raise TuningInputError(f"{type(self).__name__}: {fault_text(error)}") from None
+            raise TuningInputError(f"{where}: {fault_text(error)}") from None
+        except UnusableRequestError as error:
+            raise TuningInputError(f"{where}: {error.field}: {error}") from None
 
-    # So that pydantic does not call it for what it reads: a server answers all faults of a request.
+    # So that pydantic does not call it for what it reads.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unknown(cls, value: Any) -> Any:
-        for name in value if isinstance(value, Mapping) else ():
-            if name not in cls.model_fields:
-                near = suggestion(str(name), cls.model_fields)
-                why = legible(f"Unknown field {name!r}.{near}")
-                raise PydanticCustomError("extra_forbidden", "{why}", {"why": why, "field": escaped(str(name))})
-        return value
+    def check(self, *skipped: str) -> None:
+        """Raise `UnusableRequestError` for a field, not skipped, that means nothing or that no database holds."""
+        for name, (least, most) in self.limits.items():
+            value = getattr(self, name)
+            for number in value if isinstance(value, list) else [value]:
+                if number is None or name in skipped or (least <= number <= most and abs(number) != math.inf):
+                    continue
+                expected = f"less than or equal to {most}" if number > most else f"greater than or equal to {least}"
+                if number != number or most == math.inf:
+                    expected = "a finite number"
+                raise UnusableRequestError(f"Input should be {expected}, got {number}.", name)
 
 
 class GpuConfig(WireModel):
-    """The GPUs that a job runs on.
+    """The GPUs that a job runs on."""
 
-    Parameters
-    ----------
-    max_power : float
-        Power limits of all the job's GPUs together, in watts.
-    number_of_gpus, gpu_model : int and str
-        How many, and which.
-    """
-
-    max_power: float = Field(gt=0)
+    max_power: float = Field(gt=0)  # limits of all of them together, in watts
     number_of_gpus: Whole = Field(gt=0)
-    gpu_model: str = Field(min_length=1)
+    gpu_model: Name = Field(min_length=1)
 
 
-class LenientTuningParams(WireModel):
-    """How a job is tuned, whatever it runs on; unknown fields are ignored.
+class TuningParams(WireModel):
+    """How a job is tuned, whatever it runs on.
 
     Parameters
     ----------
@@ -120,21 +117,30 @@ class LenientTuningParams(WireModel):
         Settings of the pruning, and of the bandit that plays what is left; a window of 0 means all results.
     """
 
-    job_id: str | None = None
-    job_id_prefix: str
-    batch_sizes: Annotated[list[Whole], AfterValidator(sorted)] = Field(min_length=1)
+    job_id: Name | None = None
+    job_id_prefix: Annotated[Name, Field(max_length=NAME_LENGTH - 9)]  # a name that is made from it is longer
+    batch_sizes: Annotated[list[Whole], AfterValidator(sorted)] = Field(min_length=1, max_length=10_000)
     default_batch_size: Whole = Field(gt=0)
     eta_knob: float = Field(0.5, ge=0, le=1)
     beta_knob: float | None = Field(2.0, gt=0)
     target_metric: float = 0.5
     higher_is_better_metric: bool = True
     max_epochs: Whole = Field(100, gt=0)
-    num_pruning_rounds: Whole = Field(2, ge=0)
+    num_pruning_rounds: Whole = Field(default=2, ge=0)
     window_size: Whole = 0
     mab_prior_mean: float = 0.0
     mab_prior_precision: float = 0.0
     mab_num_explorations: Whole = Field(2, ge=0)
     mab_seed: Whole | None = None
+
+    limits: ClassVar[_Limits] = {
+        **dict.fromkeys(("batch_sizes", "max_epochs"), (1, LARGEST)),
+        **dict.fromkeys(("num_pruning_rounds", "window_size", "mab_num_explorations"), (0, LARGEST)),
+        **dict.fromkeys(("target_metric", "beta_knob"), (-math.inf, math.inf)),
+        "mab_prior_mean": (-LARGEST_MEASURE, LARGEST_MEASURE),
+        "mab_prior_precision": (0, LARGEST_MEASURE),
+        "mab_seed": (0, LARGEST_SEED),
+    }
 
     @model_validator(mode="after")
     def _check_choices(self) -> Self:
@@ -148,81 +154,36 @@ class LenientTuningParams(WireModel):
             )
         return self
 
-
-class TuningParams(LenientTuningParams, _Strict):
-    """How a job is tuned, whatever it runs on: fields of `LenientTuningParams`; senseless values are refused."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-
-    job_id: Annotated[str, Field(max_length=NAME_LENGTH)] | None = None
-    # A generated name is nine characters longer than its prefix.
-    job_id_prefix: str = Field(max_length=NAME_LENGTH - 9)
-    batch_sizes: Annotated[list[Counted], AfterValidator(sorted)] = Field(min_length=1, max_length=10_000)
-    default_batch_size: Counted
-    max_epochs: Counted = 100
-    num_pruning_rounds: Natural = 2
-    window_size: Natural = 0
-    mab_prior_mean: float = Field(0.0, ge=-LARGEST_MEASURE, le=LARGEST_MEASURE)
-    mab_prior_precision: float = Field(0.0, ge=0, le=LARGEST_MEASURE)
-    mab_num_explorations: Natural = 2
-    mab_seed: Annotated[int, BeforeValidator(_counting), Field(ge=0, le=LARGEST_SEED)] | None = None
-
-    @field_validator("job_id", "job_id_prefix", "gpu_model", check_fields=False)
-    @classmethod
-    def _check_text(cls, text: str | None) -> str | None:
-        if text is not None and "\0" in text:
-            raise ValueError("Expected text without the character NUL.")
-        return text
-
-    @field_validator("batch_sizes")
-    @classmethod
-    def _check_repeats(cls, sizes: list[int]) -> list[int]:
-        (size, times), *_ = Counter(sizes).most_common(1)
-        if times > 1:
-            raise ValueError(f"Expected each batch size once, got {size} {times} times.")
-        return sizes
+    def check(self, *skipped: str) -> None:
+        """Refuse values that mean nothing; see `WireModel.check`."""
+        super().check(*skipped)
+        if len(set(self.batch_sizes)) < len(self.batch_sizes):
+            raise UnusableRequestError(
+                f"Expected each batch size once, got {abbreviate(self.batch_sizes)}.", "batch_sizes"
+            )
 
 
-_SPEC_EXAMPLE: dict[str, JsonValue] = (
-    {name: field.default for name, field in TuningParams.model_fields.items()}
-    | {"job_id": "bert-finetuning", "job_id_prefix": "bert", "batch_sizes": [8, 16, 32, 64], "default_batch_size": 16}
-    | {"target_metric": 0.84, "max_epochs": 20, "mab_seed": 1}
-    | {"max_power": 1200.0, "number_of_gpus": 4, "gpu_model": "V100"}
-)
+class JobSpec(TuningParams, GpuConfig):
+    """A recurring job, with the fields of `GpuConfig` and `TuningParams`."""
+
+    limits: ClassVar[_Limits] = {
+        **TuningParams.limits,
+        "max_power": (0, LARGEST_MEASURE),
+        "number_of_gpus": (1, LARGEST),
+    }
 
 
-class LenientJobSpec(LenientTuningParams, GpuConfig):
-    """A recurring job, its GPUs and how it is tuned, checked as little as by the published server."""
-
-
-class JobSpec(TuningParams, LenientJobSpec):
-    """A recurring job, with the fields of `GpuConfig` and `LenientTuningParams`; senseless values are refused."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_SPEC_EXAMPLE]})
-
-    max_power: float = Field(gt=0, le=LARGEST_MEASURE)
-    number_of_gpus: Counted
-    gpu_model: str = Field(min_length=1, max_length=NAME_LENGTH)
-
-
-class LenientTrialId(WireModel):
+class TrialId(WireModel):
     """A trial of a job: one run that was given a batch size."""
 
-    job_id: str
+    job_id: Name
     batch_size: Whole
     trial_number: Whole
 
-
-class TrialId(LenientTrialId, _Strict):
-    """A trial of a job: one run that was given a batch size."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_TRIAL_EXAMPLE]})
-
-    batch_size: Counted
-    trial_number: Counted
+    limits: ClassVar[_Limits] = dict.fromkeys(("batch_size", "trial_number"), (1, LARGEST))
 
 
-class LenientTrainingResult(LenientTrialId):
+class TrainingResult(TrialId):
     """What a run has used and reached by the end of an epoch.
 
     Parameters
@@ -241,49 +202,23 @@ class LenientTrainingResult(LenientTrialId):
     metric: float
     current_epoch: Whole
 
-
-class TrainingResult(LenientTrainingResult, _Strict):
-    """What a run has used and reached by the end of an epoch."""
-
-    __doc__ = f"{LenientTrainingResult.__doc__}"
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [_TRIAL_EXAMPLE | {"time": 812.5, "energy": 640123.0, "metric": 0.71, "current_epoch": 3}]
-        }
-    )
-
-    batch_size: Counted
-    trial_number: Counted
-    time: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
-    energy: float = Field(ge=0, le=LARGEST_MEASURE, allow_inf_nan=False)
-    current_epoch: Annotated[Whole, Field(ge=0, le=LARGEST)]
-
-    @field_validator("metric")
-    @classmethod
-    def _without_infinity(cls, metric: float) -> float:
-        # An infinite loss, or the result of a division by 0: no target was reached.
-        return metric if math.isfinite(metric) else math.nan
+    limits: ClassVar[_Limits] = {
+        **TrialId.limits,
+        **dict.fromkeys(("time", "energy"), (0, LARGEST_MEASURE)),
+        "current_epoch": (0, LARGEST),
+    }
 
 
-class TrialVoid(WireModel, _Strict):
+class TrialVoid(WireModel):
     """A trial that shall count for nothing, as if it had never been, and why."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"job_id": "bert-finetuning", "trial_number": 1, "reason": "wrong meter"}]},
-    )
-
-    job_id: str = Field(max_length=NAME_LENGTH)
-    trial_number: Counted
-    reason: str = Field(min_length=1, max_length=1_000)
+    job_id: Name
+    trial_number: Whole = Field(ge=1, le=LARGEST)
+    reason: Name = Field(min_length=1)
 
 
 class ReportResponse(WireModel):
     """The server's verdict on a report: whether to stop, whether the target was reached, and why."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"stop_train": True, "converged": True, "message": "Train succeeded"}]}
-    )
 
     stop_train: bool
     converged: bool
@@ -296,25 +231,14 @@ class Message(WireModel):
     message: str
 
 
-# --- what is kept, and shown of it --------------------------------------------------------------------------------
-
-
 class Arm(WireModel):
-    """A batch size that the bandit plays, and its belief about the mean reward, the negative cost in joules.
-
-    Parameters
-    ----------
-    mean, precision, reward_precision : float or None
-        None where nothing is known (mean) or all is certain (precisions).
-    observations : int
-        Results that the belief rests on.
-    """
+    """A batch size that the bandit plays, and its belief about the mean reward, the negative cost in joules."""
 
     batch_size: int
-    mean: float | None
-    precision: float | None
+    mean: float | None  # None where nothing is known
+    precision: float | None  # None where all is certain
     reward_precision: float | None
-    observations: int
+    observations: int  # results that the belief rests on
 
     @property
     def mean_j(self) -> float | None:
@@ -322,158 +246,70 @@ class Arm(WireModel):
         return None if self.mean is None or self.precision == 0 else -self.mean
 
     @property
-    def half_width_j(self) -> float:
-        """Half of the 95 % interval of the mean cost."""
-        return 0.0 if self.precision is None else 1.959964 * math.sqrt(1.0 / self.precision)
+    def deviation_j(self) -> float | None:
+        """Standard deviation of the belief about the mean cost; None where nothing is known."""
+        return None if self.mean_j is None else 0.0 if self.precision is None else self.precision**-0.5
 
 
 @dataclass(slots=True)
 class TrialRow:
-    """A trial as the server answers it.
-
-    Parameters
-    ----------
-    type : str
-        Exploration, Concurrent or MAB.
-    status : str
-        Dispatched, Succeeded (it has a result) or Failed (it was ended without one).
-    started, ended : float or None
-        Seconds since 1970.
-    time, energy, cost : float or None
-        Seconds, joules and cost in joules of its result.
-    converged : bool or None
-        Whether it reached its target within its bound.
-    observation : int or None
-        Which result of the job this was, from 1.
-    heard : float or None
-        When it last showed that it was running, in seconds since 1970.
-    lease_s : float or None
-        Seconds of silence after which an exploration may be handed out again; None: the server's time-out.
-    excluded : str or None
-        Why it counts for nothing, however it ended: Voided, or Archived by an earlier version.
-    inherited : bool
-        Whether an earlier version took it over from another job, with its costs translated.
-    """
+    """A trial, in the server's table, in its memory and in its answers; times are seconds since 1970."""
 
     job_id: str
     batch_size: int
     trial_number: int
-    type: str
-    status: str
+    type: str  # Exploration, Concurrent or MAB
+    status: str  # Dispatched, Succeeded (it has a result) or Failed (it was ended without one)
     started: float
     ended: float | None = None
-    time: float | None = None
+    time: float | None = None  # seconds and joules of its result in answers, of its latest report on the server
     energy: float | None = None
-    cost: float | None = None
-    converged: bool | None = None
-    observation: int | None = None
-    heard: float | None = None
-    lease_s: float | None = None
-    excluded: str | None = None
-    inherited: bool = False
+    cost: float | None = None  # joules
+    converged: bool | None = None  # whether it reached the target within its bound
+    observation: int | None = None  # which result of the job this was, from 1
+    heard: float | None = None  # when it last showed that it was running
+    lease_s: float | None = None  # seconds of silence after which it may be handed out again; None: the time-out
+    excluded: str | None = None  # why it counts for nothing, however it ended: Voided
+    epoch: int | None = None  # of its latest report
+    metric: float | None = None  # of its latest report; None if that was not a number
+    results_before: int = 0  # that the job had when it was handed out: the order of all that happened
+    request_id: str | None = None  # that it was handed out on
+    asked_by: str | None = None  # name of the user who sent that
+    refused: bool = False  # whether its latest report could not be true
 
     @property
     def counts(self) -> bool:
-        """Whether it has a result of the job's own that counts."""
-        return self.cost is not None and self.excluded is None and not self.inherited
+        """Whether it has a result that counts."""
+        return self.cost is not None and self.excluded is None
 
 
-@dataclass(slots=True)
-class StoredTrial(TrialRow):
-    """A trial as a row of the server's table and in its memory; time and energy are those of the latest report.
-
-    Parameters
-    ----------
-    epoch, metric : float or None
-        By its latest report; a metric that is not a number is None.
-    results_before : int
-        Results that the job had when the trial was handed out: the order of all that happened to it.
-    request_id, asked_by : str or None
-        The request that it was handed out on, and the name of the user who sent that.
-    refused : bool
-        Whether its latest report could not be true.
-    """
-
-    epoch: int | None = None
-    metric: float | None = None
-    results_before: int = 0
-    request_id: str | None = None
-    asked_by: str | None = None
-    refused: bool = False
+# Fields of a trial that are nobody's business but the server's.
+PRIVATE_FIELDS = frozenset({"results_before", "request_id", "asked_by", "refused"})
 
 
 class JobSummary(WireModel):
-    """A job, and the state of its tuning.
+    """A job, and the state of its tuning."""
 
-    Parameters
-    ----------
-    owner : str or None
-        Name of the user whose job it is; None: nobody's.
-    stage : str
-        Pruning, or MAB once the bandit plays.
-    trials, observations : int
-        Trials handed out, and those with a result: all that ever were, also those that count for nothing.
-    min_cost, min_cost_batch_size : float or None, and int
-        The cheapest run so far.
-    exploring : int or None
-        Batch size that the pruning waits for.
-    remaining : list of int
-        Batch sizes that are not pruned.
-    arms : list of Arm
-        The bandit's; empty while batch sizes are pruned.
-    """
-
-    spec: LenientJobSpec
-    owner: str | None = None
-    stage: str
-    registered: float
-    trials: int
+    spec: JobSpec
+    owner: str | None = None  # name of the user whose job it is; None: nobody's
+    stage: str  # Pruning, or MAB once the bandit plays
+    registered: float  # seconds since 1970
+    trials: int  # handed out, and those with a result: also those that count for nothing
     observations: int
-    min_cost: float | None
+    min_cost: float | None  # of the cheapest run so far, in joules
     min_cost_batch_size: int
-    exploring: int | None
-    remaining: list[int]
-    arms: list[Arm]
-
-
-class JobVoided(JobSummary):
-    """A job after a trial of it was voided.
-
-    Parameters
-    ----------
-    changed : bool
-        False: the trial was voided before, and nothing was done.
-    stopped : list of int
-        Trials that the voided trial's cost stopped, and that what is left would not have: they still count as missing
-        the target, unless they are voided too.
-    """
-
-    changed: bool
-    stopped: list[int]
-
-
-class Fault(WireModel):
-    """One invalid field of a request."""
-
-    loc: list[str | int]
-    msg: str
-    type: str
-
-
-class Invalid(WireModel):
-    """Why a request is invalid: field by field, or in one sentence."""
-
-    detail: list[Fault] | None = None
-    message: str | None = None
+    exploring: int | None  # batch size that the pruning waits for
+    remaining: list[int]  # batch sizes that are not pruned
+    arms: list[Arm]  # the bandit's; none while batch sizes are pruned
 
 
 # Longer lists of numbers are abbreviated.
-FEW = 16
+_FEW = 16
 
 
-def few(numbers: Sequence[int], between: str = ", ") -> str:
+def abbreviate(numbers: Sequence[int], between: str = ", ") -> str:
     """List numbers; of many only the first ones, the last, and how many there are."""
-    if len(numbers) <= FEW:
+    if len(numbers) <= _FEW:
         return between.join(map(str, numbers))
-    first, last = numbers[: FEW - 2], numbers[-1]
-    return f"{between.join(map(str, first))}{between}...{between}{last} ({len(numbers):,} in all)"
+    first = between.join(map(str, numbers[: _FEW - 2]))
+    return f"{first}{between}...{between}{numbers[-1]} ({len(numbers):,} in all)"

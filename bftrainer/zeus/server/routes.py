@@ -1,9 +1,8 @@
-"""The server's routes: what requests are read as, what is done with them, and what their documentation promises."""
+"""The server's routes: who may ask, what requests are read as, what is done, and what their documentation promises."""
 
-# FastAPI evaluates annotations to read requests, and some depend on local variables: they cannot be strings.
+# FastAPI evaluates annotations to read requests: they cannot be strings.
 
 import time
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -12,22 +11,16 @@ from bftrainer.extras import requiring
 
 with requiring("The server needs", "server", "fastapi"):
     from fastapi import APIRouter, Depends, Query, Request, Response
-    from fastapi.exceptions import RequestValidationError
 
-from bftrainer.errors import StoreUnavailableError, legible, suggestion
-from bftrainer.zeus.server.access import ANYBODY, Actor
-from bftrainer.zeus.server.guard import CONTENT_TYPE
+from bftrainer.errors import StoreUnavailableError
+from bftrainer.zeus.server.access import Role, User
+from bftrainer.zeus.server.guard import CONTENT_TYPE, Require
 from bftrainer.zeus.server.messages import (
     LARGEST,
     LONGEST_LEASE_S,
-    NAME_LENGTH,
-    Invalid,
+    PRIVATE_FIELDS,
     JobSpec,
     JobSummary,
-    JobVoided,
-    LenientJobSpec,
-    LenientTrainingResult,
-    LenientTrialId,
     Message,
     ReportResponse,
     TrainingResult,
@@ -37,24 +30,27 @@ from bftrainer.zeus.server.messages import (
 )
 from bftrainer.zeus.server.service import ZeusBatchSizeOptimizer
 
-__all__ = ["actor_of", "api", "edits", "operations", "state"]
+__all__ = ["ROUTERS"]
 
 _TRIED_EVERY_S = 1.0
 _JOBS_A_PAGE, _TRIALS_A_PAGE = 100, 1_000
-_SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(Sequence[TrialRow])
-_WHAT = {
-    400: "Unknown job or trial, or a trial that is over; or no such body",
-    401: "No token, or a wrong one",
-    403: "Not with this role, of others' jobs, or asked for by another site",
-    404: "Unknown job or trial",
-    409: "Not with these settings",
-    413: "Too long",
-    500: "Failed",
-    503: "The database cannot be used at the moment",
+_SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
+# Errors that a route may answer, for its documentation.
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Message, "description": "Unknown job or trial, or a trial that is over; or no such body"},
+    401: {"model": Message, "description": "No token, or a wrong one"},
+    403: {"model": Message, "description": "Not with this role, of others' jobs, or asked for by another site"},
+    404: {"model": Message, "description": "Unknown job or trial"},
+    409: {"model": Message, "description": "Not with these settings"},
+    413: {"model": Message, "description": "Too long"},
+    500: {"model": Message, "description": "Failed, with --compat zeus"},
+    503: {"model": Message, "description": "The database cannot be used at the moment"},
 }
-
-JobId = Annotated[str, Query(description="Name of the job.", max_length=NAME_LENGTH, examples=["bert-finetuning"])]
-AnyJobId = Annotated[str, Query(description="Name of the job.")]
+# Trainers make sure that a job is registered; to register one takes an owner. Void and delete are of own jobs.
+Reader = Annotated[User, Depends(Require(Role.READER))]
+Trainer = Annotated[User, Depends(Require(Role.TRAINER))]
+Owner = Annotated[User, Depends(Require(Role.OWNER))]
+JobId = Annotated[str, Query(description="Name of the job.")]
 RequestId = Annotated[
     str | None,
     Query(
@@ -75,117 +71,87 @@ LeaseTime = Annotated[
 ]
 
 
-def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the errors that a route may return, for its documentation."""
-    every = (400, 401, 403, 413, 503)
-    listed: dict[int | str, dict[str, Any]] = {
-        status: {"model": Message, "description": _WHAT[status]} for status in sorted({*every, *statuses})
-    }
-    return listed | {422: {"model": Invalid, "description": "A request that means nothing"}}
-
-
 def _optimizer(request: Request) -> ZeusBatchSizeOptimizer:
     optimizer: ZeusBatchSizeOptimizer = request.app.state.optimizer
     return optimizer
 
 
-def actor_of(request: Request, about: Any) -> Actor:
-    """Who sends a request, as the guard has put into its state; which job, or job and trial, it is about is logged."""
-    job_id, number = getattr(about, "job_id", about), getattr(about, "trial_number", None)
-    request.state.about = {"job_id": job_id} if number is None else {"job_id": job_id, "trial": number}
-    actor: Actor = getattr(request.state, "actor", ANYBODY)
-    return actor
-
-
-async def _refuse_unknown(request: Request) -> None:
-    """Refuse parameters that a route does not know, and say which is meant."""
-    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
-    for name in request.query_params:
-        if name not in known:
-            message = legible(f"Unknown parameter {name!r}.{suggestion(name, known)}")
-            raise RequestValidationError([{"loc": ("query", name), "msg": message, "type": "extra_forbidden"}])
+def _note(request: Request, job_id: str | None, **more: object) -> None:
+    """Have the log say which job, and what of it, a request is about."""
+    request.state.about = {"job_id": job_id, **more}
 
 
 def _json(model: BaseModel, status: int = 200) -> Response:
     return Response(model.model_dump_json(), status, media_type="application/json")
 
 
-def api(*, published: bool) -> APIRouter:
-    """Make the published routes; `published`: read requests as leniently as the published server."""
-    router = APIRouter(tags=["tuning"], dependencies=[] if published else [Depends(_refuse_unknown)])
-    Spec = LenientJobSpec if published else JobSpec  # noqa: N806
-    Result = LenientTrainingResult if published else TrainingResult  # noqa: N806
-    Trial = LenientTrialId if published else TrialId  # noqa: N806
-    Name = AnyJobId if published else JobId  # noqa: N806
-    breaks = (500,) if published else ()
-
-    @router.post(
-        "/jobs", status_code=201, response_model=Spec, responses={200: {"model": Spec}, **_responses(409, *breaks)}
-    )
-    async def register_job(request: Request, job: Spec) -> Response:  # type: ignore[valid-type]
-        """Register a job (201), or make sure that it is registered with the same settings (200)."""
-        registered = await _optimizer(request).register_job(job, actor_of(request, job))
-        return _json(registered.spec, 201 if registered.created else 200)
-
-    @router.delete("/jobs", response_model=None, responses={200: {"model": None}, **_responses(404, *breaks)})
-    async def delete_job(request: Request, job_id: Name) -> None:  # type: ignore[valid-type]
-        """Forget a job with all its trials."""
-        await _optimizer(request).delete_job(job_id, actor_of(request, job_id))
-
-    @router.get("/jobs/batch_size", response_model=TrialId, responses=_responses(409, *breaks))
-    async def predict(
-        request: Request,
-        job_id: Name,  # type: ignore[valid-type]
-        request_id: RequestId = None,
-        lease_s: LeaseTime = None,
-    ) -> Response:
-        """Start a trial: the batch size to run with, and the number to report under."""
-        actor = actor_of(request, job_id)
-        trial = await _optimizer(request).predict(job_id, request_id, lease_s, actor)
-        actor_of(request, trial)
-        return _json(trial)
-
-    @router.post("/report", response_model=ReportResponse, responses=_responses(*breaks))
-    async def report(request: Request, result: Result) -> Response:  # type: ignore[valid-type]
-        """Say what a trial has used and reached by the end of an epoch, and hear whether it goes on."""
-        actor_of(request, result)
-        return _json(await _optimizer(request).report(result))
-
-    @router.patch("/trials", response_model=None, responses={200: {"model": None}, **_responses(404, *breaks)})
-    async def end_trial(request: Request, trial: Trial) -> None:  # type: ignore[valid-type]
-        """End a trial that has no result; one that has stays as it is."""
-        actor_of(request, trial)
-        await _optimizer(request).end_trial(trial)
-
-    return router
+tuning = APIRouter(tags=["tuning"], responses=_ERRORS)
 
 
-edits = APIRouter(tags=["editing"], dependencies=[Depends(_refuse_unknown)])
+@tuning.post("/jobs", status_code=201, response_model=JobSpec, responses={200: {"model": JobSpec}})
+async def register_job(request: Request, user: Trainer, job: JobSpec) -> Response:
+    """Register a job (201), or make sure that it is registered with the same settings (200)."""
+    _note(request, job.job_id)
+    registered = await _optimizer(request).register_job(job, user)
+    return _json(registered.spec, 201 if registered else 200)
 
 
-@edits.post("/trials/heartbeat", response_model=None, responses={200: {"model": None}, **_responses(404)})
-async def heartbeat(request: Request, trial: TrialId) -> None:
+@tuning.delete("/jobs", response_model=None)
+async def delete_job(request: Request, user: Owner, job_id: JobId) -> None:
+    """Forget a job with all its trials."""
+    _note(request, job_id)
+    await _optimizer(request).delete_job(job_id, user)
+
+
+@tuning.get("/jobs/batch_size", response_model=TrialId)
+async def batch_size(
+    request: Request, user: Trainer, job_id: JobId, request_id: RequestId = None, lease_s: LeaseTime = None
+) -> Response:
+    """Start a trial: the batch size to run with, and the number to report under."""
+    _note(request, job_id)
+    trial = await _optimizer(request).predict(job_id, request_id, lease_s=lease_s, user=user)
+    _note(request, job_id, trial=trial.trial_number)
+    return _json(trial)
+
+
+@tuning.post("/report", response_model=ReportResponse)
+async def report(request: Request, _: Trainer, result: TrainingResult) -> Response:
+    """Say what a trial has used and reached by the end of an epoch, and hear whether it goes on."""
+    _note(request, result.job_id, trial=result.trial_number)
+    return _json(await _optimizer(request).report(result))
+
+
+@tuning.patch("/trials", response_model=None)
+async def end_trial(request: Request, _: Trainer, trial: TrialId) -> None:
+    """End a trial that has no result; one that has stays as it is."""
+    _note(request, trial.job_id, trial=trial.trial_number)
+    await _optimizer(request).end_trial(trial)
+
+
+@tuning.post("/trials/heartbeat", response_model=None)
+async def heartbeat(request: Request, _: Trainer, trial: TrialId) -> None:
     """Say that a trial is running, which renews its lease; of one that has a result nothing changes."""
-    actor_of(request, trial)
+    _note(request, trial.job_id, trial=trial.trial_number)
     optimizer = _optimizer(request)
     await optimizer.call(optimizer.service.hear, trial)
 
 
-@edits.post("/trials/void", response_model=JobVoided, responses=_responses(404))
-async def void(request: Request, void: TrialVoid) -> Response:
-    """Have a trial count for nothing: what is known is learned anew from the others."""
-    optimizer, actor = _optimizer(request), actor_of(request, void)
-    request.state.about["reason"] = void.reason
-    return _json(await optimizer.call(optimizer.service.void_trial, void, actor))
+@tuning.post("/trials/void", response_model=JobSummary)
+async def void_trial(request: Request, user: Owner, void: TrialVoid) -> Response:
+    """Have a trial count for nothing: what is known is learned again from the others."""
+    _note(request, void.job_id, trial=void.trial_number, reason=void.reason)
+    optimizer = _optimizer(request)
+    return _json(await optimizer.call(optimizer.service.void_trial, void.job_id, void.trial_number, user))
 
 
-state = APIRouter(tags=["state"], dependencies=[Depends(_refuse_unknown)])
+state = APIRouter(tags=["state"], responses=_ERRORS)
 
 
-@state.get("/state/jobs", response_model=list[JobSummary], responses=_responses())
+@state.get("/state/jobs", response_model=list[JobSummary])
 async def jobs(
     request: Request,
-    after: Annotated[str | None, Query(description="Jobs beyond this name.", max_length=NAME_LENGTH)] = None,
+    _: Reader,
+    after: Annotated[str | None, Query(description="Jobs beyond this name.", pattern=r"^[^\x00]*$")] = None,
     limit: Annotated[int, Query(ge=1, le=_JOBS_A_PAGE)] = _JOBS_A_PAGE,
 ) -> Response:
     """Jobs by name, and how far their tuning is."""
@@ -194,16 +160,17 @@ async def jobs(
     return Response(_SUMMARIES.dump_json(summaries), media_type="application/json")
 
 
-@state.get("/state/job", response_model=JobSummary, responses=_responses(404))
-async def job(request: Request, job_id: JobId) -> Response:
+@state.get("/state/job", response_model=JobSummary)
+async def job(request: Request, _: Reader, job_id: JobId) -> Response:
     """One job, and how far its tuning is."""
     optimizer = _optimizer(request)
     return _json(await optimizer.call(optimizer.service.job, job_id))
 
 
-@state.get("/state/trials", response_model=list[TrialRow], responses=_responses(404))
+@state.get("/state/trials", response_model=list[TrialRow])
 async def trials(
     request: Request,
+    _: Reader,
     job_id: JobId,
     after: Annotated[int, Query(description="Trials beyond this number.", ge=0, le=LARGEST)] = 0,
     limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
@@ -211,10 +178,10 @@ async def trials(
     """Trials of a job by number."""
     optimizer = _optimizer(request)
     rows = await optimizer.call(optimizer.service.trials, job_id, after, limit)
-    return Response(_ROWS.dump_json(rows), media_type="application/json")
+    return Response(_ROWS.dump_json(rows, exclude={"__all__": set(PRIVATE_FIELDS)}), media_type="application/json")
 
 
-operations = APIRouter(tags=["health"])
+operations = APIRouter(tags=["health"], responses=_ERRORS)
 
 
 @operations.get("/healthz", response_model=Message)
@@ -223,7 +190,7 @@ async def healthz() -> Response:
     return _json(Message(message="ok"))
 
 
-@operations.get("/readyz", response_model=Message, responses=_responses())
+@operations.get("/readyz", response_model=Message)
 async def readyz(request: Request) -> Response:
     """Whether the server can work: its database takes what is written, tried once a second at most."""
     app, optimizer = request.app.state, _optimizer(request)
@@ -238,8 +205,8 @@ async def readyz(request: Request) -> Response:
     return _json(Message(message="ready"))
 
 
-@operations.get("/metrics", response_class=Response, responses=_responses())
-async def metrics(request: Request) -> Response:
+@operations.get("/metrics", response_class=Response)
+async def metrics(request: Request, _: Reader) -> Response:
     """Figures for Prometheus."""
     optimizer = _optimizer(request)
     try:
@@ -247,3 +214,12 @@ async def metrics(request: Request) -> Response:
     except StoreUnavailableError:
         stages = {}
     return Response(request.app.state.metrics.page(stages), media_type=CONTENT_TYPE)
+
+
+@operations.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request, _: Reader) -> Any:
+    """All this for machines."""
+    return request.app.openapi()
+
+
+ROUTERS = (tuning, state, operations)

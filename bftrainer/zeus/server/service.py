@@ -12,13 +12,13 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import partial
 from itertools import islice
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from bftrainer.errors import (
@@ -30,58 +30,42 @@ from bftrainer.errors import (
 )
 from bftrainer.zeus.lease import LEASE_S
 from bftrainer.zeus.policies.job import usage_fault
-from bftrainer.zeus.server.access import ANYBODY, Actor, Role
+from bftrainer.zeus.server.access import ANYBODY, Role, User
 from bftrainer.zeus.server.messages import (
     LARGEST,
-    LARGEST_COST_J,
-    LARGEST_MEASURE,
-    LARGEST_SEED,
+    JobSpec,
     JobSummary,
-    JobVoided,
-    LenientJobSpec,
-    LenientTrainingResult,
-    LenientTrialId,
     ReportResponse,
-    StoredTrial,
+    TrainingResult,
     TrialId,
-    TrialVoid,
+    TrialRow,
 )
 from bftrainer.zeus.server.store import JobStore, StoredJob
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType, TunedJob
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-P = ParamSpec("P")
 
 # Trials that are kept in memory, of the jobs that were asked for last; about half a kilobyte each.
 MOST_TRIALS = 200_000
-# Why a trial does not count; databases may also have trials that earlier versions archived.
+# Why a trial does not count.
 VOIDED = "Voided"
+# Fields whose least values the published server does not know.
+_UNBOUNDED = ("batch_sizes", "window_size", "mab_prior_precision")
+# Fields of a report that say what a trial has used.
+_REPORTED = ("time", "energy", "current_epoch")
 
 
 class Registration(int):
-    """Result of a registration: the bool that the published method returns, and the job.
+    """Result of a registration: the bool that the published method returns, true for a new job, and its `spec`."""
 
-    Parameters
-    ----------
-    spec : LenientJobSpec
-        The job, with its name.
-    created : bool
-        Whether the job is new; if not, it was registered with the same settings before.
-    """
+    spec: JobSpec
 
-    spec: LenientJobSpec
-
-    def __new__(cls, spec: LenientJobSpec, created: bool) -> Registration:
+    def __new__(cls, spec: JobSpec, created: bool) -> Registration:
         """Make it."""
-        made = super().__new__(cls, created)
-        made.spec = spec
-        return made
-
-    @property
-    def created(self) -> bool:
-        """Whether the job is new, as a bool."""
-        return bool(self)
+        registration = super().__new__(cls, created)
+        registration.spec = spec
+        return registration
 
 
 @dataclass(slots=True)
@@ -90,7 +74,7 @@ class LoadedJob:
 
     stored: StoredJob
     tuned: TunedJob
-    trials: dict[int, StoredTrial]
+    trials: dict[int, TrialRow]
     numbers: dict[str, int]
     observations: int
 
@@ -116,10 +100,9 @@ class BatchSizeService:
 
     Raises
     ------
-    NotFoundError
-        By the methods, if there is no such job, or the trial was not handed out.
-    StoreUnavailableError
-        By the methods, if the database cannot be used; then nothing has changed.
+    NotFoundError, UnusableRequestError, StoreUnavailableError
+        By the methods, if there is no such job or trial, what is told means nothing (its `field` is what is wrong), or
+        the database cannot be used; then nothing has changed.
     """
 
     def __init__(
@@ -135,24 +118,16 @@ class BatchSizeService:
         self._jobs: OrderedDict[str, LoadedJob] = OrderedDict()
         self._generation = store.generation
 
-    def register_job(self, job: LenientJobSpec, actor: Actor = ANYBODY) -> Registration:
-        """Register a job; if it is registered with the same settings already, nothing changes.
-
-        Raises
-        ------
-        JobMismatchError
-            If a job of that name has other settings.
-        UnusableRequestError
-            If the settings mean nothing.
-        """
+    def register_job(self, job: JobSpec, user: User = ANYBODY) -> Registration:
+        """Register a job, or make sure that it is; raise `JobMismatchError` if it has other settings."""
         job_id = job.job_id if job.job_id is not None else f"{job.job_id_prefix}-{uuid4().hex[:8]}"
         spec = job.model_copy(update={"job_id": job_id})
-        _check_spec(spec)
+        spec.check(*(_UNBOUNDED if self.published else ()))
         loaded = self._find(job_id)
         if loaded is None:
-            actor.check_role(Role.OWNER)
+            user.check_role(Role.OWNER)
             seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
-            stored = StoredJob(spec, seed, actor.name, self.clock())
+            stored = StoredJob(spec, seed, user.name, self.clock())
             self.store.add_jobs([(stored, [])])
             self._jobs[job_id] = LoadedJob(stored, TunedJob(spec, seed, published=self.published), {}, {}, 0)
             return Registration(spec, True)
@@ -163,84 +138,63 @@ class BatchSizeService:
         return Registration(known, False)
 
     def predict(
-        self, job_id: str, request_id: str | None = None, lease_s: float | None = None, actor: Actor = ANYBODY
+        self, job_id: str, request_id: str | None = None, lease_s: float | None = None, user: User = ANYBODY
     ) -> TrialId:
-        """Start a trial of a job: choose its batch size.
+        """Start a trial of a job: choose its batch size; the same request is given the same trial again.
 
-        Parameters
-        ----------
-        job_id : str
-            The job.
-        request_id : str, optional
-            Identifies the request: if it is repeated, the same trial is returned again.
-        lease_s : float, optional
-            Time without a sign of life after which an exploration may be handed out again; by default the time-out.
-        actor : Actor
-            Who asks.
-
-        Raises
-        ------
-        NothingConvergedError
-            If no batch size of the job reached the target in a round of pruning.
+        An exploration may be handed out again after `lease_s` seconds without a sign of life, by default the time-out.
+        `NothingConvergedError` is raised if no batch size of the job reached the target in a round of pruning.
         """
         job = self._find(job_id)
         if job is None:
             raise NotFoundError(f"Unknown job({job_id}). Please register the job first")
-        if request_id is None or request_id not in job.numbers:
+        trial = None if request_id is None else job.trials.get(job.numbers.get(request_id, 0))
+        if trial is None:
             spec, now, number = job.tuned.spec, self.clock(), job.last_number + 1
             if self.published and not spec.num_pruning_rounds:
                 raise UnusableRequestError(str(spec.batch_sizes[0]))
             with self._storing(job_id):
-                size, kind = job.tuned.choose(number, partial(self._is_running, job, actor))
-                trial = StoredTrial(job_id, size, number, kind.value, TrialStatus.DISPATCHED.value, now, heard=now)
+                size, kind = job.tuned.choose(number, partial(self._is_running, job, user))
+                trial = TrialRow(job_id, size, number, kind.value, TrialStatus.DISPATCHED.value, now, heard=now)
                 trial.lease_s, trial.results_before = lease_s, job.observations
-                trial.request_id, trial.asked_by = request_id, actor.name
+                trial.request_id, trial.asked_by = request_id, user.name
                 self.store.add_trial(trial)
             job.trials[number] = trial
             if request_id is not None:
                 job.numbers[request_id] = number
-        else:
-            trial = job.trials[job.numbers[request_id]]
         # As it is: the published server also hands out batch sizes that cannot be.
         return TrialId.model_construct(job_id=job_id, batch_size=trial.batch_size, trial_number=trial.trial_number)
 
-    def _is_running(self, job: LoadedJob, actor: Actor, number: int) -> bool:
+    def _is_running(self, job: LoadedJob, user: User, number: int) -> bool:
         """Whether an exploration is running; one that nobody need wait for is ended first."""
         trial = job.trials.get(number)
-        if trial is None:
-            return False
-        if self.is_alive(trial) and not (trial.refused and trial.asked_by == actor.name):
-            return True
-        self._end(trial)
-        return False
-
-    def _end(self, trial: StoredTrial) -> None:
-        """End a trial that has no result; a trial with a result stays as it is."""
-        if trial.status == TrialStatus.DISPATCHED:
-            self.store.update_trial(trial, status=TrialStatus.FAILED.value, ended=self.clock())
-
-    def is_alive(self, trial: StoredTrial | None) -> bool:
-        """Whether a trial is running, and was not silent for longer than its lease."""
         if trial is None or trial.status != TrialStatus.DISPATCHED:
             return False
         patience_s = self.trial_timeout_s if trial.lease_s is None else trial.lease_s
         if trial.refused:
-            patience_s = min(LEASE_S, math.inf if patience_s is None else patience_s)
-        return patience_s is None or (trial.heard or 0.0) >= self.clock() - patience_s
+            patience_s = min(LEASE_S, LEASE_S if patience_s is None else patience_s)
+        is_silent = patience_s is not None and (trial.heard or 0.0) < self.clock() - patience_s
+        if not is_silent and not (trial.refused and trial.asked_by == user.name):
+            return True
+        self._end(trial)
+        return False
 
-    def report(self, result: LenientTrainingResult) -> ReportResponse:
+    def _end(self, trial: TrialRow) -> None:
+        """End a trial that has no result; a trial with a result stays as it is."""
+        if trial.status == TrialStatus.DISPATCHED:
+            self.store.update_trial(trial, status=TrialStatus.FAILED.value, ended=self.clock())
+
+    def report(self, result: TrainingResult) -> ReportResponse:
         """Record what a trial has used and reached so far, and decide whether it continues.
 
-        A trial that has ended gets the same verdict again, whatever is reported.
-
-        Raises
-        ------
-        BadOperationError
-            If the trial was ended without a result, or the published server would refuse the report as too late.
-        UnusableRequestError
-            If the report cannot be true; its `field` is what is wrong.
+        A trial that has a result gets the same verdict again, whatever is reported; `BadOperationError` is raised if it
+        was ended without one, or the published server would refuse the report as too late.
         """
         job = self._load(result.job_id)
+        if not self.published:
+            result.check()
+            if math.isinf(result.metric):  # an infinite loss, or the result of a division by 0: no target was reached
+                result = result.model_copy(update={"metric": math.nan})
         trial = _find_trial(job, result)
         if trial is None:
             raise NotFoundError(f"Unknown trial {result}")
@@ -253,7 +207,7 @@ class BatchSizeService:
             raise BadOperationError(f"Trial({trial.trial_number}) {why}.")
         verdict, cost_j = job.tuned.judge(result)
         ended = verdict.stop_train
-        self._check_report(job, trial, result, cost_j, ended=ended)
+        self._check_report(job, trial, result, ended=ended)
         values = _usage(result, trial) | {"heard": self.clock(), "refused": False}
         if ended:
             if self.published and trial.type == TrialType.CONCURRENT and job.tuned.stage is Stage.MAB:
@@ -264,18 +218,14 @@ class BatchSizeService:
         with self._storing(result.job_id):
             self.store.update_trial(trial, **values)
             job.observations += ended
-            if ended and trial.excluded is None:
+            if ended:
                 job.tuned.learn(trial)
         return verdict
 
-    def _check_report(
-        self, job: LoadedJob, trial: StoredTrial, result: LenientTrainingResult, cost_j: float, *, ended: bool
-    ) -> None:
+    def _check_report(self, job: LoadedJob, trial: TrialRow, result: TrainingResult, *, ended: bool) -> None:
         """Refuse a report that cannot be true, which leaves its exploration for others; the published believes it."""
-        if ended and (result.time < 0 or result.energy < 0 or not cost_j <= LARGEST_COST_J):
-            raise UnusableRequestError("Expected a time and energy of 0 or more, and none that is beyond measure.")
-        if trial.excluded is not None:  # trials that an earlier version archived are not judged by what the job is now
-            return
+        if ended:
+            result.check("current_epoch")
         spec = job.tuned.spec
         fault = _progress_fault(trial, result) or usage_fault(
             result.energy, result.time, spec.max_power, spec.eta_knob, ended=ended
@@ -288,57 +238,42 @@ class BatchSizeService:
             raise UnusableRequestError(fault[1], fault[0])
         logger.warning("job %r, trial %d, %s: %s", trial.job_id, trial.trial_number, *fault)
 
-    def hear(self, trial_id: LenientTrialId) -> None:
-        """Take note that a trial is running, which renews its lease.
-
-        Raises
-        ------
-        BadOperationError
-            If it has no result, and was ended: another trial may have its place.
-        """
+    def hear(self, trial_id: TrialId) -> None:
+        """Take note that a trial is running, which renews its lease; `BadOperationError`: it was ended."""
         trial = self._find_named(trial_id)
         if trial.status == TrialStatus.FAILED:
             raise BadOperationError(f"Trial({trial.trial_number}) was ended without a result.")
         if trial.status == TrialStatus.DISPATCHED:
             self.store.update_trial(trial, heard=self.clock())
 
-    def end_trial(self, trial: LenientTrialId) -> None:
+    def end_trial(self, trial: TrialId) -> None:
         """End a trial that has no result; a trial with a result stays as it is."""
         self._end(self._find_named(trial))
 
-    def void_trial(self, void: TrialVoid, actor: Actor = ANYBODY) -> JobVoided:
+    def void_trial(self, job_id: str, number: int, user: User = ANYBODY) -> JobSummary:
         """Have a trial count for nothing: the job is as if only its other trials had happened.
 
-        A running trial is ended. Voiding one again changes nothing, and says so.
-
-        Raises
-        ------
-        ForbiddenError
-            If it is somebody else's job.
+        A running trial is ended. Voiding one again changes nothing.
         """
-        job_id, number = void.job_id, void.trial_number
         job = self._load(job_id)
-        actor.check_owner(job_id, job.stored.owner)
+        user.check_owner(job_id, job.stored.owner)
         trial = job.trials.get(number)
         if trial is None:
             raise NotFoundError(f"Could not find trial {number} of job {job_id}")
-        is_changed, stopped = trial.excluded != VOIDED, []
-        if is_changed:
-            was_cheapest = trial.excluded is None and trial.cost is not None and trial.cost == job.tuned.min_cost
+        if trial.excluded is None:
             is_running = trial.status == TrialStatus.DISPATCHED
             ended = {"status": TrialStatus.FAILED.value, "ended": self.clock()} if is_running else {}
             with self._storing(job_id):
                 self.store.update_trial(trial, excluded=VOIDED, **ended)
                 job.tuned = self._replay(job.stored, job.trials)
-            stopped = _stopped_by(trial, job) if was_cheapest else []
-        return JobVoided.model_validate(self.job(job_id).model_dump() | {"changed": is_changed, "stopped": stopped})
+        return self.job(job_id)
 
-    def delete_job(self, job_id: str, actor: Actor = ANYBODY) -> None:
+    def delete_job(self, job_id: str, user: User = ANYBODY) -> None:
         """Delete a job with all its trials."""
         job = self._find(job_id)
         if job is None:
             raise NotFoundError("No job was deleted.")
-        actor.check_owner(job_id, job.stored.owner)
+        user.check_owner(job_id, job.stored.owner)
         self.store.delete_job(job_id)
         self._jobs.pop(job_id, None)
 
@@ -362,7 +297,7 @@ class BatchSizeService:
         """Summarise a job."""
         job = self._load(job_id)
         tuned, manager = job.tuned, job.tuned.pruned.manager
-        return JobSummary(
+        return JobSummary.model_construct(
             spec=job.stored.spec,
             owner=job.stored.owner,
             stage=tuned.stage.value,
@@ -376,7 +311,7 @@ class BatchSizeService:
             arms=tuned.arms(),
         )
 
-    def trials(self, job_id: str, after: int = 0, limit: int | None = None) -> list[StoredTrial]:
+    def trials(self, job_id: str, after: int = 0, limit: int | None = None) -> list[TrialRow]:
         """Copies of trials of a job by number, those beyond the number `after`; without a result none has a cost."""
         job = self._find(job_id)
         if job is None:  # what there is not has no trials
@@ -386,11 +321,6 @@ class BatchSizeService:
             replace(row) if row.observation is not None else replace(row, time=None, energy=None)
             for row in islice(rows, limit)
         ]
-
-    def copy_tuning(self, job_id: str) -> TunedJob:
-        """Rebuild a job's tuning, to look at what comes next without starting anything."""
-        job = self._load(job_id)
-        return self._replay(job.stored, job.trials)
 
     def _find(self, job_id: str) -> LoadedJob | None:
         """Find a job in memory, or rebuild it from its trials; None if there is no such job."""
@@ -419,10 +349,10 @@ class BatchSizeService:
             raise NotFoundError(f"Unknown job {job_id}")
         return job
 
-    def _replay(self, stored: StoredJob, trials: dict[int, StoredTrial]) -> TunedJob:
-        return TunedJob.replayed(stored.spec, stored.seed, trials.values(), published=self.published)
+    def _replay(self, stored: StoredJob, trials: dict[int, TrialRow]) -> TunedJob:
+        return TunedJob.replay(stored.spec, stored.seed, trials.values(), published=self.published)
 
-    def _find_named(self, trial_id: LenientTrialId) -> StoredTrial:
+    def _find_named(self, trial_id: TrialId) -> TrialRow:
         """Find a trial that is to be ended, or that is heard of."""
         trial = _find_trial(self._find(trial_id.job_id), trial_id)
         if trial is None:
@@ -441,26 +371,8 @@ class BatchSizeService:
             raise
 
 
-def _in_thread(
-    method: Callable[Concatenate[BatchSizeService, P], T],
-) -> Callable[Concatenate[ZeusBatchSizeOptimizer, P], Coroutine[Any, Any, T]]:
-    """Make an asynchronous method of the optimizer from a method of the service."""
-
-    @wraps(method)
-    async def called(self: ZeusBatchSizeOptimizer, /, *words: P.args, **named: P.kwargs) -> T:
-        return await self.call(partial(method, self.service, *words, **named))
-
-    return called
-
-
 class ZeusBatchSizeOptimizer:
-    """The service under its published name, with its five published methods: each waits in a thread for its turn.
-
-    Parameters
-    ----------
-    service : BatchSizeService
-        What does the work.
-    """
+    """The service under its published name, with its five published methods: each waits in a thread for its turn."""
 
     def __init__(self, service: BatchSizeService) -> None:
         self.service = service
@@ -468,28 +380,41 @@ class ZeusBatchSizeOptimizer:
 
     async def call(self, method: Callable[..., T], *words: Any) -> T:
         """Call a method of the service in its thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(method, *words))
+        return await asyncio.get_running_loop().run_in_executor(self._thread, method, *words)
 
     def close(self) -> None:
         """End the thread, once it has done what it was asked to."""
         self._thread.shutdown()
 
-    register_job = _in_thread(BatchSizeService.register_job)
-    predict = _in_thread(BatchSizeService.predict)
-    report = _in_thread(BatchSizeService.report)
-    end_trial = _in_thread(BatchSizeService.end_trial)
-    delete_job = _in_thread(BatchSizeService.delete_job)
+    async def register_job(self, job: JobSpec, user: User = ANYBODY) -> Registration:
+        """See `BatchSizeService.register_job`."""
+        return await self.call(self.service.register_job, job, user)
+
+    async def predict(self, job_id: str, request_id: str | None = None, **options: Any) -> TrialId:
+        """See `BatchSizeService.predict`."""
+        return await self.call(partial(self.service.predict, job_id, request_id, **options))
+
+    async def report(self, result: TrainingResult) -> ReportResponse:
+        """See `BatchSizeService.report`."""
+        return await self.call(self.service.report, result)
+
+    async def end_trial(self, trial: TrialId) -> None:
+        """See `BatchSizeService.end_trial`."""
+        await self.call(self.service.end_trial, trial)
+
+    async def delete_job(self, job_id: str, user: User = ANYBODY) -> None:
+        """See `BatchSizeService.delete_job`."""
+        await self.call(self.service.delete_job, job_id, user)
 
 
-def _find_trial(job: LoadedJob | None, trial_id: LenientTrialId) -> StoredTrial | None:
+def _find_trial(job: LoadedJob | None, trial_id: TrialId) -> TrialRow | None:
     """Find a trial of a job by its number and batch size; None if no such was handed out."""
-    if min(trial_id.trial_number, trial_id.batch_size) <= 0:
-        raise UnusableRequestError("Expected a trial number and a batch size above 0.")
+    trial_id.check(*_REPORTED)
     trial = None if job is None else job.trials.get(trial_id.trial_number)
     return None if trial is None or trial.batch_size != trial_id.batch_size else trial
 
 
-def _usage(result: LenientTrainingResult, trial: StoredTrial) -> dict[str, Any]:
+def _usage(result: TrainingResult, trial: TrialRow) -> dict[str, Any]:
     """What a report says, as columns; nothing if they cannot hold it, as of what the published server believes."""
     metric = None if math.isnan(result.metric) else result.metric
     are_finite = all(map(math.isfinite, (result.time, result.energy, metric or 0.0)))
@@ -499,7 +424,7 @@ def _usage(result: LenientTrainingResult, trial: StoredTrial) -> dict[str, Any]:
     return {"epoch": result.current_epoch, "time": result.time, "energy": result.energy, "metric": metric}
 
 
-def _progress_fault(trial: StoredTrial, result: LenientTrainingResult) -> tuple[str, str] | None:
+def _progress_fault(trial: TrialRow, result: TrainingResult) -> tuple[str, str] | None:
     """Find what cannot follow a trial's report before: the field at fault, and what was expected of it.
 
     Epochs rise from report to report, and time and energy never fall; but clients repeat requests that got no answer.
@@ -514,30 +439,3 @@ def _progress_fault(trial: StoredTrial, result: LenientTrainingResult) -> tuple[
         if before is not None and now < before:
             return name, f"Expected at least {before:g}, as reported by epoch {trial.epoch}, got {now:g}."
     return None
-
-
-def _stopped_by(voided: StoredTrial, job: LoadedJob) -> list[int]:
-    """List trials that the bound of the run which was the cheapest has stopped, and that the bound now would not."""
-    times, cheapest = job.tuned.spec.beta_knob, job.tuned.min_cost
-    if times is None or voided.cost is None or voided.observation is None:
-        return []
-    low, high = times * voided.cost, math.inf if cheapest is None else times * cheapest
-    return [
-        trial.trial_number
-        for trial in job.trials.values()
-        if trial.excluded is None and trial.observation is not None and trial.observation > voided.observation
-        if not trial.converged and trial.cost is not None and low < trial.cost <= high
-    ]
-
-
-def _check_spec(spec: LenientJobSpec) -> None:
-    """Refuse settings that the published server fails on; requests that are read strictly never have them."""
-    numbers = (spec.max_power, spec.target_metric, spec.mab_prior_mean, spec.mab_prior_precision, spec.beta_knob or 0.0)
-    if not all(map(math.isfinite, numbers)):
-        raise UnusableRequestError("Expected finite numbers.")
-    if max(map(abs, (spec.max_power, spec.mab_prior_mean, spec.mab_prior_precision))) > LARGEST_MEASURE:
-        raise UnusableRequestError(f"Expected a power and a prior of {LARGEST_MEASURE:g} or less.")
-    if len(set(spec.batch_sizes)) < len(spec.batch_sizes):
-        raise UnusableRequestError("Expected each batch size once.")
-    if spec.mab_seed is not None and not 0 <= spec.mab_seed <= LARGEST_SEED:
-        raise UnusableRequestError(f"Expected a mab_seed from 0 to {LARGEST_SEED}, got {spec.mab_seed}.")

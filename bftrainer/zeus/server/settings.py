@@ -12,7 +12,6 @@ COMPATIBILITY = ("none", "zeus")
 DEFAULT_URL = "sqlite:///bftrainer-bso.db"
 # Names of a server that only this machine can reach.
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-TRIAL_TIMEOUT_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +28,8 @@ class ServerSettings:
         Time without a report after which a trial counts as failed; 0: never.
     token_file : str or None
         File of tokens and users (`access`). Without it, whoever reaches the server may use it.
-    tls_cert, tls_key : str or None
-        Files with the certificate and its key.
     hosts : tuple of str
         Names of the server that requests may use; empty: any.
-    log_level : str
-        Lowest level that is logged.
 
     Raises
     ------
@@ -44,12 +39,9 @@ class ServerSettings:
 
     database_url: str = DEFAULT_URL
     compat: str = "none"
-    trial_timeout_s: float = TRIAL_TIMEOUT_S
+    trial_timeout_s: float = 86_400.0
     token_file: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
     hosts: tuple[str, ...] = ()
-    log_level: str = "info"
 
     def __post_init__(self) -> None:
         if self.compat not in COMPATIBILITY:
@@ -58,13 +50,6 @@ class ServerSettings:
             )
         if not (self.trial_timeout_s >= 0 and math.isfinite(self.trial_timeout_s)):
             raise SettingsError(f"Expected a trial timeout of 0 (never) or more seconds, got {self.trial_timeout_s}.")
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise SettingsError("Expected a certificate and its key, got one of them.")
-
-    @property
-    def published(self) -> bool:
-        """Whether the server imitates the published one."""
-        return self.compat == "zeus"
 
 
 def is_loopback(host: str) -> bool:

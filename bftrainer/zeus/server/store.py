@@ -5,11 +5,10 @@ A job's tuning is a fold over its trials, so jobs and trials are all that is kep
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import stat
-from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -28,7 +27,7 @@ with requiring("The server needs", "server", "sqlalchemy"):
 
 from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableRequestError
 from bftrainer.files.permissions import login_name
-from bftrainer.zeus.server.messages import NAME_LENGTH, LenientJobSpec, StoredTrial
+from bftrainer.zeus.server.messages import NAME_LENGTH, JobSpec, TrialRow
 from bftrainer.zeus.server.settings import DEFAULT_URL
 
 METADATA = sa.MetaData()
@@ -63,7 +62,6 @@ TRIAL = sa.Table(
     sa.Column("results_before", sa.Integer, nullable=False, server_default=sa.text("0")),
     sa.Column("lease_s", sa.Double),
     sa.Column("excluded", sa.String(8)),
-    sa.Column("inherited", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("epoch", sa.Integer),
     sa.Column("metric", sa.Double),
     sa.Column("asked_by", NAME),
@@ -71,40 +69,44 @@ TRIAL = sa.Table(
     sa.Index("bso_trial_observation", "job_id", "observation", unique=True),
     sa.Index("bso_trial_request", "job_id", "request_id", unique=True),
 )
-# Revision of the tables above. If you change them, count it up and extend `_migrate` from the previous revisions.
-REVISION, _EARLIER = "0003", ("0001", "0002")
-VERSION = sa.Table(
-    "bso_schema_version",
-    METADATA,
-    sa.Column("version_num", sa.String(32), nullable=False),
-    sa.PrimaryKeyConstraint("version_num", name="bso_schema_version_pkc"),
-)
+# Revision of the tables above; count it up if you change them.
+REVISION = "0003"
+VERSION = sa.Table("bso_schema_version", METADATA, sa.Column("version_num", sa.String(32), primary_key=True))
 # What `probe` writes: more than a request does, so that a disk which takes it takes requests.
 PROBE = sa.Table("bso_probe", METADATA, sa.Column("id", sa.Integer, primary_key=True), sa.Column("filler", sa.Text))
 _PROBE_BYTES = 65_536
-
-_THIS_TRIAL = sa.and_(TRIAL.c.job_id == sa.bindparam("job"), TRIAL.c.trial_number == sa.bindparam("number"))
-_COLUMNS = tuple(field.name for field in fields(StoredTrial))
-_INSERT = sa.insert(TRIAL)
-_COUNTS = sa.select(
-    sa.func.count().label("trials"),
-    sa.func.count(TRIAL.c.observation).label("results"),
-    sa.func.max(sa.case((sa.and_(TRIAL.c.type == "MAB", TRIAL.c.excluded.is_(None)), 1), else_=0)).label("plays"),
-).group_by(TRIAL.c.job_id)
 # A table that only databases of the published server have.
 PUBLISHED_TABLE = "GaussianTsArmState"
+
+_THIS_TRIAL = sa.and_(TRIAL.c.job_id == sa.bindparam("job"), TRIAL.c.trial_number == sa.bindparam("number"))
+_COLUMNS = tuple(field.name for field in fields(TrialRow))
+_ADD_TRIAL, _FIND_JOB = sa.insert(TRIAL), sa.select(JOB).where(JOB.c.job_id == sa.bindparam("job"))
+_READ_TRIALS = (
+    sa.select(*(TRIAL.c[name] for name in _COLUMNS))
+    .where(TRIAL.c.job_id == sa.bindparam("job"))
+    .order_by(TRIAL.c.trial_number)
+)
+# A job is in the bandit's stage once a trial that counts was its choice.
+_COUNTS = (
+    sa.select(
+        sa.func.count(TRIAL.c.trial_number).label("trials"),
+        sa.func.count(TRIAL.c.observation).label("results"),
+        sa.func.max(sa.case((sa.and_(TRIAL.c.type == "MAB", TRIAL.c.excluded.is_(None)), 1), else_=0)).label("plays"),
+    )
+    .select_from(JOB.outerjoin(TRIAL))
+    .group_by(JOB.c.job_id)
+)
 # No wait for the disk at each commit: acknowledged changes survive a crash of the server, but not a power failure.
 _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON")
-# PostgreSQL: key of the lock that a server holds, any number that no other application uses; how long to wait for it.
-LOCK_KEY, _LOCK_WAIT_S = 7_305_148_021, 5.0
-_BUSY_S = 20.0
+# PostgreSQL: a lock that a server holds, whose key is any number that no other application uses; the wait for it.
+_HOLD = ("SET lock_timeout = 5000", "SELECT pg_advisory_lock(7305148021)", "SET lock_timeout = 0")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
     """A job's row: its settings, the seed of its bandit, who owns it and when it was registered."""
 
-    spec: LenientJobSpec
+    spec: JobSpec
     seed: int
     owner: str | None
     registered: float
@@ -112,13 +114,6 @@ class StoredJob:
 
 class JobStore:
     """Reads and writes jobs and trials; made by `open_store`. Its methods are called by one thread at a time.
-
-    Parameters
-    ----------
-    engine : sqlalchemy.Engine
-        Makes the one connection.
-    path : Path or None
-        File of an SQLite database.
 
     Attributes
     ----------
@@ -138,26 +133,11 @@ class JobStore:
 
     def _note_connection(self, _: object, __: object) -> None:
         self.generation += 1
-        self._identity = self._find_identity()
-
-    def _find_identity(self) -> tuple[int, int] | None:
-        if self._path is None:
-            return None
-        try:
-            about = os.stat(self._path)
-        except FileNotFoundError:
-            return None
-        return about.st_dev, about.st_ino
+        self._identity = _find_identity(self._path)
 
     def check_place(self) -> None:
-        """Notice that an SQLite file was removed or replaced: what is written there is lost.
-
-        Raises
-        ------
-        StoreUnavailableError
-            If there is no such file any more.
-        """
-        if self._path is None or self._identity is None or (now := self._find_identity()) == self._identity:
+        """Notice that an SQLite file was replaced; raise `StoreUnavailableError` if it was removed."""
+        if self._identity is None or (now := _find_identity(self._path)) == self._identity:
             return
         if now is None:
             raise StoreUnavailableError(f"The database cannot be used: {self._path} was removed.")
@@ -185,7 +165,7 @@ class JobStore:
         except (SQLAlchemyError, OSError) as error:
             raise StoreUnavailableError(_reason(error)) from error
 
-    def add_jobs(self, jobs: Iterable[tuple[StoredJob, list[StoredTrial]]]) -> None:
+    def add_jobs(self, jobs: Iterable[tuple[StoredJob, list[TrialRow]]]) -> None:
         """Insert jobs with their trials, all or none."""
         with self.begin() as connection:
             for job, trials in jobs:
@@ -193,7 +173,7 @@ class JobStore:
                 values |= {"job_id": job.spec.job_id, "spec": job.spec.model_dump_json()}
                 connection.execute(sa.insert(JOB), values)
                 if trials:
-                    connection.execute(_INSERT, [asdict(trial) for trial in trials])
+                    connection.execute(_ADD_TRIAL, [asdict(trial) for trial in trials])
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with its trials."""
@@ -201,16 +181,16 @@ class JobStore:
             connection.execute(sa.delete(TRIAL).where(TRIAL.c.job_id == job_id))
             connection.execute(sa.delete(JOB).where(JOB.c.job_id == job_id))
 
-    def add_trial(self, trial: StoredTrial) -> None:
+    def add_trial(self, trial: TrialRow) -> None:
         """Insert a trial that is being handed out."""
         with self.begin(single=True) as connection:
-            connection.execute(_INSERT, {name: getattr(trial, name) for name in _COLUMNS})
+            connection.execute(_ADD_TRIAL, {name: getattr(trial, name) for name in _COLUMNS})
 
-    def update_trial(self, trial: StoredTrial, **values: Any) -> None:
+    def update_trial(self, trial: TrialRow, **values: Any) -> None:
         """Write values of a trial, and put them into the row in memory once they are committed."""
         place = {"job": trial.job_id, "number": trial.trial_number}
         with self.begin(single=True) as connection:
-            connection.execute(_updating(*values), place | {f"new_{name}": value for name, value in values.items()})
+            connection.execute(_update(*values), place | {f"new_{name}": value for name, value in values.items()})
         for name, value in values.items():
             setattr(trial, name, value)
 
@@ -219,20 +199,15 @@ class JobStore:
         if "\0" in job_id:  # PostgreSQL accepts no NUL, so no job's name has one
             return None
         with self.begin() as connection:
-            row = connection.execute(sa.select(JOB).where(JOB.c.job_id == job_id)).first()
+            row = connection.execute(_FIND_JOB, {"job": job_id}).first()
         if row is None:
             return None
-        return StoredJob(LenientJobSpec.model_validate_json(row.spec), row.seed, row.owner, row.registered)
+        return StoredJob(JobSpec.model_validate_json(row.spec), row.seed, row.owner, row.registered)
 
-    def read_trials(self, job_id: str) -> list[StoredTrial]:
+    def read_trials(self, job_id: str) -> list[TrialRow]:
         """Read all trials of a job by number."""
-        query = (
-            sa.select(*(TRIAL.c[name] for name in _COLUMNS))
-            .where(TRIAL.c.job_id == job_id)
-            .order_by(TRIAL.c.trial_number)
-        )
         with self.begin() as connection:
-            return [StoredTrial(*row) for row in connection.execute(query)]
+            return [TrialRow(*row) for row in connection.execute(_READ_TRIALS, {"job": job_id})]
 
     def list_names(self, after: str | None, limit: int) -> list[str]:
         """List names of jobs in order, beyond a name."""
@@ -248,18 +223,15 @@ class JobStore:
             return [(row.job_id, row.trial_number) for row in rows]
 
     def count_by_stage(self) -> dict[str, dict[str, int]]:
-        """Count jobs, trials and results, by stage: that of the bandit once a trial that counts was its choice."""
+        """Count jobs, trials and results, by stage."""
+        stages: dict[str, dict[str, int]] = defaultdict(lambda: {"jobs": 0, "trials": 0, "results": 0})
         with self.begin() as connection:
-            rows = connection.execute(_COUNTS).all()
-            jobs = connection.scalar(sa.select(sa.func.count()).select_from(JOB)) or 0
-        stages = {stage: {"jobs": 0, "trials": 0, "results": 0} for stage in ("Pruning", "MAB")}
-        for row in rows:
-            counts = stages["MAB" if row.plays else "Pruning"]
-            counts["jobs"] += 1
-            counts["trials"] += row.trials
-            counts["results"] += row.results
-        stages["Pruning"]["jobs"] += jobs - len(rows)
-        return {stage: counts for stage, counts in stages.items() if counts["jobs"]}
+            for row in connection.execute(_COUNTS):
+                counts = stages["MAB" if row.plays else "Pruning"]
+                counts["jobs"] += 1
+                counts["trials"] += row.trials
+                counts["results"] += row.results
+        return stages
 
     def probe(self) -> None:
         """Write as a request does, and more."""
@@ -270,109 +242,96 @@ class JobStore:
 
 
 @lru_cache
-def _updating(*names: str) -> sa.Update:
-    """Statement that writes columns of a trial; making it anew takes a third of a request's time."""
+def _update(*names: str) -> sa.Update:
+    """Statement that writes columns of a trial; making it again takes a third of a request's time."""
     return sa.update(TRIAL).where(_THIS_TRIAL).values({name: sa.bindparam(f"new_{name}") for name in names})
+
+
+def _find_identity(path: Path | None) -> tuple[int, int] | None:
+    """Device and inode of a file; None if there is none."""
+    try:
+        about = None if path is None else os.stat(path)
+    except FileNotFoundError:
+        return None
+    return about and (about.st_dev, about.st_ino)
 
 
 # --- opening ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def open_store(text: str, *, migrate: bool = True) -> Iterator[JobStore]:
+def open_store(text: str) -> Iterator[JobStore]:
     """Open the store at a database URL; it is closed, and free for another server, at the end of the `with` block.
 
-    Parameters
-    ----------
-    text : str
-        URL of the database.
-    migrate : bool
-        Whether tables may be created or updated.
+    Tables are created in a database that has none.
 
     Raises
     ------
     SettingsError
-        If the database cannot be used, its tables are not up to date, or another server uses it.
+        If the database cannot be used, another version has made its tables, or another server uses it.
     """
     url = database_url(text)
-    name, path = without_password(url), sqlite_path(url)
+    name, path = url_name(url), sqlite_path(url)
     with ExitStack() as stack:
         if path is not None:
-            stack.enter_context(_hold_file(path, name, migrate=migrate))
+            stack.enter_context(_hold_file(path, name))
         engine = open_engine(url)
         stack.callback(engine.dispose)
         store = JobStore(engine, path)
         try:
             with store.begin() as connection:
-                _upgrade(connection, name, migrate=migrate)
+                _check_tables(connection, name)
         except StoreUnavailableError as error:
             raise SettingsError(f"{name}: {error}") from None
         yield store
 
 
 def database_url(text: str) -> URL:
-    """Read a database URL; the drivers of earlier versions stand for those of this one.
-
-    Raises
-    ------
-    SettingsError
-        If the text is not a URL, or of another kind of database.
-    """
+    """Read a database URL, whatever its driver; raise `SettingsError` if it is none of SQLite or PostgreSQL."""
     try:
         url = make_url(text)
         backend = url.get_backend_name()
     except (ArgumentError, ValueError):  # ValueError: an invalid port
+        head, at, tail = text.partition("?")[0].rpartition("@")
+        shown = f"...@{tail}" if at else head + tail  # nothing that may be a password
         raise SettingsError(
-            f"Expected a database URL such as {DEFAULT_URL} or postgresql://host/name, got {_masked(text)!r}."
+            f"Expected a database URL such as {DEFAULT_URL} or postgresql://host/name, got {shown!r}."
         ) from None
     if backend == "sqlite":
-        if url.query and "uri" not in url.query:
-            names = ", ".join(sorted(url.query))
-            raise SettingsError(f"{without_password(url)}: Expected no options without uri=true, got {names}.")
+        if url.query:
+            raise SettingsError(f"{url_name(url)}: Expected no options, got {', '.join(sorted(url.query))}.")
         return url.set(drivername="sqlite")
     if backend in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
     raise SettingsError(f"Expected a database URL of sqlite or postgresql, got {url.drivername}://.")
 
 
+def url_name(url: URL) -> str:
+    """A URL without anything that may be a password; its options may hold one too."""
+    return url.set(query={}).render_as_string(hide_password=True)
+
+
 def sqlite_path(url: URL) -> Path | None:
     """File of an SQLite database; None for one in memory, and for PostgreSQL."""
-    if url.get_backend_name() != "sqlite" or not url.database or ":memory:" in url.database:
-        return None
-    return Path(url.database.removeprefix("file:") if "uri" in url.query else url.database)
+    is_file = url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:"
+    return Path(str(url.database)) if is_file else None
 
 
 def check_regular(path: Path, name: str) -> None:
-    """Refuse a pipe or anything else at which SQLite would wait, or write, without being a database.
-
-    Raises
-    ------
-    SettingsError
-        If something other than a file is there.
-    """
-    try:
-        mode = path.stat().st_mode
-    except OSError:  # SQLite will say why it cannot be opened
-        return
-    if not stat.S_ISREG(mode):
+    """Refuse a pipe or anything else at which SQLite would wait, or write, without being a database."""
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         raise SettingsError(f"{name}: Expected a file for the database, found something else.")
 
 
 @contextmanager
-def _hold_file(path: Path, name: str, *, migrate: bool) -> Iterator[None]:
-    """Keep other servers from an SQLite file, as its own locks only last for a transaction.
-
-    A file that is none, is not there and may not be made, or is another user's, who could change it, is refused.
-    """
+def _hold_file(path: Path, name: str) -> Iterator[None]:
+    """Keep other servers from an SQLite file, as its own locks only last for a transaction."""
     if not path.parent.is_dir():
         raise SettingsError(f"{name}: No such directory: {path.parent}.")
-    if path.exists():
-        check_regular(path, name)
-        if (user := path.stat().st_uid) != os.geteuid():
-            own, owner = login_name(os.geteuid()), login_name(user)
-            raise SettingsError(f"{name}: Expected a database of this user's, {own}, got one that {owner} may change.")
-    elif not migrate:
-        raise SettingsError(f"{name}: Expected a database, found none; run without --no-migrate.")
+    check_regular(path, name)
+    if path.exists() and (user := path.stat().st_uid) != os.geteuid():
+        own, owner = login_name(os.geteuid()), login_name(user)
+        raise SettingsError(f"{name}: Expected a database of this user's, {own}, got one that {owner} may change.")
     try:
         with FileLock(f"{path}.lock", timeout=0, mode=0o600):
             yield
@@ -383,13 +342,7 @@ def _hold_file(path: Path, name: str, *, migrate: bool) -> Iterator[None]:
 
 
 def open_engine(url: URL, *, read_only: bool = False) -> sa.Engine:
-    """Make an engine of one connection, without connecting yet.
-
-    Raises
-    ------
-    SettingsError
-        If the driver is not installed, or does not know an option.
-    """
+    """Make an engine of one connection, without connecting yet."""
     if url.get_backend_name() == "sqlite":
         return _open_sqlite(url, read_only=read_only)
     try:
@@ -401,9 +354,8 @@ def open_engine(url: URL, *, read_only: bool = False) -> sa.Engine:
     def hold(connection: Any, _: object) -> None:
         """Lock the database for as long as the connection lasts."""
         with connection.cursor() as cursor:
-            cursor.execute(f"SET lock_timeout = {int(_LOCK_WAIT_S * 1e3)}")
-            cursor.execute(f"SELECT pg_advisory_lock({LOCK_KEY})")
-            cursor.execute("SET lock_timeout = 0")
+            for statement in _HOLD:
+                cursor.execute(statement)
         connection.commit()
 
     if not read_only:
@@ -412,9 +364,10 @@ def open_engine(url: URL, *, read_only: bool = False) -> sa.Engine:
 
 
 def _open_sqlite(url: URL, *, read_only: bool) -> sa.Engine:
-    if read_only and (path := sqlite_path(url)) is not None and "uri" not in url.query:
+    path = sqlite_path(url)
+    if read_only and path is not None:
         url = url.set(database=path.absolute().as_uri(), query={"mode": "ro", "uri": "true"})
-    options = {"check_same_thread": False, "timeout": _BUSY_S}
+    options = {"check_same_thread": False, "timeout": 20.0}
     engine = sa.create_engine(url, poolclass=sa.StaticPool, connect_args=options, hide_parameters=True)
 
     def prepare(connection: sqlite3.Connection, _: object) -> None:
@@ -428,17 +381,6 @@ def _open_sqlite(url: URL, *, read_only: bool) -> sa.Engine:
     return engine
 
 
-def without_password(url: URL) -> str:
-    """Return a URL without anything that may be a password; its options may hold one too."""
-    return url.set(query={}).render_as_string(hide_password=True)
-
-
-def _masked(text: str) -> str:
-    """Return text that should be a URL, without anything that may be a password."""
-    head, at, tail = text.partition("?")[0].rpartition("@")
-    return f"...@{tail}" if at else head + tail
-
-
 def _reason(error: BaseException) -> str:
     """Say in one line why a database cannot be used, without SQL statements or secrets."""
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
@@ -448,54 +390,19 @@ def _reason(error: BaseException) -> str:
     return f"The database cannot be used: {text or type(original).__name__}."
 
 
-# --- tables of earlier versions -----------------------------------------------------------------------------------
-
-
-def _upgrade(connection: sa.Connection, name: str, *, migrate: bool) -> None:
-    """Create the tables, or bring those of an earlier version up to date."""
+def _check_tables(connection: sa.Connection, name: str) -> None:
+    """Create the tables where there are none; refuse those of another version."""
     inspector = sa.inspect(connection)
     current = connection.scalar(sa.select(VERSION.c.version_num)) if inspector.has_table(VERSION.name) else None
     if current == REVISION:
         return
-    if current not in (None, *_EARLIER):
+    if current is not None:
         raise SettingsError(
-            f"{name}: Expected schema {REVISION} or an earlier one, found {current}; "
-            "a later version of bftrainer made it."
+            f"{name}: Expected schema {REVISION}, found {current}; another version of bftrainer made it."
         )
     if inspector.has_table(PUBLISHED_TABLE):
         raise SettingsError(
             f"{name}: This is a database of Zeus's server; `bftrainer bso import` moves its jobs to another one."
         )
-    if not migrate:
-        raise SettingsError(f"{name}: Expected schema {REVISION}, found {current or 'none'}; run without --no-migrate.")
     METADATA.create_all(connection)
-    if current is None:
-        connection.execute(sa.insert(VERSION), {"version_num": REVISION})
-    else:
-        _migrate(connection, current)
-        connection.execute(sa.update(VERSION), {"version_num": REVISION})
-
-
-def _migrate(connection: sa.Connection, current: str) -> None:
-    """Bring revision 0001 or 0002 up to date: these kept a job's state, and each epoch's report, beside its trials."""
-    for table in (JOB, TRIAL):
-        existing = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-        for column in table.columns:
-            if column.name not in existing:
-                definition = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
-                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
-    for job_id, state in connection.execute(sa.text("SELECT job_id, state FROM bso_job")).all():
-        connection.execute(sa.update(JOB).where(JOB.c.job_id == job_id).values(seed=json.loads(state)["seed"]))
-        rows = connection.execute(sa.select(TRIAL).where(TRIAL.c.job_id == job_id)).all()
-        ended = sorted(row.ended for row in rows if row.observation is not None)
-        for row in rows if current == "0001" else ():
-            before = {"results_before": bisect_right(ended, row.started)}
-            here = {"job": job_id, "number": row.trial_number}
-            connection.execute(sa.update(TRIAL).where(_THIS_TRIAL).values(before), here)
-    latest = sa.text("SELECT job_id, trial_number, epoch, time, energy, metric FROM bso_report ORDER BY epoch")
-    has_reports = sa.inspect(connection).has_table("bso_report")
-    for job_id, number, *used in connection.execute(latest).all() if has_reports else ():
-        values = dict(zip(("epoch", "time", "energy", "metric"), used, strict=True))
-        connection.execute(sa.update(TRIAL).where(_THIS_TRIAL).values(values), {"job": job_id, "number": number})
-    for name in ("incarnation", "state", "stage", "trials", "observations", "min_cost", "min_cost_batch_size"):
-        connection.execute(sa.text(f"ALTER TABLE bso_job DROP COLUMN {name}"))
+    connection.execute(sa.insert(VERSION), {"version_num": REVISION})

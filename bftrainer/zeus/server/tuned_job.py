@@ -12,7 +12,7 @@ from enum import StrEnum
 from bftrainer.errors import AllPrunedError, NothingConvergedError
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.policies.pruning import BanditSettings, PrunedBandit, PruningExploreManager
-from bftrainer.zeus.server.messages import Arm, LenientJobSpec, LenientTrainingResult, ReportResponse, StoredTrial
+from bftrainer.zeus.server.messages import Arm, JobSpec, ReportResponse, TrainingResult, TrialRow
 
 
 class Stage(StrEnum):
@@ -46,35 +46,9 @@ class TrialStatus(StrEnum):
 
 
 class TunedJob:
-    """A job and the state of its tuning.
+    """A job and the state of its tuning; `published`: like the published server, let failed trials lower the bound."""
 
-    Parameters
-    ----------
-    spec : LenientJobSpec
-        The job.
-    seed : int
-        Seed of the job's bandit.
-    published : bool
-        Like the published server, let failed trials lower the bound too.
-
-    Attributes
-    ----------
-    pruned : PrunedBandit
-        State of the job's batch sizes.
-    min_cost : float or None
-        Cost in joules of the cheapest run so far.
-    min_cost_batch_size : int
-        Batch size of that run; the default before any run.
-    exploring : dict of int to int
-        Trials that explore, by batch size.
-    early : dict of int to list of StoredTrial
-        Explorations with results that the pruning has not asked for yet, by batch size, the oldest first: they came
-        after one that was voided.
-    played : bool
-        Whether the bandit has played before the pruning that is going on; all results then count for its arms.
-    """
-
-    def __init__(self, spec: LenientJobSpec, seed: int, *, published: bool = False) -> None:
+    def __init__(self, spec: JobSpec, seed: int, *, published: bool = False) -> None:
         settings = BanditSettings(
             prior_mean=spec.mab_prior_mean,
             prior_precision=spec.mab_prior_precision,
@@ -87,30 +61,30 @@ class TunedJob:
         manager = PruningExploreManager(spec.batch_sizes, spec.default_batch_size, spec.num_pruning_rounds)
         self.spec, self.published = spec, published
         self.pruned = PrunedBandit(spec.job_id, manager, settings)
-        self.min_cost: float | None = None
+        self.min_cost: float | None = None  # of the cheapest run so far, in joules
         self.min_cost_batch_size = spec.default_batch_size
-        self.exploring: dict[int, int] = {}
-        self.early: dict[int, list[StoredTrial]] = {}
-        self.played = False
+        self.exploring: dict[int, int] = {}  # trials by batch size
+        # Explorations with results that the pruning has not asked for yet, the oldest first: they came after one that
+        # was voided.
+        self.early: dict[int, list[TrialRow]] = {}
+        self.played = False  # by the bandit, before the pruning that goes on: all results then count for its arms
 
     @classmethod
-    def replayed(cls, spec: LenientJobSpec, seed: int, trials: Iterable[StoredTrial], *, published: bool) -> TunedJob:
+    def replay(cls, spec: JobSpec, seed: int, trials: Iterable[TrialRow], *, published: bool) -> TunedJob:
         """Make the state of a job to which just these trials have happened, in their order; excluded ones have not."""
-        events: list[tuple[tuple[int, int, int], StoredTrial]] = []
+        events: list[tuple[int, int, int, TrialRow]] = []
         for trial in trials:
-            if trial.excluded is not None:
-                continue
-            before = trial.results_before
-            if trial.observation is not None:
-                events.append(((trial.observation, 0, 0), trial))
-                # Clocks of several servers may have disagreed, where they tell the order.
-                before = min(before, trial.observation - 1)
-            if not trial.inherited:
-                events.append(((before, 1, trial.trial_number), trial))
+            if trial.excluded is None:
+                before, number = trial.results_before, trial.trial_number
+                if trial.observation is not None:
+                    events.append((trial.observation, 0, number, trial))
+                    # Clocks of the published server's workers may have disagreed, where they tell the order.
+                    before = min(before, trial.observation - 1)
+                events.append((before, 1, number, trial))
         job = cls(spec, seed, published=published)
-        for (_, is_start, _), trial in sorted(events, key=lambda event: event[0]):
+        for _, is_start, number, trial in sorted(events, key=lambda event: event[:3]):
             if is_start:
-                job.hand_out(trial.type, trial.batch_size, trial.trial_number)
+                job.hand_out(trial.type, trial.batch_size, number)
             else:
                 job.learn(trial)
         return job
@@ -121,20 +95,10 @@ class TunedJob:
         return Stage.PRUNING if self.pruned.bandit is None else Stage.MAB
 
     def choose(self, number: int, runs: Callable[[int], bool]) -> tuple[int, TrialType]:
-        """Choose the batch size of the next trial; also return why.
+        """Choose the batch size of the next trial, whose number is given; also return why.
 
-        Parameters
-        ----------
-        number : int
-            Number of the trial.
-        runs : callable
-            Whether a trial of some number is still running; if an exploration was ended without a result, another
-            trial takes its place.
-
-        Raises
-        ------
-        NothingConvergedError
-            If no batch size reached the target in a round of pruning.
+        `runs` says whether a trial is running: one takes the place of an exploration that ended without a result.
+        `NothingConvergedError` is raised if no batch size reached the target in a round of pruning.
         """
         if self.stage is Stage.PRUNING and (ahead := self.pruned.manager.ahead):
             size = ahead[0]
@@ -160,13 +124,12 @@ class TunedJob:
 
     def _play(self) -> int:
         """Have the bandit choose; it begins once pruning is over."""
-        pruned = self.pruned
-        if pruned.bandit is None:
-            pruned.start_bandit(every_run=self.played)
+        if self.pruned.bandit is None:
+            self.pruned.start_bandit(every_run=self.played)
             self.exploring, self.early, self.played = {}, {}, False
-        return pruned.predict()
+        return self.pruned.predict()
 
-    def judge(self, result: LenientTrainingResult) -> tuple[ReportResponse, float]:
+    def judge(self, result: TrainingResult) -> tuple[ReportResponse, float]:
         """Judge a report: whether the run continues, has converged or failed; also return its cost so far in joules."""
         spec, stop, converged = self.spec, True, False
         cost = zeus_cost(result.energy, result.time, spec.eta_knob, spec.max_power)
@@ -185,9 +148,9 @@ class TunedJob:
             message = f"Train failed to converge within max_epoch({spec.max_epochs})"
         else:
             stop, message = False, "Stop condition not met, keep training"
-        return ReportResponse(stop_train=stop, converged=converged, message=message), cost
+        return ReportResponse.model_construct(stop_train=stop, converged=converged, message=message), cost
 
-    def learn(self, trial: StoredTrial) -> None:
+    def learn(self, trial: TrialRow) -> None:
         """Learn from a trial that has ended with a result.
 
         An exploration prunes when its turn comes: ones that were asked for before what is known now wait in `early`.
@@ -221,11 +184,10 @@ class TunedJob:
             self.pruned.prune(size, trial.cost, bool(trial.converged))
             self._compare(trial)
 
-    def _compare(self, trial: StoredTrial) -> None:
-        """Keep the cost of a run if it is the cheapest one; other jobs' runs never bound this one's."""
+    def _compare(self, trial: TrialRow) -> None:
+        """Keep the cost of a run if it is the cheapest one."""
         assert trial.cost is not None
-        counts = (trial.converged or self.published) and not trial.inherited
-        if counts and trial.cost < (math.inf if self.min_cost is None else self.min_cost):
+        if (trial.converged or self.published) and trial.cost < (math.inf if self.min_cost is None else self.min_cost):
             self.min_cost, self.min_cost_batch_size = trial.cost, trial.batch_size
 
     def arms(self) -> list[Arm]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bftrainer.extras import requiring
@@ -16,7 +15,7 @@ with requiring("The server needs", "server", "sqlalchemy"):
 from bftrainer.errors import SettingsError, StoreUnavailableError, TuningError, TuningInputError
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.policies.pruning import PruningExploreManager
-from bftrainer.zeus.server.messages import LenientJobSpec, StoredTrial
+from bftrainer.zeus.server.messages import JobSpec, TrialRow
 from bftrainer.zeus.server.store import (
     PUBLISHED_TABLE,
     JobStore,
@@ -25,36 +24,26 @@ from bftrainer.zeus.server.store import (
     database_url,
     open_engine,
     sqlite_path,
-    without_password,
+    url_name,
 )
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
 
-_SPEC = tuple(name for name in LenientJobSpec.model_fields if name != "batch_sizes")
+_Rows = list[Row[Any]]
 _RESULT = ("job_id", "batch_size", "trial_number", "type", "status", "time", "energy")
 # The tables, and what orders the rows of a job.
 _TABLES = {"Job": "job_id", "BatchSize": "batch_size", "Trial": "trial_number", PUBLISHED_TABLE: "batch_size"}
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedJob:
-    """A job in the published server's database: its row, batch sizes, trials by number, and batch sizes of its arms."""
-
-    row: Row[Any]
-    batch_sizes: list[int]
-    trials: list[Row[Any]]
-    arms: set[int]
-
-
-def read_published(text: str) -> list[PublishedJob]:
+def read_published(text: str) -> list[tuple[StoredJob, list[TrialRow]]]:
     """Read all jobs of the published server's database at a URL, by name.
 
     Raises
     ------
     SettingsError
-        If the database cannot be read, or is not one of the published server.
+        If the database cannot be read, is not one of the published server, or a job's trials contradict its state.
     """
     url = database_url(text)
-    name, path = without_password(url), sqlite_path(url)
+    name, path = url_name(url), sqlite_path(url)
     if path is not None:
         check_regular(path, name)
     engine, tables = open_engine(url, read_only=True), MetaData()
@@ -64,7 +53,7 @@ def read_published(text: str) -> list[PublishedJob]:
             for table in _TABLES:
                 if table not in tables.tables:
                     raise SettingsError(f"{name}: Not a database of Zeus's server: table {table} is missing.")
-            jobs, sizes, trials, arms = (
+            jobs, *others = (
                 _group(connection.execute(select(tables.tables[table]).order_by(tables.tables[table].c[by])))
                 for table, by in _TABLES.items()
             )
@@ -72,69 +61,52 @@ def read_published(text: str) -> list[PublishedJob]:
         raise SettingsError(f"{name}: {error}") from None
     finally:
         engine.dispose()
-    return [
-        PublishedJob(
-            row,
-            [size.batch_size for size in sizes.get(job_id, [])],
-            trials.get(job_id, []),
-            {arm.batch_size for arm in arms.get(job_id, [])},
-        )
-        for job_id, (row,) in jobs.items()
-    ]
+    return [_convert(row, *(rows.get(job_id, []) for rows in others)) for job_id, (row,) in jobs.items()]
 
 
-def _group(rows: Iterable[Row[Any]]) -> dict[str, list[Row[Any]]]:
-    by_job: dict[str, list[Row[Any]]] = {}
+def _group(rows: Iterable[Row[Any]]) -> dict[str, _Rows]:
+    by_job: dict[str, _Rows] = {}
     for row in rows:
         by_job.setdefault(row.job_id, []).append(row)
     return by_job
 
 
-def import_jobs(store: JobStore, jobs: Sequence[PublishedJob]) -> int:
-    """Add jobs, either all or none; return how many.
-
-    Raises
-    ------
-    SettingsError
-        If a job exists already, or its trials contradict its state.
-    """
-    converted = [_convert(job) for job in jobs]
-    for job, _ in converted:
+def import_jobs(store: JobStore, jobs: Sequence[tuple[StoredJob, list[TrialRow]]]) -> None:
+    """Add jobs, either all or none; raise `SettingsError` if one exists already."""
+    for job, _ in jobs:
         if store.find_job(str(job.spec.job_id)) is not None:
             raise SettingsError(f"The new database already has a job {job.spec.job_id!r}.")
-    store.add_jobs(converted)
-    return len(converted)
+    store.add_jobs(jobs)
 
 
-def _convert(job: PublishedJob) -> tuple[StoredJob, list[StoredTrial]]:
-    spec = LenientJobSpec.model_validate(
-        {**{name: job.row._mapping[name] for name in _SPEC}, "batch_sizes": job.batch_sizes}
-    )
+def _convert(job: Row[Any], sizes: _Rows, trials: _Rows, arms: _Rows) -> tuple[StoredJob, list[TrialRow]]:
+    """Make a job and its trials, and check that they lead to the state that was kept beside them."""
+    spec = JobSpec.model_validate(job._asdict() | {"batch_sizes": [size.batch_size for size in sizes]})
     seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
-    trials = _convert_trials(spec, job)
+    rows = _convert_trials(spec, trials)
     try:
-        _check_explorations(spec, trials)
-        arms = {arm.batch_size for arm in TunedJob.replayed(spec, seed, trials, published=True).arms()}
-        if job.row.stage == "MAB" and arms not in (set(), job.arms):
-            raise TuningError(f"arms are {sorted(job.arms)}, not {sorted(arms)}.")
+        _check_explorations(spec, rows)
+        played = {arm.batch_size for arm in TunedJob.replay(spec, seed, rows, published=True).arms()}
+        if job.stage == "MAB" and played not in (set(), {arm.batch_size for arm in arms}):
+            raise TuningError(f"arms are not {sorted(played)}.")
     except (TuningError, TuningInputError) as error:
         raise SettingsError(f"job {str(spec.job_id)!r}: Its trials contradict its state: {error}") from None
-    registered = min((trial.started for trial in trials), default=0.0)
-    return StoredJob(spec, seed, None, registered), trials
+    registered = min((row.started for row in rows), default=0.0)
+    return StoredJob(spec, seed, None, registered), rows
 
 
-def _convert_trials(spec: LenientJobSpec, job: PublishedJob) -> list[StoredTrial]:
+def _convert_trials(spec: JobSpec, trials: _Rows) -> list[TrialRow]:
     """Put trials into the order in which they were handed out and had results."""
     results = sorted(
-        (trial for trial in job.trials if trial.status == TrialStatus.SUCCEEDED),
+        (trial for trial in trials if trial.status == TrialStatus.SUCCEEDED),
         key=lambda trial: (trial.end_timestamp, trial.trial_number),
     )
     places = {trial.trial_number: place for place, trial in enumerate(results, start=1)}
     ended = [trial.end_timestamp for trial in results]
     rows, explored = [], 0
-    for trial in job.trials:
+    for trial in trials:
         place, started = places.get(trial.trial_number), trial.start_timestamp.timestamp()
-        row = StoredTrial(**{name: trial._mapping[name] for name in _RESULT}, started=started, heard=started)
+        row = TrialRow(**{name: trial._mapping[name] for name in _RESULT}, started=started, heard=started)
         row.results_before = bisect_right(ended, trial.start_timestamp)
         if row.type == TrialType.MAB:  # the bandit began after all results of the pruning, whatever clocks say
             row.results_before = max(row.results_before, explored)
@@ -150,7 +122,7 @@ def _convert_trials(spec: LenientJobSpec, job: PublishedJob) -> list[StoredTrial
     return rows
 
 
-def _check_explorations(spec: LenientJobSpec, trials: Iterable[StoredTrial]) -> None:
+def _check_explorations(spec: JobSpec, trials: Iterable[TrialRow]) -> None:
     """Check that the pruning asked for the batch sizes that were explored, one after the other."""
     manager = PruningExploreManager(spec.batch_sizes, spec.default_batch_size, spec.num_pruning_rounds)
     for trial in trials:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -25,8 +24,6 @@ SEED = 123456
 RECURRENCES_PER_WORKER = 20_000
 # Pieces of work for each worker: enough to even out long and short ones.
 CHUNKS_PER_WORKER = 8
-# Each piece takes less than a second, so that the progress display moves and Ctrl-C works.
-RECURRENCES_PER_CHUNK = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,29 +32,21 @@ class Simulation:
 
     Parameters
     ----------
-    job : Job
-        Job to train.
-    recurrences : int or None
-        Number of times that the job must reach its target; None for a group.
-    group : Group, optional
-        Jobs that may overlap, each a recurrence of `job`.
+    recurrences, group : int or None, and Group or None
+        Number of times that the job must reach its target; or jobs that may overlap, each a recurrence of `job`.
     policy, power_policy : str
         Names of the policies for batch sizes and power limits, or ``module:callable``.
     eta_knob, beta_knob : float
         Weight of energy in costs, and multiple of the lowest cost at which a run stops (inf: never).
     seed : int
         Seed for drawing paths, and of the policies.
-    corrections : Corrections
-        Differences from the published behaviour.
-    max_group_retries : int
-        Most retries of a job in a group before its simulation gives up.
+    corrections, max_group_retries : Corrections and int
+        Differences from the published behaviour, and most retries of a group's job before the simulation gives up.
 
     Raises
     ------
-    SettingsError
-        If there are both recurrences and a group or neither, or a count or the seed is negative.
-    TuningInputError
-        If a knob is out of range.
+    SettingsError, TuningInputError
+        If there are both recurrences and a group or neither, or a number is out of range.
     """
 
     job: Job
@@ -97,16 +86,9 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulationResult:
-    """Result of a simulation.
+    """Result of a simulation: all its runs in the order in which they ended, also those that never started.
 
-    Parameters
-    ----------
-    simulation : Simulation
-        The simulation that was run.
-    runs : tuple of Run
-        All runs, in the order in which they ended; also those that never started.
-    failure : str or None
-        Why the simulation ended early; None if it did not.
+    `failure` says why the simulation ended early; None if it did not.
     """
 
     simulation: Simulation
@@ -136,30 +118,20 @@ class _Recorder(SimulationObserver):
 
 
 def simulate(trace: TrainingTrace, simulation: Simulation) -> SimulationResult:
-    """Simulate a job or a group.
+    """Simulate a job or a group; the result is partial if tuning could not go on, or a policy failed.
 
-    Returns
-    -------
-    SimulationResult
-        A partial result if tuning could not continue, or a policy failed, after the first run.
-
-    Raises
-    ------
-    InputError
-        If it cannot start: the job, its target or its default batch size is not in the trace, or a policy is unknown.
+    `InputError` if it cannot start: the job, its target or its default batch size is not in the trace, or a policy is
+    unknown.
     """
     recorder, failure, job, group = _Recorder(), None, simulation.job, simulation.group
     knobs = (simulation.beta_knob, simulation.eta_knob)
     try:
         context = PolicyContext(trace, job, *knobs[::-1], simulation.seed, concurrency=group is not None)
-        policies = (
-            batch_size_optimizer(simulation.policy, context),
-            power_limit_optimizer(simulation.power_policy, context),
-        )
         simulator = Simulator(
             trace,
             None,
-            *policies,
+            batch_size_optimizer(simulation.policy, context),
+            power_limit_optimizer(simulation.power_policy, context),
             simulation.seed,
             verbose=False,
             corrections=simulation.corrections,
@@ -191,9 +163,6 @@ def simulate_all(
 
     Parameters
     ----------
-    trace : TrainingTrace
-        Measurements to simulate from.
-    simulations : iterable of Simulation
     workers : int, optional
         Number of processes; 1: only this one. By default one per 20,000 recurrences, at most one per processor.
     progress : callable
@@ -201,42 +170,29 @@ def simulate_all(
 
     Raises
     ------
-    InputError
-        Error of the first simulation that cannot start.
-    SettingsError
-        If `workers` is below 1.
-    BftrainerError
-        If a process dies at the same simulations each time.
+    InputError, BftrainerError
+        Error of the first simulation that cannot start, or `workers` is below 1; or a process died at the same
+        simulations each time.
     """
     simulations = list(simulations)
     if workers is not None and workers < 1:
         raise SettingsError(f"Expected at least one worker, got {workers}.")
-    recurrences = sum(simulation.length for simulation in simulations)
     if workers is None:
+        recurrences = sum(simulation.length for simulation in simulations)
         workers = min(math.ceil(recurrences / RECURRENCES_PER_WORKER), usable_processors())
     workers = max(1, min(workers, len(simulations)))
-    share = math.ceil(len(simulations) / (workers * CHUNKS_PER_WORKER))
-    chunk = max(1, min(share, RECURRENCES_PER_CHUNK * len(simulations) // max(recurrences, 1)))
+    chunk = max(1, math.ceil(len(simulations) / (workers * CHUNKS_PER_WORKER)))
     results = []
-    # One worker hands results over as they are; others pickle columns, as a tuple per run takes as long as simulating.
-    work = partial(simulate if workers == 1 else _simulate_columns, trace)
-    with closing(in_order(work, simulations, workers, chunk)) as outcomes:
-        for simulation, outcome in zip(simulations, outcomes, strict=True):
-            result = outcome if workers == 1 else SimulationResult(simulation, tuple(map(Run, *outcome[0])), outcome[1])
+    with closing(in_order(partial(simulate, trace), simulations, workers, chunk)) as outcomes:
+        for result in outcomes:
             results.append(result)
             progress(result)
     return results
 
 
-def _simulate_columns(trace: TrainingTrace, simulation: Simulation) -> tuple[list[tuple[Any, ...]], str | None]:
-    """Columns of the runs, and the failure."""
-    result = simulate(trace, simulation)
-    return list(zip(*result.runs, strict=True)) or [()] * len(Run._fields), result.failure
-
-
 def with_seeds(simulation: Simulation, number: int) -> list[Simulation]:
     """Repeat a simulation with `number` seeds: its own and those that follow."""
-    return [replace(simulation, seed=simulation.seed + each) for each in range(number)]
+    return [replace(simulation, seed=simulation.seed + offset) for offset in range(number)]
 
 
 def group_seed(seed: int, name: str) -> int:

@@ -38,14 +38,7 @@ _WIDE = 5.0
 class RegretCurve(NamedTuple):
     """Cumulative regret of a policy up to each recurrence: mean over seeds, and half of its 95 % confidence interval.
 
-    Parameters
-    ----------
-    label : str
-        Name of the policy.
-    mean_j, half_width_j : ndarray of float64, shape (recurrences,)
-        By Student's t; the half width is 0 for a single seed.
-    seeds : int
-        Number of seeds.
+    The interval is Student's; its half width is 0 for a single seed. Both arrays have shape (recurrences,).
     """
 
     label: str
@@ -55,19 +48,10 @@ class RegretCurve(NamedTuple):
 
 
 def regret_curve(label: str, regrets_j: Sequence[Sequence[float]]) -> RegretCurve:
-    """Compute cumulative regret from the regrets of single recurrences.
+    """Compute cumulative regret from the regrets of single recurrences, shape (seeds, recurrences).
 
-    Parameters
-    ----------
-    label : str
-        Name of the curve.
-    regrets_j : sequence of sequence of float, shape (seeds, recurrences)
-        All are cut to the shortest, because the mean would jump where a seed ends early.
-
-    Raises
-    ------
-    SettingsError
-        If there is no seed, or one has no recurrence.
+    All are cut to the shortest, because the mean would jump where a seed ends early. `SettingsError` if there is no
+    seed, or one has no recurrence.
     """
     seeds, length = len(regrets_j), min(map(len, regrets_j), default=0)
     if not length:
@@ -106,12 +90,7 @@ def tuning_path(settings: Iterable[Configuration], history: Iterable[HistoryEntr
 def regret_figure(curves: Sequence[RegretCurve], *, title: str = "", ax: Axes | None = None) -> Axes:
     """Draw cumulative regret over recurrences: a line for each policy, and a band where there are several seeds.
 
-    Without `ax` there is a new figure, ``ax.figure``.
-
-    Raises
-    ------
-    SettingsError
-        If there are no curves, or matplotlib is not installed.
+    Without `ax` there is a new figure, ``ax.figure``. `SettingsError` if there are no curves.
     """
     if not curves:
         raise SettingsError("Expected at least one curve of regret, got none.")
@@ -148,11 +127,6 @@ def pareto_figure(
         Drawn from setting to setting; the number beside a place is that of the first run there.
     title, ax
         See `regret_figure`.
-
-    Raises
-    ------
-    SettingsError
-        If there are no settings, or matplotlib is not installed.
     """
     if not settings:
         raise SettingsError("Expected at least one setting that reaches the target, got none.")
@@ -211,19 +185,9 @@ FigurePaths = dict[Job, dict[str, Path]]
 def plan_figures(
     directory: Path, form: str, simulations: Sequence[Simulation], *, fronts: bool, force: bool
 ) -> FigurePaths:
-    """Choose the files of each job's figures, and check that they can be drawn.
+    """Choose the files of each job's figures by kind, and check that they can be drawn and written.
 
-    Returns
-    -------
-    dict of Job to dict of str to Path
-        Paths by kind: regret and, if requested, pareto with the path of the job's first simulation.
-
-    Raises
-    ------
-    SettingsError
-        If matplotlib is not installed.
-    OutputError
-        If a file exists already, unless `force` is true.
+    The kinds are regret and, with `fronts`, pareto with the path of the job's first simulation.
     """
     require_matplotlib()
     if not next(place for place in (directory, *directory.parents) if os.path.lexists(place)).is_dir():
@@ -243,13 +207,7 @@ def plan_figures(
 
 
 def draw_figures(paths: FigurePaths, trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[Path]:
-    """Draw and write planned figures; return the files. Jobs that never reach their target have none.
-
-    Raises
-    ------
-    OutputError
-        If a file cannot be written.
-    """
+    """Draw and write planned figures; return the files. Jobs that never reach their target have none."""
     written = []
     for job, by_kind in paths.items():
         of_job = [result for result in results if result.simulation.job == job]

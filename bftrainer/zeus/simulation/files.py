@@ -7,7 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from bftrainer.errors import InputError, OutputError
 from bftrainer.files.arrow import parquet_file
@@ -28,8 +30,8 @@ _META = b"bftrainer.zeus"
 RUN_COLUMNS = {
     name: get_type_hints(Run).get(name, float) for name in (*Run._fields[:7], "energy_j", "time_s", *Run._fields[7:])
 }
-_RESULT_COLUMNS = {"simulation": int, **RUN_COLUMNS}
-HISTORY_COLUMNS = {"bs": int, "pl": int, "energy": float, "reached": bool, "time": float}
+
+T = TypeVar("T")
 
 
 def check_suffix(path: Path) -> None:
@@ -39,31 +41,29 @@ def check_suffix(path: Path) -> None:
 
 
 def write_results(path: Path, results: Sequence[SimulationResult], about: Mapping[str, Any] | None = None) -> None:
-    """Write the results of simulations with all runs; equal results give equal bytes.
+    """Write the results of simulations with all runs to .json or .parquet; equal results give equal bytes.
 
-    Parameters
-    ----------
-    path : Path
-        Ends in .json or .parquet.
-    results : sequence of SimulationResult
-        Results; partial ones are marked.
-    about : mapping, optional
-        Further plain values for JSON to store: inputs, versions.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written; an earlier one stays as it was.
+    Partial ones are marked; `about` are further plain values to store: inputs, versions. `OutputError` if the file
+    cannot be written; an earlier one stays as it was.
     """
+    check_suffix(path)
     document = results_document(results, about)
     runs = [simulation.pop("runs") for simulation in document["simulations"]]
     if path.suffix == ".json":
         parts = [_append_rows(*each, "runs") for each in zip(document.pop("simulations"), runs, strict=True)]
         text = f'{json.dumps(document, allow_nan=False)[:-1]}, "simulations": [\n' + ",\n".join(parts) + "\n]}\n"
-        _write(path, text)
+        with replacing(path) as stream:
+            stream.write(text.encode())
         return
-    rows = [{"simulation": number, **row} for number, rows in enumerate(runs) for row in rows]
-    _write_parquet(path, rows, _RESULT_COLUMNS, document)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    schema = pa.schema([("simulation", pa.int64()), *((name, kinds[kind]) for name, kind in RUN_COLUMNS.items())])
+    rows = [{"simulation": number, **row} for number, own in enumerate(runs) for row in own]
+    table = pa.Table.from_pylist(rows, schema.with_metadata({_META: json.dumps(document, allow_nan=False)}))
+    with replacing(path) as stream:
+        pq.write_table(table, stream, compression="zstd")
 
 
 def results_document(results: Sequence[SimulationResult], about: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -83,60 +83,53 @@ def results_document(results: Sequence[SimulationResult], about: Mapping[str, An
 
 
 def read_simulations(path: Path) -> list[SimulationResult]:
-    """Read a file that `write_results` wrote.
-
-    Raises
-    ------
-    InputError
-        If the file is something else or damaged; the message names file and field.
-    """
-    document, rows = _read(path, _RESULT_COLUMNS)
+    """Read a file that `write_results` wrote: `InputError` that names file and field if it is something else."""
+    check_suffix(path)
+    document = _check_schema(path, json_file(path, InputError)) if path.suffix == ".json" else _read_parquet(path)
     try:
         results = []
         for simulation in map(dict, document["simulations"]):
             if simulation["beta_knob"] is None:
                 simulation["beta_knob"] = math.inf
-            runs = simulation.pop("runs") if rows is None else []
-            results.append({"runs": runs, "failure": simulation.pop("failure"), "simulation": simulation})
-        for row in rows or ():
-            results[row["simulation"]]["runs"].append(row)
-        for result in results:
             # The energy and time of a run follow from its other fields.
-            result["runs"] = [{name: row[name] for name in Run._fields} for row in result["runs"]]
+            runs = [{name: row[name] for name in Run._fields} for row in simulation.pop("runs")]
+            results.append({"runs": runs, "failure": simulation.pop("failure"), "simulation": simulation})
     except (LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path}: Expected results of simulations, got something else ({error!r}).") from None
-    return _validate(path, list[SimulationResult], results)  # type: ignore[no-any-return]
+    return _validate(path, list[SimulationResult], results)
+
+
+def _read_parquet(path: Path) -> dict[str, Any]:
+    """Read a table of runs, as the document that the JSON file is."""
+    with parquet_file(path, InputError) as file:
+        table = file.read()
+    metadata = (table.schema.metadata or {}).get(_META, b"null")
+    document = _check_schema(path, parsed_json(path, metadata, InputError, "JSON in the metadata"))
+    if table.column_names != ["simulation", *RUN_COLUMNS]:
+        got = one_line(", ".join(table.column_names))
+        raise InputError(f"{path}: Expected columns simulation, {', '.join(RUN_COLUMNS)}, got {got}.")
+    for simulation in document["simulations"]:
+        simulation["runs"] = []
+    for row in table.to_pylist():
+        if not 0 <= row["simulation"] < len(document["simulations"]):
+            raise InputError(f"{path}: Expected results of simulations, got something else (a row of no simulation).")
+        document["simulations"][row["simulation"]]["runs"].append(row)
+    return document
 
 
 def write_history(path: Path, history: Sequence[HistoryEntry]) -> None:
-    """Write a history as the simulator returns it: bs, pl, energy (J), reached and time (s) of each run.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written; an earlier one stays as it was.
-    """
-    rows = [asdict(entry) for entry in history]
-    if path.suffix == ".json":
-        _write(path, f"{_append_rows({'schema': SCHEMA}, rows, 'history')}\n")
-    else:
-        _write_parquet(path, rows, HISTORY_COLUMNS, {"schema": SCHEMA})
+    """Write a history as JSON: bs, pl, energy (J), reached and time (s) of each run."""
+    text = f"{_append_rows({'schema': SCHEMA}, [asdict(entry) for entry in history], 'history')}\n"
+    with replacing(path) as stream:
+        stream.write(text.encode())
 
 
 def read_history(path: Path) -> list[HistoryEntry]:
-    """Read a file that `write_history` wrote.
-
-    Raises
-    ------
-    InputError
-        If the file is something else or damaged; the message names file and field.
-    """
-    document, rows = _read(path, HISTORY_COLUMNS)
-    if rows is None:
-        if "history" not in document:
-            raise InputError(f"{path}: Expected a history, got something else.")
-        rows = document["history"]
-    return _validate(path, list[HistoryEntry], rows)  # type: ignore[no-any-return]
+    """Read a file that `write_history` wrote: `InputError` that names file and field if it is something else."""
+    document = _check_schema(path, json_file(path, InputError))
+    if "history" not in document:
+        raise InputError(f"{path}: Expected a history, got something else.")
+    return _validate(path, list[HistoryEntry], document["history"])
 
 
 def _append_rows(document: dict[str, Any], rows: Sequence[dict[str, Any]], name: str) -> str:
@@ -145,51 +138,14 @@ def _append_rows(document: dict[str, Any], rows: Sequence[dict[str, Any]], name:
     return f'{json.dumps(document, allow_nan=False)[:-1]}, "{name}": [\n{lines}\n]}}'
 
 
-def _write(path: Path, text: str) -> None:
-    check_suffix(path)
-    with replacing(path) as stream:
-        stream.write(text.encode())
-
-
-def _write_parquet(
-    path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type], document: Mapping[str, Any]
-) -> None:
-    """Write rows as a table of these columns, with the document in its metadata."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    check_suffix(path)
-    kinds = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
-    schema = schema.with_metadata({_META: json.dumps(document, allow_nan=False)})
-    with replacing(path) as stream:
-        pq.write_table(pa.Table.from_pylist(rows, schema), stream, compression="zstd")
-
-
-def _read(path: Path, columns: Mapping[str, type]) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
-    """Read a file's document, and the rows of its table, which has exactly these columns; JSON has no table."""
-    check_suffix(path)
-    rows = None
-    if path.suffix == ".json":
-        document = json_file(path, InputError)
-    else:
-        with parquet_file(path, InputError) as file:
-            table = file.read()
-        metadata = (table.schema.metadata or {}).get(_META, b"null")
-        document = parsed_json(path, metadata, InputError, "JSON in the metadata")
-        if table.column_names != list(columns):
-            got = one_line(", ".join(table.column_names))
-            raise InputError(f"{path}: Expected columns {', '.join(columns)}, got {got}.")
-        rows = table.to_pylist()
+def _check_schema(path: Path, document: Any) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise InputError(f"{path}: Expected histories of recurring jobs with schema {SCHEMA}, got something else.")
-    return document, rows
+    return document
 
 
-def _validate(path: Path, kind: Any, values: Any) -> Any:
+def _validate(path: Path, kind: type[T], values: Any) -> T:
     """Make objects of a type from plain values."""
-    from pydantic import TypeAdapter, ValidationError
-
     try:
         # As JSON, because only there a strict validation makes dataclasses of tables.
         return TypeAdapter(kind).validate_json(json.dumps(values), strict=True)

@@ -47,13 +47,7 @@ class ZeusSample(NamedTuple):
 
 
 def zeus_sample() -> ZeusSample:
-    """Return the paths of the embedded traces, in an installed wheel or an editable checkout.
-
-    Raises
-    ------
-    InputError
-        If the installation lacks one of the files.
-    """
+    """Return the paths of the embedded traces: `InputError` if the installation lacks one of the files."""
     return ZeusSample(*(sample_path(f"zeus-{name}.csv") for name in ZeusSample._fields))
 
 
@@ -72,16 +66,9 @@ class ZeusInputs:
 
 @dataclass(frozen=True, slots=True)
 class JobChoice:
-    """The user's choice of jobs.
+    """The user's choice of jobs: a file of them, and ``dataset,network,optimizer`` of each; no names choose all.
 
-    Parameters
-    ----------
-    file : Path, optional
-        A file of jobs.
-    names : tuple of str
-        ``dataset,network,optimizer`` of each job; empty for all jobs of the file.
-    changes : dict
-        Fields of all chosen jobs that differ from the file's, or complete the names.
+    `changes` are fields of all chosen jobs that differ from the file's, or complete the names.
     """
 
     file: Path | None = None
@@ -90,15 +77,7 @@ class JobChoice:
 
 
 def load_traces(train: Path | None = None, power: Path | None = None) -> ZeusInputs:
-    """Read the traces; without files, read the embedded synthetic ones.
-
-    Raises
-    ------
-    TrainingTraceError
-        If a file is not usable.
-    SettingsError
-        If only one of them is given.
-    """
+    """Read the traces; without files, read the embedded synthetic ones: `SettingsError` if only one is given."""
     if (train is None) != (power is None):
         present, missing = ("--train", "--power") if power is None else ("--power", "--train")
         raise SettingsError(f"Expected --train and --power together, got {present} without {missing}.")
@@ -113,12 +92,8 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
     """Return the jobs that the user chose, in the order of the names, or of the file if there are no names.
 
     With the embedded traces and no file of jobs, names are looked up among the embedded jobs; with `one`, the first of
-    these is returned alone if no name is given.
-
-    Raises
-    ------
-    TuningInputError
-        If a job or its target is missing or not in the traces; the message names the closest ones there.
+    these is returned alone if no name is given. `TuningInputError` if a job or its target is missing or not in the
+    traces; the message names the closest ones there.
     """
     known = read_jobs(choice.file) if choice.file is not None else list(SAMPLE_JOBS) if inputs.is_sample else []
     if one and choice.file is None and not choice.names:
@@ -139,10 +114,7 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
 def described_jobs(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], bool]:
     """Return the jobs to describe, and whether they have chosen targets; without one, a job has all of its runs'.
 
-    Raises
-    ------
-    TuningInputError
-        See `choose_jobs`; here jobs and targets may be missing.
+    See `choose_jobs`; here jobs and targets may be missing.
     """
     trace = inputs.trace
     if choice.file is not None or inputs.is_sample or "target_metric" in choice.changes:
@@ -153,13 +125,7 @@ def described_jobs(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], bo
 
 
 def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
-    """Split a job's name ``dataset,network,optimizer``, and check that the traces have the job.
-
-    Raises
-    ------
-    TuningInputError
-        If the name has another form, or the traces have no such job.
-    """
+    """Split a job's name ``dataset,network,optimizer``, and check that the traces have the job."""
     parts = tuple(part.strip() for part in name.split(","))
     if len(parts) != 3 or not all(parts):
         raise TuningInputError(f"Expected --job as dataset,network,optimizer, got {name!r}.")
@@ -182,13 +148,7 @@ def _complete_job(trace: TrainingTrace, known: list[Job], name: str, change: dic
 
 
 def load_groups(path: Path | None) -> tuple[dict[str, Group], dict[str, str]]:
-    """Read a trace of groups, by default the embedded one; also return its path and hash.
-
-    Raises
-    ------
-    TrainingTraceError
-        If the file is not usable.
-    """
+    """Read a trace of groups, by default the embedded one; also return its path and hash."""
     path = zeus_sample().groups if path is None else path
     return read_groups(path), file_source(path)
 
@@ -196,19 +156,9 @@ def load_groups(path: Path | None) -> tuple[dict[str, Group], dict[str, str]]:
 def choose_groups(
     groups: dict[str, Group], jobs: list[Job], names: tuple[str, ...] = (), datasets: tuple[str, ...] = ()
 ) -> list[tuple[Group, Job]]:
-    """Choose groups, each with the job that represents its dataset.
+    """Choose groups by names and datasets, all without any, each with the one job that represents its dataset.
 
-    Parameters
-    ----------
-    groups, jobs
-        All groups of the trace, and at most one job per dataset.
-    names, datasets : tuple of str
-        Names of groups to choose, and datasets that they may have; empty for all.
-
-    Raises
-    ------
-    TuningInputError
-        If a name or a dataset is not in the trace, a dataset has two jobs, or a chosen dataset has no job.
+    `TuningInputError` if a name or a dataset is not in the trace, a dataset has two jobs, or a chosen one has no job.
     """
     by_dataset: dict[str, Job] = {}
     for job in jobs:
@@ -250,11 +200,8 @@ class _JobTable(BaseModel):
 def read_jobs(path: Path) -> list[Job]:
     """Read the jobs of a TOML file, in its order.
 
-    Raises
-    ------
-    TuningInputError
-        If the file is not TOML, has no job or the same job twice, or a key is unknown, missing or of the wrong type;
-        the message names file and job.
+    `TuningInputError` names file and job if the file is not TOML, has no job or one twice, or a key is unknown, missing
+    or of the wrong type.
     """
     jobs: list[Job] = []
     for number, table in enumerate(toml_tables(path, "job", TuningInputError), start=1):

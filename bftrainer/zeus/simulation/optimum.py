@@ -50,13 +50,7 @@ def describe_job(trace: TrainingTrace, key: tuple[str, str, str]) -> dict[str, A
 
 
 def describe_target(trace: TrainingTrace, job: Job, eta_knob: float) -> dict[str, Any]:
-    """Describe a job with its target as plain values: batch sizes that reach it, optimum (or None), Pareto front.
-
-    Raises
-    ------
-    TuningInputError
-        If the job or its target is not in the traces, or `eta_knob` is out of range.
-    """
+    """Describe a job with its target as plain values: batch sizes that reach it, optimum (or None), Pareto front."""
     settings = configurations(trace.of(job), job, eta_knob)
     return {
         "job": job.to_dict(),
@@ -69,15 +63,9 @@ def describe_target(trace: TrainingTrace, job: Job, eta_knob: float) -> dict[str
 
 @dataclass(frozen=True, slots=True)
 class Converged:
-    """The setting that a simulation ended up with.
+    """The setting that a simulation ended up with, and the share of the latest runs that used it.
 
-    Parameters
-    ----------
-    batch_size, power_limit_w : int
-    share : float
-        Share of the latest runs that used it.
-    expected : Configuration or None
-        Means of a recurrence with the setting; None if it does not reach the target in the trace.
+    `expected` has the means of a recurrence with the setting; None if it does not reach the target in the trace.
     """
 
     batch_size: int
@@ -92,11 +80,8 @@ class ZeusSummary:
 
     Parameters
     ----------
-    used : Usage
-    converged : Converged or None
-        None without a run.
-    optimum : Configuration or None
-        The trace's cheapest setting; None if none reaches the target.
+    converged, optimum : Converged and Configuration, or None
+        The setting converged to, None without a run, and the trace's cheapest one, None if none reaches the target.
     excess : float or None
         Expected cost of the setting converged to, divided by the optimum's, minus one; 0 is best.
     cumulative_regret_j, final_regret_j : float or None

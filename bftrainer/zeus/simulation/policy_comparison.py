@@ -32,13 +32,7 @@ class PolicyPair(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> PolicyPair:
-        """Parse a pair such as ``zeus+jit``; a single name such as ``zeus`` gets a suitable power policy.
-
-        Raises
-        ------
-        SettingsError
-            If a name is empty.
-        """
+        """Parse a pair such as ``zeus+jit``; a single name such as ``zeus`` gets a suitable power policy."""
         policy, plus, power_policy = text.partition("+")
         pair = cls(policy, power_policy if plus else _COMPANIONS.get(policy, "jit"))
         if not all(pair):
@@ -54,12 +48,10 @@ BASELINE = PolicyPair("default", "max-power")
 
 @dataclass(frozen=True, slots=True)
 class PolicyComparison:
-    """One pair of policies on one job, or on all of them.
+    """One pair of policies on one job; or on all of them, where only `relative` is known, as a geometric mean.
 
     Parameters
     ----------
-    policies, job : PolicyPair and Job or None
-        Without a job, for all jobs together, only `relative` is known: the geometric mean over the jobs.
     failed : int
         Number of simulations that ended early; they are left out of the means.
     cost_j, energy_j, time_s, regret_j : Estimate or None
@@ -180,13 +172,7 @@ def _estimate(sample: Sequence[float]) -> Estimate | None:
 class GroupTotals:
     """Totals of the groups of a dataset, or of all groups: means over the seeds of sums over the groups.
 
-    Parameters
-    ----------
-    dataset : str or None
-    groups, jobs, failed : int
-        Number of groups, of their jobs, and of simulations that ended early; what these used still counts.
-    retries, energy_j, time_s, cost_j : Estimate
-        Retries are tries after the first.
+    Retries are tries after the first; what simulations that ended early used still counts.
     """
 
     dataset: str | None

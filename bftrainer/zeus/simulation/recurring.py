@@ -26,16 +26,13 @@ class Corrections:
     Parameters
     ----------
     group_never_ran_cost : bool
-        In groups, observe a run whose bound allows no epoch at 100 times the bound, as for recurrences of one job;
-        the published simulator observes it at 0, which looks like the best batch size.
+        In groups, observe a run whose bound allows no epoch at 100 times the bound, as for recurrences of one job,
+        rather than at 0, which looks like the best batch size.
     group_min_cost_accumulates : bool
-        In groups, add up a job's cost over its retries before later bounds are computed from it, as for recurrences of
-        one job; the published simulator uses the cost of the last retry.
+        In groups, bounds follow the cost of all tries of a job, as for recurrences of one job, not that of the last.
     server_costs : bool
-        Count costs as the batch-size server does: later bounds are computed from the cheapest run that converged, a
-        run that cost more than its bound has not converged, and arms start from the costs of the explorations. In the
-        published simulator, the lowest cost adds up over the tries of a recurrence, a run that profiled may cost more
-        than its bound, and arms are made from all runs in the window.
+        Count costs as the batch-size server does: bounds follow the cheapest run that converged, one that cost more
+        than its bound has not converged, and arms start from the costs of the explorations.
     """
 
     group_never_ran_cost: bool = False
@@ -51,11 +48,8 @@ class Run(NamedTuple):
     recurrence, attempt : int
         Number of the recurrence (or job of a group), and of the try within it; both count from 0.
     batch_size, power_limit_w : int
-        Settings of the run.
-    profiled : bool
-        Whether the first epoch tried all power limits.
-    reached : bool
-        Whether the run reached its target.
+    profiled, reached : bool
+        Whether the first epoch tried all power limits, and whether the run reached its target.
     epochs : float
         Epochs trained, the profiling epoch included; 0 if the run never started.
     cost_j : float
@@ -109,14 +103,9 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Sums over the runs that started; in a group, all amounts are scaled by each job's ratio of run times.
+    """Sums over the runs that started, failed tries included, and the number of recurrences that reached their target.
 
-    Parameters
-    ----------
-    recurrences, runs : int
-        Recurrences that reached their target, and runs, failed tries included.
-    energy_j, time_s, cost_j : float
-        Sums over the runs.
+    In a group, all amounts are scaled by each job's ratio of run times.
     """
 
     recurrences: int
@@ -149,13 +138,7 @@ class Training:
         return zeus_cost(energy_j, time_s, self.eta_knob, self.trace.max_power_w)
 
     def choose_limit(self, optimizer: PowerLimitOptimizer, batch_size: int) -> tuple[int, bool]:
-        """Return the power limit to use, and whether the run's first epoch profiles all limits to find it.
-
-        Raises
-        ------
-        TuningProtocolError
-            If the optimizer chooses no limit after it observed all of them.
-        """
+        """Return the power limit to use, and whether the run's first epoch profiles all limits to find it."""
         limit = optimizer.predict(self.job, batch_size)
         if limit is not None:
             return limit, False
@@ -250,13 +233,7 @@ class JobTuning:
             self.end(run)
 
     def end(self, run: Run) -> None:
-        """Teach the policy what a run cost, and record the run.
-
-        Raises
-        ------
-        NotConvergedError
-            If the job is given up.
-        """
+        """Teach the policy what a run cost, and record the run: `NotConvergedError` if the job is given up."""
         self.batch_sizes.observe(self.job, run.batch_size, run.cost_j, run.reached)
         self.runs.append(run)
         log_choice(logger, self.verbose, "Simulator", "%s, %s", self.job, run)

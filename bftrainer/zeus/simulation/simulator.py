@@ -16,7 +16,7 @@ from bftrainer.errors import TrainingTraceError, TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.published import PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.policies.trace import TrainingTrace, read_cell, read_table
+from bftrainer.zeus.policies.trace import TrainingTrace, read_table
 from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker, attach_history
 from bftrainer.zeus.simulation.recurring import Corrections, JobTuning, Run, SimulationObserver, Training
 
@@ -46,17 +46,12 @@ class Group(NamedTuple):
 
 
 def read_groups(source: Any) -> dict[str, Group]:
-    """Read a table of groups.
+    """Read a table of groups, in the order of their first rows; jobs of a group are in that of their start times.
 
     Parameters
     ----------
     source : path or DataFrame
         Columns group, dataset, start_time, end_time (s), runtime_ratio; plain or compressed CSV.
-
-    Returns
-    -------
-    dict of str to Group
-        Groups in the order of their first rows; jobs of a group by start time, then in the order of their rows.
 
     Raises
     ------
@@ -79,29 +74,23 @@ def read_groups(source: Any) -> dict[str, Group]:
 
 def group_jobs(group: Any) -> list[GroupJob]:
     """Read the jobs of a group, in their order, from a `Group`, a data frame or a sequence of three numbers each."""
-    jobs = group.jobs if isinstance(group, Group) else group
-    if isinstance(jobs, str) or not isinstance(jobs, Sequence):
-        return _group_jobs(read_table(jobs, TIMES, "group"))
-    checked = []
-    for row, job in enumerate(jobs):
-        place = f"group, row {row}"
-        try:
-            cells = GroupJob(*job)
-        except TypeError:
-            raise TrainingTraceError(f"{place}: Expected {', '.join(TIMES)}, got {job!r}.") from None
-        numbers = (read_cell(cell, kind, place, name) for cell, (name, kind) in zip(cells, TIMES.items(), strict=True))
-        checked.append(_check_job(place, *numbers))
-    return checked
+    if isinstance(group, Group):
+        return list(group.jobs)
+    if isinstance(group, str) or not isinstance(group, Sequence):
+        return _group_jobs(read_table(group, TIMES, "group"))
+    for row, job in enumerate(group):
+        if not isinstance(job, Sequence) or len(job) != len(TIMES):
+            raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.")
+    import pandas as pd
+
+    return group_jobs(pd.DataFrame(group, columns=[*TIMES])) if group else []
 
 
 def _group_jobs(table: pd.DataFrame) -> list[GroupJob]:
-    return [_check_job(*row) for row in table[[*TIMES]].itertuples()]
-
-
-def _check_job(place: Any, start_s: Any, end_s: Any, runtime_ratio: Any) -> GroupJob:
-    if end_s < start_s:
+    early = table[table["end_time"] < table["start_time"]]
+    for place, start_s, end_s in early[["start_time", "end_time"]].itertuples():
         raise TrainingTraceError(f"{place}: Expected end_time >= start_time, got {end_s} < {start_s}.")
-    return GroupJob(start_s, end_s, runtime_ratio)
+    return [GroupJob(*times) for times in zip(*(table[column].tolist() for column in TIMES), strict=True)]
 
 
 def _simulate_group(tuning: JobTuning, jobs: Sequence[GroupJob], *, correct_never_ran: bool) -> None:
@@ -143,14 +132,10 @@ class Simulator:
     ----------
     summary_train, summary_power : path or DataFrame
         The traces, as for `TrainingTrace`; if the first is a `TrainingTrace`, the second is None.
-    batch_size_optimizer : BatchSizeOptimizer
-        Chooses batch sizes.
-    power_limit_optimizer : PowerLimitOptimizer
-        Chooses power limits.
-    seed : int
-        Seed for drawing training paths.
-    verbose : bool
-        Print each run.
+    batch_size_optimizer, power_limit_optimizer
+        The policies, `bso` and `plo` from then on.
+    seed, verbose : int and bool
+        Seed for drawing training paths, and whether to print each run.
     corrections : Corrections
         Differences from the published behaviour.
     observers : sequence of SimulationObserver
@@ -158,19 +143,10 @@ class Simulator:
     max_group_retries : int
         Most retries of a job in a group before the simulation gives up.
 
-    Attributes
-    ----------
-    bso, plo : BatchSizeOptimizer and PowerLimitOptimizer
-        The policies, as they were passed in.
-    trace : TrainingTrace
-        The traces that runs are simulated from.
-
     Raises
     ------
-    TrainingTraceError
-        If the traces are not usable.
-    TuningInputError
-        If the seed is not usable, or `max_group_retries` is negative.
+    TrainingTraceError, TuningInputError
+        If the traces or the seed are not usable, or `max_group_retries` is negative.
     """
 
     def __init__(
@@ -205,10 +181,8 @@ class Simulator:
 
         Parameters
         ----------
-        job : Job
-            The job; it must have a default batch size.
-        num_recurrence : int
-            Number of times that the job must reach its target.
+        job, num_recurrence : Job and int
+            The job, with a default batch size, and the number of times that it must reach its target.
         beta_knob : float
             A run stops before its cost exceeds this many times the lowest cost of a recurrence so far; inf: never.
         eta_knob : float
@@ -224,11 +198,9 @@ class Simulator:
         TuningInputError
             If the job is not in the traces, its default batch size is missing or not in them, a number is out of
             range, or a policy chooses a batch size or power limit that was not measured.
-        NotConvergedError, AllPrunedError
-            If the default batch size misses the target in the first run, a recurrence misses it 20 times, or the policy
-            has no batch size left.
-        TuningProtocolError
-            If a policy does not accept calls in this order. These errors hold the `history` so far.
+        NotConvergedError, AllPrunedError, TuningProtocolError
+            If the default batch size misses the target in the first run, a recurrence misses it 20 times, the policy
+            has no batch size left, or does not accept calls in this order; with the `history` so far.
         """
         return _history(self.job_runs(job, num_recurrence, beta_knob, eta_knob))
 
@@ -250,20 +222,9 @@ class Simulator:
 
         A job that starts while others run uses the best known batch size; otherwise the policy chooses. A job that
         misses its target is run again as soon as it ends. Arguments, result and errors are those of `simulate_one_job`,
-        and:
-
-        Parameters
-        ----------
-        group_df : DataFrame, or sequence of GroupJob
-            The jobs by start time: columns start_time, end_time (s) and runtime_ratio. Runs are listed in order of
-            their ends, with energy and time scaled by the job's ratio.
-
-        Raises
-        ------
-        TuningProtocolError
-            If the policy does not support runs that overlap.
-        TrainingTraceError
-            If a job of the group ends before it starts, or one of its numbers is not finite.
+        and `group_df`, a data frame or a sequence of `GroupJob`: the jobs by start time, with columns start_time,
+        end_time (s) and runtime_ratio (`TrainingTraceError` if one ends before it starts, or a number is not finite).
+        Runs are listed in order of their ends, with energy and time scaled by the job's ratio.
         """
         return _history(self.group_runs(job, group_df, beta_knob, eta_knob))
 

@@ -188,12 +188,11 @@ def test_hardware_is_found_or_said():
         find_hardware(None, 2, find=lambda: gpus(Device()))
 
 
-def test_models_are_mixed_on_request_only():
-    """GPUs of several models have to be allowed; the highest power counts then."""
+def test_gpus_are_of_one_model():
+    """Runs on several models would not compare; a choice of one is taken."""
     two = Device(name="A"), Device(name="B", most_mw=400_000)
-    with pytest.raises(MeasurementError, match="Expected GPUs of one model, got A, B"):
+    with pytest.raises(MeasurementError, match=r"Expected GPUs of one model, got A, B; choose some by CUDA_VISIBLE"):
         find_hardware(None, None, find=lambda: gpus(*two))
-    assert find_hardware(None, None, allow_mixed=True, find=lambda: gpus(*two)).max_power_w == 400.0
     assert find_hardware(None, 1, find=lambda: gpus(*two)).max_power_w == 250.0
 
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import ResumeError, TuningError
 from bftrainer.zeus import DefaultBatchSize, PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.master.plan import POLICIES, Plan, make_policy
+from bftrainer.zeus.master.plan import Plan
 from bftrainer.zeus.master.recurrences import LocalDecisions, Recurrences
 from bftrainer.zeus.master.script import RunSettings, TrainingReport
+from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 from tests.zeus.master.driven import BATCH_SIZES, fake_job
 
 JOB = fake_job("somewhere")
@@ -100,10 +101,11 @@ def test_no_recurrences_are_done_at_once():
 EVENTS = st.lists(st.tuples(st.floats(1, 1e6), st.booleans()), max_size=30)
 
 
-@given(EVENTS, st.integers(0, 30), st.integers(0, 99), st.sampled_from(sorted(POLICIES)))
+@given(EVENTS, st.integers(0, 30), st.integers(0, 99), st.sampled_from(["default", "grid", "gts", "ucb", "zeus"]))
 def test_replayed_anywhere(runs, where, seed, name):
     """Replayed from its events after any run, or between choice and report, a job goes on as it would have."""
-    whole, again, events = recurrences(make_policy(name, seed), count=20), None, []
+    context = PolicyContext(None, JOB, seed=seed)
+    whole, again, events = recurrences(batch_size_optimizer(name, context), count=20), None, []
     for number, (energy_j, reached) in enumerate([(10.0, True), *runs]):
         if whole.done:
             break
@@ -115,7 +117,7 @@ def test_replayed_anywhere(runs, where, seed, name):
         if again is not None:
             again.apply(*events[-1])
         elif number == where:
-            again = recurrences(make_policy(name, seed), count=20)
+            again = recurrences(batch_size_optimizer(name, context), count=20)
             for event in json.loads(json.dumps(events, allow_nan=False)):
                 again.apply(*event)
             assert again.choose() == launch

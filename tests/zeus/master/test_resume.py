@@ -19,7 +19,7 @@ import pytest
 from bftrainer.errors import NotConvergedError, OutputError, ResumeError
 from bftrainer.zeus import BatchSizeOptimizer, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master import Driver, MasterObserver
-from bftrainer.zeus.master.journal import JOURNAL, is_running, lock_directory, read_journal
+from bftrainer.zeus.master.journal import JOURNAL, JobJournal, is_running, lock_directory
 from bftrainer.zeus.master.recurrences import LocalDecisions
 from bftrainer.zeus.simulation.files import read_history
 from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, script_job
@@ -233,7 +233,7 @@ def test_a_policy_that_cannot_be_imported_is_passed(tmp_path):
         Driver.resume(driver.logdir)
     with pytest.raises(ResumeError, match=r"jsonl:2: rec01\+try01: Expected the policy to choose batch size 32"):
         Driver.resume(driver.logdir, policy=Cheapest())
-    assert len(read_journal(driver.logdir, only_look=True).booked) == 1
+    assert len(JobJournal(driver.logdir).replay(only_look=True).booked) == 1
     assert len(Driver.resume(driver.logdir, policy=Own(seed=1, verbose=False)).drive()) == 2
 
 
@@ -319,7 +319,7 @@ def test_a_damaged_plan(journal, damage, message):
         plan = f"{json.dumps(document)}\n"
     journal.write_text("".join([plan, *events] if plan else []))
     with pytest.raises(ResumeError) as caught:
-        read_journal(journal.parent)
+        JobJournal(journal.parent).replay()
     assert str(caught.value).startswith(f"{journal}:1: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -332,15 +332,15 @@ def test_a_damaged_event(journal, line):
     """What is no event, or comes out of order, is named by its line."""
     journal.write_text(f"{journal.read_text()}{line}\n")
     with pytest.raises(ResumeError, match=r"journal.jsonl:4: Expected ") as caught:
-        read_journal(journal.parent)
+        JobJournal(journal.parent).replay()
     assert "\n" not in str(caught.value)
 
 
 def test_directories_without_a_journal(tmp_path):
     """No directory, a directory of something else, and one that cannot be written to."""
     with pytest.raises(ResumeError, match=r"none: No such directory\."):
-        read_journal(tmp_path / "none")
+        JobJournal(tmp_path / "none").replay()
     with pytest.raises(ResumeError, match=r"journal\.jsonl is missing"):
-        read_journal(tmp_path)
+        JobJournal(tmp_path).replay()
     with pytest.raises(OutputError, match="lock: cannot be written"), lock_directory(tmp_path / "none"):
         pass

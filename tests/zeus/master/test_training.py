@@ -222,6 +222,7 @@ def test_a_profile_that_cannot_be_used_is_measured_again(tmp_path, text):
 
 def test_a_profile_of_another_gpu_is_measured_again(tmp_path):
     """Limits that this GPU cannot have say that the profile is another one's."""
-    PowerProfile(limits=[ProfiledLimit(limit_w=400, power_w=400.0, steps_per_s=1.0)]).write(tmp_path / "bs8.power.json")
+    other = PowerProfile(limits=[ProfiledLimit(limit_w=400, power_w=400.0, steps_per_s=1.0)])
+    (tmp_path / "bs8.power.json").write_text(other.model_dump_json())
     _, seen = train_steps(tmp_path, Device())
     assert seen[0] == 250

@@ -14,7 +14,7 @@ def check_job(spec, trials):
     for trial in trials:
         whole = [getattr(trial, name) is not None for name in ("cost", "converged", "observation")]
         assert all(whole) if trial.status == "Succeeded" or any(whole) else trial.status in ("Dispatched", "Failed")
-        if trial.observation is not None and trial.excluded is None and not trial.inherited:
+        if trial.observation is not None and trial.excluded is None:
             assert usage_fault(trial.energy, trial.time, spec.max_power, spec.eta_knob, ended=True) is None
             assert trial.cost > 0
 

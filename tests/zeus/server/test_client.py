@@ -233,13 +233,13 @@ def test_mistakes_are_errors_of_one_kind(tmp_path):
         reported = {"time": 1.0, "metric": 0.1, "current_epoch": 1}
         mistakes = {
             "JobSpec: Unknown field 'max_epoch'. Did you mean 'max_epochs'?": lambda: JobSpec(**SPEC, max_epoch=3),
-            "TuningParams: max_epochs: Input should be greater than or equal to 1, got 0.": lambda: TuningParams(
+            "TuningParams: max_epochs: Input should be greater than 0, got 0.": lambda: TuningParams(
                 **sizes, max_epochs=0
             ),
             "TuningParams: Expected default_batch_size among batch_sizes [8], got 9.": lambda: TuningParams(
                 **sizes | {"default_batch_size": 9}
             ),
-            "TrainingResult: time: Input should be greater than or equal to 0, got -1.": lambda: TrainingResult(
+            "TrainingResult: time: Input should be greater than or equal to 0, got -1.0.": lambda: TrainingResult(
                 **trial | reported | {"time": -1, "energy": 1.0}
             ),
             "http://127.0.0.1:9: No answer from a batch-size server: [Errno 111] Connection refused.": BatchSizeClient(

@@ -16,7 +16,7 @@ from tests.zeus.server.load import Client, Told, cycle, register
 from tests.zeus.server.processes import Server, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-JOBS = ("t-load", "t-other")
+JOBS = ("t-dying", "t-other")
 DEATHS = 8
 
 

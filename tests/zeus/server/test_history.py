@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import NothingConvergedError
-from bftrainer.zeus.server.messages import JobSpec, StoredTrial, TrainingResult, TrialId, TrialVoid
+from bftrainer.zeus.server.messages import JobSpec, TrainingResult, TrialId, TrialRow
 from bftrainer.zeus.server.service import BatchSizeService
 from bftrainer.zeus.server.store import open_store
 from bftrainer.zeus.server.tuned_job import TunedJob
@@ -50,7 +50,7 @@ class Life:
             size, kind = self.job.choose(number, running.__contains__)
         except NothingConvergedError:
             return None
-        row = StoredTrial("t-1", size, number, kind.value, "Dispatched", 0.0, results_before=self.results)
+        row = TrialRow("t-1", size, number, kind.value, "Dispatched", 0.0, results_before=self.results)
         self.rows.append(row)
         self.log.append((row, False))
         return row
@@ -98,7 +98,7 @@ def test_a_history_makes_the_job(steps, options):
     """Made anew from its trials, in any order, a job is to the bit what it has become step by step."""
     life = Life(spec_of(options))
     life.live(steps)
-    again = TunedJob.replayed(life.job.spec, 5, life.rows[::-1], published=False)
+    again = TunedJob.replay(life.job.spec, 5, life.rows[::-1], published=False)
     assert facts(again) == facts(life.job)
 
 
@@ -111,7 +111,7 @@ def test_without_its_last_trial_a_job_is_what_it_was(steps, options, converged):
     row = life.start()
     if row is not None:
         life.end(row, converged, 1.0)
-        again = TunedJob.replayed(life.job.spec, 5, life.rows[:-1], published=False)
+        again = TunedJob.replay(life.job.spec, 5, life.rows[:-1], published=False)
         assert facts(again) == before
 
 
@@ -122,7 +122,7 @@ def test_without_some_trials_a_job_is_what_the_others_make_it(steps, options, da
     life.live(steps)
     gone = data.draw(st.sets(st.sampled_from([0, *(row.trial_number for row in life.rows)])))
     remaining = [row for row in life.rows if row.trial_number not in gone]
-    again = TunedJob.replayed(life.job.spec, 5, remaining, published=False)
+    again = TunedJob.replay(life.job.spec, 5, remaining, published=False)
     assert facts(again) == facts(without(life, life.job.spec, gone))
     wanted = min((row.cost for row in remaining if row.converged and row.type != "Exploration"), default=None)
     assert wanted is None or again.min_cost <= wanted
@@ -140,7 +140,7 @@ def test_voiding_on_the_server(steps, options, data):
         life, gone = Life(spec), set()
 
         def void(number):
-            service.void_trial(TrialVoid(job_id="t-1", trial_number=number, reason="why not"))
+            service.void_trial("t-1", number)
             gone.add(number)
             life.rows[number - 1].status = "Failed"
             life.job = without(life, spec, gone)
@@ -167,27 +167,3 @@ def test_voiding_on_the_server(steps, options, data):
             elif life.rows:
                 void(data.draw(st.integers(1, len(life.rows))))
             assert facts(service._jobs["t-1"].tuned) == facts(life.job)
-            assert facts(service.copy_tuning("t-1")) == facts(life.job)
-
-
-def test_what_is_looked_at_is_what_comes():
-    """A job whose bandit begins again, after a trial was voided, shows the beliefs and the choice that it will have."""
-    spec = JobSpec(**SPEC | {"beta_knob": None, "num_pruning_rounds": 1, "mab_seed": 5})
-    with open_store("sqlite://") as store:
-        service = BatchSizeService(store)
-        service.register_job(spec)
-
-        def run(number):
-            trial = service.predict("t-1")
-            reached = {"metric": 0.6, "current_epoch": 1}
-            service.report(TrainingResult(**trial.model_dump(), **used(50.0 + 7 * number % 40), **reached))
-
-        for number in range(12):
-            run(number)
-        service.void_trial(TrialVoid(job_id="t-1", trial_number=1, reason="why not"))
-        run(12)
-        job = service.copy_tuning("t-1")
-        assert (job.stage, job.pruned.manager.done) == ("Pruning", True)
-        size, _ = job.choose(14, lambda _: False)
-        assert size == service.predict("t-1").batch_size
-        assert job.arms() == service.job("t-1").arms

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bftrainer.zeus.server.messages import JobSpec, LenientTrainingResult
+from bftrainer.zeus.server.messages import JobSpec, TrainingResult
 from bftrainer.zeus.server.tuned_job import TunedJob
 from tests.zeus.server.support import SPEC
 
@@ -22,7 +22,7 @@ def new_job(**changes):
 def result(metric, epoch=1, energy=0.0, time=0.0):
     """What a run has used and reached."""
     used = {"time": time, "energy": energy, "metric": metric, "current_epoch": epoch}
-    return LenientTrainingResult(job_id="t-1", batch_size=8, trial_number=1, **used)
+    return TrainingResult(job_id="t-1", batch_size=8, trial_number=1, **used)
 
 
 @pytest.mark.parametrize(

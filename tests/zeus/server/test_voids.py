@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 
 from tests.zeus.server.support import SPEC, run, serving
@@ -39,10 +36,9 @@ def test_a_voided_trial_has_never_been(client):
     order = [run(client, "t-1", cost)[0]["batch_size"] for cost in (100.0, 5.0, 120.0, 110.0, 7.0)]
     assert order == [16, 8, 32, 8, 16]
     assert (job(client)["min_cost"], job(client)["min_cost_batch_size"]) == (5.0, 8)
-    for changed in (True, False):
+    for _ in range(2):
         answer = void(client, 2)
         assert (answer.status_code, answer.json()["min_cost"], answer.json()["remaining"]) == (200, 7.0, [8, 16, 32])
-        assert (answer.json()["changed"], answer.json()["stopped"]) == (changed, [])
     rows = client.get("/state/trials", params={"job_id": "t-1"}).json()
     assert [row["excluded"] for row in rows] == [None, "Voided", None, None, None]
     # The second exploration of 8 takes the place of the first; the next round then begins at 16, which is there.
@@ -78,25 +74,16 @@ def test_nonsense_that_was_believed_is_taken_back(tmp_path):
 
 
 def test_a_run_that_was_too_cheap_has_stopped_others(client):
-    """Voiding it names them; voided too, their batch sizes are explored again."""
+    """Voided too, their batch sizes are explored again."""
     bounded(client)
     assert [run(client, "t-1", cost)[1]["converged"] for cost in (1.0, 100.0, 300.0)] == [True, False, False]
     assert job(client)["remaining"] == [16]
-    answer = void(client, 1).json()
-    assert (answer["stopped"], answer["min_cost"]) == ([2, 3], None)
+    assert void(client, 1).json()["min_cost"] is None
     run(client, "t-1", 100.0)
-    for number in answer["stopped"]:
-        assert void(client, number).json()["stopped"] == []
+    for number in (2, 3):
+        assert void(client, number).status_code == 200
     order = [run(client, "t-1", 110.0) for _ in range(2)]
     assert [(trial["batch_size"], verdict["converged"]) for trial, verdict in order] == [(8, True), (32, True)]
-
-
-def test_a_bound_that_still_holds_is_no_fault(client):
-    """Of runs that were stopped those are named that what is left would have let go on."""
-    bounded(client)
-    for cost in (90.0, 60.0, 150.0, 200.0):
-        run(client, "t-1", cost)
-    assert void(client, 2).json()["stopped"] == [3]
 
 
 def test_what_cannot_be_voided(client):
@@ -105,30 +92,6 @@ def test_what_cannot_be_voided(client):
     assert client.post("/trials/void", json={"job_id": "x", "trial_number": 1, "reason": "y"}).status_code == 404
     client.get("/jobs/batch_size", params={"job_id": "t-1"})
     assert void(client, 1, "").status_code == 422
-
-
-def test_a_database_of_an_earlier_version(tmp_path):
-    """Trials that it archived, or took over from another job, count as they did; its events stay and are not read."""
-    with serving(tmp_path) as client:
-        client.post("/jobs", json=SPEC | {"beta_knob": None})
-        for cost in (100.0, 5.0, 120.0, 90.0):
-            run(client, "t-1", cost)
-        assert void(client, 2).status_code == 200
-    with closing(sqlite3.connect(tmp_path / "bso.db")) as database:
-        database.execute("UPDATE bso_trial SET excluded = 'Archived' WHERE trial_number = 2")
-        database.execute("UPDATE bso_trial SET inherited = 1 WHERE trial_number = 1")
-        database.execute("CREATE TABLE bso_event (job_id TEXT, number INTEGER, kind TEXT)")
-        database.execute("INSERT INTO bso_event VALUES ('t-1', 1, 'changed')")
-        database.commit()
-    with serving(tmp_path) as client:
-        # The first is another job's, the second counts for nothing, and the third waits until its turn comes.
-        assert void(client, 4).json()["min_cost"] is None
-        assert "Archived" in client.get("/status", params={"job_id": "t-1"}).text
-        trial, _ = run(client, "t-1", 7.0)
-        assert (trial["batch_size"], job(client)["min_cost"]) == (8, 7.0)
-        client.delete("/jobs", params={"job_id": "t-1"})
-    with closing(sqlite3.connect(tmp_path / "bso.db")) as database:
-        assert database.execute("SELECT kind FROM bso_event").fetchall() == [("changed",)]
 
 
 @pytest.mark.parametrize(("method", "path"), [("PATCH", "/jobs"), ("POST", "/jobs/reset"), ("GET", "/state/events")])

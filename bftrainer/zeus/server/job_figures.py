@@ -1,0 +1,148 @@
+"""What a job's trials have used: by batch size, against its default, and written to a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from bftrainer.errors import OutputError
+from bftrainer.files.documents import disarmed
+from bftrainer.files.writing import replacing
+from bftrainer.zeus.server.messages import PRIVATE_FIELDS, JobSummary, TrialRow, abbreviate
+
+QUANTITIES = ("cost", "energy", "time")
+# Runs with the default that its mean takes.
+FEWEST = 2
+_FORMS = (".json", ".csv", ".parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class SizeFigures:
+    """Results with one batch size."""
+
+    batch_size: int
+    results: int
+    converged: int
+    used: dict[str, float]  # cost (J), energy (J) and time (s) of all results together
+    means: dict[str, float]  # the same, and the metric, of a run that reached the target; empty if there is none
+
+
+def figures_by_size(trials: Iterable[TrialRow]) -> dict[int, SizeFigures]:
+    """Gather the results that count, by batch size in ascending order."""
+    grouped: dict[int, list[TrialRow]] = {}
+    for trial in trials:
+        if trial.counts:
+            grouped.setdefault(trial.batch_size, []).append(trial)
+    figures = {}
+    for size, own in sorted(grouped.items()):
+        reached = [trial for trial in own if trial.converged]
+        used = {name: math.fsum(getattr(trial, name) for trial in own) for name in QUANTITIES}
+        means = {}
+        for name in (*QUANTITIES, "metric"):
+            values = [value for trial in reached if (value := getattr(trial, name)) is not None]
+            if values:
+                means[name] = math.fsum(values) / len(values)
+        figures[size] = SizeFigures(size, len(own), len(reached), used, means)
+    return figures
+
+
+def describe_savings(figures: Mapping[int, SizeFigures], default: int) -> str:
+    """Say what tuning has saved, had each run that reached the target used what runs with the default did on average.
+
+    Runs that missed the target count as used in vain.
+    """
+    with_default = figures[default].converged if default in figures else 0
+    if with_default < FEWEST:
+        return f"not known: {with_default} of the {FEWEST} runs with the default that this takes"
+    reached = sum(each.converged for each in figures.values())
+    parts = []
+    for name, unit, factor in (("energy", "J", 1.0), ("time", "h", 1.0 / 3600.0)):
+        instead = reached * figures[default].means[name]
+        amount = instead - math.fsum(each.used[name] for each in figures.values())
+        share = amount / instead if instead else 0.0
+        parts.append(f"{name} {format_si(amount * factor)}{unit} ({share:.1%})")
+    return ", ".join(parts)
+
+
+def job_facts(job: JobSummary, trials: Sequence[TrialRow]) -> dict[str, str]:
+    """Describe settings and state of a job, by what they are called, for the page and the command."""
+    spec = job.spec
+    side = "at least" if spec.higher_is_better_metric else "at most"
+    voided = sum(trial.excluded is not None for trial in trials)
+    cheapest = f"{format_si(job.min_cost)}J with batch size {job.min_cost_batch_size}"
+    return {
+        "Stage": job.stage + ("" if job.exploring is None else f", exploring batch size {job.exploring}"),
+        "Owner": job.owner or "nobody",
+        "Batch sizes": f"{abbreviate(spec.batch_sizes)}; default {spec.default_batch_size}",
+        "Left": abbreviate(job.remaining) or "none",
+        "Target": f"{side} {spec.target_metric} within {spec.max_epochs} epochs",
+        "Weight of energy": f"{spec.eta_knob}",
+        "Stops at": "never" if spec.beta_knob is None else f"{spec.beta_knob} times the cheapest run",
+        "Cheapest run": "none yet" if job.min_cost is None else cheapest,
+        "Saved": describe_savings(figures_by_size(trials), spec.default_batch_size),
+        "Trials": f"{job.trials:,}, {job.observations:,} with a result" + (f", {voided:,} voided" if voided else ""),
+        "Runs on": f"{spec.number_of_gpus} × {spec.gpu_model}, {format_si(spec.max_power)}W in all",
+        "Registered": f"{format_time(job.registered)} UTC",
+    }
+
+
+def format_time(seconds: float | None) -> str:
+    """Format a time as UTC."""
+    return "–" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def format_si(number: float | None) -> str:
+    """Format a number with four digits and an SI prefix."""
+    if number is None:
+        return "–"
+    factors = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+    factor, prefix = next((each for each in factors if abs(number) >= each[0]), factors[-1])
+    return f"{number / factor:.4g} {prefix}"
+
+
+def check_form(path: Path) -> None:
+    """Raise `OutputError` if a file's name ends in none of .json, .csv and .parquet."""
+    if path.suffix.lower() not in _FORMS:
+        raise OutputError(f"{path}: Expected a name that ends in {', '.join(_FORMS)}.")
+
+
+def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
+    """Write a job's trials, in JSON with the job; return the number of trials. In CSV, no name is a formula.
+
+    Raises
+    ------
+    OutputError
+        If the name's ending is unknown, or the file cannot be written.
+    """
+    check_form(path)
+    rows = [{name: cell for name, cell in asdict(trial).items() if name not in PRIVATE_FIELDS} for trial in trials]
+    with replacing(path) as stream:
+        if path.suffix.lower() == ".json":
+            document = {"job": job.model_dump(), "trials": rows}
+            stream.write(json.dumps(document, indent=2, allow_nan=False).encode() + b"\n")
+            return len(rows)
+        import pyarrow as pa
+        import pyarrow.csv
+        import pyarrow.parquet
+
+        if path.suffix.lower() == ".csv":
+            rows = [{name: disarmed(cell) for name, cell in row.items()} for row in rows]
+            pyarrow.csv.write_csv(pa.Table.from_pylist(rows, schema=_schema()), stream)
+        else:
+            pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema=_schema()), stream)
+    return len(rows)
+
+
+def _schema() -> Any:
+    """Return the types of the columns, which also hold if all rows lack a value."""
+    import pyarrow as pa
+
+    kinds = {str: pa.string(), int: pa.int64(), bool: pa.bool_(), float: pa.float64()}
+    hints = get_type_hints(TrialRow)
+    columns = [(name, kinds[(get_args(hint) or (hint,))[0]]) for name, hint in hints.items()]
+    return pa.schema([column for column in columns if column[0] not in PRIVATE_FIELDS])
