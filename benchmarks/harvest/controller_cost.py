@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bftrainer.harvest.carrier_pool import HarvestLimits
-from bftrainer.harvest.controller import Controller
+from bftrainer.harvest.controller import Controller, HarvestLimits
 from bftrainer.harvest.harvest_directory import EventJournal
 from bftrainer.harvest.harvest_events import HarvestEvent, PoolChanged, Progressed, Submitted
 from bftrainer.harvest.local_engine import LogPool, ShadowCarriers
@@ -80,9 +79,9 @@ def measured(minutes: int, directory: Path) -> dict[str, float]:
             gone = rng.choice(sorted(idle), 5, replace=False).tolist()
             come = rng.choice(sorted(set(names) - idle), 5, replace=False).tolist()
             idle = (idle - set(gone)) | set(come)
-            events = cluster.happened([PoolChanged(tuple(come), tuple(gone))])
+            events = cluster.apply_changes([PoolChanged(tuple(come), tuple(gone))])
         else:
-            events = cluster.happened([])
+            events = cluster.apply_changes([])
         if second % REPORT_S == 0:
             events += cluster.reports(float(second))
         for part in (0.0, 0.5):  # a session ticks twice a second

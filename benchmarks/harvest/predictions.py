@@ -14,15 +14,16 @@ from pathlib import Path
 
 from bftrainer.files.claims import claimed
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
-from bftrainer.harvest.carrier_pool import HarvestLimits
+from bftrainer.harvest.controller import HarvestLimits
 from bftrainer.harvest.fidelity import distance, fidelity, harvest_inputs
 from bftrainer.harvest.harvest_directory import EventJournal
-from bftrainer.harvest.live_tasks import read_live_tasks, with_measured
+from bftrainer.harvest.live_tasks import LiveTask, live_task, read_live_tasks
 from bftrainer.harvest.local_engine import LocalCarriers, LogPool
 from bftrainer.harvest.session import open_session
-from bftrainer.model import NodeLog
+from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.nodelogs import read_node_log
 from bftrainer.runs import ReplayConfig, run_replay, write_run
+from bftrainer.tasksets import read_task_set
 from bftrainer.tasksets.native_tasks import toml_text
 
 SPEED, NODES = 60.0, 8
@@ -41,11 +42,22 @@ def written_tasks(place: Path) -> Path:
     return place / "live.toml"
 
 
+def with_measured(task: LiveTask, spec: TaskSpec) -> LiveTask:
+    """A task with the curve and the costs that were measured, where these are no average: a straight line, without."""
+    if len(spec.scaling.nodes) <= 2 and not spec.grow_cost_s:
+        return task
+    curve = {"nodes": list(spec.scaling.nodes), "throughput": list(spec.scaling.throughput)}
+    costs = {name: getattr(spec, name) for name in ("grow_cost_s", "shrink_cost_s")}
+    return live_task(Path(task.workdir, "measured.toml"), 1, {**task.table, **costs, "scaling": curve})
+
+
 def harvested(place: Path, file: Path, log: NodeLog, measured: Path | None) -> Path:
     """Harvest the nodes of a log, with what was measured before, if anything was."""
     place.mkdir()
     tasks = read_live_tasks(file)
-    tasks = tasks if measured is None else with_measured(tasks, measured)
+    if measured is not None:
+        specs = {spec.name: spec for spec in read_task_set(measured).tasks}
+        tasks = tuple(with_measured(task, specs[task.name]) if task.name in specs else task for task in tasks)
     config = ReplayConfig(**CONFIG, baseline=False)
     with claimed(place):
         journal = EventJournal(place)

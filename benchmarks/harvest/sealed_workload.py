@@ -23,7 +23,7 @@ import click
 import numpy as np
 
 from benchmarks.harvest.live_harvest import PARTITION, LiveHarvest
-from bftrainer.harvest.pool_states import SINFO_FIELDS, SQUEUE_FIELDS, nodes_of_carriers, slurm_pool
+from bftrainer.harvest.scheduler_polls import SINFO_FIELDS, SQUEUE_FIELDS, nodes_of_carriers, slurm_pool
 from tests.harvest.slurm import GRACE_S, NODES, Slurm, running_slurm
 from tests.waiting import until
 

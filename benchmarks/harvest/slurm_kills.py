@@ -19,8 +19,7 @@ import click
 import numpy as np
 
 from benchmarks.harvest.live_harvest import LiveHarvest
-from bftrainer.harvest.carrier_pool import HarvestLimits
-from bftrainer.harvest.controller import Controller
+from bftrainer.harvest.controller import Controller, HarvestLimits
 from bftrainer.harvest.harvest_directory import EventJournal
 from bftrainer.objectives import scaling_efficiency
 from bftrainer.replay import Settings

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +44,7 @@ def spot() -> None:
     """Simulate checkpointed pipeline-parallel training on preemptible nodes."""
 
 
-_TRAINING = (
+_spot_options = with_options(
     click.option(
         "--profile",
         type=FILE,
@@ -70,104 +69,99 @@ _TRAINING = (
     click.option("--tick", "tick_s", type=float, help="Notice events only at multiples of this many seconds."),
     click.option("--cold-start", is_flag=True, help="Let the first nodes prepare and form pipelines, too."),
     click.option("--samples-per-iteration", type=float, help="To tell samples per second.  [default: the profile's]"),
-)
-_COST = (
     click.option("--price", type=float, help="Price of a node-hour, in any currency."),
     click.option("--on-demand-price", type=float, help="Price of an on-demand node-hour, to compare with."),
-    click.option("--on-demand-nodes", type=int, help="Number of on-demand nodes.  [default: the largest world size]"),
-)
-_OUTPUT = (
     click.option("-o", "--output-dir", type=FILE, help="Write the results to this directory."),
     click.option("--figure", type=FILE, help="Draw the results: .png, .svg or .pdf."),
     click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table."),
     click.option("--force", is_flag=True, help="Replace existing results."),
 )
-
-
-_spot_options = with_options(*_TRAINING, *_COST, *_OUTPUT)
-_SECTIONS = {
-    "Common options": (
-        *("trace", "like", "preemption_scale", "addition_scale", "days", "repeats", "profile", "depth"),
-        *("max_world_size", "price", "output_dir", "figure", "as_json"),
-    )
+_SPOT_COMMAND: dict[str, Any] = {
+    "cls": Sectioned,
+    "sections": {
+        "Common options": (
+            *("trace", "like", "preemption_scale", "addition_scale", "days", "repeats", "profile", "depth"),
+            *("max_world_size", "price", "output_dir", "figure", "as_json"),
+        )
+    },
+    "context_settings": {"show_default": True},
 }
 
 
-def _settings_of(options: dict[str, Any]) -> tuple[CheckpointedTraining, dict[str, str] | None]:
-    """Settings that the options ask for, and where the profile came from; takes them out of `options`."""
-    from bftrainer.spot.checkpointing import CheckpointedTraining
-    from bftrainer.spot.run import load_profile
+@dataclass(frozen=True)
+class _Asked:
+    """What the options that both commands have ask for."""
 
-    profile, source = load_profile(options.pop("profile"))
-    samples = options.pop("samples_per_iteration")
-    if samples is not None:
-        profile = replace(profile, samples_per_iteration=samples)
-    refuse_unused({"load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint"})
-    names = [each.name for each in fields(CheckpointedTraining) if each.name != "profile"]
-    return CheckpointedTraining(profile, **{name: options.pop(name) for name in names}), source
+    settings: CheckpointedTraining
+    prices: Prices | None
+    profile: dict[str, str]
+    output_dir: Path | None
+    figure: Path | None
+    force: bool
 
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> _Asked:
+        """Take what both commands have out of their options; refuse places of results that cannot be used."""
+        from bftrainer.files.directories import check_free
+        from bftrainer.spot.checkpointing import CheckpointedTraining
+        from bftrainer.spot.run import Prices, load_profile
 
-def _prices_of(options: dict[str, Any]) -> Prices | None:
-    """Prices that the options tell, if any; takes them out of `options`."""
-    from bftrainer.spot.run import Prices
-
-    price, on_demand, nodes = (options.pop(name) for name in ("price", "on_demand_price", "on_demand_nodes"))
-    refuse_unused(
-        dict.fromkeys(("on_demand_price", "on_demand_nodes"), price is None and "without --price nothing is compared")
-    )
-    return None if price is None else Prices(price, on_demand, nodes)
-
-
-def _check_places(options: dict[str, Any]) -> Callable[[Callable[[Path], None], Callable[[], Axes | Figure]], None]:
-    """Refuse places of results that cannot be used, and take them out of `options`; returns what fills them."""
-    from bftrainer.files.directories import check_free, result_directory
-
-    directory, figure, force = (options.pop(name) for name in ("output_dir", "figure", "force"))
-    refuse_unused({"force": directory is figure is None and "nothing is written"})
-    if directory is not None:
-        check_free(directory, force=force)
-    refuse_inputs(figure)
-    refuse_figure(figure, force=force)
-
-    def fill(write: Callable[[Path], None], draw: Callable[[], Axes | Figure]) -> None:
-        """Have the files written and the figure drawn where that was asked for, and say where they are."""
+        directory, figure, force = (options.pop(name) for name in ("output_dir", "figure", "force"))
+        refuse_unused({"force": directory is figure is None and "nothing is written"})
         if directory is not None:
-            with result_directory([directory], force=force) as place:
-                write(place.working)
-            tell(f"Results: {directory}")
-        if figure is not None:
-            write_figure(figure, draw())
-            tell(f"Figure: {figure}")
+            check_free(directory, force=force)
+        refuse_inputs(figure)
+        refuse_figure(figure, force=force)
+        profile, source = load_profile(options.pop("profile"))
+        if (samples := options.pop("samples_per_iteration")) is not None:
+            profile = replace(profile, samples_per_iteration=samples)
+        refuse_unused({"load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint"})
+        names = [each.name for each in fields(CheckpointedTraining) if each.name != "profile"]
+        settings = CheckpointedTraining(profile, **{name: options.pop(name) for name in names})
+        price, on_demand = options.pop("price"), options.pop("on_demand_price")
+        refuse_unused({"on_demand_price": price is None and "without --price nothing is compared"})
+        prices = None if price is None else Prices(price, on_demand)
+        return cls(settings, prices, source, directory, figure, force)
 
-    return fill
+    def write(self, write: Callable[[Path], None], draw: Callable[[], Axes | Figure]) -> None:
+        """Have the files written and the figure drawn where that was asked for, and say where they are."""
+        from bftrainer.files.directories import result_directory
+
+        if self.output_dir is not None:
+            with result_directory([self.output_dir], force=self.force) as place:
+                write(place.working)
+            tell(f"Results: {self.output_dir}")
+        if self.figure is not None:
+            write_figure(self.figure, draw())
+            tell(f"Figure: {self.figure}")
 
 
 def minute_options(before: str = "") -> tuple[Callable[[Any], Any], ...]:
     """Options of the minute model without the levels; each line of help begins with `before`."""
-    like = "or that of the trace it is like]"
     figures = (
-        ("preemption-chance", f"Chance that a minute sees a preemption.  [default: 0.16338, {like}"),
-        ("preemption-mean", f"Mean number of nodes of a preemption.  [default: 2.4138, {like}"),
-        ("preemption-std", f"Its standard deviation.  [default: 2.0862, {like}"),
-        ("addition-chance", f"Chance that a minute sees an addition.  [default: 0.14366, {like}"),
-        ("addition-mean", f"Mean number of nodes of a regular addition.  [default: 2.5417, {like}"),
-        ("addition-std", f"Its standard deviation.  [default: 1.9456, {like}"),
-        ("big-addition-share", f"Share of additions of 11 to 31 nodes.  [default: 0.0588, {like}"),
+        ("preemption-chance", "Chance that a minute sees a preemption", "0.16338"),
+        ("preemption-mean", "Mean number of nodes of a preemption", "2.4138"),
+        ("preemption-std", "Its standard deviation", "2.0862"),
+        ("addition-chance", "Chance that a minute sees an addition", "0.14366"),
+        ("addition-mean", "Mean number of nodes of a regular addition", "2.5417"),
+        ("addition-std", "Its standard deviation", "1.9456"),
+        ("big-addition-share", "Share of additions of 11 to 31 nodes", "0.0588"),
     )
     return (
-        *(click.option(f"--{name}", type=float, help=before + text) for name, text in figures),
+        *(
+            click.option(
+                f"--{name}",
+                type=float,
+                help=f"{before}{what}.  [default: {usual}, or that of the trace it is like]",
+            )
+            for name, what, usual in figures
+        ),
         size_option("--initial-nodes", help=f"{before}Nodes at the start.  [default: 32, or the trace's mean]"),
         size_option("--max-nodes", help=f"{before}Nodes at most.  [default: 64, or the trace's largest number]"),
-        click.option("--exact-mean", is_flag=True, default=None, help=f"{before}Let sizes have the means asked for."),
     )
 
 
-@click.command(
-    cls=Sectioned,
-    sections=_SECTIONS,
-    context_settings={"show_default": True},
-    epilog="Example: bftrainer spot simulate --trace idle.csv --depth 2 -o training",
-)
+@click.command(**_SPOT_COMMAND, epilog="Example: bftrainer spot simulate --trace idle.csv --depth 2 -o training")
 @click.option("--trace", type=FILE, required=True, help="Node log, spot event trace or count trace.")
 @click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
 @size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
@@ -177,11 +171,10 @@ def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_
     from bftrainer.spot.checkpointing import simulate as simulate_training
     from bftrainer.spot.run import load_log, summarise_run, write_spot
 
-    fill_places = _check_places(options)
-    settings, profile = _settings_of(options)
+    asked = _Asked.of(options)
     log, sources = load_log(trace, additions, initial_nodes, lambda note: tell(f"Note: {note}"))
-    run = simulate_training(log, settings)
-    summary = summarise_run(run, settings, _prices_of(options), sources | {"profile": profile})
+    run = simulate_training(log, asked.settings)
+    summary = summarise_run(run, asked.prices, sources | {"profile": asked.profile})
 
     def draw() -> Figure:
         from bftrainer.spot.run_plots import run_figure
@@ -189,7 +182,7 @@ def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_
         return run_figure(run, summary)
 
     click.echo(json.dumps(summary, indent=2) if as_json else "\n".join(_table(summary)))
-    fill_places(partial(write_spot, run, summary), draw)
+    asked.write(lambda directory: write_spot(run, summary, directory), draw)
 
 
 _INDENT = 23
@@ -197,61 +190,43 @@ _INDENT = 23
 
 def _table(summary: Mapping[str, Any]) -> list[str]:
     """Headline figures, one a line."""
-    span_h = summary["span_s"] / 3600.0
-    rows = [
-        (
-            "iterations",
-            f"{summary['iterations_done']:,} done, {summary['iterations_executed']:,} executed, "
-            f"{summary['iterations_lost']:,} lost",
+    figures = {name: 0 if value is None else value for name, value in summary.items()}
+    span_h = figures["span_s"] / 3600.0
+    rows = {
+        "iterations": "{iterations_done:,} done, {iterations_executed:,} executed, {iterations_lost:,} lost",
+        "throughput": "{iterations_per_hour:,.1f} iterations/h",
+        "reconfigurations": "{reconfigurations:,}, {reconfiguration_restarts:,} drawn out",
+        "checkpoints": "{checkpoints:,}, {checkpoints_lost:,} lost on the way",
+        "preemptions": "{preemptions:,} nodes, {active_preemptions:,} of them active",
+        "node-hours": "{node_hours_held:,.1f} held, {node_hours_used:,.1f} used",
+        "world size": "{mean_world_size:.1f} mean, {largest_world_size} largest",
+        "cost": "{cost:,.2f}",
+        "on demand": (
+            "{on_demand_cost:,.2f}, {on_demand_iterations_per_currency:,.2f} iterations per unit on "
+            "{on_demand_nodes} nodes"
         ),
-        ("throughput", _throughput(summary)),
-        *((name, _time(summary, name)) for name in ("training", "redoing", "reconfiguring", "stalled")),
-        ("reconfigurations", f"{summary['reconfigurations']:,}, {summary['reconfiguration_restarts']:,} drawn out"),
-        ("checkpoints", f"{summary['checkpoints']:,}, {summary['checkpoints_lost']:,} lost on the way"),
-        ("preemptions", f"{summary['preemptions']:,} nodes, {summary['active_preemptions']:,} of them active"),
-        ("node-hours", f"{summary['node_hours_held']:,.1f} held, {summary['node_hours_used']:,.1f} used"),
-        ("world size", f"{summary['mean_world_size'] or 0:.1f} mean, {summary['largest_world_size']} largest"),
-        *_costs(summary),
-    ]
-    title = f"Checkpointed training on {summary['nodes']:,} nodes over {span_h:,.2f} h"
-    return [title, *(f"{label:{_INDENT}}{text}" for label, text in rows)]
-
-
-def _throughput(summary: Mapping[str, Any]) -> str:
-    text = f"{summary['iterations_per_hour'] or 0:,.1f} iterations/h"
-    samples = summary["samples_per_s"]
-    return text if samples is None else f"{text}, {samples:,.2f} samples/s"
-
-
-def _time(summary: Mapping[str, Any], name: str) -> str:
-    time_s = summary[f"{name}_s"]
-    share = 100.0 * time_s / summary["span_s"] if summary["span_s"] else 0.0
-    return f"{time_s / 3600.0:,.2f} h, {share:.1f} %"
-
-
-def _costs(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if summary["cost"] is None:
-        return []
-    worth = summary["iterations_per_currency"]
-    rows = [("cost", f"{summary['cost']:,.2f}" + ("" if worth is None else f", {worth:,.2f} iterations per unit"))]
-    if summary["on_demand_cost"] is not None:
-        other = summary["on_demand_iterations_per_currency"] or 0.0
-        text = (
-            f"{summary['on_demand_cost']:,.2f}, {other:,.2f} iterations per unit on {summary['on_demand_nodes']} nodes"
-        )
-        ratio = summary["value_against_on_demand"]
-        rows.append(("on demand", text + ("" if ratio is None else f"; spot is worth {ratio:.2f} times that")))
-    return rows
+    }
+    more = {
+        "throughput": ("samples_per_s", ", {samples_per_s:,.2f} samples/s"),
+        "cost": ("iterations_per_currency", ", {iterations_per_currency:,.2f} iterations per unit"),
+        "on demand": ("value_against_on_demand", "; spot is worth {value_against_on_demand:.2f} times that"),
+    }
+    lines = [f"Checkpointed training on {figures['nodes']:,} nodes over {span_h:,.2f} h"]
+    for label, text in rows.items():
+        needed, rest = more.get(label, ("nodes", ""))
+        if label not in ("cost", "on demand") or summary["cost" if label == "cost" else "on_demand_cost"] is not None:
+            lines.append(f"{label:{_INDENT}}{(text + rest * (summary[needed] is not None)).format(**figures)}")
+    times = [(name, figures[f"{name}_s"]) for name in ("training", "redoing", "reconfiguring", "stalled")]
+    share = 100.0 / figures["span_s"] if figures["span_s"] else 0.0
+    lines[3:3] = [f"{name:{_INDENT}}{time_s / 3600.0:,.2f} h, {share * time_s:.1f} %" for name, time_s in times]
+    return lines
 
 
 _LEVELS = Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "numbers separated by commas")
 
 
 @click.command(
-    cls=Sectioned,
-    sections=_SECTIONS,
-    context_settings={"show_default": True},
-    epilog="Example: bftrainer spot sweep --preemption-scale 0.5,1,2 --days 0.1 --repeats 2",
+    **_SPOT_COMMAND, epilog="Example: bftrainer spot sweep --preemption-scale 0.5,1,2 --days 0.1 --repeats 2"
 )
 @click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
 @click.option("--preemption-scale", type=_LEVELS, default="0.5,1,2", help="Levels of preemption.")
@@ -271,13 +246,10 @@ def sweep(
     from bftrainer.spot.generation import fit_minutes
     from bftrainer.spot.sweep import SpotSweep, sweep_spot, write_sweep
 
-    fill_places = _check_places(options)
-    settings, _ = _settings_of(options)
+    asked = _Asked.of(options)
     trace = None if like is None else read_availability(like, lambda note: tell(f"Note: {note}"))
-    prices, exact_mean = _prices_of(options), options.pop("exact_mean")
     model = fit_minutes(trace, like).changed(**{key: value for key, value in options.items() if value is not None})
-    model = model.exact() if exact_mean else model
-    made = SpotSweep(model, settings, preemption_scale, addition_scale, days, repeats, seed, prices)
+    made = SpotSweep(model, asked.settings, preemption_scale, addition_scale, days, repeats, seed, asked.prices)
     check_size("traces", len(made.levels) * repeats)
     result = sweep_spot(made, jobs)
 
@@ -287,7 +259,7 @@ def sweep(
         return plot_sweep(result.rows)
 
     click.echo(json.dumps(result.summary(), indent=2) if as_json else "\n".join(_levels_table(result.rows)))
-    fill_places(partial(write_sweep, result), draw)
+    asked.write(lambda directory: write_sweep(result, directory), draw)
 
 
 def _levels_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:

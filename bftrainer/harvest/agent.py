@@ -44,28 +44,24 @@ class _Rank:
     def __init__(self, order: dict[str, Any], held: Sequence[int]) -> None:
         self.order, self.status, self.ended = order, -signal.SIGKILL, False
         self.log, self._began = Path(order["log"]), -1.0
-        self._place, self._pattern, self._seen = self._progress()
+        # Where work is reported, the pattern to find it by, and what of it is from before.
+        self._place: Path | None = None
+        self._pattern: re.Pattern[str] | None = None
+        self._seen_ns = 0
+        kind, _, rest = order["progress"].partition(":")
+        if kind == "stdout" and not order["rank"]:
+            self._place, self._pattern = self.log, re.compile(rest, re.MULTILINE)
+        elif not order["rank"]:
+            self._place = Path(order["workdir"], rest if kind == "file" else order["env"]["BFTRAINER_PROGRESS"])
+            with suppress(OSError, ValueError, IndexError):
+                self._seen_ns = self._place.stat().st_mtime_ns
+                self._began = float(self._place.read_text().split()[0])
         self.told: list[float] = []
         with self.log.open("ab", buffering=0) as log:
             self._offset = log.tell() if self._place == self.log else 0
             self.process = SupervisedProcess(
                 order["command"], Path(order["workdir"]), order["env"], log, order["grace_s"], held
             )
-
-    def _progress(self) -> tuple[Path | None, re.Pattern[str] | None, float]:
-        """Where work is reported, the pattern to find it by, and what of it is from before."""
-        kind, _, rest = self.order["progress"].partition(":")
-        if self.order["rank"]:
-            return None, None, 0.0
-        if kind == "stdout":
-            return self.log, re.compile(rest, re.MULTILINE), 0.0
-        place = Path(self.order["workdir"], rest if kind == "file" else self.order["env"]["BFTRAINER_PROGRESS"])
-        with suppress(OSError):
-            seen = place.stat().st_mtime_ns
-            with suppress(ValueError, IndexError):
-                self._began = float(place.read_text().split()[0])
-            return place, None, seen
-        return place, None, 0.0
 
     @property
     def key(self) -> tuple[str, int]:
@@ -87,8 +83,8 @@ class _Rank:
                 self._offset += end
                 matches = self._pattern.findall(text[:end].decode(errors="replace").replace("\r\n", "\n"))
                 found = [float(matches[-1])] if matches else []
-            elif (changed := self._place.stat().st_mtime_ns) != self._seen:
-                found, self._seen = [float(word) for word in self._place.read_text().split()], changed
+            elif (changed_ns := self._place.stat().st_mtime_ns) != self._seen_ns:
+                found, self._seen_ns = [float(word) for word in self._place.read_text().split()], changed_ns
         if not found or found == self.told or not all(0 <= each < math.inf for each in found):
             return None
         self.told = found
@@ -105,7 +101,7 @@ class _Rank:
             return " | ".join([line.strip() for line in lines if line.strip()][-_TAIL_LINES:])
         return ""
 
-    def heard(self) -> bool:
+    def read_status(self) -> bool:
         """Read what its supervisor says; whether it is gone, and with it all that the rank has started."""
         if not self.process.read_status():
             return False
@@ -141,7 +137,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._signals = supervisor.signal_pipe()
         supervisor.adopt_orphans()
-        self._hear(self._link, self._ordered)
+        self._hear(self._link, self._on_order)
         self._hear(self._signals, self.leave)
 
     def _hear(self, source: Any, do: Callable[[], object]) -> None:
@@ -171,7 +167,7 @@ class Agent:
                         self._sweep = 2
             self._sweep -= 1
 
-    def _ordered(self) -> None:
+    def _on_order(self) -> None:
         """Do what the controller says; leave if it is gone."""
         try:
             piece = self._link.recv(1 << 16)
@@ -200,28 +196,28 @@ class Agent:
             Path(order["env"]["BFTRAINER_CHECKPOINT_DIR"]).mkdir(parents=True, exist_ok=True)
             rank = _Rank(order, self._held)
         except OSError as fault:
-            self._exited(order, 127, f"{fault.filename}: {fault.strerror}")
+            self._tell_exit(order, 127, f"{fault.filename}: {fault.strerror}")
             return
         self._ranks.append(rank)
-        self._hear(rank.process.status_pipe, lambda: self._heard(rank))
+        self._hear(rank.process.status_pipe, lambda: self._on_status(rank))
 
-    def _heard(self, rank: _Rank) -> None:
+    def _on_status(self, rank: _Rank) -> None:
         pipe = rank.process.status_pipe
-        if rank.heard():
+        if rank.read_status():
             self._selector.unregister(pipe)
             if not self._left and any(key.fileobj == self._signals for key, _ in self._selector.select(0)):
                 self.leave()  # Slurm asks ranks to end, too: one that did so is not done
             self._report(rank)
             self._ranks.remove(rank)
             self._sweep = self._sweep if rank.ended else 2
-            self._exited(rank.order, rank.status, rank.tail())
+            self._tell_exit(rank.order, rank.status, rank.tail())
 
     def _report(self, rank: _Rank) -> None:
         found = rank.report()
         if found is not None:
             self._say("progress", *rank.key, *found)
 
-    def _exited(self, order: dict[str, Any], status: int, tail: str) -> None:
+    def _tell_exit(self, order: dict[str, Any], status: int, tail: str) -> None:
         self._say("exited", order["task"], order["generation"], status, tail)
 
     def leave(self, *, is_over: bool = False) -> None:

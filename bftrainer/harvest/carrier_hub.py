@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import math
 import os
 import secrets
-import selectors
 import socket
 import time
 from collections.abc import Callable
@@ -27,9 +27,10 @@ from bftrainer.harvest.harvest_events import (
     StopRank,
 )
 
-_MOST_UNKNOWN = 4096
-"""Bytes that a stranger may send before it is sent away."""
+_LONGEST_LINE = 1 << 16
 _PATIENCE_S, _MOST_STRANGERS = 10.0, 256
+_NO_CARRIER = (ValueError, TypeError, RecursionError, OSError, EOFError)
+"""What comes of a connection that is broken, or says what no carrier of ours does."""
 
 
 class CarrierEngine(Protocol):
@@ -61,18 +62,8 @@ class CarrierEngine(Protocol):
         """End all carriers, and wait until they are gone."""
 
 
-class _Link:
-    """A connection, from a stranger until it has shown that it knows the key."""
-
-    def __init__(self, stream: socket.socket, address: str) -> None:
-        self.stream, self.address = stream, address
-        self.challenge, self.input, self.output = secrets.token_hex(16), b"", b""
-        self.node = self.carrier = ""
-        self.since_s = time.monotonic()
-
-
 class CarrierHub:
-    """Listens for carriers, sends them orders, and makes events of what they say.
+    """Listens for carriers, sends them orders, and makes events of what they say, while `poll` waits.
 
     Parameters
     ----------
@@ -87,112 +78,94 @@ class CarrierHub:
     ----------
     key : str
         What carriers have to know; handed to them in their environment.
+    port : int
+        At which it listens.
     """
 
     def __init__(self, directory: Path, grace_s: float = math.inf, host: str = "127.0.0.1") -> None:
         self.directory, self.key, self._grace_s = directory.resolve(), secrets.token_hex(32), grace_s
-        self._server = socket.create_server((host, 0), backlog=1024)
-        self._server.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._server, selectors.EVENT_READ)
-        self._links: dict[str, _Link] = {}
-        self._strangers: set[_Link] = set()
-        self._events: list[HarvestEvent] = []
+        self._loop, self._events, self._happened = asyncio.new_event_loop(), list[HarvestEvent](), asyncio.Event()
+        self._carriers: dict[str, asyncio.StreamWriter] = {}
+        self._strangers: dict[asyncio.StreamWriter, float] = {}
+        listener = socket.create_server((host, 0), backlog=1024)  # one port: asyncio takes one for each kind of address
+        self.port: int = listener.getsockname()[1]
+        self._server = self._loop.run_until_complete(
+            asyncio.start_server(self._serve, sock=listener, limit=_LONGEST_LINE, backlog=1024)
+        )
 
-    @property
-    def port(self) -> int:
-        """Port that it listens at."""
-        port: int = self._server.getsockname()[1]
-        return port
+    def watch(self, source: int, do: Callable[[], object]) -> None:
+        """Call a function when a file descriptor can be read while `poll` waits."""
 
-    def watch(self, source: Any, do: Callable[[], object]) -> None:
-        """Call a function when something else can be read while `poll` waits."""
-        self._selector.register(source, selectors.EVENT_READ, do)
+        def on_readable() -> None:
+            do()
+            self._happened.set()
 
-    def forget(self, source: Any) -> None:
+        self._loop.add_reader(source, on_readable)
+
+    def forget(self, source: int) -> None:
         """Watch it no more."""
-        self._selector.unregister(source)
+        self._loop.remove_reader(source)
 
     def poll(self, timeout_s: float) -> list[HarvestEvent]:
         """Wait for carriers to say something, at most so long; what happened."""
-        for key, _ in self._selector.select(max(0.0, timeout_s)):
-            if key.fileobj is self._server:
-                self._accept()
-            elif isinstance(key.data, _Link):
-                if key.data.stream.fileno() >= 0:  # not sent away just now
-                    self._serve(key.data)
-            else:
-                key.data()
-        for link in [each for each in self._strangers if time.monotonic() - each.since_s > _PATIENCE_S]:
-            self._drop(link)
+        self._loop.run_until_complete(self._wait(timeout_s))
+        self._happened.clear()
+        for writer, since_s in self._strangers.items():
+            if time.monotonic() - since_s > _PATIENCE_S:
+                writer.close()
         events, self._events = self._events, []
         return events
 
-    def _accept(self) -> None:
-        with suppress(OSError):  # it is gone already
-            stream, address = self._server.accept()
-            stream.setblocking(False)
-            link = _Link(stream, address[0])
+    async def _wait(self, timeout_s: float) -> None:
+        await asyncio.sleep(0.0)  # what is there already is read, however short the time is
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._happened.wait(), max(0.0, timeout_s))
+
+    def _tell(self, event: HarvestEvent) -> None:
+        self._events.append(event)
+        self._happened.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Hear a connection: a stranger, until it has shown that it knows the key."""
+        node = carrier = ""
+        try:
             if len(self._strangers) >= _MOST_STRANGERS:  # else they could take all file descriptors
-                self._drop(min(self._strangers, key=lambda each: each.since_s))
-            self._strangers.add(link)
-            self._selector.register(stream, selectors.EVENT_READ, link)
-            self._send(link, link.challenge.encode() + b"\n")
+                next(iter(self._strangers)).close()
+            self._strangers[writer] = time.monotonic()
+            node, carrier = await self._welcome(reader, writer)
+            self._strangers.pop(writer, None)
+            self._carriers[carrier] = writer
+            self._tell(CarrierUp(node, carrier, writer.get_extra_info("peername")[0]))
+            while line := await reader.readline():
+                self._on_message(node, carrier, json.loads(line))
+        except _NO_CARRIER:
+            pass
+        finally:
+            self._strangers.pop(writer, None)
+            writer.close()
+            if self._carriers.get(carrier) is writer:
+                del self._carriers[carrier]
+                self._tell(CarrierLost(node, carrier))
 
-    def _send(self, link: _Link, text: bytes) -> None:
-        """Send what the connection takes; the rest when it takes more."""
-        link.output += text
-        with suppress(BlockingIOError, OSError):  # that it is gone is seen when it is read
-            while link.output:
-                link.output = link.output[link.stream.send(link.output) :]
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.output else 0)
-        self._selector.modify(link.stream, wanted, link)
-
-    def _serve(self, link: _Link) -> None:
-        if link.output:
-            self._send(link, b"")
-        try:
-            piece = link.stream.recv(1 << 16)
-        except BlockingIOError:
-            return
-        except OSError:
-            piece = b""
-        *lines, link.input = (link.input + piece).split(b"\n")
-        try:
-            for line in lines:
-                self._on_message(link, json.loads(line)) if link.carrier else self._welcome(link, json.loads(line))
-        except (ValueError, TypeError, RecursionError):  # no carrier of ours says that
-            piece = b""
-        if not piece or (not link.carrier and len(link.input) > _MOST_UNKNOWN):
-            self._drop(link)
-
-    def _welcome(self, link: _Link, hello: Any) -> None:
-        """Welcome a stranger that is a carrier of ours; a `ValueError` or the like if it is none."""
-        _, node, carrier, shown, challenge = map(str, hello)
-        if not hmac.compare_digest(shown.encode(), proof(self.key, "carrier", link.challenge, carrier).encode()):
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, str]:
+        """Node and name of a stranger that is a carrier of ours; a `ValueError` or the like if it is none."""
+        asked = secrets.token_hex(16)
+        writer.write(asked.encode() + b"\n")
+        _, node, carrier, shown, challenge = map(str, json.loads(await reader.readline()))
+        if not hmac.compare_digest(shown.encode(), proof(self.key, "carrier", asked, carrier).encode()):
             raise ValueError("It does not know the key.")
-        self._send(link, proof(self.key, "hub", challenge, carrier).encode() + b"\n")
-        link.node, link.carrier = node, carrier
-        self._strangers.discard(link)
-        self._links[carrier] = link
-        self._events.append(CarrierUp(node, carrier, link.address))
+        writer.write(proof(self.key, "hub", challenge, carrier).encode() + b"\n")
+        return node, carrier
 
-    def _on_message(self, link: _Link, what: list[Any]) -> None:
-        word, *rest = what
+    def _on_message(self, node: str, carrier: str, message: list[Any]) -> None:
+        word, *rest = message
         if word == "leaving":
-            self._events.append(CarrierLeaving(link.node, link.carrier, *rest))
+            self._tell(CarrierLeaving(node, carrier, *rest))
         elif word == "progress":
-            self._events.append(Progressed(*rest))
+            self._tell(Progressed(*rest))
         elif word == "exited":
             task, generation, status, tail = rest
-            self._events.append(RankExited(task, generation, link.node, status, tail))
-
-    def _drop(self, link: _Link) -> None:
-        self._selector.unregister(link.stream)
-        link.stream.close()
-        self._strangers.discard(link)
-        if self._links.pop(link.carrier, None) is not None:
-            self._events.append(CarrierLost(link.node, link.carrier))
+            self._tell(RankExited(task, generation, node, status, tail))
 
     def release(self, node: str, carrier: str) -> None:
         """Have a carrier end its ranks, and itself."""
@@ -221,7 +194,6 @@ class CarrierHub:
             "BFTRAINER_NODES": f"{spec.min_nodes}:{spec.max_nodes}",
             "PYTHONUNBUFFERED": "1",
         }
-        log = self.directory / "logs" / task.name / f"{rank.generation:04}-{rank.rank}.log"
         self._order(
             rank.carrier,
             do="start",
@@ -231,19 +203,24 @@ class CarrierHub:
             command=list(task.command),
             workdir=task.workdir,
             env={name: str(value) for name, value in env.items()} | dict(task.env),
-            log=str(log),
+            log=str(self.directory / "logs" / task.name / f"{rank.generation:04}-{rank.rank}.log"),
             grace_s=min(task.grace_s, self._grace_s),
             progress=task.progress,
         )
 
     def _order(self, carrier: str, **order: Any) -> None:
-        link = self._links.get(carrier)
-        if link is not None:  # else its loss is told
-            self._send(link, json.dumps(order).encode() + b"\n")
+        if carrier in self._carriers:  # else its loss is told
+            self._carriers[carrier].write(json.dumps(order).encode() + b"\n")
 
     def close(self) -> None:
         """Close all connections, at which carriers end."""
-        for link in [*self._links.values(), *self._strangers]:
-            self._drop(link)
-        self._selector.close()
         self._server.close()
+        self._loop.run_until_complete(self._end())
+        self._loop.close()
+
+    async def _end(self) -> None:
+        for connection in asyncio.all_tasks() - {asyncio.current_task()}:
+            connection.cancel()
+            with suppress(asyncio.CancelledError):
+                await connection
+        await asyncio.sleep(0.0)

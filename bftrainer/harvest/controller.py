@@ -6,12 +6,12 @@ which a harvest goes on whose controller was killed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.harvest.carrier_pool import PORTS, CarrierPool, HarvestLimits
 from bftrainer.harvest.harvest_events import (
     Asked,
     CarrierLeaving,
@@ -25,6 +25,7 @@ from bftrainer.harvest.harvest_events import (
     Progressed,
     RankExited,
     Release,
+    Request,
     Restarted,
     StartRank,
     StopRank,
@@ -39,7 +40,145 @@ from bftrainer.replay import Settings
 _STEP_S = 1e-6
 """Instants are apart by so much, at least."""
 _LONGEST_RETRY_S = 60.0
+_PATIENCE_S = 180.0
+"""A carrier that did not come for so long is asked for again."""
+PORTS = 4_000
+"""Number of ports that generations take in turn: as many may still be in use by those that ended."""
 _REASONS = {"time": "its time is up", "log": "its node log is over"}
+
+
+@dataclass(frozen=True, slots=True)
+class HarvestLimits:
+    """How much a harvest takes.
+
+    Parameters
+    ----------
+    max_nodes : int
+        At once.
+    offer_after_s : float
+        A node is taken once it has been idle for so long.
+    settle_s : float
+        For how long a carrier that came waits at most for others that were asked for, as each change of a task's nodes
+        costs it time.
+    first_port : int
+        Ranks of a task meet at one of the `PORTS` from this on.
+    stays : bool
+        Whether it goes on when no task is left, waiting for more.
+    """
+
+    max_nodes: int = 1_000_000
+    offer_after_s: float = 0.0
+    settle_s: float = 1.0
+    first_port: int = 20_000
+    stays: bool = False
+
+
+@dataclass(slots=True)
+class Carrier:
+    """A carrier that holds a node; the allocator has the node from when it is `told` until it is `leaving`."""
+
+    name: str
+    address: str
+    since_s: float
+    told: bool = False
+    leaving: bool = False
+
+
+@dataclass(slots=True)
+class CarrierPool:
+    """What is known of the nodes.
+
+    Nodes are `idle`, held or not, and `requested`, if a carrier was asked for, since when. The allocator is to be told
+    which ones have `left` at the present instant; carriers that come `later` wait for the next one, as a node cannot
+    leave and join at one. Once it is `closed` no more nodes are taken.
+    """
+
+    limits: HarvestLimits
+    carriers: dict[str, Carrier] = field(default_factory=dict)
+    idle: dict[str, float] = field(default_factory=dict)
+    requested: dict[str, float] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+    later: list[CarrierUp] = field(default_factory=list)
+    closed: bool = False
+    _situation: tuple[Any, ...] | None = None
+
+    def change(self, event: PoolChanged, time_s: float) -> None:
+        """Take in which nodes the scheduler leaves idle."""
+        for node in event.busy:
+            self.idle.pop(node, None)
+        self.idle |= {node: time_s for node in event.idle if node not in self.idle}
+
+    def add_carrier(self, event: CarrierUp, time_s: float) -> Release | None:
+        """Take in a carrier; a second one on a node, or one that comes when nothing is taken any more, is sent away."""
+        if event.node in self.left:
+            self.later.append(event)
+        elif event.node in self.carriers or self.closed:
+            return Release(event.node, event.carrier)
+        else:
+            self.requested.pop(event.node, None)
+            self.carriers[event.node] = Carrier(event.carrier, event.address, time_s)
+        return None
+
+    def join_nodes(self, time_s: float) -> list[str]:
+        """Nodes that the allocator is to have from now on: those of new carriers, when no other is to be waited for."""
+        self.requested = {node: since for node, since in self.requested.items() if time_s - since < _PATIENCE_S}
+        new = [node for node, carrier in self.carriers.items() if not (carrier.told or carrier.leaving)]
+        oldest_s = min((self.carriers[node].since_s for node in new), default=time_s)
+        if self.requested and time_s - oldest_s < self.limits.settle_s:
+            return []
+        for node in new:
+            self.carriers[node].told = True
+        return new
+
+    def remove_carrier(self, event: CarrierLeaving | CarrierLost) -> bool:
+        """Take in that a carrier leaves, or is gone; whether the allocator had its node until now."""
+        carrier = self.carriers.get(event.node)
+        self.idle.pop(event.node, None)
+        if carrier is None or carrier.name != event.carrier:
+            self.requested.pop(event.node, None)
+            self.forget_demand()  # all may look as it did when it was asked for
+            return False
+        had, carrier.leaving = carrier.told and not carrier.leaving, True
+        if isinstance(event, CarrierLost):
+            del self.carriers[event.node]
+        self.left += [event.node] if had else []
+        return had
+
+    def free_nodes(self, time_s: float) -> list[str]:
+        """Nodes that could be asked for: idle for long enough, and not held yet."""
+        due_s, taken = time_s - self.limits.offer_after_s, self.carriers.keys() | self.requested.keys()
+        return [] if self.closed else [n for n, since in self.idle.items() if since <= due_s and n not in taken]
+
+    def balance(self, time_s: float, used: Collection[str], wanted: Callable[[int], int]) -> list[Effect]:
+        """Ask for carriers where more nodes are wanted, and give back those that nobody wants.
+
+        Nodes are `used` if tasks have them; `wanted` takes by how many the pool is to grow, and says how many nodes
+        tasks would have then.
+        """
+        held = [node for node, carrier in self.carriers.items() if not carrier.leaving]
+        more = self.free_nodes(time_s)
+        leaving = len(self.carriers) - len(held)
+        situation = (leaving, *held, "", *more, "", *self.requested, "", *sorted(used))
+        if situation == self._situation:
+            return []
+        self._situation = situation
+        coming = len(held) + len(self.requested)
+        new = sum(not self.carriers[node].told for node in held)
+        count = min(wanted(len(more) + len(self.requested) + new), self.limits.max_nodes - leaving)
+        if count > coming:
+            asked = tuple(more[: count - coming])
+            self.expect(asked, time_s)
+            return [Request(asked)] if asked else []
+        free = [node for node in held if node not in used]
+        return [Release(node, self.carriers[node].name) for node in free[: max(0, len(held) - count)]]
+
+    def expect(self, nodes: Iterable[str], time_s: float) -> None:
+        """Note that carriers were asked for."""
+        self.requested |= dict.fromkeys(nodes, time_s)
+
+    def forget_demand(self) -> None:
+        """Have the next balance count anew: tasks have changed."""
+        self._situation = None
 
 
 class Controller:
@@ -95,10 +234,7 @@ class Controller:
     def step(self, time_s: float, events: Sequence[HarvestEvent] = ()) -> list[Effect]:
         """Take in what happened until a time, and say what is to be done; reports alone change nothing.
 
-        Raises
-        ------
-        SolverError
-            If the solver fails, and its fallback too.
+        A `SolverError` if the solver fails, and its fallback too.
         """
         self._effects = []
         if events and all(isinstance(event, Progressed) for event in events):
@@ -131,15 +267,15 @@ class Controller:
         """Close the books, after the last step; tasks whose curves were learnt have them from now on."""
         self.time_s += _STEP_S
         self._measure()
-        found = self.measured()
+        found = self.measured_specs()
         learned = [life.name for life in self.tasks.values() if life.task.learned and (life.done or life.is_measured)]
         self.allocator.respecify({name: found[name].scaling for name in learned})
         self.allocator.end(self.time_s, reason)
 
-    def measured(self) -> dict[str, TaskSpec]:
+    def measured_specs(self) -> dict[str, TaskSpec]:
         """Tasks of the allocator with curves and costs that were measured; where too little was, with average rates."""
         specs = [(life.is_measured, life.measured_spec(self._noise)) for life in self.tasks.values()]
-        return {spec.name: spec if is_measured else self.allocator.on_average(spec) for is_measured, spec in specs}
+        return {spec.name: spec if is_measured else self.allocator.average_spec(spec) for is_measured, spec in specs}
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -171,7 +307,7 @@ class Controller:
                 for node, carrier in [*self.pool.carriers.items()]:
                     self._carrier_went(CarrierLost(node, carrier.name))
                 for life in self.tasks.values():
-                    life.disturbed()
+                    life.forget_change()
                 self.pool.idle, self.pool.requested = {}, {}
                 self.pool.closed, self.ending = False, None
 
@@ -208,7 +344,7 @@ class Controller:
         if life.is_over:
             return
         if generation.failed is not None and not generation.lost:
-            self._failed(life, generation.failed)
+            self._retry_or_park(life, generation.failed)
         elif life.saved >= life.task.spec.work or not (asked or generation.lost):
             total = life.task.spec.work
             life.work = total if life.work > total * (1.0 - 1e-9) else life.work
@@ -216,9 +352,9 @@ class Controller:
             said = "" if life.work == total else f", and has reported {life.work:,.6g} of its work of {total:,.6g}"
             self._say(f"{life.name} is done{said}.")
 
-    def _failed(self, life: TaskLife, why: str) -> None:
+    def _retry_or_park(self, life: TaskLife, why: str) -> None:
         """Let a task try again after a while, or park it."""
-        life.disturbed()
+        life.forget_change()
         life.failures = 1 if life.saved > life.failed_at else life.failures + 1
         life.failed_at, life.why = life.saved, why
         life.retry_s = self.time_s + min(_LONGEST_RETRY_S, 2.0 ** (life.failures - 1) - 0.5)
@@ -279,13 +415,13 @@ class Controller:
     def _measure_task(self, life: TaskLife) -> None:
         if life.status is TaskStatus.WAITING:
             return
-        nodes, work, seconds = life.measure()
+        stretch = life.measure()
         self.allocator.measured[life.name] = life.done, life.rate
         if life.began and not life.is_over:
             self.allocator.set_work(life.name, life.task.spec.work - life.began)
-        if work > 0:
+        if stretch is not None and stretch.work > 0:
             task = self.allocator.task(life.name)
-            self.allocator.curves.observe(task.number, task.spec, nodes, work, seconds)
+            self.allocator.curves.observe(task.number, task.spec, *stretch)
 
     def _decide(self) -> bool:
         """Tell the allocator, and take over what it decided; whether there was anything to tell."""
@@ -300,7 +436,7 @@ class Controller:
         for life in self._submitted:
             life.status = TaskStatus.ACTIVE
         for name, (nodes_now, charges) in self.allocator.charges.items():
-            self.tasks[name].decided(self.time_s, self.epoch_s, nodes_now, charges)
+            self.tasks[name].note_decision(self.time_s, self.epoch_s, nodes_now, charges)
         for name, nodes in decision.removed.items():
             self.tasks[name].nodes.difference_update(nodes)
         for name, nodes in decision.added.items():
@@ -336,7 +472,7 @@ class Controller:
         if self.replaying or self.ending is not None:
             return
         used = self._busy.keys() | {node for life in self.tasks.values() for node in life.nodes}
-        self._effects += self.pool.balance(self.time_s, used, self.allocator.wanted)
+        self._effects += self.pool.balance(self.time_s, used, self.allocator.count_wanted)
 
     def _stop(self, reason: str) -> None:
         """Give all nodes back, and take no more."""

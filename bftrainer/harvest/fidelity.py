@@ -17,16 +17,15 @@ from bftrainer.runs import ReplayConfig, run_replay, write_run
 from bftrainer.runs.run_files import read_run, read_summary
 
 _FIGURES = ("work_done", "used_node_s", "rescales", "preemptions", "decisions", "tasks_completed", "makespan_s")
+Pair = tuple[float | None, float | None]
+"""What was predicted, and what was measured."""
 _AVERAGE = "the replay has it do in each second of a node what it did on average"
 
 
 def harvest_inputs(directory: Path) -> dict[str, Any]:
     """Fields of `ReplayConfig` by which a harvest is replayed: its events and settings, and what was measured.
 
-    Raises
-    ------
-    RunDirectoryError
-        If the directory has no finished harvest, or one that never had a node.
+    A `RunDirectoryError` if the directory has no finished harvest, or one that never had a node.
     """
     summary = read_summary(directory)
     if not summary["nodes_total"]:
@@ -39,12 +38,7 @@ def harvest_inputs(directory: Path) -> dict[str, Any]:
 def predict(harvest: Path) -> Path:
     """Replay a harvest, into a directory of its own within it; the place.
 
-    Raises
-    ------
-    RunDirectoryError
-        If the directory has no finished harvest.
-    OutputError
-        If the results cannot be written.
+    A `RunDirectoryError` if the directory has no finished harvest; an `OutputError` if the results cannot be written.
     """
     config = ReplayConfig(**harvest_inputs(harvest), baseline=False)
     with result_directory([harvest / "prediction"], force=True) as directory:
@@ -53,7 +47,7 @@ def predict(harvest: Path) -> Path:
 
 
 def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
-    """Set what a replay predicts beside what a harvest did.
+    """Set what a replay predicts beside what a harvest did; a `RunDirectoryError` if one cannot be read.
 
     Parameters
     ----------
@@ -66,33 +60,22 @@ def fidelity(harvest: Path, replayed: Path) -> dict[str, Any]:
         ``figures``: by name, what was predicted and what was measured; ``tasks``: the same of each task's work,
         node-seconds and completion; ``unmeasured``: tasks whose rate is an average; ``reasons``: what happened that a
         replay does not know of.
-
-    Raises
-    ------
-    RunDirectoryError
-        If one cannot be read.
     """
-    real, predicted = read_run(harvest), read_run(replayed)
+    real, predicted, status = read_run(harvest), read_run(replayed), read_status(harvest)
     figures = {name: tuple(map(_number, (predicted.summary.get(name), real.summary.get(name)))) for name in _FIGURES}
     if figures["tasks_completed"][0] != figures["tasks_completed"][1]:
         figures["makespan_s"] = None, figures["makespan_s"][1]  # of other tasks
-    found = read_status(harvest)
-    status = found["tasks"]
-    columns = ("work_done", "node_s", "rescales", "preemptions", "completed_s")
-    places = {name: place for place, name in enumerate(predicted.tasks["name"])}
+    rows = {name: row for row, name in enumerate(predicted.tasks["name"])}
     tasks = {
         name: {
-            column: (_number(predicted.tasks[column][places[name]]), _number(real.tasks[column][place]))
-            for column in columns
+            column: (_number(predicted.tasks[column][rows[name]]), _number(real.tasks[column][row]))
+            for column in ("work_done", "node_s", "rescales", "preemptions", "completed_s")
         }
-        for place, name in enumerate(real.tasks["name"])
-        if name in places
+        for row, name in enumerate(real.tasks["name"])
+        if name in rows
     }
-    never = [each["task"] for each in status if each["task"] not in places]
-    unmeasured = [each["task"] for each in status if each["task"] in places and not each["is_measured"]]
-    reasons = ["the harvest has gone on since these results were written"] if found["over"] is None else []
-    reasons += [f"{name} never had a node, and is not replayed" for name in never]
-    reasons += [*_cut_off(tasks), *_reasons(status, unmeasured)]
+    unmeasured = [task["task"] for task in status["tasks"] if task["task"] in rows and not task["is_measured"]]
+    reasons = [*_explain(status, tasks, unmeasured)]
     return {"figures": figures, "tasks": tasks, "unmeasured": unmeasured, "reasons": reasons}
 
 
@@ -101,24 +84,29 @@ def _number(value: Any) -> float | None:
     return None if value is None or np.isnan(value) else 0.0 if 0 < value <= 2 * LEAST_WORK else float(value)
 
 
-def _cut_off(tasks: Mapping[str, Mapping[str, tuple[float | None, float | None]]]) -> Iterator[str]:
-    """Tasks that were a little slower in the replay, which ends when the harvest gave its last nodes back."""
-    for name, task in tasks.items():
-        if task["completed_s"][0] is None and task["completed_s"][1] is not None:
-            done, work = ("-" if each is None else f"{each:,.6g}" for each in task["work_done"])
-            yield f"{name} had done {done} of {work} in the replay when all nodes were gone, and did not end"
-
-
-def _reasons(status: Sequence[Mapping[str, Any]], unmeasured: Sequence[str]) -> list[str]:
+def _explain(
+    status: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Pair]], unmeasured: Sequence[str]
+) -> Iterator[str]:
     """What a harvest met that its replay does not."""
-    found = [f"{name} was not seen to train for long enough to measure it; {_AVERAGE}" for name in unmeasured]
-    found += [f"{each['task']}: {each['why']}" for each in status if each["failures"]]
-    found += [f"{each['task']} is {each['status']}" for each in status if each["status"] != "done"]
-    more = sum(each["generation"] for each in status)
-    return [*found, f"generations of ranks: {more}; a replay rescales at decisions alone"]
+    lives = status["tasks"]
+    if status["over"] is None:
+        yield "the harvest has gone on since these results were written"
+    for life in lives:
+        if life["task"] not in tasks:
+            yield f"{life['task']} never had a node, and is not replayed"
+    for name, task in tasks.items():
+        # Tasks that were a little slower in the replay, which ends when the harvest gave its last nodes back.
+        if task["completed_s"][0] is None and task["completed_s"][1] is not None:
+            done, work = ("-" if value is None else f"{value:,.6g}" for value in task["work_done"])
+            yield f"{name} had done {done} of {work} in the replay when all nodes were gone, and did not end"
+    yield from (f"{name} was not seen to train for long enough to measure it; {_AVERAGE}" for name in unmeasured)
+    yield from (f"{life['task']}: {life['why']}" for life in lives if life["failures"])
+    yield from (f"{life['task']} is {life['status']}" for life in lives if life["status"] != "done")
+    generations = sum(life["generation"] for life in lives)
+    yield f"generations of ranks: {generations}; a replay rescales at decisions alone"
 
 
-def distance(pair: tuple[float | None, float | None]) -> float | None:
+def distance(pair: Pair) -> float | None:
     """How far a prediction is from what was measured, as a share of that."""
     predicted, real = pair
     return None if predicted is None or not real else predicted / real - 1.0

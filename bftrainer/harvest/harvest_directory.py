@@ -10,7 +10,7 @@ import time
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ from bftrainer.harvest.harvest_events import (
     event_row,
     read_event,
 )
-from bftrainer.harvest.harvest_status import status_rows, status_text, unused_text
 from bftrainer.harvest.live_allocator import read_result, result_row
+from bftrainer.harvest.task_life import TaskLife
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
 from bftrainer.replay.allocator_settings import Status
@@ -44,6 +44,9 @@ from bftrainer.tasksets import write_task_set
 JOURNAL, STATUS, REQUESTS = "journal", "status.json", "requests"
 NODE_LOG, TASKS, MEASURED = "idle.parquet", "tasks.toml", "measured.toml"
 _VERSION = 3
+_HEADINGS = ("task", "status", "nodes", "work", "done", "work/s", "generation", "failures")
+_SCALES = 1.01
+"""A curve that rises by less is flat, to say why nodes are not used."""
 
 
 def refuse_other_files(directory: Path, sample: str, tasks: Path | None) -> None:
@@ -57,10 +60,7 @@ def refuse_other_files(directory: Path, sample: str, tasks: Path | None) -> None
     tasks : Path or None
         The user's task file, None for the sample.
 
-    Raises
-    ------
-    RunDirectoryError
-        Naming one of the files, or what the harvest there was begun with.
+    A `RunDirectoryError` naming one of the files, or what the harvest there was begun with.
     """
     if (directory / JOURNAL).exists():
         if (directory / sample).exists() is not (tasks is None):
@@ -69,10 +69,10 @@ def refuse_other_files(directory: Path, sample: str, tasks: Path | None) -> None
                 f"{directory}: Expected a directory for {here}, found a harvest of {there}; see -o."
             )
     elif directory.is_dir():
-        found = (path.name for path in directory.iterdir() if not path.name.startswith("."))
-        other = min((name for name in found if tasks is not None or name != sample), default=None)
-        if other is not None:
-            raise RunDirectoryError(f"{directory}: Expected no directory, an empty one or a harvest, found {other}.")
+        names = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
+        for name in names:
+            if tasks is not None or name != sample:
+                raise RunDirectoryError(f"{directory}: Expected no directory, an empty one or a harvest, found {name}.")
     elif os.path.lexists(directory):
         raise RunDirectoryError(f"{directory}: Expected a directory, found something else.")
 
@@ -80,15 +80,12 @@ def refuse_other_files(directory: Path, sample: str, tasks: Path | None) -> None
 class EventJournal:
     """All that has happened to a harvest, a line of JSON for each step, on the disk before anything is done about it.
 
-    Parameters
-    ----------
-    directory : Path
-        Of the harvest; made if it is not there.
+    It is in the directory of the harvest, which is made if it is not there.
 
     Raises
     ------
     ResumeError
-        If its journal is another user's, or of another version.
+        If it is another user's, or of another version.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -96,13 +93,20 @@ class EventJournal:
         self._journal = LineJournal(directory / JOURNAL)
         self._lines = iter(self._journal.read())
         first = next(self._lines, None)
+        self.header: dict[str, Any] = {}
+        if first is not None:
+            with self._located("", f"a journal of version {_VERSION}"):
+                self.header = _unpack(first)
+                if self.header["version"] != _VERSION:
+                    raise ValueError
+
+    @contextmanager
+    def _located(self, line: object, expected: str) -> Iterator[None]:
+        """Say where something else stands than is expected: a `ResumeError`."""
         try:
-            self.header: dict[str, Any] = {} if first is None else _unpacked(first)
-            is_ours = first is None or self.header["version"] == _VERSION
-        except (ValueError, TypeError, LookupError, zlib.error):
-            is_ours = False
-        if not is_ours:
-            raise ResumeError(f"{self._journal.path}: Expected a journal of version {_VERSION}, got something else.")
+            yield
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, zlib.error):
+            raise ResumeError(f"{self._journal.path}{line}: Expected {expected}, got something else.") from None
 
     def begin(self, header: Mapping[str, Any]) -> None:
         """Write what the harvest is begun with."""
@@ -116,12 +120,11 @@ class EventJournal:
         events: Sequence[HarvestEvent] | None,
         effects: Sequence[Effect] = (),
     ) -> None:
-        """Write a step of the controller.
+        """Write a step of the controller, after it.
 
         Parameters
         ----------
         controller : Controller
-            After the step.
         reports : sequence of HarvestEvent
             What was taken in before, by steps that changed nothing and were not written.
         events : sequence of HarvestEvent or None
@@ -145,40 +148,30 @@ class EventJournal:
     def replay(self, controller: Controller) -> str | None:
         """Bring a controller to where the journal ends; why the harvest is over, None if it is not.
 
-        Raises
-        ------
-        ResumeError
-            Naming the line, if one is damaged.
+        A `ResumeError` naming the line, if one is damaged.
         """
         controller.replaying, reason = True, None
         for number, line in enumerate(self._lines, start=2):
-            try:
-                frame = _unpacked(line)
-                self._replay_step(controller, frame)
+            with self._located(f":{number}", "a step of a harvest"):
+                frame = _unpack(line)
+                if frame.get("reports"):
+                    controller.step(controller.time_s, list(map(read_event, frame["reports"])))
+                if "events" in frame:
+                    if frame["answer"] is not None:
+                        controller.allocator.answers.append(read_result(frame["answer"]))
+                    controller.step(frame["time_s"], list(map(read_event, frame["events"])))
+                    controller.pool.expect(frame["asked"], controller.time_s)
                 reason = frame.get("end")
-            except (ValueError, TypeError, LookupError, AttributeError, RecursionError, zlib.error):
-                raise ResumeError(
-                    f"{self._journal.path}:{number}: Expected a step of a harvest, got another."
-                ) from None
         controller.allocator.result = None
         controller.replaying = False
         return reason
-
-    def _replay_step(self, controller: Controller, frame: Mapping[str, Any]) -> None:
-        if frame.get("reports"):
-            controller.step(controller.time_s, list(map(read_event, frame["reports"])))
-        if "events" in frame:
-            if frame["answer"] is not None:
-                controller.allocator.answers.append(read_result(frame["answer"]))
-            controller.step(frame["time_s"], list(map(read_event, frame["events"])))
-            controller.pool.expect(frame["asked"], controller.time_s)
 
     def _append(self, frame: Mapping[str, Any]) -> None:
         # Tables of tasks and nodes repeat their keys: a ninth of the size.
         self._journal.append([b64encode(zlib.compress(json.dumps(frame).encode()))])
 
 
-def _unpacked(line: bytes) -> dict[str, Any]:
+def _unpack(line: bytes) -> dict[str, Any]:
     frame: dict[str, Any] = json.loads(zlib.decompress(b64decode(line)))
     return frame
 
@@ -186,10 +179,7 @@ def _unpacked(line: bytes) -> dict[str, Any]:
 def ask(directory: Path, event: Submitted | Asked) -> None:
     """Ask something of a harvest: to end while it runs, all else also before it goes on.
 
-    Raises
-    ------
-    RunDirectoryError
-        If there is none, or none that runs.
+    A `RunDirectoryError` if there is none, or none that runs.
     """
     if not (directory / JOURNAL).is_file():
         raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
@@ -203,13 +193,11 @@ def ask(directory: Path, event: Submitted | Asked) -> None:
 
 def statuses(directory: Path) -> dict[str, str]:
     """Where the tasks of a harvest stood when it last said so, and which ones it was asked to add since."""
-    found = {}
+    by_task = {}
     if (directory / STATUS).exists():  # else it has said nothing yet
-        found = {each["task"]: str(each["status"]) for each in read_status(directory)["tasks"]}
-    for _, asked in requests(directory):
-        if isinstance(asked, Submitted):
-            found[str(asked.table.get("name"))] = "asked for"
-    return found
+        by_task = {task["task"]: str(task["status"]) for task in read_status(directory)["tasks"]}
+    submitted = [event for _, event in requests(directory) if isinstance(event, Submitted)]
+    return by_task | {str(event.table.get("name")): "asked for" for event in submitted}
 
 
 def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:
@@ -246,7 +234,7 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
         {"source": "harvest", "notes": [held, *([short] if ended else [])]},
     )
     write_node_log(directory / NODE_LOG, log)
-    tasks, measured = allocator.cluster.tasks, controller.measured()
+    tasks, measured = allocator.cluster.tasks, controller.measured_specs()
     write_task_set(directory / TASKS, [task.spec for task in tasks])
     # Of a task that never had a node nothing is known: in a replay it would take nodes from those that had them.
     had = [task.spec for task in tasks if task.status != Status.FAILED and task.node_s > 0]
@@ -276,13 +264,7 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
 
 
 def write_harvest(result: RunResult, directory: Path) -> None:
-    """Write the files of a run beside the journal, the manifest last.
-
-    Raises
-    ------
-    OutputError
-        If one cannot be written.
-    """
+    """Write the files of a run beside the journal, the manifest last; an `OutputError` if one cannot be written."""
     new = directory / ".run"
     try:
         shutil.rmtree(new, ignore_errors=True)
@@ -298,18 +280,84 @@ def write_harvest(result: RunResult, directory: Path) -> None:
 
 
 def read_status(directory: Path) -> dict[str, Any]:
-    """What a harvest last said of itself.
-
-    Raises
-    ------
-    RunDirectoryError
-        If it has said nothing yet.
-    """
+    """What a harvest last said of itself; a `RunDirectoryError` if it has said nothing yet."""
     with suppress(InputError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
         found: dict[str, Any] = json_file(directory / STATUS, RunDirectoryError)
         status_text(found, runs=True)  # what can be shown is whole
         status_rows(found)
-        unused_text(found)
+        describe_unused(found)
         iter(found["notes"])
         return found
     raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS} that can be read.")
+
+
+def describe_status(controller: Controller) -> dict[str, Any]:
+    """Where a harvest stands, as plain values."""
+    pool, lives = controller.pool, controller.tasks.values()
+    return {
+        "start_ns": controller.start_ns,
+        "time_s": controller.time_s,
+        "idle": len(pool.idle),
+        "held": sum(not carrier.leaving for carrier in pool.carriers.values()),
+        "leaving": sum(carrier.leaving for carrier in pool.carriers.values()),
+        "requested": len(pool.requested),
+        "closed": pool.closed,
+        "unused": min(len(pool.free_nodes(controller.time_s)), pool.limits.max_nodes - len(pool.carriers)),
+        "tasks": [
+            {
+                "task": life.name,
+                "status": str(life.status),
+                "nodes": len(life.nodes),
+                "work": life.work,
+                "total": life.task.spec.work,
+                "saved": life.saved,
+                "rate": life.rate if life.current is not None else 0.0,
+                "generation": life.generations,
+                "failures": life.failures,
+                "why": life.why,
+                "is_measured": life.is_measured,
+                "is_flat": _is_flat(controller, life),
+            }
+            for life in lives
+        ],
+    }
+
+
+def _is_flat(controller: Controller, life: TaskLife) -> bool:
+    """Whether a task whose curve is learnt could have more nodes, and is believed to gain nothing by them."""
+    count, spec = len(life.nodes), controller.allocator.task(life.name).believed if life.nodes else None
+    return spec is not None and bool(count < spec.max_nodes and spec.rates[count:].max() <= _SCALES * spec.rates[count])
+
+
+def describe_unused(status: Mapping[str, Any]) -> str:
+    """Why nodes are not used that are idle, as far as beliefs of curves tell; empty if they don't."""
+    flat = [
+        f"`{each['task']}` is believed not to scale beyond {each['nodes']}"
+        for each in status["tasks"]
+        if each["is_flat"]
+    ]
+    if status["over"] or status["unused"] <= 0 or not flat:
+        return ""
+    return f"{status['unused']} node{'s' * (status['unused'] > 1)} not used: {', '.join(flat)}"
+
+
+def status_text(status: Mapping[str, Any], *, runs: bool) -> str:
+    """One line: whether it runs, and how many nodes it has."""
+    state = f"over ({status['over']})" if status["over"] else "running" if runs else "not running; to be started again"
+    nodes = f"{status['held']} nodes held, {status['leaving']} leaving, {status['requested']} asked for"
+    nodes = f"{nodes}, of {status['idle']} idle"
+    nodes += ", and no more are taken" if status["closed"] and not status["over"] else ""
+    if not runs and not status["over"]:
+        nodes = f"the {status['held'] + status['leaving']} nodes that it held are given back without it"
+    return f"{state}, {status['time_s']:,.0f} s after it was begun; {nodes}"
+
+
+def status_rows(status: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headings and rows: a task each."""
+    rows: list[tuple[str, ...]] = []
+    for each in status["tasks"]:
+        done = f"{100 * min(1.0, each['work'] / each['total']):.1f} %"
+        rate = f"{each['rate']:,.0f}" if each["rate"] >= 1000 else f"{each['rate']:.4g}"
+        figures = str(each["nodes"]), f"{each['work']:,.0f}", done, rate
+        rows.append((each["task"], each["status"], *figures, str(each["generation"]), str(each["failures"])))
+    return _HEADINGS, rows

@@ -114,13 +114,7 @@ def event_row(event: HarvestEvent) -> list[Any]:
 
 
 def read_event(row: Sequence[Any]) -> HarvestEvent:
-    """An event from its plain values.
-
-    Raises
-    ------
-    ResumeError
-        If it is of a kind that this version does not know.
-    """
+    """An event from its plain values; a `ResumeError` if it is of a kind that this version does not know."""
     kind, *values = row
     if kind not in _KINDS:
         raise ResumeError(f"Expected an event of this version in the journal, got {kind!r}.")

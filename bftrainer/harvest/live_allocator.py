@@ -51,14 +51,6 @@ class LiveAllocator(Allocator):
     What a task has done is what `measured` says when an event is applied. Costs of losing nodes are booked with those
     of rescaling, when the task has lost the time.
 
-    Parameters
-    ----------
-    settings : Settings
-    start_ns : int
-        The instant that times count from, nanoseconds since the Unix epoch.
-    noise : float
-        Relative standard deviation of throughput measured in a minute, of tasks whose curves are learnt.
-
     Attributes
     ----------
     measured : dict of str to (float, float)
@@ -89,7 +81,7 @@ class LiveAllocator(Allocator):
         self._adopted = self.result = None
         decision = super().on_event(*events)
         change = self.cluster.change
-        self.charges = dict(self._charged(decision, change))
+        self.charges = dict(self._find_charges(decision, change))
         for event in sorted(events):
             is_idle = event.kind is EventKind.JOIN
             self.transitions += [(event.time_s, self._node_number[node], is_idle) for node in event.nodes]
@@ -99,7 +91,7 @@ class LiveAllocator(Allocator):
             self.result = decision.result
         return decision
 
-    def _charged(
+    def _find_charges(
         self, decision: Decision[str, str], change: ClusterChange
     ) -> Iterator[tuple[str, tuple[int, tuple[Charge, ...]]]]:
         """Of tasks whose nodes change, the count from now on, and what a replay deducts: see `Cluster`."""
@@ -178,7 +170,7 @@ class LiveAllocator(Allocator):
         """Whether a task has had a node."""
         return name in self._task_number and self.task(name).node_s > 0
 
-    def on_average(self, spec: TaskSpec) -> TaskSpec:
+    def average_spec(self, spec: TaskSpec) -> TaskSpec:
         """A task with the work that it has done in each second of a node, on average over all counts, as its rate."""
         done = self.measured.get(spec.name, (0.0, 0.0))[0]
         if not self.has_held(spec.name):
@@ -209,7 +201,7 @@ class LiveAllocator(Allocator):
             self.cluster.fail([task])
         return task.status == Status.ACTIVE
 
-    def wanted(self, more: int) -> int:
+    def count_wanted(self, more: int) -> int:
         """Number of nodes that tasks would hold if the pool had more of them."""
         cluster = self.cluster
         if not cluster.active or not cluster.pool + more:

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from bftrainer.errors import InvalidTaskError, suggestion
 from bftrainer.files.documents import fault_text, toml_tables
 from bftrainer.files.opening import one_line
 from bftrainer.model import TaskSpec
-from bftrainer.tasksets import ScalingModel, read_task_set
+from bftrainer.tasksets import ScalingModel
 from bftrainer.tasksets.native_tasks import task_keys, toml_draft
 from bftrainer.tasksets.task_set import finished
 
@@ -114,10 +114,7 @@ class LiveTask:
     def check_runnable(self) -> None:
         """Refuse a command that is not there, and a directory for checkpoints that cannot be made or written to.
 
-        Raises
-        ------
-        InvalidTaskError
-            Naming the task and the program, or the directory.
+        An `InvalidTaskError` naming the task and the program, or the directory.
         """
         program = self.command[0]
         path = os.path.join(self.workdir, program) if os.sep in program else program
@@ -137,10 +134,8 @@ _OWN = tuple(each.name for each in fields(LiveTask) if each.name not in ("spec",
 def read_live_tasks(path: Path) -> tuple[LiveTask, ...]:
     """Read the tasks of a file, in its order.
 
-    Raises
-    ------
-    InvalidTaskError
-        If the file cannot be read, a task is malformed, or cannot run here; names file, task and field.
+    An `InvalidTaskError` if the file cannot be read, a task is malformed, or cannot run here; names file, task and
+    field.
     """
     tables = toml_tables(path, "task", InvalidTaskError)
     if not tables:
@@ -161,10 +156,7 @@ def read_live_tasks(path: Path) -> tuple[LiveTask, ...]:
 def check_places(tasks: Iterable[LiveTask], harvest: Path | None = None) -> None:
     """Refuse tasks that would save where another one does, or where the files of their harvest are.
 
-    Raises
-    ------
-    InvalidTaskError
-        Naming the later task.
+    An `InvalidTaskError` naming the later task.
     """
     owners = {} if harvest is None else {harvest.resolve(): "that of the harvest"}
     for task in tasks:
@@ -178,36 +170,8 @@ def check_places(tasks: Iterable[LiveTask], harvest: Path | None = None) -> None
             raise InvalidTaskError(f"task {task.name}: Expected a checkpoint_dir of its own, got {named!r}, {owner}.")
 
 
-def with_measured(tasks: Sequence[LiveTask], path: Path) -> tuple[LiveTask, ...]:
-    """Tasks with the curves and costs that the tasks of these names have in a task set.
-
-    A straight line without costs is an average, of a task that was not measured, and is not taken.
-
-    Raises
-    ------
-    InvalidTaskError
-        If the task set cannot be read.
-    """
-    known = {spec.name: spec for spec in read_task_set(path).tasks}
-    made = []
-    for task in tasks:
-        spec = known.get(task.name)
-        if spec is not None and (len(spec.scaling.nodes) > 2 or spec.grow_cost_s > 0):
-            curve = {"nodes": list(spec.scaling.nodes), "throughput": list(spec.scaling.throughput)}
-            costs = {name: getattr(spec, name) for name in ("grow_cost_s", "shrink_cost_s")}
-            task = live_task(Path(task.workdir, path.name), 1, {**task.table, **costs, "scaling": curve})
-        made.append(task)
-    return tuple(made)
-
-
 def live_task(path: Path, number: int, table: Mapping[str, Any]) -> LiveTask:
-    """Make a task of its table in a file.
-
-    Raises
-    ------
-    InvalidTaskError
-        If it is malformed; names file, task and field.
-    """
+    """Make a task of its table in a file; an `InvalidTaskError` if it is malformed; names file, task and field."""
     name = table.get("name")
     where = f"{path}, task {one_line(name) if isinstance(name, str) and name else number}"
     own = {key: table[key] for key in _OWN if key in table}

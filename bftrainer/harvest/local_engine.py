@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bftrainer.errors import CarrierError, OutputError
+from bftrainer.errors import CarrierError, OutputError, PollError
 from bftrainer.harvest.agent import KEY
 from bftrainer.harvest.carrier_hub import CarrierHub
 from bftrainer.harvest.harvest_events import (
@@ -29,10 +28,8 @@ from bftrainer.harvest.harvest_events import (
     StartRank,
     StopRank,
 )
+from bftrainer.harvest.scheduler_polls import Pool
 from bftrainer.model import NodeLog
-
-if TYPE_CHECKING:
-    from bftrainer.harvest.slurm.slurm_jobs import PolledPool
 
 _HELD = ".carriers"
 _LAST_S = 5.0
@@ -42,52 +39,69 @@ _ATTEMPTS = 3
 
 
 class LogPool:
-    """Which nodes are idle, as a node log says, played from its start on.
+    """Which nodes are idle, as a node log says, played from its start on, `speed` times as fast.
 
-    Parameters
-    ----------
-    log : NodeLog or None
-        None: some nodes are idle all the time.
-    speed : float
-        Seconds of the log in one second.
-    nodes : int
-        Number of nodes without a log.
-    since_s : float
-        Seconds that have passed before it is first asked.
+    Without a log, so many `nodes` are idle all the time. `since_s` have passed before it is first asked.
     """
 
     def __init__(self, log: NodeLog | None, speed: float = 1.0, nodes: int = 0, since_s: float = 0.0) -> None:
-        self._since_s = since_s
         self.is_over, self.idle = False, set[str]()
-        self._log, self._speed = log, speed
-        self._begun_s: float | None = None
-        self._names = tuple(f"n{number}" for number in range(1, nodes + 1)) if log is None else log.nodes
-        self._rows = iter([(0.0, PoolChanged(self._names))]) if log is None else self._changes(log)
+        self._since_s, self._start_s = since_s, math.nan
+        self._end_s = math.inf if log is None else log.window_s / speed
+        always = PoolChanged(tuple(f"n{number}" for number in range(1, nodes + 1)))
+        self._rows = iter([(0.0, always)]) if log is None else _read_rows(log, speed)
         self._next = next(self._rows, None)
-
-    def _changes(self, log: NodeLog) -> Iterator[tuple[float, PoolChanged]]:
-        for time_s, joined, left in log.rows():
-            names = ([self._names[node] for node in nodes] for nodes in (joined, left))
-            yield time_s / self._speed, PoolChanged(*map(tuple, names))
 
     def due_s(self) -> float:
         """Seconds until it may change."""
-        if self._begun_s is None:
+        if math.isnan(self._start_s):
             return 0.0
-        return math.inf if self._next is None else max(0.0, self._begun_s + self._next[0] - time.monotonic())
+        return math.inf if self._next is None else max(0.0, self._start_s + self._next[0] - time.monotonic())
 
     def changes(self) -> list[PoolChanged]:
         """What has changed since this was asked last."""
-        now_s = time.monotonic()
-        self._begun_s = now_s - self._since_s if self._begun_s is None else self._begun_s
-        found = []
-        while self._next is not None and self._begun_s + self._next[0] <= now_s:
-            self.idle |= set(self._next[1].idle)
-            self.idle -= set(self._next[1].busy)
-            found.append(self._next[1])
+        if math.isnan(self._start_s):
+            self._start_s = time.monotonic() - self._since_s
+        passed_s, changes = time.monotonic() - self._start_s, list[PoolChanged]()
+        while self._next is not None and self._next[0] <= passed_s:
+            changes.append(self._next[1])
+            self.idle |= set(changes[-1].idle)
+            self.idle -= set(changes[-1].busy)
             self._next = next(self._rows, None)
-        self.is_over = self._log is not None and now_s - self._begun_s >= self._log.window_s / self._speed
-        return found
+        self.is_over = passed_s >= self._end_s
+        return changes
+
+
+def _read_rows(log: NodeLog, speed: float) -> Iterator[tuple[float, PoolChanged]]:
+    for time_s, joined, left in log.rows():
+        idle, busy = (tuple(log.nodes[node] for node in nodes) for nodes in (joined, left))
+        yield time_s / speed, PoolChanged(idle, busy)
+
+
+class PolledPool:
+    """Which nodes are idle, as polls of a scheduler say; one that fails changes nothing, and is said."""
+
+    is_over = False
+
+    def __init__(self, poll: Callable[[], Pool], every_s: float, say: Callable[[str], object]) -> None:
+        self._poll, self._every_s, self._say, self._due_s = poll, every_s, say, 0.0
+        self.idle = set[str]()
+
+    def due_s(self) -> float:
+        """Seconds until it may change."""
+        return max(0.0, self._due_s - time.monotonic())
+
+    def changes(self) -> list[PoolChanged]:
+        """What has changed since this was asked last."""
+        if self.due_s():
+            return []
+        before, self._due_s = self.idle, time.monotonic() + self._every_s
+        try:
+            self.idle = {node for node, cause in self._poll().items() if cause is None}
+        except PollError as fault:
+            self._say(str(fault))
+        came, went = sorted(self.idle - before), sorted(before - self.idle)
+        return [PoolChanged(tuple(came), tuple(went))] if came or went else []
 
 
 @dataclass(slots=True)
@@ -121,11 +135,11 @@ class LocalCarriers:
 
     def __init__(self, directory: Path, pool: LogPool, grace_s: float = 10.0, hold_s: float = 1e9) -> None:
         self._pool, self._grace_s, self._hold_s = pool, grace_s, hold_s
-        self._lock = _locked(directory / _HELD, grace_s + _LAST_S)
+        self._lock = _lock(directory / _HELD, grace_s + _LAST_S)
         self._hub = CarrierHub(directory, grace_s)
         self._log, self._failures = (directory / "carriers.log").open("ab"), 0
         self._carriers: dict[str, _Agent] = {}
-        self._gone: list[str] = []
+        self._lost: list[CarrierLost] = []
         self._number = count(1)
         self.start, self.stop = self._hub.start, self._hub.stop
 
@@ -137,10 +151,7 @@ class LocalCarriers:
     def poll(self, timeout_s: float) -> list[HarvestEvent]:
         """Wait for something to happen; nodes that the log takes back are taken from carriers that hold them.
 
-        Raises
-        ------
-        CarrierError
-            If carriers cannot come up here.
+        A `CarrierError` if carriers cannot come up here.
         """
         found = self._hub.poll(min(timeout_s, self._pool.due_s()))
         for event in found:
@@ -155,12 +166,9 @@ class LocalCarriers:
                 if agent.node in change.busy:
                     agent.process.terminate()
                     agent.until_s = min(agent.until_s, now_s + self._grace_s)
-        for carrier in self._gone:
-            agent = self._carriers.pop(carrier)
-            self._failures += not agent.up and agent.process.returncode > 0
-            node = agent.node
-            events += [CarrierLost(node, carrier), *([PoolChanged((node,))] if node in self._pool.idle else [])]
-        self._gone.clear()
+        for lost in self._lost:
+            events += [lost, *([PoolChanged((lost.node,))] if lost.node in self._pool.idle else [])]
+        self._lost.clear()
         if self._failures >= _ATTEMPTS:
             raise CarrierError(f"Carriers end before they come up; see {self._log.name}.")
         for agent in self._carriers.values():
@@ -185,7 +193,7 @@ class LocalCarriers:
             )
             os.close(held)
             self._carriers[carrier] = _Agent(node, process)
-            self._hub.watch(alive, partial(self._ended, alive, carrier))
+            self._hub.watch(alive, partial(self._on_end, alive, carrier))
 
     def release(self, node: str, carrier: str) -> None:
         """Have a carrier end its ranks, and itself."""
@@ -194,12 +202,13 @@ class LocalCarriers:
             agent = self._carriers[carrier]
             agent.until_s = min(agent.until_s, time.monotonic() + self._grace_s + _LAST_S)
 
-    def _ended(self, alive: int, carrier: str) -> None:
+    def _on_end(self, alive: int, carrier: str) -> None:
         """An agent, and all that it has started, is gone."""
         self._hub.forget(alive)
         os.close(alive)
-        self._carriers[carrier].process.wait()
-        self._gone.append(carrier)
+        agent = self._carriers.pop(carrier)
+        self._failures += agent.process.wait() > 0 and not agent.up
+        self._lost.append(CarrierLost(agent.node, carrier))
 
     def close(self) -> None:
         """Have all agents end, and wait until they, and all that they started, are gone."""
@@ -215,15 +224,7 @@ class LocalCarriers:
 
 
 class ShadowCarriers:
-    """A `CarrierEngine` that starts nothing: carriers come at once, and ranks do nothing until they are ended.
-
-    Parameters
-    ----------
-    pool : LogPool or PolledPool
-        Which nodes are idle.
-    say : callable
-        Told what would be done.
-    """
+    """A `CarrierEngine` that starts nothing, and says what it would do: carriers come at once, ranks do nothing."""
 
     def __init__(self, pool: LogPool | PolledPool, say: Callable[[str], object]) -> None:
         self._pool, self._say, self._number = pool, say, count(1)
@@ -241,9 +242,9 @@ class ShadowCarriers:
         changes = self._pool.changes()
         if not changes and not self._events:
             time.sleep(min(timeout_s, self._pool.due_s()))
-        return self.happened(changes)
+        return self.apply_changes(changes)
 
-    def happened(self, changes: list[PoolChanged]) -> list[HarvestEvent]:
+    def apply_changes(self, changes: list[PoolChanged]) -> list[HarvestEvent]:
         """What follows of changes of the pool, and of what was asked since this was asked last."""
         taken = {node for change in changes for node in change.busy} & self.carriers.keys()
         for node in sorted(taken):
@@ -255,8 +256,7 @@ class ShadowCarriers:
         del self.carriers[node]
         self._events += [CarrierLeaving(node, carrier), CarrierLost(node, carrier)]
         self._events += [PoolChanged((node,))] if node in self._pool.idle else []
-        for key in [key for key in self.ranks if key[2] == node]:
-            del self.ranks[key]
+        self.ranks = {key: rank for key, rank in self.ranks.items() if rank.node != node}
 
     def request(self, nodes: tuple[str, ...]) -> None:
         """Have carriers come."""
@@ -286,17 +286,15 @@ class ShadowCarriers:
         """Do nothing: nothing is there."""
 
 
-def _locked(path: Path, patience_s: float) -> int:
+def _lock(path: Path, patience_s: float) -> int:
     """Lock a file that carriers keep open, once none of an earlier controller's does so any more."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + patience_s
     while True:
-        try:
+        with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                os.close(file)
-                raise OutputError(f"{path}: Processes of an earlier controller hold it, and do not end.") from None
-            time.sleep(0.05)
-        else:
             return file
+        if time.monotonic() > deadline:
+            os.close(file)
+            raise OutputError(f"{path}: Processes of an earlier controller hold it, and do not end.")
+        time.sleep(0.05)

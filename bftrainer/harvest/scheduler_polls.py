@@ -1,35 +1,210 @@
-"""Ask a scheduler how its nodes are: one cheap call that any user may make, with a limit of time and of size."""
+"""Ask a scheduler how its nodes are, by one cheap call that any user may make, and read what it says.
+
+A command has limits of time and of size. Of each node it is told why it is not idle.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import resource
 import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from bftrainer.errors import PollError, SettingsError, at_place
+from bftrainer.errors import HostlistError, PollError, SettingsError, at_place
 from bftrainer.files.opening import one_line
-from bftrainer.harvest.pool_states import (
-    SINFO_FIELDS,
-    SQUEUE_FIELDS,
-    Pool,
-    listed_pool,
-    nodes_of_carriers,
-    slurm_pool,
-)
+from bftrainer.nodelogs.hostlist import expanded
+from bftrainer.nodelogs.inventory import is_out_of_service, state_words
+from bftrainer.nodelogs.slurm_json import states_of, words
 from bftrainer.parallel import interrupts_held
+from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.formats.watch_journal import CAUSES, Cause
+
+Pool = dict[str, Cause]
+"""By node why it is not idle; None if it is."""
+
+SINFO_FIELDS = "NodeList:256,StateComplete:256,StateLong:64"
+"""What `sinfo -O` has to print: the state with all its flags, and Slurm's word for it, whose sign tells of power.
+
+It puts nothing between columns, and cuts what is longer than they are.
+"""
+SQUEUE_FIELDS = "%i|%P|%N"
+_SHOWN = 80
+
+# Of what is said of a node, by the words of sinfo(1), "NODE STATE CODES", the first counts.
+_USED = re.compile(r"alloc|\bmix|\bcomp")
+_OUT = (
+    (re.compile(r"maint"), BusyKind.MAINTENANCE),
+    (re.compile(r"pow"), BusyKind.POWERED_DOWN),
+    (re.compile(r"drain|drng"), BusyKind.DRAIN),
+    (re.compile(r"\bunk"), BusyKind.UNKNOWN),
+    (re.compile(r"reboot"), BusyKind.DOWN),
+)
+_KEPT = (
+    (re.compile(r"\bres(erved|v)|block"), BusyKind.RESERVED),
+    (re.compile(r"planned|plnd"), BusyKind.PLANNED),
+    (_USED, None),
+    (re.compile(r"\bidle"), None),
+)
 
 LIMIT_S = 30.0
 _MOST_BYTES = 1 << 26
 _FILES, _MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE), 1 << 20
 # They would change what is printed.
 _SETTINGS_OF_USERS = ("SINFO_", "SQUEUE_")
+
+
+def slurm_cause(states: str, *, is_ours: bool = False) -> Cause:
+    """Why a node in these states of Slurm (`IDLE+DRAIN`, `idle+planned+planned`, `down*`) is not idle.
+
+    If all that runs on it `is_ours`, and would make room, only what else is the matter with it counts.
+
+    Examples
+    --------
+    >>> slurm_cause("idle"), slurm_cause("IDLE+DRAIN"), slurm_cause("allocated+drain"), slurm_cause("idle+powered_down")
+    (None, <BusyKind.DRAIN: 6>, <BusyKind.JOB: 0>, <BusyKind.POWERED_DOWN: 7>)
+    >>> slurm_cause("allocated", is_ours=True), slurm_cause("allocated+drain", is_ours=True)
+    (None, <BusyKind.DRAIN: 6>)
+    """
+    said = "+".join(state_words(states))
+    if not is_ours and _USED.search(said):
+        return BusyKind.JOB
+    for sign, cause in _OUT:
+        if sign.search(said):
+            return cause
+    if is_out_of_service(said):
+        return BusyKind.DOWN
+    return next((cause for sign, cause in _KEPT if sign.search(said)), BusyKind.UNKNOWN)
+
+
+def slurm_pool(answer: str, ours: Collection[str] = ()) -> Pool:
+    """Nodes as `sinfo -h -N -O` with `SINFO_FIELDS` prints them, or `sinfo --json`, or slurmrestd.
+
+    On the nodes `ours` all jobs would make room.
+
+    A `PollError` if it is something else, or tells of no node.
+    """
+    if answer.lstrip().startswith("{"):
+        rows = _json_rows(answer)
+        pool = _merge_rows(
+            (name, slurm_cause(states, is_ours=name in ours)) for names, states in rows for name in names
+        )
+    else:
+        pool = _merge_rows(_sinfo_rows(answer, ours))
+    if set(pool.values()) == {BusyKind.UNKNOWN}:
+        raise PollError(f"Expected nodes and states of Slurm, got {one_line(answer[:_SHOWN])!r}.")
+    return pool
+
+
+def read_pool(answer: str) -> Pool:
+    """Nodes as any program may print them: lines of a node, or a hostlist, and its state; or Slurm's JSON.
+
+    A state is `idle`, a cause of an import (`job`, `down`, `drain`, ...), or a word of Slurm's.
+
+    A `PollError` if a line is something else, or there is none.
+    """
+    if answer.lstrip().startswith("{"):
+        return slurm_pool(answer)
+    rows: list[tuple[str, Cause]] = []
+    for line in filter(str.strip, answer.splitlines()):
+        nodes, *states = line.split()
+        if len(states) != 1:
+            raise PollError(f"Expected a node and its state in each line, got {one_line(line[:_SHOWN])!r}.")
+        state = states[0].lower().replace("-", "_")
+        cause = CAUSES[state] if state in CAUSES else slurm_cause(states[0])
+        if cause is BusyKind.UNKNOWN and state != "unknown":
+            raise PollError(f"Expected a state such as idle, job or down, got {one_line(states[0])!r}.")
+        rows += [(name, cause) for name in _expand(nodes)]
+    return _merge_rows(rows)
+
+
+def _sinfo_rows(answer: str, ours: Collection[str]) -> Iterator[tuple[str, Cause]]:
+    """Why nodes are not idle, by rows of sinfo; a node whose row does not tell it is unknown, but most rows have to."""
+    rows = list(filter(None, map(str.split, answer.splitlines())))
+    odd = [cells for cells in rows if len(cells) not in (2, 3) or not cells[0].isprintable() or not cells[0].isascii()]
+    if 2 * len(odd) > len(rows):
+        raise PollError(f"Expected nodes and states of Slurm, got {one_line(' '.join(odd[0])[:_SHOWN])!r}.")
+    for cells in rows:
+        cause = slurm_cause("+".join(cells[1:]), is_ours=cells[0] in ours)
+        # A state that fills its column runs into the next one: what was cut off may be what is wrong with the node.
+        is_whole = len(cells) == 3 or cause is not None
+        try:
+            names = expanded(cells[0])
+        except HostlistError:
+            names, is_whole = (cells[0],), False
+        yield from ((name, cause if is_whole else BusyKind.UNKNOWN) for name in names)
+
+
+def _expand(nodes: str) -> tuple[str, ...]:
+    try:
+        return expanded(nodes)
+    except HostlistError as fault:
+        raise PollError(str(fault)) from None
+
+
+def _json_rows(answer: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Nodes and states of a document that lists nodes, or groups of them that are in one state."""
+    try:
+        document = json.loads(answer)
+    except (ValueError, RecursionError):
+        document = None
+    rows = document.get("nodes") or document.get("sinfo") if isinstance(document, dict) else None
+    for row in rows if isinstance(rows, list) else ():
+        group, state = (row.get(key) if isinstance(row, dict) else None for key in ("nodes", "node"))
+        if isinstance(group, dict) and isinstance(state, dict):
+            yield _expand(words(group.get("nodes"), ",")), words(state.get("state"))
+        elif isinstance(row, dict) and row.get("name"):
+            yield _expand(str(row["name"])), states_of(row)
+        else:
+            raise PollError(f"Expected nodes of Slurm, got {one_line(str(row)[:_SHOWN])!r} among them.")
+
+
+def _merge_rows(rows: Iterable[tuple[str, Cause]]) -> Pool:
+    """Causes by node; a node that is told several times is idle only if it is so each time."""
+    pool: Pool = {}
+    for name, cause in rows:
+        if pool.get(name) is None:
+            pool[name] = cause
+    if not pool:
+        raise PollError("Expected nodes and their states, got none.")
+    return pool
+
+
+def nodes_of_carriers(answer: str, is_carrier: Callable[[str, str], bool]) -> frozenset[str]:
+    """Nodes that only carriers hold, as `squeue -h -o` with `SQUEUE_FIELDS` prints jobs.
+
+    `is_carrier` takes the number and the partition of a job, and says whether it makes room for others.
+
+    A `PollError` if it is something else.
+    """
+    held: tuple[set[str], set[str]] = set(), set()
+    for line in filter(str.strip, answer.splitlines()):
+        cells = line.strip().split("|")
+        if len(cells) != 3:
+            shown = one_line(line[:_SHOWN])
+            raise PollError(f"Expected a job, its partition and its nodes in each line, got {shown!r}.")
+        if cells[2] not in ("", "(null)"):
+            held[is_carrier(cells[0], cells[1])].update(_expand(cells[2]))
+    return frozenset(held[True] - held[False])
+
+
+def changes(before: Mapping[str, Cause], after: Mapping[str, Cause]) -> Pool:
+    """Nodes whose state is another one; those that are gone are away.
+
+    Examples
+    --------
+    >>> changes({"n1": None, "n2": None}, {"n2": None, "n3": None})
+    {'n3': None, 'n1': <BusyKind.AWAY: 4>}
+    """
+    gone = dict.fromkeys(before.keys() - after.keys(), BusyKind.AWAY)
+    return {name: cause for name, cause in {**after, **gone}.items() if before.get(name, BusyKind.AWAY) != cause}
 
 
 def allow_many_files() -> None:
@@ -49,10 +224,7 @@ def run_command(
 
     Its files are limited to `most_bytes`, as is that of what it prints: Slurm hands limits of `sbatch` on to the job.
 
-    Raises
-    ------
-    PollError
-        If it cannot be run, fails, takes longer, or prints more than 64 MiB.
+    A `PollError` if it cannot be run, fails, takes longer, or prints more than 64 MiB.
     """
     with open(os.memfd_create("answer"), "w+b") as out, open(os.memfd_create("fault"), "w+b") as err:
         process = None
@@ -66,7 +238,7 @@ def run_command(
                     stderr=err,
                     process_group=0,
                     env={name: value for name, value in environ.items() if not name.startswith(_SETTINGS_OF_USERS)},
-                    preexec_fn=partial(_prepared, usual, most_bytes),
+                    preexec_fn=partial(_prepare, usual, most_bytes),
                 )
             status = process.wait(limit_s)
         except (OSError, ValueError) as fault:
@@ -82,12 +254,12 @@ def run_command(
         err.seek(0)
         said = err.read().decode(errors="replace").strip().splitlines()
         if status:
-            why = said[-1].removeprefix(f"{command[0]}: ").removesuffix(".") if said else _ending(status)
+            why = said[-1].removeprefix(f"{command[0]}: ").removesuffix(".") if said else _describe_end(status)
             raise PollError(f"{command[0]}: {one_line(why)}.")
         return out.read().decode(errors="replace")
 
 
-def _prepared(signals: Collection[int], most_bytes: int | None) -> None:
+def _prepare(signals: Collection[int], most_bytes: int | None) -> None:
     """Give a new process the signals and files that it usually has, and a limit of what it prints."""
     signal.pthread_sigmask(signal.SIG_SETMASK, signals)
     resource.setrlimit(resource.RLIMIT_NOFILE, _FILES)
@@ -96,21 +268,20 @@ def _prepared(signals: Collection[int], most_bytes: int | None) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 
 
-def _ending(status: int) -> str:
+def _describe_end(status: int) -> str:
     if status == -signal.SIGXFSZ:
         return f"Expected an answer of at most {_MOST_BYTES >> 20} MiB, got more"
     return f"Ended by signal {-status}" if status < 0 else f"Failed with status {status}"
 
 
-def _found(command: str) -> None:
-    """Refuse a command that is not there: `SettingsError`."""
+def _require(command: str) -> None:
     if shutil.which(command) is None:
         raise SettingsError(f"{command}: No such command.")
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmPoll:
-    """Asks Slurm: `sinfo` once, and `squeue` if there may be carriers.
+    """Asks Slurm: `sinfo` once, and `squeue` if there may be carriers; a `SettingsError` if that is not on PATH.
 
     Parameters
     ----------
@@ -120,11 +291,6 @@ class SlurmPoll:
         Takes the number and the partition of a job, and says whether it makes room for others: its nodes are idle.
     carriers : str
         Which jobs these are, in a word.
-
-    Raises
-    ------
-    SettingsError
-        If these commands are not on PATH.
     """
 
     partition: str | None = None
@@ -132,7 +298,7 @@ class SlurmPoll:
     carriers: str = ""
 
     def __post_init__(self) -> None:
-        _found("sinfo")
+        _require("sinfo")
 
     @property
     def source(self) -> str:
@@ -154,22 +320,12 @@ class SlurmPoll:
 
 @dataclass(frozen=True, slots=True)
 class CommandPoll:
-    """Asks a command that prints nodes and their states, see `listed_pool`.
-
-    Parameters
-    ----------
-    command : tuple of str
-
-    Raises
-    ------
-    SettingsError
-        If it is not there.
-    """
+    """Asks a command that prints nodes and their states, see `read_pool`; a `SettingsError` if it is not there."""
 
     command: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _found(self.command[0])
+        _require(self.command[0])
 
     @property
     def source(self) -> str:
@@ -180,4 +336,4 @@ class CommandPoll:
         """States of the nodes now; a `PollError` if they are not known."""
         said = run_command(self.command)
         with at_place(self.command[0], PollError):
-            return listed_pool(said)
+            return read_pool(said)

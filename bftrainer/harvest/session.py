@@ -15,11 +15,11 @@ from typing import Any
 from bftrainer.errors import InvalidTaskError, ResumeError, RunDirectoryError
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.carrier_hub import CarrierEngine
-from bftrainer.harvest.carrier_pool import HarvestLimits
-from bftrainer.harvest.controller import Controller
+from bftrainer.harvest.controller import Controller, HarvestLimits
 from bftrainer.harvest.harvest_directory import (
     STATUS,
     EventJournal,
+    describe_status,
     harvest_result,
     requests,
     write_harvest,
@@ -37,9 +37,8 @@ from bftrainer.harvest.harvest_events import (
     StopRank,
     Submitted,
 )
-from bftrainer.harvest.harvest_status import describe_status
 from bftrainer.harvest.live_tasks import LiveTask, check_places, live_task
-from bftrainer.harvest.task_life import TaskLife, TaskStatus
+from bftrainer.harvest.task_life import TaskStatus
 from bftrainer.objectives import get_objective
 from bftrainer.runs import ReplayConfig, RunResult
 
@@ -67,6 +66,8 @@ class HarvestSession:
         Whether the harvest is to stop.
     until_s : float
         Seconds since its start at which it stops.
+    command : str
+        The user's command line, kept in the results.
     first : list of Submitted
         What its first step takes in.
     reason : str or None
@@ -84,20 +85,12 @@ class HarvestSession:
     first: list[Submitted] = field(default_factory=list)
     reason: str | None = None
     _origin_s: float = 0.0
-    _reports: dict[tuple[str, int], list[Progressed]] = field(default_factory=dict)
+    _reports: dict[tuple[str, int, bool], Progressed] = field(default_factory=dict)
     _notes: deque[str] = field(default_factory=lambda: deque(maxlen=_NOTES))
     _due_s: dict[str, float] = field(default_factory=dict)
 
     def run(self, engine: CarrierEngine) -> RunResult:
-        """Harvest until all tasks are over, or it is to stop.
-
-        Raises
-        ------
-        OutputError
-            If the journal cannot be written.
-        SolverError
-            If no solver can decide.
-        """
+        """Harvest until all tasks are over, or it is to stop."""
         with closing(engine):  # whatever happens, carriers end, after their ranks have saved
             reason = self._harvest(engine)
         self.journal.end(reason)
@@ -150,28 +143,23 @@ class HarvestSession:
     def new_tasks(self, tasks: Sequence[LiveTask], file: Path) -> list[Submitted]:
         """Those of a task file that are to be added, or tried again.
 
-        Raises
-        ------
-        RunDirectoryError
-            If the harvest has others only.
-        InvalidTaskError
-            If a task would save where another one does.
+        A `RunDirectoryError` if the harvest has others only; an `InvalidTaskError` if a task would save where another
+        one does.
         """
-        lives, new = self.controller.tasks, list[Submitted]()
+        lives = self.controller.tasks
         if lives and not any(task.name in lives for task in tasks):
             expected = f"Expected tasks of the harvest there ({', '.join(sorted(lives))}), found none in {file}"
             raise RunDirectoryError(f"{self.directory}: {expected}; see -o, and harvest add.")
-        self._check_places([task for task in tasks if _is_wanted(lives.get(task.name))])
+        new = [task for task in tasks if task.name not in lives or lives[task.name].status is TaskStatus.PARKED]
+        self._check_places(new)
         for task in tasks:
-            known = lives.get(task.name)
-            if _is_wanted(known):
-                new.append(Submitted(str(file.resolve()), task.table))
-                if known is None and lives:
+            if task.name not in lives:
+                if lives:
                     self.tell(f"{task.name} joins.")
-            elif known is not None and (odd := _other_keys(known.task, task)):
+            elif task not in new and (odd := _find_changes(lives[task.name].task, task)):
                 here = f"{', '.join(odd)} in {file} {'is' if len(odd) == 1 else 'are'} not heard"
                 self.tell(f"{task.name} stays as it was added: {here}.")
-        return new
+        return [Submitted(str(file.resolve()), task.table) for task in new]
 
     def finish(self, reason: str) -> RunResult:
         """Close the books, and write the files of the run."""
@@ -219,13 +207,11 @@ class HarvestSession:
         for event in () if controller.changed else events:
             if isinstance(event, Progressed):
                 # Of many reports the last one counts, and that which a generation begins with.
-                reports = self._reports.setdefault((event.task, event.generation), [])
                 generation = controller.tasks[event.task].current
-                if reports and generation is not None and reports[-1] is not generation.first:
-                    reports.pop()
-                reports.append(event)
+                is_first = generation is not None and generation.first is event
+                self._reports[event.task, event.generation, is_first] = event
         if controller.changed or (self._reports and self._is_due("reports", _REPORTS_S)):
-            earlier = [report for reports in self._reports.values() for report in reports]
+            earlier = [*self._reports.values()]
             self._reports.clear()
             self.journal.add(controller, earlier, events if controller.changed else None, effects)
         for effect in effects:
@@ -256,13 +242,7 @@ class HarvestSession:
 
 
 def make_controller(config: ReplayConfig, start_ns: int, limits: HarvestLimits) -> Controller:
-    """A controller with the settings of a replay.
-
-    Raises
-    ------
-    InputError
-        If one of them cannot be.
-    """
+    """A controller with the settings of a replay; an `InputError` if one of them cannot be."""
     settings = config.settings(get_objective(str(config.objective)), str(config.solver))
     return Controller(settings, start_ns, limits, config.profile_noise)
 
@@ -281,14 +261,8 @@ def open_session(
 
     `speed` is how many times as fast as its time a node log is played, if one is.
 
-    Raises
-    ------
-    ResumeError
-        If the harvest in the directory was begun with other settings.
-    RunDirectoryError
-        If it has none of these tasks.
-    InvalidTaskError
-        If a task would save where another one does.
+    A `ResumeError` if the harvest in the directory was begun with other settings; a `RunDirectoryError` if it has none
+    of these tasks; an `InvalidTaskError` if a task would save where another one does.
     """
     asked = json.loads(json.dumps({name: getattr(config, name) for name in SETTINGS}))
     header = journal.header
@@ -325,12 +299,7 @@ def _refuse_other(directory: Path, names: Sequence[str]) -> None:
         raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {named}.")
 
 
-def _is_wanted(life: TaskLife | None) -> bool:
-    """Whether a task of a file is to be added, or tried again."""
-    return life is None or life.status is TaskStatus.PARKED
-
-
-def _other_keys(was: LiveTask, now: LiveTask) -> list[str]:
+def _find_changes(was: LiveTask, now: LiveTask) -> list[str]:
     """What a task file says otherwise than when its task was added."""
     keys = sorted({**was.table, **now.table})
     other = [key for key in keys if was.table.get(key) != now.table.get(key)]

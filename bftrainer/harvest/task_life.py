@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,36 +31,39 @@ Charge = tuple[str, int]
 """What a replay deducts at a change: the `grow_cost_s` or `shrink_cost_s` of its task, times its rate on a count."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What a change of a task's nodes has cost, as far as it shows: from the decision until it trained again.
+class Stretch(NamedTuple):
+    """Work that was done on a count of nodes, and the seconds that it took."""
 
-    Parameters
-    ----------
-    gained : float
-        Work done meanwhile; negative if some was done again.
-    spans : tuple of (int, float)
-        Counts of nodes that it was to have, and for how many seconds.
-    charges : tuple of Charge
-    """
-
-    gained: float
-    spans: tuple[tuple[int, float], ...]
-    charges: tuple[Charge, ...]
+    nodes: int
+    work: float
+    seconds: float
 
 
 @dataclass(slots=True)
-class _OpenChange:
-    """A change under way: the work done when it began, and what was decided since, when, for which count."""
+class Change:
+    """A change of a task's nodes, from the decision until the task trains again, by which one sees what it has cost.
+
+    `work` is what was done when it began; of each decision since, `steps` has the time, the count of nodes that it was
+    to have, and the charges. It is over at `end_s`, with `done` work: less than before if some was done again.
+    """
 
     work: float
     steps: list[tuple[float, int, tuple[Charge, ...]]] = field(default_factory=list)
+    end_s: float = 0.0
+    done: float = 0.0
 
-    def closed(self, time_s: float, work: float) -> Change:
-        """The change, when the task trains again."""
-        ends = [*(step[0] for step in self.steps[1:]), time_s]
-        spans = tuple((count, end - begin) for (begin, count, _), end in zip(self.steps, ends, strict=True))
-        return Change(work - self.work, spans, tuple(each for _, _, charges in self.steps for each in charges))
+    @property
+    def charges(self) -> list[Charge]:
+        """What a replay deducts for it."""
+        return [charge for _, _, charges in self.steps for charge in charges]
+
+    def lost(self, rates: np.ndarray) -> float:
+        """Work that the task would have done meanwhile at these rates, by count of nodes, beyond what it did."""
+        ends_s = [*(begin_s for begin_s, _, _ in self.steps[1:]), self.end_s]
+        could = sum(
+            rates[count] * (end_s - begin_s) for (begin_s, count, _), end_s in zip(self.steps, ends_s, strict=True)
+        )
+        return float(could - (self.done - self.work))
 
 
 @dataclass(slots=True)
@@ -74,18 +77,14 @@ class Generation:
         In the order of ranks.
     port : int
         At which they meet.
-    live : set of str
-        Nodes whose rank has not ended.
-    asked : set of str
-        Nodes whose rank was asked to end.
+    live, asked : set of str
+        Nodes whose rank has not ended, and whose rank was asked to end.
     lost : bool
         Whether one of its nodes was lost.
     failed : str or None
         What the first rank said that ended by itself and badly.
-    first, last : Progressed or None
-        Its reports.
-    measured : Progressed or None
-        Report up to which its throughput was taken in.
+    first, last, measured : Progressed or None
+        Its first and last report, and that up to which its throughput was taken in.
     rate_before : float
         Of the task, until this generation has shown its own.
     """
@@ -109,14 +108,6 @@ class Generation:
             return 0.0
         return max(0.0, (self.last.work - self.first.work) / (self.last.time_s - self.first.time_s))
 
-    def unmeasured(self) -> tuple[float, float]:
-        """Work and seconds since this was asked last; nothing if they are too few."""
-        if self.measured is None or self.last is None or self.last.time_s - self.measured.time_s < _LEAST_S:
-            return 0.0, 0.0
-        found = self.last.work - self.measured.work, self.last.time_s - self.measured.time_s
-        self.measured = self.last
-        return found
-
 
 @dataclass(slots=True)
 class TaskLife:
@@ -127,7 +118,7 @@ class TaskLife:
     seen : dict of int to (float, float)
         By count of nodes, work and seconds.
     changes : list of Change
-        Those that were decided, and not disturbed by crashes.
+        Those that were decided, are over, and were not disturbed by crashes.
     generations, failures : int
         How many there were; failures since there was progress.
     began : float or None
@@ -152,7 +143,7 @@ class TaskLife:
     is_measured: bool = False
     seen: dict[int, tuple[float, float]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
-    _open: _OpenChange | None = None
+    _open: Change | None = None
 
     @property
     def name(self) -> str:
@@ -194,7 +185,8 @@ class TaskLife:
             if behind > 1e-9 * max(1.0, event.saved):
                 notes.append(f"{self.name} went on from {event.work:g}, {behind:g} before its last checkpoint.")
             if self._open is not None and not generation.asked and set(generation.nodes) == self.nodes:
-                self.changes.append(self._open.closed(event.time_s - epoch_s, event.work))
+                self._open.end_s, self._open.done = event.time_s - epoch_s, event.work
+                self.changes.append(self._open)
                 self._open = None
         generation.last = event
         # Where a script does not say what it has saved, that is what it was seen to go on from.
@@ -202,16 +194,16 @@ class TaskLife:
         self.rate = generation.rate or generation.rate_before
         return notes
 
-    def decided(self, time_s: float, epoch_s: float, count: int, charges: tuple[Charge, ...]) -> None:
+    def note_decision(self, time_s: float, epoch_s: float, count: int, charges: tuple[Charge, ...]) -> None:
         """Note that it is to have a count of nodes from now on, and what a replay would deduct for that."""
         if self._open is None:
             generation, work = self.current, self.work
             if generation is not None and generation.last is not None:
                 work += self.rate * max(0.0, epoch_s + time_s - generation.last.time_s)
-            self._open = _OpenChange(work)
+            self._open = Change(work)
         self._open.steps.append((time_s, count, charges))
 
-    def disturbed(self) -> None:
+    def forget_change(self) -> None:
         """Learn nothing from a change under way: a crash came in between."""
         self._open = None
 
@@ -221,16 +213,20 @@ class TaskLife:
         self.current = Generation(self.generations, nodes, port, set(nodes), rate_before=self.rate)
         return self.current
 
-    def measure(self) -> tuple[int, float, float]:
-        """Count of nodes, work and seconds that the present generation has shown since this was asked last."""
-        if self.current is None:
-            return 0, 0.0, 0.0
-        count, (work, seconds) = len(self.current.nodes), self.current.unmeasured()
-        if seconds:
-            before = self.seen.get(count, (0.0, 0.0))
-            self.seen[count] = before[0] + work, before[1] + seconds
-            self.is_measured |= work > 0
-        return count, work, seconds
+    def measure(self) -> Stretch | None:
+        """What the present generation has shown since this was asked last, if that was long enough."""
+        generation = self.current
+        if generation is None or generation.measured is None or generation.last is None:
+            return None
+        since, last = generation.measured, generation.last
+        stretch = Stretch(len(generation.nodes), last.work - since.work, last.time_s - since.time_s)
+        if stretch.seconds < _LEAST_S:
+            return None
+        generation.measured = last
+        work, seconds = self.seen.get(stretch.nodes, (0.0, 0.0))
+        self.seen[stretch.nodes] = work + stretch.work, seconds + stretch.seconds
+        self.is_measured |= stretch.work > 0
+        return stretch
 
     def measured_spec(self, noise: float) -> TaskSpec:
         """The task with the curve and the costs that were measured, as far as they were."""
@@ -254,16 +250,13 @@ class TaskLife:
 
     def _costs(self, spec: TaskSpec) -> dict[str, Any]:
         """Costs of growing and shrinking by which a replay, that deducts them, comes nearest to what was measured."""
-        kinds = [
-            kind for kind in ("grow", "shrink") if any(each[0] == kind for c in self.changes for each in c.charges)
-        ]
-        charged = [[sum(spec.rates[n] for k, n in c.charges if k == kind) for kind in kinds] for c in self.changes]
-        lost = [sum(spec.rates[n] * seconds for n, seconds in c.spans) - c.gained for c in self.changes]
+        rates, charges = spec.rates, [change.charges for change in self.changes]
+        kinds = [kind for kind in ("grow", "shrink") if any(each == kind for some in charges for each, _ in some)]
+        lost = np.array([change.lost(rates) for change in self.changes])
         while kinds:
-            found = np.linalg.lstsq(np.array(charged), np.array(lost), rcond=None)[0].tolist()
-            if min(found) >= 0 or len(kinds) == 1:
-                return {f"{kind}_cost_s": max(0.0, cost) for kind, cost in zip(kinds, found, strict=True)}
-            worst = found.index(min(found))
-            del kinds[worst]
-            charged = [row[:worst] + row[worst + 1 :] for row in charged]
+            charged = [[sum(rates[n] for each, n in some if each == kind) for kind in kinds] for some in charges]
+            costs = np.linalg.lstsq(np.array(charged), lost, rcond=None)[0].tolist()
+            if min(costs) >= 0 or len(kinds) == 1:
+                return {f"{kind}_cost_s": max(0.0, cost) for kind, cost in zip(kinds, costs, strict=True)}
+            del kinds[costs.index(min(costs))]
         return {}

@@ -9,13 +9,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from bftrainer.errors import PollError, ResumeError, SettingsError
 from bftrainer.files.claims import claimed
 from bftrainer.files.line_journal import LineJournal, sealed, unsealed
 from bftrainer.files.writing import refuse_existing
-from bftrainer.harvest.pool_states import Pool, changes
+from bftrainer.harvest.scheduler_polls import CommandPoll, Pool, SlurmPoll, changes
 from bftrainer.model import iso
 from bftrainer.nodelogs.node_log_files import refuse_node_log, write_node_log
 from bftrainer.nodelogs.node_spans import nanoseconds
@@ -28,17 +27,6 @@ _STATED_ANEW_S = 86_400.0
 _WRITTEN_EVERY_S, _MOST_OF_TIME = 3600.0, 0.001
 _MILLISECOND = 0.001
 _SHOWN = 80
-
-
-class Poll(Protocol):
-    """Asks for the states of nodes, as `SlurmPoll` and `CommandPoll` do."""
-
-    @property
-    def source(self) -> str:
-        """What is asked, in a few words."""
-
-    def __call__(self) -> Pool:
-        """States of the nodes now; a `PollError` if they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +46,7 @@ def journal_path(path: Path) -> Path:
 def begin_or_continue(journal: LineJournal, source: str) -> str:
     """Last line of a watch's journal, which is begun if it has none; a file of another origin stays as it is.
 
-    Raises
-    ------
-    ResumeError
-        If it is something else, or of something else.
-    OutputError
-        If it cannot be read or written.
+    A `ResumeError` if it is something else, or of something else; an `OutputError` if it cannot be read or written.
     """
     title, lines = unsealed(sealed(f"{KIND}: {source}")) or "", journal.read()  # without ends of lines within it
     begun = journal.path.read_bytes() if not lines and journal.path.exists() else b""
@@ -83,7 +66,7 @@ class Watch:
 
     Parameters
     ----------
-    poll : Poll
+    poll : SlurmPoll or CommandPoll
     output : Path
         The node log; its journal and its account stand beside it.
     every_s : float
@@ -106,7 +89,7 @@ class Watch:
 
     def __init__(
         self,
-        poll: Poll,
+        poll: SlurmPoll | CommandPoll,
         output: Path,
         every_s: float,
         say: Callable[[str], None],
@@ -141,12 +124,7 @@ class Watch:
     def run(self, for_s: float = math.inf) -> None:
         """Poll at equal intervals, for so long; write the node log as soon as it has a length, and now and then.
 
-        Raises
-        ------
-        PollError
-            If the first poll fails; later ones are gaps.
-        OutputError
-            If there is no room.
+        A `PollError` if the first poll fails; later ones are gaps; an `OutputError` if there is no room.
         """
         import pandas  # noqa: F401 - what the first node log needs takes seconds on a busy machine, without a poll
         import pyarrow.parquet  # noqa: F401
@@ -168,12 +146,7 @@ class Watch:
     def look(self) -> None:
         """Poll once, and write down what has changed.
 
-        Raises
-        ------
-        PollError
-            If it fails and none has succeeded before.
-        OutputError
-            If there is no room.
+        A `PollError` if it fails and none has succeeded before; an `OutputError` if there is no room.
         """
         at_s, trouble, pool = self._clock.time_s(), "", self._states
         try:
@@ -207,12 +180,7 @@ class Watch:
     def write(self) -> Imported | None:
         """Make the node log, and its account, of the whole journal; None if it holds less than two polls.
 
-        Raises
-        ------
-        LogError
-            If the journal is damaged.
-        OutputError
-            If they cannot be written.
+        A `LogError` if the journal is damaged; an `OutputError` if they cannot be written.
         """
         if self._told < 2:
             return None

@@ -212,7 +212,7 @@ def _cards(found: _Sweep) -> list[Card]:
 
 
 def _notes(found: _Sweep, *, has_map: bool) -> list[str]:
-    notes = []
+    notes: list[str] = []
     for note in dict.fromkeys(row.get("assumed_scaling") for row in found.rows):
         notes += scaling_notes(note)
     if not found.is_repeated():

@@ -6,7 +6,7 @@ them, iterations and checkpoints follow one another at fixed times, so their num
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise, takewhile
 from typing import Literal, NamedTuple
@@ -20,156 +20,6 @@ from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.tasksets.measurements import TrainingProfile
 
 Condition = Literal["training", "reconfiguring", "stalled"]
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A part of a run in one condition. Times are nanoseconds since the window's start.
-
-    Parameters
-    ----------
-    condition : {"training", "reconfiguring", "stalled"}
-    start_ns, end_ns : int
-    seen_ns : int
-        Time until which the run notices what is done in it.
-    first, most : int
-        Number of iterations that the last checkpoint held when it started, and the largest number done before.
-    world_size : int
-        Number of active nodes; 0 unless training.
-    iteration_ns, checkpoint_ns : int
-        Time of an iteration, and of a checkpoint.
-    is_over : bool
-        Whether it ended before the window did.
-    """
-
-    condition: Condition
-    start_ns: int
-    end_ns: int
-    seen_ns: int
-    first: int = 0
-    most: int = 0
-    world_size: int = 0
-    iteration_ns: int = 1
-    checkpoint_ns: int = 0
-    is_over: bool = True
-
-    @property
-    def length_ns(self) -> int:
-        """Length in nanoseconds."""
-        return self.end_ns - self.start_ns
-
-    @property
-    def iterations(self) -> int:
-        """Number of iterations done in it."""
-        return (self.seen_ns - self.start_ns) // self.iteration_ns if self.world_size else 0
-
-    @property
-    def repeated(self) -> int:
-        """How many of these had been done before, and were lost."""
-        return min(self.iterations, self.most - self.first)
-
-    @property
-    def redoing_ns(self) -> int:
-        """Time spent on iterations that had been done before, including an unfinished one."""
-        return min(self.length_ns, (self.most - self.first) * self.iteration_ns) if self.world_size else 0
-
-    @property
-    def period(self) -> int:
-        """Iterations from the start of a checkpoint to that of the next, when the former is complete.
-
-        The first one starts after the first iteration.
-        """
-        return max(1, -(-self.checkpoint_ns // self.iteration_ns))
-
-    @property
-    def checkpoints(self) -> int:
-        """Number of checkpoints completed in it."""
-        since_ns = self.seen_ns - self.start_ns - self.iteration_ns - self.checkpoint_ns
-        return since_ns // (self.period * self.iteration_ns) + 1 if self.world_size and since_ns >= 0 else 0
-
-    @property
-    def checkpoints_lost(self) -> int:
-        """Number of checkpoints that its end interrupted."""
-        begun = (self.iterations - 1) // self.period + 1 if self.iterations else 0
-        return begun - self.checkpoints if self.is_over else 0
-
-    @property
-    def saved(self) -> int:
-        """Number of iterations that the last checkpoint holds at its end."""
-        checkpoints = self.checkpoints
-        return self.first + 1 + (checkpoints - 1) * self.period if checkpoints else self.first
-
-    @property
-    def lost(self) -> int:
-        """Number of iterations done by its end that no checkpoint holds; 0 if the window ends first."""
-        return self.first + self.iterations - self.saved if self.is_over else 0
-
-
-class Step(NamedTuple):
-    """A finished iteration, or the start of a reconfiguration.
-
-    The world size is that of the iteration, or after the reconfiguration; the time is when the run notices it, in
-    nanoseconds since the window's start. Iterations have numbers from 1 on (0 is the start of the run),
-    reconfigurations too.
-    """
-
-    world_size: int
-    time_ns: int
-    event: Literal["step", "reconfig"]
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class SpotRun:
-    """A simulated run, from the trace's start to its end.
-
-    Parameters
-    ----------
-    log : NodeLog
-        The trace.
-    phases : tuple of Phase
-        Consecutive phases from the window's start to its end.
-    preemptions, active_preemptions : int
-        Number of nodes taken, and how many of them were active.
-    restarts : int
-        Number of times that a further loss restarted or extended a reconfiguration.
-    tick_ns : int
-        The run notices changes at multiples of this time, in nanoseconds.
-    """
-
-    log: NodeLog
-    phases: tuple[Phase, ...]
-    preemptions: int
-    active_preemptions: int
-    restarts: int
-    tick_ns: int
-
-    @property
-    def held_node_s(self) -> float:
-        """Node-seconds of all available nodes."""
-        log = self.log
-        sign = np.where(log.idle, 1.0, -1.0)
-        return float(sign @ ((log.end_ns - np.maximum(log.time_ns, log.start_ns)) / NS_PER_S))
-
-    @property
-    def iterations(self) -> int:
-        """Number of iterations done at the end, without lost ones."""
-        return self.phases[-1].first + self.phases[-1].iterations
-
-    def steps(self) -> Iterator[Step]:
-        """Yield the start of the run as step 0, then all iterations and finished reconfigurations, by time."""
-        reconfigured = 0
-        end_ns = self.phases[-1].end_ns
-        nothing = Phase("stalled", end_ns, end_ns, end_ns)
-        yield Step(self.phases[0].world_size, 0, "step", 0)
-        for phase, following in pairwise((*self.phases, nothing)):
-            for number in range(1, phase.iterations + 1):
-                done_ns = phase.start_ns + number * phase.iteration_ns
-                noticed_ns = -(-done_ns // self.tick_ns) * self.tick_ns
-                yield Step(phase.world_size, noticed_ns, "step", phase.first + number)
-            if phase.condition == "reconfiguring" and phase.is_over:
-                reconfigured += 1
-                yield Step(following.world_size, phase.start_ns, "reconfig", reconfigured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,16 +75,160 @@ class CheckpointedTraining:
 
     @property
     def tick_ns(self) -> int:
-        """Nanoseconds between two ticks."""
+        """Nanoseconds between two ticks; 1 if changes are noticed at once."""
         return 1 if self.tick_s is None else round(self.tick_s * NS_PER_S)
 
-    def noticed_ns(self, time_ns: int) -> int:
-        """Time at which the run notices a change that happens at `time_ns`: the next tick."""
-        return time_ns if self.tick_s is None else -(-time_ns // self.tick_ns) * self.tick_ns
+    def next_tick_ns(self, time_ns: int) -> int:
+        """Time at which the run notices a change that happens at `time_ns`."""
+        return -(-time_ns // self.tick_ns) * self.tick_ns
 
     def last_look_ns(self, span_ns: int) -> int:
         """Last time at which the run notices changes: the window's end, or the last tick before it."""
-        return span_ns if self.tick_s is None else max(0, self.noticed_ns(span_ns) - self.tick_ns)
+        return span_ns if self.tick_s is None else max(0, self.next_tick_ns(span_ns) - self.tick_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of a run in one condition. Times are nanoseconds since the window's start.
+
+    Parameters
+    ----------
+    condition : {"training", "reconfiguring", "stalled"}
+    start_ns, end_ns : int
+    seen_ns : int
+        Time until which the run notices what is done in it.
+    first, most : int
+        Number of iterations that the last checkpoint held when it started, and the largest number done before.
+    world_size : int
+        Number of active nodes; 0 unless training.
+    iteration_ns, checkpoint_ns : int
+        Time of an iteration, and of a checkpoint.
+    is_over : bool
+        Whether it ended before the window did.
+    """
+
+    condition: Condition
+    start_ns: int
+    end_ns: int
+    seen_ns: int
+    first: int = 0
+    most: int = 0
+    world_size: int = 0
+    iteration_ns: int = 1
+    checkpoint_ns: int = 0
+    is_over: bool = True
+
+    @property
+    def length_ns(self) -> int:
+        """Length in nanoseconds."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def iterations(self) -> int:
+        """Number of iterations done in it."""
+        return (self.seen_ns - self.start_ns) // self.iteration_ns if self.world_size else 0
+
+    @property
+    def redone(self) -> int:
+        """How many of these had been done before, and were lost."""
+        return min(self.iterations, self.most - self.first)
+
+    @property
+    def redoing_ns(self) -> int:
+        """Time spent on iterations that had been done before, including an unfinished one."""
+        return min(self.length_ns, (self.most - self.first) * self.iteration_ns) if self.world_size else 0
+
+    @property
+    def period(self) -> int:
+        """Iterations from the start of a checkpoint to that of the next; the first one starts after an iteration."""
+        return max(1, -(-self.checkpoint_ns // self.iteration_ns))
+
+    @property
+    def checkpoints(self) -> int:
+        """Number of checkpoints completed in it."""
+        since_ns = self.seen_ns - self.start_ns - self.iteration_ns - self.checkpoint_ns
+        return since_ns // (self.period * self.iteration_ns) + 1 if self.world_size and since_ns >= 0 else 0
+
+    @property
+    def checkpoints_lost(self) -> int:
+        """Number of checkpoints that its end interrupted."""
+        begun = (self.iterations - 1) // self.period + 1 if self.iterations else 0
+        return begun - self.checkpoints if self.is_over else 0
+
+    @property
+    def saved(self) -> int:
+        """Number of iterations that the last checkpoint holds at its end."""
+        checkpoints = self.checkpoints
+        return self.first + 1 + (checkpoints - 1) * self.period if checkpoints else self.first
+
+    @property
+    def lost(self) -> int:
+        """Number of iterations done by its end that no checkpoint holds; 0 if the window ends first."""
+        return self.first + self.iterations - self.saved if self.is_over else 0
+
+
+class Step(NamedTuple):
+    """A finished iteration, or the start of a reconfiguration.
+
+    The world size is that of the iteration, or after the reconfiguration; the time is when the run notices it, in
+    nanoseconds since the window's start. Iterations have numbers from 1 on (0 is the start of the run),
+    reconfigurations too.
+    """
+
+    world_size: int
+    time_ns: int
+    event: Literal["step", "reconfig"]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpotRun:
+    """A simulated run, from the trace's start to its end.
+
+    Parameters
+    ----------
+    log : NodeLog
+        The trace.
+    settings : CheckpointedTraining
+    phases : tuple of Phase
+        Consecutive phases from the window's start to its end.
+    preemptions, active_preemptions : int
+        Number of nodes taken, and how many of them were active.
+    restarts : int
+        Number of times that a further loss restarted or extended a reconfiguration.
+    """
+
+    log: NodeLog
+    settings: CheckpointedTraining
+    phases: tuple[Phase, ...]
+    preemptions: int
+    active_preemptions: int
+    restarts: int
+
+    @property
+    def held_node_s(self) -> float:
+        """Node-seconds of all available nodes."""
+        log = self.log
+        sign = np.where(log.idle, 1.0, -1.0)
+        return float(sign @ ((log.end_ns - np.maximum(log.time_ns, log.start_ns)) / NS_PER_S))
+
+    @property
+    def iterations(self) -> int:
+        """Number of iterations done at the end, without lost ones."""
+        return self.phases[-1].first + self.phases[-1].iterations
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the start of the run as step 0, then all iterations and finished reconfigurations, by time."""
+        reconfigurations = 0
+        end_ns = self.phases[-1].end_ns
+        yield Step(self.phases[0].world_size, 0, "step", 0)
+        for phase, following in pairwise((*self.phases, Phase("stalled", end_ns, end_ns, end_ns))):
+            for number in range(1, phase.iterations + 1):
+                at_ns = self.settings.next_tick_ns(phase.start_ns + number * phase.iteration_ns)
+                yield Step(phase.world_size, at_ns, "step", phase.first + number)
+            if phase.condition == "reconfiguring" and phase.is_over:
+                reconfigurations += 1
+                yield Step(following.world_size, phase.start_ns, "reconfig", reconfigurations)
 
 
 @dataclass(slots=True)
@@ -243,12 +237,10 @@ class Fleet:
 
     Parameters
     ----------
-    depth : int
-        Nodes per pipeline.
-    most : int
-        Largest number of active nodes.
+    depth, most : int
+        Nodes per pipeline, and largest number of active nodes.
     preparing, standby, active : dict of int to int
-        Nodes, in order, and when each finishes its preparation.
+        Nodes, in order, and when each finishes its preparation; these times must not decrease.
     """
 
     depth: int
@@ -262,28 +254,16 @@ class Fleet:
         """Whether enough nodes are on standby for another pipeline, and `most` allows it."""
         return len(self.standby) >= self.depth and len(self.active) + self.depth <= self.most
 
-    @property
-    def ready_ns(self) -> int | None:
-        """Time at which the next node finishes its preparation; None if no node is preparing."""
-        return next(iter(self.preparing.values()), None)
-
-    def join(self, ready_ns: Mapping[int, int]) -> None:
-        """Add nodes; each prepares until its time. Times must not decrease, within a call or between calls."""
-        self.preparing.update(ready_ns)
-
     def prepare(self, now_ns: int) -> None:
         """Move the nodes whose preparation is finished to standby."""
         for node in [*takewhile(lambda node: self.preparing[node] <= now_ns, self.preparing)]:
             self.standby[node] = self.preparing.pop(node)
 
-    def leave(self, nodes: Iterable[int]) -> tuple[int, int]:
-        """Remove nodes; returns how many of them were active, and how many were on standby."""
-        before = len(self.active), len(self.standby)
+    def leave(self, nodes: Iterable[int]) -> None:
+        """Remove nodes."""
         for node in nodes:
             for state in (self.active, self.standby, self.preparing):
-                if state.pop(node, None) is not None:
-                    break
-        return before[0] - len(self.active), before[1] - len(self.standby)
+                state.pop(node, None)
 
     def dissolve(self) -> None:
         """Move all active nodes to standby, ahead of the nodes already there."""
@@ -303,32 +283,32 @@ class CheckpointedRun:
     Parameters
     ----------
     settings : CheckpointedTraining
-    opening : sequence of int
+    opening : iterable of int
         Nodes that are ready (on standby) when the window opens.
     """
 
     def __init__(self, settings: CheckpointedTraining, opening: Iterable[int] = ()) -> None:
-        load_s = settings.profile.load_s if settings.load_on_reconfigure else 0.0
+        profile = settings.profile
+        load_s = profile.load_s if settings.load_on_reconfigure else 0.0
         self._settings = settings
         self._preparation_ns = nanoseconds(settings.preparation_s)
-        self._reconfiguration_ns = nanoseconds(settings.profile.reconfiguration_s + load_s)
-        self._checkpoint_ns = nanoseconds(settings.profile.checkpoint_s)
-        self._reconfigured_ns: int | None = None
+        self._reconfiguration_ns = nanoseconds(profile.reconfiguration_s + load_s)
+        self._checkpoint_ns = nanoseconds(profile.checkpoint_s)
+        self._ready_ns: int | None = None
         self._started_ns = self._saved = self._most = 0
         self._world_size, self._iteration_ns = 0, 1
-        self.fleet = Fleet(settings.depth, settings.max_world_size)
+        self.fleet = Fleet(settings.depth, settings.max_world_size, standby=dict.fromkeys(opening, 0))
         self.condition: Condition = "stalled"
         self.phases: list[Phase] = []
         self.preemptions = self.active_preemptions = self.restarts = 0
-        self.fleet.join(dict.fromkeys(opening, 0))
-        self.fleet.prepare(0)
         self._train(0)
 
     @property
     def next_ns(self) -> int | None:
         """Time at which the next finished preparation or reconfiguration is noticed; None if neither is under way."""
-        times = [time for time in (self.fleet.ready_ns, self._reconfigured_ns) if time is not None]
-        return self._settings.noticed_ns(min(times)) if times else None
+        times = [*self.fleet.preparing.values()][:1]
+        times += [] if self._ready_ns is None else [self._ready_ns]
+        return self._settings.next_tick_ns(min(times)) if times else None
 
     def phase(self, end_ns: int, seen_ns: int | None = None) -> Phase:
         """The current phase until `end_ns`; with `seen_ns`, the last look, as the window's end cuts it off."""
@@ -345,41 +325,40 @@ class CheckpointedRun:
             is_over=seen_ns is None,
         )
 
-    def apply(self, now_ns: int, joined: Mapping[int, int], left: Sequence[int]) -> None:
+    def apply(self, now_ns: int, joins_ns: Mapping[int, int], leaves: Iterable[int]) -> None:
         """Apply changes: finished preparations and reconfigurations, then nodes that left, then nodes that joined.
 
         Nodes that joined are in order of the times at which they did, in nanoseconds.
         """
-        self.fleet.prepare(now_ns)
-        if self._reconfigured_ns is not None and self._reconfigured_ns <= now_ns:
+        fleet, leaves = self.fleet, set(leaves)
+        fleet.prepare(now_ns)
+        if self._ready_ns is not None and self._ready_ns <= now_ns:
             self._end_phase(now_ns)
             self._train(now_ns)
-        active, standby = self.fleet.leave(left)
-        self.preemptions += len(left)
+        active, standby = len(leaves & fleet.active.keys()), len(leaves & fleet.standby.keys())
+        fleet.leave(leaves)
+        self.preemptions += len(leaves)
         self.active_preemptions += active
-        self.fleet.join({node: came_ns + self._preparation_ns for node, came_ns in joined.items()})
-        if self._reconfigured_ns is None:
-            if active or self.fleet.can_grow:
+        fleet.preparing |= {node: came_ns + self._preparation_ns for node, came_ns in joins_ns.items()}
+        if self._ready_ns is None:
+            if active or fleet.can_grow:
                 self._end_phase(now_ns)
-                self._reconfigure(now_ns)
+                fleet.dissolve()
+                self.condition, self._world_size, self._started_ns = "reconfiguring", 0, now_ns
+                self._ready_ns = now_ns + self._reconfiguration_ns
         elif standby:
             # Nodes are lost while others reconfigure, which takes a whole time from now on, or from its end.
             extends = self._settings.on_loss_during_reconfigure == "extend"
-            self._reconfigured_ns = (self._reconfigured_ns if extends else now_ns) + self._reconfiguration_ns
+            self._ready_ns = (self._ready_ns if extends else now_ns) + self._reconfiguration_ns
             self.restarts += 1
 
     def _train(self, now_ns: int) -> None:
         """Form pipelines from nodes on standby, and train on them."""
-        self._world_size, self._reconfigured_ns, self._started_ns = self.fleet.form(), None, now_ns
+        self._world_size, self._ready_ns, self._started_ns = self.fleet.form(), None, now_ns
         self.condition = "training" if self._world_size else "stalled"
         if self._world_size:
             iteration_s = self._settings.profile.iteration_time_s(self._world_size)
             self._iteration_ns = max(1, nanoseconds(iteration_s))
-
-    def _reconfigure(self, now_ns: int) -> None:
-        self.fleet.dissolve()
-        self.condition, self._world_size, self._started_ns = "reconfiguring", 0, now_ns
-        self._reconfigured_ns = now_ns + self._reconfiguration_ns
 
     def _end_phase(self, now_ns: int) -> None:
         """End the phase; iterations that no checkpoint holds are lost."""
@@ -400,7 +379,7 @@ def simulate(log: NodeLog, settings: CheckpointedTraining) -> SpotRun:
     row = next(rows, None)
     opening: Iterable[int] = ()
     if row is not None and row.time_ns == 0 and not settings.cold_start:
-        opening, row = row.joined, next(rows, None)
+        opening, row = row.joins_ns, next(rows, None)
     run = CheckpointedRun(settings, opening)
     while True:
         own_ns = run.next_ns
@@ -414,26 +393,24 @@ def simulate(log: NodeLog, settings: CheckpointedTraining) -> SpotRun:
             run.apply(*row)
             row = next(rows, None)
     phases = (*run.phases, run.phase(span_ns, last_ns))
-    return SpotRun(log, phases, run.preemptions, run.active_preemptions, run.restarts, settings.tick_ns)
+    return SpotRun(log, settings, phases, run.preemptions, run.active_preemptions, run.restarts)
 
 
 class _Row(NamedTuple):
     """Nodes that joined, and when, and nodes that left, as the run notices them at `time_ns`."""
 
     time_ns: int
-    joined: Mapping[int, int]
-    left: Sequence[int]
+    joins_ns: Mapping[int, int]
+    leaves: Iterable[int]
 
 
 def _rows_by_tick(log: NodeLog, settings: CheckpointedTraining) -> Iterator[_Row]:
     """Rows of a log, merged by tick; a node that left and came back is in both, one that came and left in neither."""
     rows = ((nanoseconds(time_s), joined, left) for time_s, joined, left in log.rows())
-    for noticed_ns, together in groupby(rows, lambda row: settings.noticed_ns(row[0])):
-        came: dict[int, int] = {}
-        went: dict[int, None] = {}
+    for tick_ns, together in groupby(rows, lambda row: settings.next_tick_ns(row[0])):
+        joins_ns: dict[int, int] = {}
+        leaves: set[int] = set()
         for time_ns, joined, left in together:
-            for node in left:
-                if came.pop(node, None) is None:
-                    went[node] = None
-            came.update(dict.fromkeys(joined, time_ns))
-        yield _Row(noticed_ns, came, tuple(went))
+            leaves |= {node for node in left if joins_ns.pop(node, None) is None}
+            joins_ns.update(dict.fromkeys(joined, time_ns))
+        yield _Row(tick_ns, joins_ns, leaves)

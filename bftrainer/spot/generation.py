@@ -14,13 +14,13 @@ from bftrainer.errors import SettingsError, UnusedOptionsError, at_place
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs.availability import CHANGE_COLUMNS, read_availability, write_changes
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace
-from bftrainer.spot.minute_model import MinuteModel, expected_size
-from bftrainer.spot.statistics import completed_lengths, hole_figures, pool_figures, trace_statistics
+from bftrainer.spot.minute_model import MinuteModel, mean_size
+from bftrainer.spot.statistics import count_lengths, hole_figures, pool_figures, trace_statistics
 from bftrainer.spot.supercomputer import HOLE_OPTIONS, SupercomputerModel
 
 ModelName = Literal["minutes", "supercomputer"]
 MAX_DAYS = 36_525.0
-MINUTE_OPTIONS = (*(each.name for each in fields(MinuteModel)), "preemption_scale", "addition_scale", "exact_mean")
+MINUTE_OPTIONS = (*(each.name for each in fields(MinuteModel)), "preemption_scale", "addition_scale")
 """Options of `generate_trace` for the model minutes; the other one has `HOLE_OPTIONS`."""
 
 
@@ -52,18 +52,12 @@ def generate_minutes(
     rng: np.random.Generator,
     minutes: int,
     start_ns: int = 0,
-    provenance: Mapping[str, Any] | None = None,
-    *,
-    exact_mean: bool = False,
+    provenance: Mapping[str, Any] = MappingProxyType({}),
 ) -> Generated:
-    """Generate a spot trace minute by minute, from `start_ns` on (nanoseconds since the Unix epoch).
-
-    With `exact_mean` the drawn sizes have the means asked for; by default the normal distribution behind them has.
-    """
-    used = model.exact() if exact_mean else model
-    drawn = used.draw(rng, minutes)
-    log = used.generate(rng, drawn, start_ns)
-    log = replace(log, provenance={**log.provenance, **(provenance or {})})
+    """Generate a spot trace minute by minute, from `start_ns` on (nanoseconds since the Unix epoch)."""
+    drawn = model.draw(rng, minutes)
+    log = model.generate(rng, drawn, start_ns)
+    log = replace(log, provenance={**log.provenance, **provenance})
     asked = {
         "preemption_chance": model.preemption_chance,
         "addition_chance": model.addition_chance,
@@ -72,8 +66,8 @@ def generate_minutes(
         "regular_addition_mean": model.addition_mean,
     }
     expected = {
-        "preemption_mean": expected_size(used.preemption_mean, used.preemption_std),
-        "regular_addition_mean": expected_size(used.addition_mean, used.addition_std),
+        "preemption_mean": mean_size(model.preemption_mean, model.preemption_std),
+        "regular_addition_mean": mean_size(model.addition_mean, model.addition_std),
     }
     realised = trace_statistics(AvailabilityTrace.of_log(log)).figures
     return Generated(log, _compare(asked, realised, expected, drawn.figures()))
@@ -83,7 +77,7 @@ def generate_holes(
     model: SupercomputerModel,
     rng: np.random.Generator,
     window_ns: tuple[int, int],
-    provenance: Mapping[str, Any] | None = None,
+    provenance: Mapping[str, Any] = MappingProxyType({}),
 ) -> Generated:
     """Generate the idle nodes of a machine with a batch scheduler in a window (nanoseconds since the Unix epoch)."""
     log = model.generate(rng, window_ns, provenance)
@@ -110,7 +104,7 @@ def _compare(
 
 def _fragment_figures(log: NodeLog) -> dict[str, float]:
     """The same figures of fragments as in a log's statistics, in little memory."""
-    length_ns, number = completed_lengths(log)
+    length_ns, number = count_lengths(log)
     total = int(number.sum())
     if not total:
         return {}
@@ -143,7 +137,7 @@ def generate_trace(
     like : Path, optional
         A trace to fit the model to; `warn` is called with one line for each assumption made in reading it.
     **options
-        As for `MinuteModel.changed`, and `exact_mean`; or as for `SupercomputerModel.changed`.
+        As for `MinuteModel.changed` or `SupercomputerModel.changed`.
 
     Raises
     ------
@@ -167,25 +161,19 @@ def generate_trace(
     rng = np.random.default_rng(seed)
     provenance = {"source": "bftrainer trace generate", "model": name, "seed": seed}
     if name == "minutes":
-        minutes, exact = max(1, round(days * 1440)), options.pop("exact_mean", False)
         adjusted = fit_minutes(trace, like).changed(**options)
-        return generate_minutes(adjusted, rng, minutes, start_ns, provenance, exact_mean=exact)
-    return generate_holes(_fit_holes(trace, like).changed(**options), rng, (start_ns, end_ns), provenance)
+        return generate_minutes(adjusted, rng, max(1, round(days * 1440)), start_ns, provenance)
+    with at_place(like, SettingsError):
+        if trace is not None and trace.log is None:
+            raise SettingsError("Expected a log of nodes for the model supercomputer, got terminations alone.")
+        holes = SupercomputerModel() if trace is None or trace.log is None else SupercomputerModel.fitted(trace.log)
+    return generate_holes(holes.changed(**options), rng, (start_ns, end_ns), provenance)
 
 
 def fit_minutes(trace: AvailabilityTrace | None, path: Path | None) -> MinuteModel:
     """The minute model, fitted to a trace if there is one; messages name its path."""
     with at_place(path, SettingsError):
         return MinuteModel() if trace is None else MinuteModel.fitted(trace)
-
-
-def _fit_holes(trace: AvailabilityTrace | None, path: Path | None) -> SupercomputerModel:
-    with at_place(path, SettingsError):
-        if trace is None:
-            return SupercomputerModel()
-        if trace.log is None:
-            raise SettingsError("Expected a log of nodes for the model supercomputer, got terminations alone.")
-        return SupercomputerModel.fitted(trace.log)
 
 
 def sibling(path: Path, what: str) -> Path:

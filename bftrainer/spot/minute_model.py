@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -25,7 +25,7 @@ def draw_sizes(rng: np.random.Generator, mean: float, std: float, count: int) ->
     return np.maximum(1, np.abs(np.rint(mean + std * rng.standard_normal(count)))).astype(np.int64)
 
 
-def expected_size(mean: float, std: float) -> float:
+def mean_size(mean: float, std: float) -> float:
     """Mean of `draw_sizes`: larger than `mean`, as sizes are at least 1 and mirrored at 0."""
     if std == 0:
         return float(max(1, abs(round(mean))))
@@ -34,37 +34,6 @@ def expected_size(mean: float, std: float) -> float:
     scale = std * math.sqrt(2.0)
     above = [math.erfc((edge - mean) / scale) + math.erfc((edge + mean) / scale) for edge in edges.tolist()]
     return 1.0 + math.fsum(above) / 2.0
-
-
-def solve_size(wanted: float, std: float) -> tuple[float, float]:
-    """Mean and standard deviation with which `draw_sizes` has the mean `wanted`; `std` is kept if possible.
-
-    Raises
-    ------
-    SettingsError
-        If `wanted` is below 1, the smallest size.
-    """
-    if wanted < 1:
-        raise SettingsError(f"Expected a mean size >= 1 to be met exactly, got {wanted}.")
-    if expected_size(wanted, std) == wanted:
-        return wanted, std
-    if expected_size(0.0, std) > wanted:
-        solved = 0.0, _root(lambda spread: expected_size(0.0, spread) - wanted, std)
-    else:
-        solved = _root(lambda mean: expected_size(mean, std) - wanted, wanted + 1.0), std
-    if math.isclose(expected_size(*solved), wanted, rel_tol=1e-9):
-        return solved
-    # With hardly any spread all sizes are one or two whole numbers; a larger spread allows any mean.
-    return solve_size(wanted, max(0.01, 2.0 * std))
-
-
-def _root(rising: Callable[[float], float], high: float) -> float:
-    """Find where a rising function crosses 0, between 0 and `high`."""
-    low = 0.0
-    for _ in range(100):
-        middle = (low + high) / 2.0
-        low, high = (low, middle) if rising(middle) > 0 else (middle, high)
-    return low
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,10 +125,7 @@ class MinuteModel:
         require(
             SettingsError,
             (1 <= most <= MOST_NODES, f"1 <= max_nodes <= {MOST_NODES:,}, got {most:,}"),
-            (
-                0 <= initial <= most,
-                f"0 <= initial nodes <= the {most} nodes there are at most, got {initial}",
-            ),
+            (0 <= initial <= most, f"0 <= initial nodes <= the {most} nodes there are at most, got {initial}"),
         )
 
     @classmethod
@@ -212,13 +178,6 @@ class MinuteModel:
                 raise SettingsError(f"Expected 0 <= {name} scale{most}, got {scale}.")
             chances[f"{name}_chance"] = scale * chance
         return replace(model, **chances)
-
-    def exact(self) -> MinuteModel:
-        """The model whose preemptions and regular additions have exactly the mean sizes asked for."""
-        sizes: dict[str, float] = {}
-        for mean, std in (("preemption_mean", "preemption_std"), ("addition_mean", "addition_std")):
-            sizes[mean], sizes[std] = solve_size(getattr(self, mean), getattr(self, std))
-        return replace(self, **sizes)  # type: ignore[arg-type]
 
     def draw(self, rng: np.random.Generator, minutes: int) -> Drawn:
         """Draw the changes of some minutes.

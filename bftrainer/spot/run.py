@@ -33,46 +33,36 @@ COST_FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices per node-hour, in any currency.
+    """Prices per node-hour, in any currency, 1e-9 to 1e9.
 
     Parameters
     ----------
     spot : float
-        Price of a preemptible node, 1e-9 to 1e9; every available node is paid, whether it trains or not.
+        Price of a preemptible node; every available node is paid, whether it trains or not.
     on_demand : float, optional
-        Price of a node that is never taken, in the same range; needed for a comparison.
-    on_demand_nodes : int, optional
-        Nodes on demand that one would train on instead; by default the largest world size. Whole pipelines of them
-        train, all are paid.
+        Price of a node that is never taken; needed for a comparison with as many of them as may be active.
 
     Raises
     ------
     SettingsError
-        If a number is out of range, or nodes on demand have no price.
+        If a price is out of range.
     """
 
     spot: float
     on_demand: float | None = None
-    on_demand_nodes: int | None = None
 
     def __post_init__(self) -> None:
         for name, price in (("a price", self.spot), ("an on-demand price", self.on_demand)):
             # Outside this range, work per currency unit may overflow.
             if price is not None and not 1e-9 <= price <= 1e9:
                 raise SettingsError(f"Expected {name} from 1e-9 to 1e9, got {price}.")
-        if self.on_demand_nodes is not None and self.on_demand is None:
-            raise SettingsError("Expected a price for the nodes on demand, got none.")
 
-    def figures(self, run: SpotRun, settings: CheckpointedTraining) -> dict[str, Any]:
+    def figures(self, run: SpotRun) -> dict[str, Any]:
         """Cost, and work per currency unit, compared with nodes on demand if they have a price.
 
-        Nodes on demand train all the time: checkpoints are written during training.
-
-        Raises
-        ------
-        SettingsError
-            If the nodes on demand are too few for a pipeline.
+        Nodes on demand train all the time, in whole pipelines: checkpoints are written during training.
         """
+        settings = run.settings
         cost = self.spot * (run.held_node_s / 3600.0)
         value = ratio(run.iterations, cost)
         figures: dict[str, Any] = {"cost": cost, "iterations_per_currency": value}
@@ -80,12 +70,8 @@ class Prices:
             figures["samples_per_currency"] = value * settings.profile.samples_per_iteration
         if self.on_demand is None:
             return figures
-        nodes = settings.max_world_size if self.on_demand_nodes is None else self.on_demand_nodes
-        world_size = min(nodes, settings.max_world_size) // settings.depth * settings.depth
-        if world_size < 1:
-            raise SettingsError(f"Expected nodes on demand for a pipeline of {settings.depth}, got {nodes}.")
-        span_s = run.log.window_s
-        done = int(span_s / settings.profile.iteration_time_s(world_size))
+        nodes, span_s = settings.max_world_size, run.log.window_s
+        done = int(span_s / settings.profile.iteration_time_s(nodes // settings.depth * settings.depth))
         paid = self.on_demand * nodes * span_s / 3600.0
         other = ratio(done, paid)
         return figures | {
@@ -97,13 +83,8 @@ class Prices:
         }
 
 
-def run_figures(run: SpotRun, settings: CheckpointedTraining, prices: Prices | None = None) -> dict[str, Any]:
+def run_figures(run: SpotRun, prices: Prices | None = None) -> dict[str, Any]:
     """Figures of a run, ready for JSON; the four times add up to the span, those of cost need prices.
-
-    Raises
-    ------
-    SettingsError
-        If the nodes on demand to compare with are too few for a pipeline.
 
     Examples
     --------
@@ -111,7 +92,7 @@ def run_figures(run: SpotRun, settings: CheckpointedTraining, prices: Prices | N
     >>> from bftrainer.spot import simulate
     >>> settings = CheckpointedTraining(load_profile(None)[0])
     >>> run = simulate(churned((0, 3600 * 10**9), 16, []), settings)
-    >>> run_figures(run, settings)["iterations_done"]  # an hour on 16 nodes, 17.994 s each
+    >>> run_figures(run)["iterations_done"]  # an hour on 16 nodes, 17.994 s each
     200
     """
     span_s = run.log.window_s
@@ -121,14 +102,14 @@ def run_figures(run: SpotRun, settings: CheckpointedTraining, prices: Prices | N
     redoing_ns = sum(phase.redoing_ns for phase in run.phases)
     held_node_s = run.held_node_s
     used_node_s = sum(phase.world_size * phase.length_ns for phase in run.phases) / NS_PER_S
-    samples = settings.profile.samples_per_iteration
+    samples = run.settings.profile.samples_per_iteration
     return {
         "span_s": span_s,
         "iterations_done": run.iterations,
         "iterations_saved": run.phases[-1].saved,
         "iterations_executed": sum(phase.iterations for phase in run.phases),
         "iterations_lost": sum(phase.lost for phase in run.phases),
-        "iterations_redone": sum(phase.repeated for phase in run.phases),
+        "iterations_redone": sum(phase.redone for phase in run.phases),
         "iterations_per_hour": ratio(run.iterations * 3600.0, span_s),
         "samples_per_s": None if samples is None else ratio(run.iterations * samples, span_s),
         "training_s": (times_ns["training"] - redoing_ns) / NS_PER_S,
@@ -147,7 +128,7 @@ def run_figures(run: SpotRun, settings: CheckpointedTraining, prices: Prices | N
         "mean_world_size": ratio(used_node_s, span_s),
         "largest_world_size": max(phase.world_size for phase in run.phases),
         **dict.fromkeys(COST_FIGURES),
-        **({} if prices is None else prices.figures(run, settings)),
+        **({} if prices is None else prices.figures(run)),
     }
 
 
@@ -155,15 +136,11 @@ def settings_summary(settings: CheckpointedTraining, prices: Prices | None) -> d
     """Settings that affect the result, besides the trace."""
     chosen = asdict(settings)
     profile = chosen.pop("profile")
-    return {
-        **chosen,
-        **profile,
-        "price": None if prices is None else prices.spot,
-        "on_demand_price": None if prices is None else prices.on_demand,
-    }
+    paid = {"price": prices and prices.spot, "on_demand_price": prices and prices.on_demand}
+    return {**chosen, **profile, **paid}
 
 
-def load_profile(path: Path | None) -> tuple[TrainingProfile, dict[str, str] | None]:
+def load_profile(path: Path | None) -> tuple[TrainingProfile, dict[str, str]]:
     """Read a profile, by default the embedded one; returns its source too. Raw measurements have no checksum."""
     place = sample_path(SAMPLE_SPOT_PROFILE) if path is None else path
     profile = read_training_profile(place)
@@ -198,18 +175,16 @@ def load_log(
     return log, {"trace": file_source(path), "additions": None}
 
 
-def summarise_run(
-    run: SpotRun, settings: CheckpointedTraining, prices: Prices | None, sources: Mapping[str, Any]
-) -> dict[str, Any]:
+def summarise_run(run: SpotRun, prices: Prices | None, sources: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs (`sources`: paths as given, and their SHA-256), settings and figures of a run, ready for JSON."""
     return {
         "schema": SCHEMA,
         "inputs": dict(sources),
-        "settings": settings_summary(settings, prices),
+        "settings": settings_summary(run.settings, prices),
         "window_start": iso(run.log.start_ns),
         "window_end": iso(run.log.end_ns),
         "nodes": len(run.log.nodes),
-        **run_figures(run, settings, prices),
+        **run_figures(run, prices),
     }
 
 

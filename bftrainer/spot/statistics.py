@@ -51,12 +51,11 @@ _FIGURES = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fragments:
-    """Longest intervals in which a node is available (idle, live), within the window.
+    """Longest intervals in which a node is available (idle, live), by node, then time, clipped to the window.
 
     Parameters
     ----------
     start_ns, end_ns : ndarray of int64, shape (F,)
-        Ordered by node, then time; clipped to the window.
     cut_at_start, cut_at_end : ndarray of bool, shape (F,)
         Whether the window cuts it off at its start or end, so that it lasted or may have lasted longer.
     age_s : ndarray of float64, shape (F,)
@@ -69,6 +68,24 @@ class Fragments:
     cut_at_end: NDArray[np.bool_]
     age_s: Floats
 
+    @classmethod
+    def of(cls, log: NodeLog, *, come_at_start: bool = False) -> Fragments:
+        """The fragments of a log; a node that leaves at the very end of the window completes its fragment.
+
+        Nodes that are there from the window's start on come then with `come_at_start`, as a spot event trace says; else
+        they were there before, and of those that are there where the log itself begins nobody knows since when.
+        """
+        spans = whole_idle_spans(log)
+        seen = spans.end_ns > log.start_ns
+        began, end = spans.start_ns[seen], spans.end_ns[seen]
+        stays = np.zeros(len(log.nodes), dtype=np.bool_)
+        stays[log.node] = log.idle  # of several transitions the last one
+        opened = began < log.start_ns + (0 if come_at_start else 1)
+        start = np.maximum(began, log.start_ns)
+        age_s = (start - began) / NS_PER_S
+        age_s[opened & (began == log.time_ns.min(initial=log.start_ns))] = np.nan
+        return cls(start, end, opened, (end == log.end_ns) & stays[spans.node[seen]], age_s)
+
     @property
     def completed(self) -> NDArray[np.bool_]:
         """Which of the intervals begin and end within the window."""
@@ -79,27 +96,34 @@ class Fragments:
         """Lengths in seconds, shape (F,)."""
         return (self.end_ns - self.start_ns) / NS_PER_S
 
+    def mean_group(self) -> float | None:
+        """Mean number of nodes of one hole that are taken back together; None without completed fragments."""
+        start, end = self.start_ns[self.completed], self.end_ns[self.completed]
+        order = np.lexsort((end, start))
+        apart = (np.diff(start[order]) != 0) | (np.diff(end[order]) != 0)
+        return start.size / (1 + int(apart.sum())) if start.size else None
 
-def fragments(log: NodeLog, *, come_at_start: bool = False) -> Fragments:
-    """The fragments of a log; a node that leaves at the very end of the window completes its fragment.
+    def lifetimes(self) -> Survival:
+        """Survival curve of the nodes, of those whose age is known."""
+        known = ~np.isnan(self.age_s)
+        return survival((self.length_s + self.age_s)[known], self.cut_at_end[known], self.age_s[known])
 
-    Parameters
-    ----------
-    log : NodeLog
-    come_at_start : bool
-        Whether nodes that are there from the window's start on come then, as a spot event trace says; else they were
-        there before, and of those that are there where the log itself begins nobody knows since when.
-    """
-    spans = whole_idle_spans(log)
-    seen = spans.end_ns > log.start_ns
-    began, end = spans.start_ns[seen], spans.end_ns[seen]
-    stays = np.zeros(len(log.nodes), dtype=np.bool_)
-    stays[log.node] = log.idle  # of several transitions the last one
-    opened = began < log.start_ns + (0 if come_at_start else 1)
-    start = np.maximum(began, log.start_ns)
-    age_s = (start - began) / NS_PER_S
-    age_s[opened & (began == log.time_ns.min(initial=log.start_ns))] = np.nan
-    return Fragments(start, end, opened, (end == log.end_ns) & stays[spans.node[seen]], age_s)
+    def figures(self) -> Figures:
+        """Statistics of the lengths of completed fragments."""
+        length_s = self.length_s[self.completed]
+        figures = {
+            "fragments": length_s.size,
+            "fragments_cut_at_start": int(self.cut_at_start.sum()),
+            "fragments_cut_at_end": int(self.cut_at_end.sum()),
+            **_spread("fragment", length_s, "_s"),
+        }
+        if length_s.size:
+            p10, median, p90 = np.percentile(length_s, (10, 50, 90)).tolist()
+            figures |= {"fragment_median_s": median, "fragment_p10_s": p10, "fragment_p90_s": p90}
+            figures["fragment_under_600_s_share"] = float((length_s < SHORT_S).mean())
+            quantiles = np.quantile(length_s, QUANTILES).tolist()
+            figures["fragment_quantiles_s"] = dict(zip(map(str, QUANTILES), quantiles, strict=True))
+        return figures
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,19 +171,10 @@ class Survival:
 
 
 def survival(length_s: Floats, censored: NDArray[np.bool_], entered_s: Floats | None = None) -> Survival:
-    """Survival curve of lifetimes, some of which are only known in part (Kaplan-Meier).
+    """Survival curve of lifetimes, shape (F,), some of which are only known in part (Kaplan-Meier, JASA 53, 1958).
 
-    Parameters
-    ----------
-    length_s : ndarray of float64, shape (F,)
-    censored : ndarray of bool, shape (F,)
-        True where a node was still available when last seen: it counts as at risk until then.
-    entered_s : ndarray of float64, shape (F,), optional
-        Ages at which nodes were first seen, below their lifetimes: they count as at risk from then on; 0 by default.
-
-    References
-    ----------
-    Kaplan and Meier, Nonparametric estimation from incomplete observations, JASA 53 (1958).
+    A node that was still there when last seen (`censored`) counts as at risk until then; one that was first seen at an
+    age, below its lifetime, from then on (`entered_s`, 0 by default).
     """
     times, place, gone = np.unique(length_s, return_inverse=True, return_counts=True)
     deaths = np.bincount(place, ~censored, minlength=times.size)
@@ -181,7 +196,7 @@ def hour_cuts(start_ns: int, end_ns: int) -> Ints:
     return np.concatenate((np.array([start_ns]), edges, np.array([end_ns])))
 
 
-def observed_s_by_hour(start_ns: int, end_ns: int) -> Floats:
+def seconds_by_hour(start_ns: int, end_ns: int) -> Floats:
     """Seconds of a window in each hour of the day (UTC), shape (24,)."""
     cuts = hour_cuts(start_ns, end_ns)
     return np.bincount(hour_of_day(cuts[:-1]), np.diff(cuts) / NS_PER_S, minlength=HOURS).astype(np.float64)
@@ -219,7 +234,7 @@ class DailyCycle:
 
 def daily_cycle(time_ns: Ints, window_ns: tuple[int, int]) -> DailyCycle | None:
     """Events per hour by the hour of the day; None without events, or if the window misses an hour."""
-    seconds = observed_s_by_hour(*window_ns)
+    seconds = seconds_by_hour(*window_ns)
     if not (seconds > 0).all() or not time_ns.size:
         return None
     return DailyCycle(tuple((np.bincount(hour_of_day(time_ns), minlength=HOURS) / seconds * 3600.0).tolist()))
@@ -239,18 +254,10 @@ def hole_figures(log: NodeLog) -> Figures:
     return figures
 
 
-def mean_group(whole: Fragments) -> float | None:
-    """Mean number of nodes of one hole that are taken back together; None without completed fragments."""
-    start, end = whole.start_ns[whole.completed], whole.end_ns[whole.completed]
-    order = np.lexsort((end, start))
-    apart = (np.diff(start[order]) != 0) | (np.diff(end[order]) != 0)
-    return start.size / (1 + int(apart.sum())) if start.size else None
-
-
-def completed_lengths(log: NodeLog) -> tuple[Ints, Ints]:
+def count_lengths(log: NodeLog) -> tuple[Ints, Ints]:
     """Different lengths of the fragments that begin and end within the window, in ns and ascending, and their numbers.
 
-    They are those of `fragments`, found in little memory.
+    They are those of `Fragments`, found in little memory.
     """
     found = [np.unique(np.empty(0, dtype=np.int64), return_counts=True)]
     since = np.full(len(log.nodes), log.start_ns, dtype=np.int64)
@@ -305,7 +312,7 @@ def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
         "span_s": span_s,
         "events": trace.events,
         "events_per_hour": ratio(trace.events * 3600.0, span_s),
-        "events_by_hour_of_day": _by_hour(trace),
+        "events_by_hour_of_day": _hourly_rates(trace),
     }
     figures |= _sizes("preemption", trace.terminations, trace.window_ns)
     figures |= _intervals("termination", np.unique(trace.terminations.time_ns))
@@ -317,17 +324,14 @@ def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
         figures |= _spread("regular_addition", additions.number[~is_big])
     if trace.log is None:
         return TraceStatistics(figures, Survival(np.empty(0), np.empty(0)))
-    log, whole = trace.log, fragments(trace.log, come_at_start=trace.kind == "spot")
-    known = ~np.isnan(whole.age_s)
-    curve = survival(whole.length_s[known] + whole.age_s[known], whole.cut_at_end[known], whole.age_s[known])
-    figures |= pool_figures(log) | _transitions(log) | hole_figures(log) | _lengths(whole)
-    figures["hole_group_mean_nodes"] = mean_group(fragments(log) if trace.kind == "spot" else whole)
-    figures |= {
-        "lifetime_mean_s": curve.mean_s,
-        "lifetime_median_s": curve.quantile(0.5),
-        "lifetime_p10_s": curve.quantile(0.1),
-        "lifetime_p90_s": curve.quantile(0.9),
-    }
+    is_spot, log = trace.kind == "spot", trace.log
+    whole = Fragments.of(log, come_at_start=is_spot)
+    curve = whole.lifetimes()
+    figures |= pool_figures(log) | _transitions(log) | hole_figures(log) | whole.figures()
+    figures["hole_group_mean_nodes"] = (Fragments.of(log) if is_spot else whole).mean_group()
+    figures["lifetime_mean_s"] = curve.mean_s
+    for name, share in (("median", 0.5), ("p10", 0.1), ("p90", 0.9)):
+        figures[f"lifetime_{name}_s"] = curve.quantile(share)
     return TraceStatistics(figures, curve)
 
 
@@ -386,32 +390,14 @@ def _intervals(name: str, time_ns: Ints) -> Figures:
     return _spread(f"{name}_interval", np.diff(time_ns) / NS_PER_S, "_s")
 
 
-def _lengths(whole: Fragments) -> Figures:
-    """Lengths of completed fragments."""
-    length_s = whole.length_s[whole.completed]
-    figures = {
-        "fragments": length_s.size,
-        "fragments_cut_at_start": int(whole.cut_at_start.sum()),
-        "fragments_cut_at_end": int(whole.cut_at_end.sum()),
-        **_spread("fragment", length_s, "_s"),
-    }
-    if length_s.size:
-        p10, median, p90 = np.percentile(length_s, (10, 50, 90)).tolist()
-        figures |= {"fragment_median_s": median, "fragment_p10_s": p10, "fragment_p90_s": p90}
-        figures["fragment_under_600_s_share"] = float((length_s < SHORT_S).mean())
-        quantiles = np.quantile(length_s, QUANTILES).tolist()
-        figures["fragment_quantiles_s"] = dict(zip(map(str, QUANTILES), quantiles, strict=True))
-    return figures
-
-
-def _by_hour(trace: AvailabilityTrace) -> list[float | None]:
+def _hourly_rates(trace: AvailabilityTrace) -> list[float | None]:
     """Events per hour in each hour of the day (UTC); None for an hour outside the window."""
     if trace.log is None or trace.counts is None:
         times = trace.terminations.time_ns
     else:
         times = trace.log.time_ns if trace.kind == "spot" else trace.counts.time_ns
     count = np.bincount(hour_of_day(times), minlength=HOURS)
-    length_s = observed_s_by_hour(*trace.window_ns)
+    length_s = seconds_by_hour(*trace.window_ns)
     return [ratio(3600.0 * n, s) for n, s in zip(count.tolist(), length_s.tolist(), strict=True)]
 
 

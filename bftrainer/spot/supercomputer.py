@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.node_rows import BLOCK, RowParts
 from bftrainer.model.type_checks import require
 from bftrainer.nodelogs.availability_trace import MOST_NODES, ChangeTrace
-from bftrainer.spot.statistics import HOURS, DailyCycle, daily_cycle, fragments, hour_cuts, hour_of_day, mean_group
+from bftrainer.spot.statistics import HOURS, DailyCycle, Fragments, daily_cycle, hour_cuts, hour_of_day
 
 Floats = NDArray[np.float64]
 
@@ -132,12 +132,8 @@ SUMMIT_CYCLE = DailyCycle.cosine(0.375, 16.4)
 LONGEST_S = 1e9
 _MOST_SHARE = 0.6
 """Largest share of the machine in one hole. A larger one would leave no room for the next ones."""
-HOLE_OPTIONS = (
-    *("nodes", "idle_share", "fragment_mean_s", "fragment_median_s", "hole_mean", "hole_median"),
-    *("daily_amplitude", "peak_hour"),
-)
+HOLE_OPTIONS = ("nodes", "idle_share", "fragment_mean_s", "fragment_median_s", "daily_amplitude", "peak_hour")
 """Options of `SupercomputerModel.changed`."""
-_AHEAD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +189,7 @@ class SupercomputerModel:
         SettingsError
             If the log has no completed fragment or no hole to fit.
         """
-        whole = fragments(log)
+        whole = Fragments.of(log)
         holes = ChangeTrace.of(log, joins=True)
         completed_s = whole.length_s[whole.completed]
         if not completed_s.size or not holes.number.size:
@@ -205,15 +201,15 @@ class SupercomputerModel:
             fragment_s=Quantiles.of(completed_s),
             hole_nodes=Quantiles.of(holes.number),
             cycle=daily_cycle(holes.time_ns, (log.start_ns, log.end_ns)) or DailyCycle(),
-            split_mean=_split_mean(holes.number, mean_group(whole)),
+            split_mean=_split_mean(holes.number, whole.mean_group()),
         )
 
     def changed(self, **options: float) -> SupercomputerModel:
         """The model with the values of some of `HOLE_OPTIONS`.
 
-        Measured sizes of holes scale with the number of nodes. Mean and median of fragments (seconds) or of holes
-        (nodes), both or neither, are those of log-normal distributions. The daily cycle is a cosine with an amplitude,
-        as a share of the mean, and its peak at an hour (UTC); one of the two is kept if the other one is given.
+        Measured sizes of holes scale with the number of nodes. Mean and median of fragments (seconds), both or neither,
+        are those of a log-normal distribution. The daily cycle is a cosine with an amplitude, as a share of the mean,
+        and its peak at an hour (UTC); one of the two is kept if the other one is given.
 
         Raises
         ------
@@ -221,26 +217,22 @@ class SupercomputerModel:
             If a value is out of range.
         """
         nodes = options.get("nodes", self.nodes)
-        sizes, cycle = self.hole_nodes, self.cycle
+        sizes, lengths, cycle = self.hole_nodes, self.fragment_s, self.cycle
         if isinstance(sizes, Quantiles) and nodes != self.nodes:
             sizes = Quantiles(sizes.share, tuple(max(1.0, size * nodes / self.nodes) for size in sizes.value))
-        holes = _log_normal(options, "hole_mean", "hole_median")
-        if holes is not None and holes.median < 1:
-            raise SettingsError(f"Expected a median hole of at least 1 node, got {holes.median}.")
+        given = options.keys() & {"fragment_mean_s", "fragment_median_s"}
+        if len(given) == 1:
+            raise SettingsError("Expected both fragment_mean_s and fragment_median_s, or neither.")
+        if given:
+            lengths = LogNormal(options["fragment_mean_s"], options["fragment_median_s"])
         if options.keys() & {"daily_amplitude", "peak_hour"}:
             amplitude, peak = cycle.harmonic()
             cycle = DailyCycle.cosine(options.get("daily_amplitude", amplitude), options.get("peak_hour", peak))
-        return replace(
-            self,
-            nodes=int(nodes),
-            idle_share=options.get("idle_share", self.idle_share),
-            fragment_s=_log_normal(options, "fragment_mean_s", "fragment_median_s") or self.fragment_s,
-            hole_nodes=holes or sizes,
-            cycle=cycle,
-        )
+        share = options.get("idle_share", self.idle_share)
+        return replace(self, nodes=int(nodes), idle_share=share, fragment_s=lengths, hole_nodes=sizes, cycle=cycle)
 
     def generate(
-        self, rng: np.random.Generator, window_ns: tuple[int, int], provenance: Mapping[str, Any] | None = None
+        self, rng: np.random.Generator, window_ns: tuple[int, int], provenance: Mapping[str, Any] = MappingProxyType({})
     ) -> NodeLog:
         """Generate a log of this machine; the same generator state gives the same log.
 
@@ -264,7 +256,7 @@ class SupercomputerModel:
             end_ns=window_ns[1],
             node=nodes,
             idle=states,
-            provenance=provenance or {},
+            provenance=provenance,
             unchanged_ns=np.empty(0, dtype=np.int64),
         )
 
@@ -300,17 +292,11 @@ class SupercomputerModel:
 
         Lengths are an even sample, weighted by nodes, so that fragments have the distribution asked for.
         """
-        before = rng.bit_generator.state
-        chance = 1 / self.split_mean
-        ahead = (draw for _ in itertools.count() for draw in rng.geometric(chance, _AHEAD).tolist())
         sizes = array("q")
-        for left in holes.data:
+        for left in holes.tolist():
             while left > 0:
-                sizes.append(min(left, next(ahead)))
+                sizes.append(min(left, rng.geometric(1 / self.split_mean)))
                 left -= sizes[-1]
-        # What was drawn ahead is given back.
-        rng.bit_generator.state = before
-        rng.geometric(chance, len(sizes))
         flat = np.frombuffer(sizes, dtype=np.int64)
         order = rng.permutation(flat.size)
         share = np.empty(flat.size)
@@ -318,26 +304,19 @@ class SupercomputerModel:
         return flat.data, np.rint(self.fragment_s.at(share)).astype(np.int64).clip(min=1).data
 
 
-def _log_normal(options: Mapping[str, float], mean: str, median: str) -> LogNormal | None:
-    """The distribution with the mean and the median of these names, if both are given."""
-    if (mean in options) != (median in options):
-        raise SettingsError(f"Expected both {mean} and {median}, or neither.")
-    return LogNormal(options[mean], options[median]) if mean in options else None
-
-
 def _whole_sizes(sizes: NDArray[np.float64], wanted: int, most: int) -> NDArray[np.int64]:
     """Scale sizes by one factor and round them to 1 to `most`, so that their sum is as near to `wanted` as possible."""
 
-    def rounded(factor: float) -> NDArray[np.int64]:
+    def round_sizes(factor: float) -> NDArray[np.int64]:
         return np.rint(factor * sizes).clip(1, most).astype(np.int64)
 
     low, high = 0.0, 1.0
-    while rounded(high).sum() < min(wanted, most * sizes.size) and math.isfinite(high):
+    while round_sizes(high).sum() < min(wanted, most * sizes.size) and math.isfinite(high):
         low, high = high, 2.0 * high
     for _ in range(60):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if rounded(middle).sum() < wanted else (low, middle)
-    return rounded(high)
+        low, high = (middle, high) if round_sizes(middle).sum() < wanted else (low, middle)
+    return round_sizes(high)
 
 
 def _split_mean(holes: NDArray[np.int64], group_mean: float | None) -> float:
@@ -377,7 +356,7 @@ def _transitions(
             busy += members.size
             changes.append((end, 0, members))
         if filled > BLOCK // 2 and changes[-1][0] < now:  # nothing that comes is earlier than this
-            yield _sorted(changes, nodes)
+            yield _sort_changes(changes, nodes)
             changes, filled = [], 0
         first = int(rng.integers(busy))
         chosen = _neighbours(is_busy, first, size)
@@ -390,7 +369,7 @@ def _transitions(
             number, (count, length) = next(of_groups)
             heapq.heappush(ends, (now + length, number, chosen[begin : begin + count]))
             begin += count
-    yield _sorted(changes + [(end, 0, members) for end, _, members in sorted(ends)], nodes)
+    yield _sort_changes(changes + [(end, 0, members) for end, _, members in sorted(ends)], nodes)
 
 
 def _neighbours(is_busy: NDArray[np.bool_], first: int, size: int) -> NDArray[np.int64]:
@@ -405,7 +384,7 @@ def _neighbours(is_busy: NDArray[np.bool_], first: int, size: int) -> NDArray[np
     return chosen
 
 
-def _sorted(
+def _sort_changes(
     changes: list[tuple[int, int, NDArray[np.int64]]], nodes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Times, nodes and states of changes (time, whether to idle, nodes), by time and node."""

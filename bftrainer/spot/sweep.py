@@ -86,7 +86,7 @@ class SpotSweep:
         rng = np.random.default_rng([self.seed, repeat])
         model = self.model.changed(preemption_scale=preemption, addition_scale=addition)
         log = model.generate(rng, model.draw(rng, round(self.days * 1440)))
-        return run_figures(simulate(log, self.settings), self.settings, self.prices)
+        return run_figures(simulate(log, self.settings), self.prices)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,16 +110,9 @@ class SpotSweepResult:
         sweep = self.sweep
         model = asdict(sweep.model)
         bounds = {name: model.pop(name) for name in ("initial_nodes", "max_nodes")}
-        return {
-            "schema": SCHEMA,
-            "settings": settings_summary(sweep.settings, sweep.prices),
-            "model": model,
-            "days": sweep.days,
-            "repeats": sweep.repeats,
-            "seed": sweep.seed,
-            **bounds,
-            "levels": self.rows,
-        }
+        length = {name: getattr(sweep, name) for name in ("days", "repeats", "seed")}
+        settings = settings_summary(sweep.settings, sweep.prices)
+        return {"schema": SCHEMA, "settings": settings, "model": model, **length, **bounds, "levels": self.rows}
 
 
 def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SpotSweepResult:

@@ -128,7 +128,6 @@ BAD = {
     "simulate --trace s.csv --price 1 --on-demand-price 1e308": "an on-demand price from 1e-9 to 1e9",
     "simulate --trace s.csv --samples-per-iteration 1e308": "samples_per_iteration <= 1e15, got 1e+308",
     "simulate --trace s.csv --on-demand-price 1": "no effect: --on-demand-price (without --price",
-    "simulate --trace s.csv --price 1 --on-demand-nodes 3": "a price for the nodes on demand",
     "simulate --trace s.csv --samples-per-iteration 0": "0 < samples_per_iteration",
     "simulate --trace s.csv --figure f.gif": "f.gif: Expected a figure's name",
     "simulate --trace s.csv -o s.csv": "s.csv: Expected a directory or nothing, found a file.",

@@ -118,7 +118,7 @@ def test_a_figure(call, here, name):
 def test_generate_writes_what_is_asked_for(call, here):
     """The log, and on demand the spot trace and the pair beside it; the table compares asked and realised."""
     words = ("trace", "generate", "--model", "minutes", "--days", 0.2, "--seed", 1, "-o", "a.csv")
-    done = call(*words, "--spot", "--counts", "--exact-mean", "--preemption-scale", 2)
+    done = call(*words, "--spot", "--counts", "--preemption-scale", 2)
     assert (done.status, done.err) == (0, "")
     written = {"a.csv", "a.json", "a-spot.csv", "a-preemptions.csv", "a-additions.csv"}
     assert written <= {path.name for path in here.iterdir()}

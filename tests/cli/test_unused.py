@@ -26,7 +26,6 @@ UNUSED = {
     "trace generate --big-addition-share 0 -o a.parquet": "--big-addition-share (of the model minutes alone)",
     "trace stats s.csv --force": "--force (nothing is written)",
     "spot simulate --trace s.csv --force": "--force (nothing is written)",
-    "spot simulate --trace s.csv --on-demand-nodes 3": "--on-demand-nodes (without --price",
     "spot simulate --trace s.csv --initial-nodes 4": "--initial-nodes (without --additions",
     "spot simulate --trace s.csv --profile p.toml --load-on-reconfigure": "--load-on-reconfigure (the profile has no",
     "spot sweep --on-demand-price 3": "--on-demand-price (without --price",

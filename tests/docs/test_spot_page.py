@@ -32,5 +32,5 @@ def test_every_figure_of_a_trace_is_described():
 def test_every_figure_of_a_run_is_described():
     """Each key of a run's summary stands on the page."""
     settings = CheckpointedTraining(load_profile(None)[0])
-    found = summarise_run(simulate_training(LOG, settings), settings, None, {})
+    found = summarise_run(simulate_training(LOG, settings), None, {})
     assert [name for name in found if f"`{name}`" not in PAGE] == []

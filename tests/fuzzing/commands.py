@@ -119,7 +119,7 @@ import sacct.txt --exclude-nodes n[1-2] -o out.csv {window}
     "harvest": """
 harvest run live.toml --dry-run --for 0.1s --max-nodes 3 -o out
 harvest run live.toml --dry-run --for 0.1s --pool {world} --speed 200 --json -o out
-harvest run live.toml --dry-run --for 0.1s --measured tasks.toml -o out
+harvest run live.toml --dry-run --for 0.1s -o out
 harvest run live.toml --dry-run --for 0.1s -o harvest
 harvest status harvest
 harvest status harvest --json

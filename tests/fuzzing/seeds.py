@@ -23,11 +23,9 @@ import pyarrow.parquet as pq
 
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.cli.harvest.harvest import DEFAULTS
-from bftrainer.harvest.carrier_pool import HarvestLimits
-from bftrainer.harvest.controller import Controller
-from bftrainer.harvest.harvest_directory import EventJournal
+from bftrainer.harvest.controller import Controller, HarvestLimits
+from bftrainer.harvest.harvest_directory import EventJournal, describe_status
 from bftrainer.harvest.harvest_events import Submitted
-from bftrainer.harvest.harvest_status import describe_status
 from bftrainer.harvest.session import SETTINGS
 from bftrainer.objectives import get_objective
 from bftrainer.replay.decision_journal import DecisionJournal

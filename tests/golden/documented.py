@@ -233,7 +233,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
             rows={"levels/sweep.csv": 2},
         ),
         Step("convert spot.parquet counts.csv --to counts", ("counts.csv",)),
-        Step("trace generate --like spot.parquet --exact-mean --seed 2 -o like.parquet", ("like.parquet",)),
+        Step("trace generate --like spot.parquet --seed 2 -o like.parquet", ("like.parquet",)),
         Step("trace generate --nodes 64 --days 3 --seed 4 -o days.parquet", rows={"days.parquet": 2245}),
     ),
     "assessment": (

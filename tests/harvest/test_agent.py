@@ -40,7 +40,7 @@ def rank(order):
 
     def start(progress):
         made = agent._Rank(order(progress), ())
-        until(made.heard)
+        until(made.read_status)
         made.process.supervisor.wait()
         return made
 

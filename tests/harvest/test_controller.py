@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bftrainer.harvest.harvest_directory import describe_status, describe_unused
 from bftrainer.harvest.harvest_events import (
     Asked,
     CarrierLeaving,
@@ -19,7 +20,6 @@ from bftrainer.harvest.harvest_events import (
     StopRank,
     Submitted,
 )
-from bftrainer.harvest.harvest_status import describe_status, unused_text
 from tests.harvest.worlds_of_nodes import carried, controller, exits, kinds, progress, run_on, table
 
 
@@ -230,7 +230,7 @@ def test_nodes_that_a_flat_curve_leaves_idle():
     carried(made, 1.0, "n1", "n2", "n3")
     for time_s in (2.0, 700.0):
         made.step(time_s, [progress("a", 1, 40.0 * time_s, 0.0, time_s)])
-    assert unused_text(describe_status(made) | {"over": None}) == ""
+    assert describe_unused(describe_status(made) | {"over": None}) == ""
     made.step(701.0, [CarrierLeaving("n3", "c-n3"), CarrierLost("n3", "c-n3")])
     exits(made, 702.0, "a", 1, "n1", "n2")
     for time_s in (703.0, 1400.0):
@@ -243,6 +243,5 @@ def test_nodes_that_a_flat_curve_leaves_idle():
     for node in sorted(made.pool.carriers.keys() - made.tasks["a"].nodes):
         made.step(2102.0, [CarrierLeaving(node, f"c-{node}"), CarrierLost(node, f"c-{node}")])
     assert made.step(2103.0, [PoolChanged(("n2", "n3"))]) == []
-    assert (
-        unused_text(describe_status(made) | {"over": None}) == "2 nodes not used: `a` is believed not to scale beyond 1"
-    )
+    said = describe_unused(describe_status(made) | {"over": None})
+    assert said == "2 nodes not used: `a` is believed not to scale beyond 1"

@@ -7,8 +7,7 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bftrainer.harvest.carrier_pool import HarvestLimits
-from bftrainer.harvest.controller import Controller
+from bftrainer.harvest.controller import Controller, HarvestLimits
 from bftrainer.harvest.harvest_directory import EventJournal
 from bftrainer.harvest.harvest_events import (
     Asked,

@@ -22,7 +22,7 @@ from bftrainer.files.claims import claimed
 from bftrainer.harvest import harvest_directory
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
 from bftrainer.harvest.harvest_events import Asked, Submitted, event_row
-from bftrainer.harvest.local_engine import _locked
+from bftrainer.harvest.local_engine import _lock
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import write_node_log
 from tests.cli.conftest import assert_matches, call, check_refusal, here
@@ -81,7 +81,7 @@ def test_a_sample_without_the_extra_for_pages(call, tasks, monkeypatch, capfd):
     """It says what was predicted, and what a page would need."""
     assert call("harvest", "run", tasks(("a", 25)), "--max-nodes", 1, "-o", "h").status == 0
     monkeypatch.setattr("bftrainer.extras.absent", lambda *_: ["jinja2"])
-    _show_prediction(Path("h"), None, force=False, quiet=False)
+    _show_prediction(Path("h"), quiet=False)
     said = capfd.readouterr()
     assert said.err == f"Note: A page needs the extra report (no jinja2 here); {installing('report')}.\n"
     assert said.out.startswith("of the harvest ")
@@ -133,7 +133,7 @@ def test_ranks_have_the_grace_time_of_nodes(call, here, tasks):
     assert told.exception() is None
     assert (done.status, done.out) == (143, "h: 0 of 1 tasks done\n")
     assert log.read_text() == "here\n"
-    os.close(_locked(here / "h" / ".carriers", 0.0))  # no process is left that holds it
+    os.close(_lock(here / "h" / ".carriers", 0.0))  # no process is left that holds it
 
 
 @pytest.mark.long
@@ -173,8 +173,7 @@ def test_what_cannot_be_is_refused_in_a_line(call, here, tasks):
         (("status",), "harvest: Expected the directory of a harvest, found no status.json"),
         (("stop", "none"), "none: Expected the directory of a harvest, found no journal"),
         (("run", "live.toml", "-o", "."), r"\.: Expected no directory, an empty one or a harvest, found [\w.]+\."),
-        (("run", "live.toml", "--dry-run", "--report", "x.html"), "--report .a dry run has no page"),
-        (("run", "live.toml", "--report", "x.txt"), "Expected --report to name a page, such as x.html, got x.txt"),
+        (("run", "live.toml", "--report", "x.html"), "--report was removed: use `bftrainer replay --from-harvest"),
         (("run", "live.toml", "--max-hold", "0"), "'--max-hold': Expected a length of time above 0"),
         (("run", "live.toml", "--for", "0s"), "'--for': Expected a length of time above 0"),
         (("run", "two.toml", "--max-nodes", 1), "two.toml, task a: Expected min_nodes <= 1, the most nodes at once"),
@@ -239,14 +238,6 @@ def test_what_cannot_be_asked_is_refused_at_once(call, tasks):
     both = tasks(("a", 1, '"true"'), ("b", 1, '"true"'), name="both.toml")
     assert call("harvest", "add", "h", both).err == "Note: a is done there, and stays as it was added.\n"
     assert_matches("Note: b is asked for there", call("harvest", "add", "h", both).err)
-
-
-def test_tasks_that_were_not_measured_are_named(call, here, tasks):
-    """What --measured does not know is learnt, which is said."""
-    (here / "known.toml").write_text((here / tasks(("b", 1))).read_text().replace("command", "#"))
-    done = call("harvest", "run", tasks(("a", 1)), "--measured", "known.toml", "--dry-run", "--for", "0.1s")
-    assert done.status == 0, done.err
-    assert done.err.startswith("Note: known.toml has no measured curve of a.\n")
 
 
 @pytest.mark.long

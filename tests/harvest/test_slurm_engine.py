@@ -351,7 +351,7 @@ def test_jobs_of_nonsense(monkeypatch, said):
     """Nothing is taken for a job, or for its absence, that is not understood."""
     monkeypatch.setattr(slurm_jobs, "run_command", lambda *_, **__: said)
     with pytest.raises(PollError, match=r"^squeue: Expected jobs and their states, got "):
-        slurm_jobs.CarrierJobs("scavenge", "h", Path("log"), 1800.0).listed()
+        slurm_jobs.CarrierJobs("scavenge", "h", Path("log"), 1800.0).list_states()
 
 
 def test_who_may_harvest(toy, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 from bftrainer.errors import OutputError, PollError, ResumeError, SettingsError
 from bftrainer.files.line_journal import LineJournal, sealed, unsealed
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
-from bftrainer.harvest.pool_states import slurm_pool
+from bftrainer.harvest.scheduler_polls import slurm_pool
 from bftrainer.harvest.watch import Watch, WatchClock, begin_or_continue, journal_path
 from bftrainer.model import iso
 from bftrainer.nodelogs import read_node_log

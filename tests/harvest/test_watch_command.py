@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from bftrainer.harvest.pool_states import SINFO_FIELDS, slurm_pool
+from bftrainer.harvest.scheduler_polls import SINFO_FIELDS, slurm_pool
 from bftrainer.nodelogs import read_node_log
 from bftrainer.schedulers.import_log import import_log
 from tests.harvest.slurm import NODES

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bftrainer.harvest.carrier_pool import HarvestLimits
-from bftrainer.harvest.controller import Controller
+from bftrainer.harvest.controller import Controller, HarvestLimits
 from bftrainer.harvest.harvest_events import (
     CarrierUp,
     HarvestEnded,

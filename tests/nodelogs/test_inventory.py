@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.harvest.pool_states import slurm_cause
+from bftrainer.harvest.scheduler_polls import slurm_cause
 from bftrainer.nodelogs.inventory import natural_order, read_inventory
 
 SINFO = """\

@@ -39,7 +39,7 @@ def log_of(span, *changes):
 def done(log, **options):
     """Figures of a run with pipelines of two nodes, which prepare for 20 s, and at most four active ones."""
     chosen = CheckpointedTraining(PROFILE, **({"depth": 2, "max_world_size": 4, "preparation_s": 20.0} | options))
-    return run_figures(simulate(log, chosen), chosen)
+    return run_figures(simulate(log, chosen))
 
 
 def times(figures):
@@ -171,7 +171,7 @@ def test_ticks_delay_what_is_noticed():
 def test_ticks_leave_iterations_as_long_as_they_are(tick_s, iterations):
     """Ten hours of 11.381 s an iteration hold 3,163 of them; the last look at ticks of 5 s, at 35,995 s, sees 3,162."""
     settings = CheckpointedTraining(TrainingProfile((32,), (11.381,), 87.871, 88.996), tick_s=tick_s)
-    figures = run_figures(simulate(churned((0, 36_000 * S), 32, []), settings), settings)
+    figures = run_figures(simulate(churned((0, 36_000 * S), 32, []), settings))
     assert figures["iterations_done"] == iterations
     assert figures["training_s"] == 36_000.0
 
@@ -218,7 +218,7 @@ def test_iterations_that_take_no_time_to_speak_of():
     """Far beyond the profile iterations are as short as they get, and finite in number."""
     chosen = CheckpointedTraining(TrainingProfile((1,), (1e-6,), 0.0, 0.0), depth=4000, max_world_size=4000)
     log = churned((0, 1000), 4000, [])
-    assert run_figures(simulate(log, chosen), chosen)["iterations_done"] == 1000
+    assert run_figures(simulate(log, chosen))["iterations_done"] == 1000
 
 
 @pytest.mark.parametrize("log", [log_of(0), log_of(100), log_of(0, (0, "+ab")), log_of(100, (100, "+ab"))])
@@ -294,7 +294,7 @@ def test_agrees_with_a_plain_simulation(rng):
     rows, span, chosen, plain = world(rng.randint)
     simulated = simulate(log_of_rows(rows, span), chosen)
     run(plain, rows, span, chosen.cold_start)
-    figures = run_figures(simulated, chosen)
+    figures = run_figures(simulated)
     assert times(figures) == tuple(plain.seconds[name.removesuffix("_s")] for name in TIME_ACCOUNTS)
     assert (figures["iterations_done"], figures["iterations_executed"]) == (plain.done, plain.executed)
     found = [(step.world_size, step.time_ns / S, step.event, step.number) for step in simulated.steps()]
@@ -342,7 +342,7 @@ def check_invariants(draw):
         chosen = CheckpointedTraining(chosen.profile, chosen.depth, chosen.max_world_size, tick_s=float(draw(1, 9)))
     watch = Watch(chosen)
     simulated = watch.simulate(log_of_rows(rows, span))
-    figures = run_figures(simulated, chosen)
+    figures = run_figures(simulated)
     assert abs(sum(times(figures)) - figures["span_s"]) < 1e-6
     assert all(one.end_ns == two.start_ns for one, two in zip(simulated.phases, simulated.phases[1:], strict=False))
     assert figures["iterations_executed"] - figures["iterations_lost"] == figures["iterations_done"]
@@ -372,7 +372,7 @@ def test_the_published_trace(published):
     from bftrainer.spot.run import load_profile
 
     chosen = CheckpointedTraining(load_profile(None)[0])
-    figures = run_figures(simulate(read_availability(path, print).log, chosen), chosen)
+    figures = run_figures(simulate(read_availability(path, print).log, chosen))
     assert abs(sum(times(figures)) - 38_760.0) < 1e-6
     assert figures["preemptions"] == 74
     assert figures["largest_world_size"] == 16

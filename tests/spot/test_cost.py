@@ -17,7 +17,7 @@ SETTINGS = CheckpointedTraining(PROFILE, depth=2, max_world_size=4)
 
 def figures(prices, nodes=3, settings=SETTINGS):
     """Ten hours on so many nodes."""
-    return run_figures(simulate(churned((0, 10 * HOUR_NS), nodes, []), settings), settings, prices)
+    return run_figures(simulate(churned((0, 10 * HOUR_NS), nodes, []), settings), prices)
 
 
 def test_cost_by_hand():
@@ -36,10 +36,9 @@ def test_cost_by_hand():
 
 
 def test_nodes_on_demand_train_in_whole_pipelines():
-    """Of three nodes on demand two train, and three are paid; of a hundred, as many as may be active."""
-    found = figures(Prices(0.2, 0.5, 3))
+    """Of three nodes on demand two train, and three are paid."""
+    found = figures(Prices(0.2, 0.5), settings=CheckpointedTraining(PROFILE, depth=2, max_world_size=3))
     assert (found["on_demand_iterations"], found["on_demand_cost"]) == (1000, 15.0)
-    assert figures(Prices(0.2, 0.5, 100))["on_demand_iterations"] == 1800
 
 
 def test_figures_without_prices():
@@ -54,11 +53,9 @@ def test_figures_without_prices():
     [
         (lambda: Prices(0.0), r"a price from 1e-9 to 1e9, got 0\.0"),
         (lambda: Prices(1.0, -1.0), r"an on-demand price from 1e-9 to 1e9, got -1\.0"),
-        (lambda: Prices(1.0, None, 4), "a price for the nodes on demand, got none"),
-        (lambda: figures(Prices(1.0, 1.0, 1)), "nodes on demand for a pipeline of 2, got 1"),
     ],
 )
 def test_bad_prices(make, said):
-    """Prices of nothing, and nodes that make no pipeline, are refused."""
+    """Prices of nothing, and below, are refused."""
     with pytest.raises(SettingsError, match=said):
         make()

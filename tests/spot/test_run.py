@@ -45,7 +45,7 @@ def test_files_of_a_run(tmp_path):
     """events.csv has rows of step 0, iterations and reconfigurations; summary.json has what came of them."""
     log = minutes(0.5)
     run = simulate(log, SETTINGS)
-    made = summarise_run(run, SETTINGS, Prices(0.3), {"trace": None})
+    made = summarise_run(run, Prices(0.3), {"trace": None})
     write_spot(run, made, tmp_path)
     with (tmp_path / "events.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -143,5 +143,5 @@ def test_there_is_a_process_at_least():
 
 def test_a_log_without_nodes():
     """Nothing there is nothing done, and no failure."""
-    figures = run_figures(simulate(churned((0, 60 * S), 0, []), SETTINGS), SETTINGS, Prices(1.0, 2.0))
+    figures = run_figures(simulate(churned((0, 60 * S), 0, []), SETTINGS), Prices(1.0, 2.0))
     assert (figures["stalled_s"], figures["cost"]) == (60.0, 0.0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churned
-from bftrainer.spot.statistics import fragments, survival, trace_statistics
+from bftrainer.spot.statistics import Fragments, survival, trace_statistics
 from tests.strategies import node_logs
 
 S = 10**9
@@ -172,7 +172,7 @@ def test_traces_that_say_little(trace):
 @given(node_logs())
 def test_fragments_are_the_time_that_nodes_are_there(log):
     """Lengths of all fragments add up to the node-hours; as many begin or are there as are listed."""
-    whole = fragments(log)
+    whole = Fragments.of(log)
     found = figures(AvailabilityTrace.of_log(log))
     assert whole.length_s.sum() / 3600 == pytest.approx(found["node_hours"], abs=1e-6)
     assert (whole.length_s >= 0).all()

@@ -15,7 +15,7 @@ from bftrainer.model import NodeLog, node_rows
 from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace
 from bftrainer.spot import SupercomputerModel, generate_holes, supercomputer, trace_statistics
-from bftrainer.spot.statistics import DailyCycle, fragments, hole_figures, mean_group, observed_s_by_hour
+from bftrainer.spot.statistics import DailyCycle, Fragments, hole_figures, seconds_by_hour
 from bftrainer.spot.supercomputer import LogNormal, Quantiles, even_shares
 from tests.examples import examples
 
@@ -133,14 +133,14 @@ def test_holes_by_hand():
     log = NodeLog(("a", "b", "c"), 0, 3600 * 10**9, time, node, np.array([1, 1, 0, 1, 0, 0], dtype=bool))
     figures = hole_figures(log)
     assert [figures[name] for name in ("holes", "hole_max_nodes", "holes_per_hour")] == [2, 2, 2.0]
-    assert mean_group(fragments(log)) == 1.0
+    assert Fragments.of(log).mean_group() == 1.0
     assert "hole_peak_hour" not in figures
 
 
 def test_seconds_of_each_hour():
     """From 22:30 to 01:15 there is half an hour of hour 22, an hour each of 23 and 0, a quarter of hour 1."""
     start = (22 * 3600 + 1800) * 10**9
-    found = observed_s_by_hour(start, start + int(2.75 * 3600) * 10**9)
+    found = seconds_by_hour(start, start + int(2.75 * 3600) * 10**9)
     assert {hour: s for hour, s in enumerate(found.tolist()) if s} == {22: 1800.0, 23: 3600.0, 0: 3600.0, 1: 900.0}
 
 

@@ -36,6 +36,10 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("master run", "--allow-mixed"): "choose GPUs of one model by CUDA_VISIBLE_DEVICES, or --gpus.",
     ("compare", "--figure"): "use --metric.",
     ("plot", "--figure"): "use --metric.",
+    ("harvest run", "--report"): "use `bftrainer replay --from-harvest DIR --report PAGE.html` afterwards.",
+    ("harvest run", "--measured"): "copy scaling, grow_cost_s and shrink_cost_s of measured.toml to the task file.",
+    ("harvest run", "--open"): "the sample's page is page.html in its directory.",
+    ("harvest run", "--force"): "nothing is replaced but what the harvest itself wrote.",
     ("compare", "--latex"): "print a table by --csv, and give it to DataFrame.to_latex of pandas.",
     ("bso serve", "--no-migrate"): "there is one schema; a database of another one is refused.",
     ("bso serve", "--background"): "use systemd (docs/server.md), or `nohup bftrainer bso serve &`.",
@@ -47,6 +51,12 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("bso serve", "--workers"): "one process answers all.",
     ("bso token add", "--local"): "give the user the token that is printed.",
     ("trace anonymise", "--columns"): "import the rows of sacct first, and anonymise the node log instead.",
+    **{
+        (words, "--exact-mean"): "lower the mean until the expected size is the one wanted."
+        for words in ("spot sweep", "trace generate")
+    },
+    **{("trace generate", f"--hole-{what}"): "fit sizes of holes to a log (--like)." for what in ("mean", "median")},
+    **{(f"spot {words}", "--on-demand-nodes"): "use --max-world-size." for words in ("simulate", "sweep")},
     ("trace generate", "--drains"): "use a log with maintenance, such as the embedded sample, or `--like` one.",
 }
 """What replaces an option, by the words of its command and its name."""

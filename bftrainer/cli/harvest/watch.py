@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,7 +22,7 @@ from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.report.glossary import format_value
 
 if TYPE_CHECKING:
-    from bftrainer.harvest.watch import Poll
+    from bftrainer.harvest.scheduler_polls import CommandPoll, SlurmPoll
 
 _COMMANDS = {
     "command": (__name__, "watch_command", "Watch by a command of your own that prints nodes and their states."),
@@ -52,28 +52,18 @@ _watches = with_options(
     "--carriers", metavar="NAME", help="Partition whose jobs make room for others: nodes that only they hold are idle."
 )
 @_watches
-def watch_slurm(
-    partition: str | None,
-    carriers: str | None,
-    output: Path | None,
-    every_s: float,
-    for_s: float | None,
-    once: bool,
-    as_json: bool,
-) -> None:
+def watch_slurm(partition: str | None, carriers: str | None, **options: Any) -> None:
     """Watch Slurm: ask sinfo which nodes are idle, again and again."""
     from bftrainer.harvest.scheduler_polls import SlurmPoll
 
     poll = SlurmPoll(partition, (lambda _, name: name == carriers) if carriers else None, carriers or "")
-    _watch(poll, output, every_s, for_s, once, as_json)
+    _watch(poll, **options)
 
 
 @click.command("command", epilog="Example: bftrainer watch command -o idle.parquet -- ./nodes.sh --all")
 @click.argument("command", nargs=-1, required=True)
 @_watches
-def watch_command(
-    command: tuple[str, ...], output: Path | None, every_s: float, for_s: float | None, once: bool, as_json: bool
-) -> None:
+def watch_command(command: tuple[str, ...], **options: Any) -> None:
     """Watch by COMMAND, which prints a line for each node, its name and its state, or Slurm's JSON.
 
     A node that it names several times is idle if it is so each time; else what first says otherwise counts.
@@ -81,10 +71,12 @@ def watch_command(
     """
     from bftrainer.harvest.scheduler_polls import CommandPoll
 
-    _watch(CommandPoll(command), output, every_s, for_s, once, as_json)
+    _watch(CommandPoll(command), **options)
 
 
-def _watch(poll: Poll, output: Path | None, every_s: float, for_s: float | None, once: bool, as_json: bool) -> None:
+def _watch(
+    poll: SlurmPoll | CommandPoll, output: Path | None, every_s: float, for_s: float | None, once: bool, as_json: bool
+) -> None:
     """Watch until the time is over, or a signal comes."""
     refuse_unused(
         {
@@ -114,7 +106,7 @@ def _watch(poll: Poll, output: Path | None, every_s: float, for_s: float | None,
     click.echo(f"{output}: node log of {quality.nodes:,} nodes, {window}; {polls}")
 
 
-def _print_now(poll: Poll, as_json: bool) -> None:
+def _print_now(poll: SlurmPoll | CommandPoll, as_json: bool) -> None:
     """Print how many nodes are idle, and why the others are not."""
     from bftrainer.model import iso
     from bftrainer.nodelogs.hostlist import folded

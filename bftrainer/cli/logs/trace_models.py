@@ -177,8 +177,6 @@ _HOLES = (
         "--fragment-mean", "fragment_mean_s", type=float, help="supercomputer: mean fragment in seconds, log-normal."
     ),
     click.option("--fragment-median", "fragment_median_s", type=float, help="supercomputer: its median."),
-    click.option("--hole-mean", type=float, help="supercomputer: mean number of nodes of a hole, log-normal."),
-    click.option("--hole-median", type=float, help="supercomputer: its median."),
     click.option("--daily-amplitude", type=float, help="supercomputer: of the daily cycle, 0 to 1.  [default: 0.375]"),
     click.option("--peak-hour", type=float, help="supercomputer: peak of the daily cycle, UTC.  [default: 16.4]"),
 )

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bftrainer.errors import CarrierError, PollError
 from bftrainer.harvest.carrier_hub import CarrierHub
 from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, HarvestEvent, PoolChanged
-from bftrainer.harvest.pool_states import Pool
-from bftrainer.harvest.scheduler_polls import SlurmPoll
+from bftrainer.harvest.scheduler_polls import Pool, SlurmPoll
 from bftrainer.harvest.slurm.slurm_jobs import (
     ENDING,
     LONGEST_WAIT_S,
@@ -27,11 +26,11 @@ from bftrainer.harvest.slurm.slurm_jobs import (
     SLACK_S,
     CarrierJobs,
     CarrierPartition,
+    WaitingJobs,
     ignore_gone,
     job_name,
     write_script,
 )
-from bftrainer.harvest.slurm.waiting_jobs import WaitingJobs
 from bftrainer.schedulers.busy_records import BusyKind
 
 LOG = "carriers.log"
@@ -79,6 +78,14 @@ class _Carrier:
     until_s: float = math.inf
 
 
+class _Answer(NamedTuple):
+    """What Slurm says: of nodes, of our jobs by their numbers, and how many nodes jobs of others wait for."""
+
+    pool: Pool
+    states: dict[str, str]
+    waiting: dict[str, int]
+
+
 class SlurmCarriers:
     """A `CarrierEngine` of jobs; the numbers of jobs are the names of carriers.
 
@@ -87,14 +94,10 @@ class SlurmCarriers:
     directory : Path
         Of the harvest, which all nodes see under the same name.
     partition : CarrierPartition
-    hold_s : float
-        For how long a carrier holds a node at most.
-    every_s : float
-        Seconds between polls.
-    address : str
-        At which nodes reach this machine.
-    listen : str
-        Address to listen at; all of this machine by default.
+    hold_s, every_s : float
+        For how long a carrier holds a node at most, and seconds between polls.
+    address, listen : str
+        At which nodes reach this machine, and at which it listens, all of them by default.
     say : callable
         Told what people should know.
 
@@ -139,17 +142,17 @@ class SlurmCarriers:
         self._idle: set[str] = set()
         self._due_s = self._settled_s = self._refused_until_s = 0.0
         self._trouble = self._refusal = ""
-        self._turned_away: list[str] = []
+        self._turned_away: list[HarvestEvent] = []
         self._is_tested, self._failures, self._attempts = False, 0, Counter[str]()
 
     def _ask(self, then: Callable[[Future[Any]], list[HarvestEvent]], do: Callable[..., Any], *words: Any) -> None:
         """Ask Slurm something, in order, while the harvest goes on; what is answered is dealt with by `poll`."""
 
-        def answered(future: Future[Any]) -> None:
+        def keep_answer(future: Future[Any]) -> None:
             self._answers.append((then, future))
             os.eventfd_write(self._wake, 1)
 
-        self._worker.submit(do, *words).add_done_callback(answered)
+        self._worker.submit(do, *words).add_done_callback(keep_answer)
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -158,10 +161,9 @@ class SlurmCarriers:
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = math.inf
-            self._ask(self._on_poll, self._look)
+            self._ask(self._on_poll, self._poll_slurm)
         heard = self._hub.poll(min(timeout_s, self._due_s - now_s))
-        events: list[HarvestEvent] = [CarrierLost(node, "") for node in self._turned_away]
-        self._turned_away.clear()
+        events, self._turned_away = self._turned_away, []
         while self._answers:
             then, future = self._answers.popleft()
             events += then(future)
@@ -179,8 +181,8 @@ class SlurmCarriers:
             return []
         match event:
             case CarrierUp() if carrier.state is _State.WITHDRAWN:
-                self._hub.release(event.node, event.carrier)
                 carrier.state = _State.LEAVING
+                self._hub.release(event.node, event.carrier)
                 return []
             case CarrierUp():
                 carrier.state = _State.UP
@@ -232,10 +234,10 @@ class SlurmCarriers:
 
     # --- what Slurm says ---------------------------------------------------------------------------------------------
 
-    def _look(self) -> tuple[Pool, dict[str, str], dict[str, int]]:
-        return self._seen(), self._jobs.listed(), self._others.listed()
+    def _poll_slurm(self) -> _Answer:
+        return _Answer(self._seen(), self._jobs.list_states(), self._others.list_waiting())
 
-    def _on_poll(self, future: Future[tuple[Pool, dict[str, str], dict[str, int]]]) -> list[HarvestEvent]:
+    def _on_poll(self, future: Future[_Answer]) -> list[HarvestEvent]:
         """Compare with what is known what Slurm says of nodes and of carriers."""
         now_s = time.monotonic()
         self._due_s = min(self._due_s, now_s + self._every_s)
@@ -264,19 +266,15 @@ class SlurmCarriers:
         held = {carrier.node for carrier in self._carriers.values()}
         idle = {node for node, cause in pool.items() if cause is None}
         idle -= {carrier.node for carrier in self._carriers.values() if carrier.state in _GOING}
-        if not self._is_contended:
-            self._make_room(waiting, len(idle - held))
+        if not self._is_contended:  # have carriers leave for jobs that wait though Slurm has none leave for them
+            up = [number for number, carrier in self._carriers.items() if carrier.state is _State.UP]
+            for number in up[: self._others.carriers_to_release(waiting, len(idle - held), len(up))]:
+                self._send_away(number, _State.YIELDING)
         if self._is_contended or now_s < self._refused_until_s:
             idle &= held
         came, went = sorted(idle - self._idle), sorted(self._idle - idle)
         self._idle = idle
         return [*events, PoolChanged(tuple(came), tuple(went))] if came or went else events
-
-    def _make_room(self, waiting: dict[str, int], free: int) -> None:
-        """Have carriers leave for jobs that wait though Slurm has none leave for them."""
-        held = [number for number, each in self._carriers.items() if each.state is _State.UP]
-        for number in held[: self._others.carriers_to_release(waiting, free, len(held))]:
-            self._send_away(number, _State.YIELDING)
 
     def _job_gone(self, number: str, carrier: _Carrier) -> list[HarvestEvent]:
         """A job is gone; if its carrier still talks to us, its node has lost touch with Slurm: it is sent away."""
@@ -321,12 +319,8 @@ class SlurmCarriers:
     def request(self, nodes: tuple[str, ...]) -> None:
         """Submit a carrier for each of these nodes; none while somebody waits for nodes that carriers leave.
 
-        At first a carrier is tested on one of them, while nothing else goes on: nothing is held yet.
-
-        Raises
-        ------
-        CarrierError
-            If carriers cannot come up here, or are not told when their node is taken back.
+        At first a carrier is tested on one of them, while nothing else goes on: nothing is held yet. If carriers cannot
+        come up here, or are not told when their node is taken back, that is a `CarrierError`.
         """
         if not self._is_contended and not self._is_tested:
             node = min(nodes, key=self._attempts.__getitem__)
@@ -336,7 +330,7 @@ class SlurmCarriers:
             except PollError as fault:
                 self._refuse(str(fault))
         if self._is_contended or not self._is_tested:
-            self._turned_away += nodes
+            self._turned_away += [CarrierLost(node, "") for node in nodes]
             self._idle.difference_update(nodes)
             return
         for node in nodes:
@@ -371,7 +365,7 @@ class SlurmCarriers:
 
     def _may_come(self, number: str, node: str, begun_s: float) -> bool:
         """Whether the carrier of the test can still come; too many that have ended before it are a `CarrierError`."""
-        cause, state = self._seen().get(node, BusyKind.AWAY), self._jobs.listed().get(number)
+        cause, state = self._seen().get(node, BusyKind.AWAY), self._jobs.list_states().get(number)
         self._failures += state is None
         if self._failures >= _ATTEMPTS:
             raise CarrierError(f"Job {number} has ended before its carrier could come up; see {self._jobs.log}.")

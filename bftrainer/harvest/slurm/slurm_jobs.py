@@ -12,18 +12,17 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bftrainer.errors import CarrierError, PollError, SettingsError, at_place
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.agent import KEY
-from bftrainer.harvest.harvest_events import HarvestEvent, PoolChanged
-from bftrainer.harvest.pool_states import Pool
+from bftrainer.harvest.harvest_events import HarvestEvent
 from bftrainer.harvest.scheduler_polls import run_command
 from bftrainer.nodelogs.hostlist import expanded
 from bftrainer.schedulers.clock import duration_s
@@ -44,6 +43,11 @@ unset $(env | sed -n 's/^\\(SLURM_[A-Za-z0-9_]*\\)=.*/\\1/p' | grep -v -x -e SLU
 export {key}
 exec {python} -m bftrainer.harvest.agent {host} {port} "$1" "$SLURM_JOB_ID" {hold_s}
 """
+_EARLIER_S = 60.0
+"""Jobs that carriers leave for may have come so long before: that often Slurm tries them all."""
+_WATCHED_S, _PATIENCE_S = 15.0, 3.0
+"""For so long after carriers have left it is seen whether somebody waits; a new job is left to Slurm at first."""
+_FOR_NODES = frozenset({"None", "Priority", "Resources"})
 _FIELD = re.compile(r"(\w+)\s*=\s*(\S+)")
 
 
@@ -69,23 +73,11 @@ class CarrierPartition:
 
 
 def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> CarrierPartition:
-    """Look at a partition, and refuse what could get in the way of other people.
+    """Look at a partition, and refuse what could get in the way of other people, unless the user `knows`, and means it.
 
-    Parameters
-    ----------
-    name : str
-    hold_s : float
-        For how long carriers hold a node at most.
-    knows : bool
-        Whether the user knows what is wrong with it, and means it.
-
-    Raises
-    ------
-    SettingsError
-        If there is no such partition, its jobs do not make room for others, tasks would run as root, or a carrier's
-        time is one that Slurm does not have.
-    PollError
-        If Slurm does not answer.
+    A `SettingsError` if there is no such partition, its jobs do not make room for others, tasks would run as root, or
+    `hold_s`, for which carriers hold a node at most, is a time that Slurm does not have; a `PollError` if Slurm does
+    not answer.
     """
     partitions = [
         dict(_FIELD.findall(line)) for line in run_command(["scontrol", "-a", "-o", "show", "partition"]).splitlines()
@@ -140,17 +132,9 @@ def _objection(mine: dict[str, str], tier: int, above: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CarrierJobs:
-    """The jobs of one harvest.
+    """The jobs of one harvest, which have their `name` alone; a `PollError` if Slurm does not answer, or refuses.
 
-    Parameters
-    ----------
-    partition : str
-    name : str
-        Of each of them, and of no other job.
-    log : Path
-        Takes what they print.
-    hold_s : float
-        For how long one may run; whole minutes count.
+    What they print goes to `log`. Each may run for `hold_s`, of which whole minutes count.
     """
 
     partition: str
@@ -162,11 +146,6 @@ class CarrierJobs:
         """Submit a carrier for a node; its job's number.
 
         It is a step of the job, as Slurm tells steps at the start of the grace time to end, and scripts at its end.
-
-        Raises
-        ------
-        PollError
-            If Slurm refuses.
         """
         minutes = int(self.hold_s // MINUTE_S)
         options = {
@@ -198,14 +177,8 @@ class CarrierJobs:
             raise PollError(f"sbatch: Expected the number of a job, got {one_line(number)!r}.")
         return number
 
-    def listed(self) -> dict[str, str]:
-        """State of each of them that waits, runs or ends, by its number; `ENDING` if it has to make room.
-
-        Raises
-        ------
-        PollError
-            If that is not known.
-        """
+    def list_states(self) -> dict[str, str]:
+        """State of each of them that waits, runs or ends, by its number; `ENDING` if it has to make room."""
         mine = "-u", str(os.geteuid()), "-n", self.name
         command = ["squeue", "-h", "-a", *mine, "-o", "%A %j %T %S %e"]
         said = run_command(command, environ=os.environ | {"SLURM_TIME_FORMAT": "%s"})
@@ -220,7 +193,7 @@ class CarrierJobs:
         return found
 
     def cancel(self, *numbers: str, signal: str = "") -> None:
-        """End some of them, or send a signal to their steps; a `PollError` if Slurm refuses."""
+        """End some of them, or send a signal to their steps."""
         if numbers:
             run_command(
                 ["scancel", "-u", str(os.geteuid()), "-n", self.name, *(["-s", signal] if signal else []), *numbers]
@@ -229,15 +202,10 @@ class CarrierJobs:
     def wait_until_gone(self, grace_s: float) -> list[str]:
         """Wait until there are none: their controller is gone, so they end by themselves, or are cancelled.
 
-        Raises
-        ------
-        CarrierError
-            If they do not end.
-        PollError
-            If that is not known.
+        If they do not end, that is a `CarrierError`.
         """
         begun_s, found, cancelled = time.monotonic(), set[str](), set[str]()
-        while left := self.listed():
+        while left := self.list_states():
             waited_s = time.monotonic() - begun_s
             if waited_s > 2 * grace_s + _LAST_S:
                 raise CarrierError(f"Jobs {', '.join(sorted(left, key=int))} ({self.name}) do not end.")
@@ -282,36 +250,53 @@ def write_script(directory: Path, key: str, host: str, port: int, own_s: float) 
     return path
 
 
-class PolledPool:
-    """Which nodes are idle, as polls of a scheduler say; a poll that fails changes nothing.
+@dataclass(slots=True)
+class WaitingJobs:
+    """Finds jobs of others that came when carriers left for others, and that wait since then.
 
-    Parameters
-    ----------
-    poll : callable
-    every_s : float
-        Seconds between polls.
-    say : callable
-        Told which ones failed.
+    Slurm has carriers leave for a job once in KillWait + MessageTimeout seconds. Where several jobs come at a time,
+    another may get the node that was left for one, which then waits for so long, and longer, although other carriers
+    would leave at once. On nodes that are idle it begins, so that carriers have to leave without being asked.
+
+    Carriers make room for the jobs of `partitions`.
     """
 
-    is_over = False
+    partitions: tuple[str, ...]
+    _since_s: float = 0.0
+    _until_s: float = 0.0
+    _served: set[str] = field(default_factory=set)
 
-    def __init__(self, poll: Callable[[], Pool], every_s: float, say: Callable[[str], object]) -> None:
-        self._poll, self._every_s, self._say, self._due_s = poll, every_s, say, 0.0
-        self.idle = set[str]()
+    def begin(self) -> None:
+        """A carrier leaves for somebody."""
+        now_s = time.time()
+        if now_s > self._until_s:
+            self._since_s = now_s
+            self._served.clear()
+        self._until_s = now_s + _WATCHED_S
 
-    def due_s(self) -> float:
-        """Seconds until it may change."""
-        return max(0.0, self._due_s - time.monotonic())
+    def list_waiting(self) -> dict[str, int]:
+        """Number of nodes that each of them needs, the next one first; Slurm is asked only after carriers have left."""
+        if time.time() > self._until_s or not self.partitions:
+            return {}
+        command = ["squeue", "-h", "-a", "-t", "PD", "-p", ",".join(self.partitions), "-o", "%i|%D|%V|%r"]
+        found = {}
+        for line in run_command(command, environ=os.environ | {"SLURM_TIME_FORMAT": "%s"}).splitlines():
+            job, nodes, submitted, reason = [*line.split("|"), "", "", ""][:4]
+            if not (nodes.isdecimal() and submitted.isdecimal()):
+                raise PollError(f"squeue: Expected jobs and the nodes they need, got {one_line(line)!r}.")
+            if reason in _FOR_NODES and self._since_s - _EARLIER_S <= int(submitted) <= time.time() - _PATIENCE_S:
+                found[job.partition("_")[0]] = int(nodes)  # of an array, whose tasks begin one by one, one counts
+        return found
 
-    def changes(self) -> list[PoolChanged]:
-        """What has changed since this was asked last."""
-        if self.due_s():
-            return []
-        before, self._due_s = self.idle, time.monotonic() + self._every_s
-        try:
-            self.idle = {node for node, cause in self._poll().items() if cause is None}
-        except PollError as fault:
-            self._say(str(fault))
-        came, went = sorted(self.idle - before), sorted(before - self.idle)
-        return [PoolChanged(tuple(came), tuple(went))] if came or went else []
+    def carriers_to_release(self, waiting: Mapping[str, int], free: int, held: int) -> int:
+        """Number of carriers that are to leave; none leaves twice for one job, which may need other nodes than these.
+
+        Jobs that are `waiting` were listed, nodes are `free`, as they are idle, or `held` by carriers.
+        """
+        count = 0
+        for job, nodes in waiting.items():
+            need = max(0, nodes - free)
+            if job not in self._served and need <= held - count:
+                count, free = count + need, max(0, free - nodes)
+                self._served |= {job} if need else set()
+        return count

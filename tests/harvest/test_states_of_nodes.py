@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import PollError
 from bftrainer.files.line_journal import sealed
-from bftrainer.harvest.pool_states import changes, listed_pool, nodes_of_carriers, slurm_cause, slurm_pool
+from bftrainer.harvest.scheduler_polls import changes, nodes_of_carriers, read_pool, slurm_cause, slurm_pool
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.watch_journal import CAUSES, KIND, poll_line, session_line
 from bftrainer.schedulers.import_log import import_log
@@ -138,13 +138,13 @@ def test_a_node_of_several_partitions():
 def test_json(document):
     """As rows, in all versions."""
     wanted = {"n1": None, "n2": BusyKind.DRAIN}
-    assert slurm_pool(json.dumps(document)) == listed_pool(json.dumps(document, indent=1)) == wanted
+    assert slurm_pool(json.dumps(document)) == read_pool(json.dumps(document, indent=1)) == wanted
 
 
 def test_lines_of_any_program():
     """A node or a hostlist, and a state of ours or of Slurm's."""
     answer = "n[1-2] idle\n\n  n3\tjob\nn4 powered-down\nn5 powered_down\nn6 Unknown\nn7 drained*\n"
-    assert listed_pool(answer) == {
+    assert read_pool(answer) == {
         **dict.fromkeys(("n1", "n2")),
         "n3": BusyKind.JOB,
         **dict.fromkeys(("n4", "n5"), BusyKind.POWERED_DOWN),
@@ -153,7 +153,7 @@ def test_lines_of_any_program():
     }
 
 
-@pytest.mark.parametrize("read", [slurm_pool, listed_pool])
+@pytest.mark.parametrize("read", [slurm_pool, read_pool])
 @pytest.mark.parametrize(
     "answer",
     [
@@ -186,7 +186,7 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="[],", exclude_c
 @given(st.lists(st.tuples(names, st.sampled_from([name for name in CAUSES if name != "unknown"])), min_size=1))
 def test_names_of_any_kind_come_back(tmp_path_factory, rows):
     """What any program calls its nodes is what the node log calls them."""
-    pool = listed_pool("".join(f"{name} {state}\n" for name, state in rows))
+    pool = read_pool("".join(f"{name} {state}\n" for name, state in rows))
     assert set(pool) == {name for name, _ in rows}
     path = tmp_path_factory.mktemp("names") / "idle.watch"
     lines = [f"{KIND}: x", session_line(1e9, 30.0), poll_line(1e9, pool), poll_line(1e9 + 30, {})]
@@ -196,7 +196,7 @@ def test_names_of_any_kind_come_back(tmp_path_factory, rows):
     assert {done.log.nodes[node] for node in done.log.node} == {name for name, cause in pool.items() if cause is None}
 
 
-@pytest.mark.parametrize("read", [slurm_pool, listed_pool])
+@pytest.mark.parametrize("read", [slurm_pool, read_pool])
 @given(answer=st.text() | st.text("n1[],- \n\tidle{}:\"'"))
 def test_any_answer(read, answer):
     """It tells of nodes, or is refused."""
@@ -208,7 +208,7 @@ def test_states_that_nobody_knows():
     """Of Slurm, which may have new ones, such a node is unknown; a program of one's own is wrong."""
     assert slurm_pool("n1 sleeping sleeping\nn2 idle idle") == {"n1": BusyKind.UNKNOWN, "n2": None}
     with pytest.raises(PollError, match="Expected a state such as idle, job or down, got 'sleeping'"):
-        listed_pool("n1 sleeping")
+        read_pool("n1 sleeping")
 
 
 def test_what_changed():
