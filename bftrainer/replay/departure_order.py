@@ -18,10 +18,11 @@ class DepartureOrder(NodeOrder):
     """
 
     def __init__(self, rows: Iterable[Instant], notice_s: float) -> None:
-        self._notice_s, self._now_s = notice_s, 0.0
+        self._notice_s = notice_s
         self._departures = [(time_s, node) for time_s, _, left in rows for node in left]
         self._announced = self._passed = 0  # departures, in the order of time
         self._leave_s: dict[int, deque[float]] = {}  # of nodes whose departure is announced, and not over
+        self._look_ahead(0.0)
 
     def remaining_s(self, node: int) -> float:
         """Seconds until an idle node leaves; infinity if that is not known."""

@@ -277,7 +277,8 @@ def _figures(run: FinishedRun, known: set[str]) -> PageTable:
         elif key == "makespan_s":
             cards.append(Card(GLOSSARY[key].label, "-", "No task was completed."))
     shown = [card for card in cards if card.label not in known]
-    texts = [_answer(summary), _large_idle(run), learned_in_words(summary) and f"Learned {learned_in_words(summary)}."]
+    more, learned = more_tasks_in_words(summary), learned_in_words(summary)
+    texts = [_answer(summary), _large_idle(run), more and f"Tasks at once: {more}.", learned and f"Learned {learned}."]
     return PageTable("More figures", cards=shown, texts=list(filter(None, texts)))
 
 

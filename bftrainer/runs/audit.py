@@ -59,7 +59,7 @@ Row = dict[str, Any]
 SHOWN = 3  # rows of a column that are told one by one
 PROVEN = 1e-7  # share of an optimum by which MIP solvers may miss what they call proven
 _CLOCKS = ("load_s", "replay_s", "baseline_s", "wall_s")
-_UNCHECKED = ("command", "versions", "engine", "inputs", *_CLOCKS)
+_UNCHECKED = ("command", "versions", "engine", "inputs", "more_tasks", *_CLOCKS)
 # What a row of decisions.parquet says of how it was decided, copied to the second replay's.
 _COPIED = ("bound", "gap", "solver", "solve_s", "model_rows", "model_columns", "backend_s")
 _KINDS = {"held": Held, "stop_reason": StopReason, "decided_by": DecidedBy}

@@ -300,7 +300,7 @@ def test_an_event_that_failed_leaves_no_trace(compat):
 def test_a_crash_is_a_failure():
     """Whatever a solver raises is an error that names it, and a fallback rescues."""
     join = Event.join(0.0, "a", "b")
-    with pytest.raises(SolverError, match=r"^scripted: ZeroDivisionError: bug$"):
+    with pytest.raises(SolverError, match=r"^scripted: raised ZeroDivisionError: bug \(scripted.py, line \d+\)\.$"):
         allocator(task(), solver=Scripted(ZeroDivisionError("bug"))).on_event(join)
     decision = allocator(task(), solver=Scripted(ZeroDivisionError("bug")), fallback="dp").on_event(join)
     assert (decision.after, decision.result.solver) == ((2,), "dp")

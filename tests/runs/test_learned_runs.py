@@ -120,7 +120,7 @@ def test_people_are_told_what_was_learnt(files, tmp_path):
     text, out = learned_in_words(result.summary()), io.StringIO()
     render_summary(result.summary(), out)
     assert text in " ".join(out.getvalue().split())
-    assert f"learned {text}." in result.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"Learned {text}." in result.report(tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_a_seed_has_an_effect_where_curves_are_learnt():

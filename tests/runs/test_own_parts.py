@@ -111,7 +111,7 @@ def test_an_object_is_a_solver(replay):
 
 def test_an_object_is_a_fallback(replay):
     """A solver that fails is an error that names it; one that is handed over as fallback steps in."""
-    with pytest.raises(SolverError, match="counting: RuntimeError: out of ideas"):
+    with pytest.raises(SolverError, match="counting: raised RuntimeError: out of ideas"):
         replay(solver=Failing())
     spare = Counting()
     result = replay(solver=Failing(), fallback=spare)
