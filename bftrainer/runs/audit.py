@@ -14,20 +14,18 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyarrow import csv
 
 import solvers
 from bftrainer.errors import RunDirectoryError
 from bftrainer.files.directories import written_files
+from bftrainer.files.documents import json_file
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instant_ns, is_static
 from bftrainer.model.columns import Table
@@ -48,6 +46,7 @@ from bftrainer.runs.run_files import (
     STEPS,
     TASKS,
     find_inputs,
+    read_rows,
     recorded_options,
     run_tables,
 )
@@ -142,22 +141,15 @@ def audit(directory: str | Path, objective: Objective | None = None) -> Findings
 
 def read_record(directory: Path, findings: Findings) -> RecordedRun:
     """Read a result directory, and compare its files with the checksums beside them."""
-    files = [STEPS.file, DECISIONS.file, TASKS.file, ALLOCATION.file]
-    files += [each.file for each in (ATTEMPTS, BELIEFS, POWER) if (directory / each.file).exists()]
-    path, tables = directory / "summary.json", dict[str, pa.Table]()
-    gone = [name for name in (path.name, *files) if not (directory / name).is_file()]
-    if gone:  # a pipe would have no end
-        raise RunDirectoryError(f"{directory / gone[0]}: Expected this file of a run, found none.")
-    types = csv.ConvertOptions(column_types={column.name: column.kind for column in STEPS.columns})
-    read = {".csv": partial(csv.read_csv, convert_options=types), ".parquet": pq.read_table}
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        if summary["schema"] != RUN_SCHEMA or not isinstance(summary["settings"], dict):
-            raise RunDirectoryError(f"{path}: Expected a summary of schema {RUN_SCHEMA}.")
-        for path in (directory / name for name in files):
-            tables[path.name] = plain_times(read[path.suffix](path))
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, pa.ArrowException) as fault:
-        raise RunDirectoryError(f"{path}: Expected this file of a run: {type(fault).__name__}: {fault}.") from fault
+    path = directory / "summary.json"
+    if not path.is_file():  # a pipe would have no end
+        raise RunDirectoryError(f"{path}: Expected this file of a run, found none.")
+    summary = json_file(path, RunDirectoryError, "the summary of a run in JSON")
+    if not isinstance(summary, dict) or (summary.get("schema"), type(summary.get("settings"))) != (RUN_SCHEMA, dict):
+        raise RunDirectoryError(f"{path}: Expected a summary of schema {RUN_SCHEMA}.")
+    more = [each for each in (ATTEMPTS, BELIEFS, POWER) if (directory / each.file).exists()]
+    shown = [STEPS, DECISIONS, TASKS, ALLOCATION, *more]
+    tables = {each.file: plain_times(read_rows(directory / each.file, each)) for each in shown}
     sealed = written_files(directory)
     for name, digest in sealed.items():
         same = (directory / name).is_file() and digest in (None, file_source(directory / name)["sha256"])
@@ -181,9 +173,9 @@ def plain_times(table: pa.Table) -> pa.Table:
 def load_recorded(run: RecordedRun, objective: Objective | None, findings: Findings) -> tuple[Inputs, set[str]]:
     """Inputs of a run, by the files and settings that its summary names; and which settings are code, not run here."""
     settings = run.summary["settings"]
-    for each in find_inputs(run.directory, run.summary):
-        same = file_source(each.path)["sha256"] == each.sha256
-        findings.expect(same, f"summary.json inputs.{each.name}: {each.path} has changed since the run")
+    for name, entry in find_inputs(run.directory, run.summary):
+        same = file_source(entry["path"])["sha256"] == entry["sha256"]
+        findings.expect(same, f"summary.json inputs.{name}: {entry['path']} has changed since the run")
     chosen = recorded_options(run.directory, run.summary)
     task_set = read_tasks(chosen["tasks"], chosen.get("scalability"), settings.get("scaling"))
     policies = [settings.get("policy"), settings.get("power_policy")]

@@ -281,32 +281,21 @@ def read_summary(path: Path) -> dict[str, Any]:
     return summary
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedInput:
-    """An input file of a run: the option that named it, where it is, and its SHA-256 then."""
-
-    name: str
-    path: Path
-    sha256: str
-
-
-def find_inputs(directory: Path, summary: Mapping[str, Any]) -> list[RecordedInput]:
-    """Find the input files that a run's summary names, here or beside its directory.
+def find_inputs(directory: Path, summary: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Options that named input files of a run, and for each file its `path`, here or beside the run, and its `sha256`.
 
     Raises
     ------
     RunDirectoryError
         If one is not there.
     """
-    found = []
     for name, entries in summary["inputs"].items():
         for entry in entries if isinstance(entries, list) else [entries] if entries else ():
             here, beside = Path(entry["path"]), directory.resolve().parent / entry["path"]
             path = here if here.is_file() else beside
             if not path.is_file():
                 raise RunDirectoryError(f"{directory}: input {escaped(entry['path'])} not found.")
-            found.append(RecordedInput(name, path, entry["sha256"]))
-    return found
+            yield name, entry | {"path": path}
 
 
 def recorded_options(directory: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -318,7 +307,7 @@ def recorded_options(directory: Path, summary: Mapping[str, Any]) -> dict[str, A
         If an input is not there, or is no file.
     """
     settings = summary["settings"]
-    inputs = {each.name: each.path for each in find_inputs(directory, summary)}
+    inputs = {name: entry["path"] for name, entry in find_inputs(directory, summary)}
     if not {"node_log", "tasks"} <= inputs.keys():
         raise RunDirectoryError(f"{directory}: Expected a run whose inputs are files.")
     if settings.get("foresight", "none") != "none":
@@ -364,7 +353,7 @@ def _tables_shown(summary: Mapping[str, Any]) -> list[RunTable]:
 
 def read_shown_columns(path: Path, schema: RunTable) -> pa.Table:
     """Read the columns of a file that pages show, each of its type, with values where there must be some."""
-    table = _read_rows(path, schema, list(schema.shown))
+    table = read_rows(path, schema, list(schema.shown))
     with _table_expected(path):
         shown = [column for column in schema.shown.values() if not column.only or column.name in table.column_names]
         fields = [pa.field(column.name, column.kind, f"{column.name}?" in schema.read.split()) for column in shown]
@@ -375,7 +364,7 @@ def read_shown_columns(path: Path, schema: RunTable) -> pa.Table:
     return table
 
 
-def _read_rows(path: Path, schema: RunTable, columns: Sequence[str] | None = None) -> pa.Table:
+def read_rows(path: Path, schema: RunTable, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a file of a run, in Parquet these columns alone."""
     with translated(path, RunDirectoryError), _table_expected(path):
         if schema is STEPS:
@@ -418,5 +407,5 @@ def read_results(path: str | Path) -> RunFrames:
     >>> frames.events.plot(x="evtTime", y="nNd")  # doctest: +SKIP
     """
     files = [Path(path) / table.file for table in (STEPS, DECISIONS, TASKS, ALLOCATION)]
-    tables = map(_read_rows, files, (STEPS, DECISIONS, TASKS, ALLOCATION))
+    tables = map(read_rows, files, (STEPS, DECISIONS, TASKS, ALLOCATION))
     return RunFrames(read_summary(Path(path)), *(table.to_pandas() for table in tables))
