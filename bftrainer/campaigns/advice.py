@@ -201,8 +201,8 @@ def _gain(given: float, best: float, sign: int) -> float:
 
 
 def _amount(gain: float, values: tuple[float, float]) -> str:
-    """Difference in words."""
-    if math.isfinite(gain):
+    """Difference in words: relative, unless one of both values is below 0."""
+    if math.isfinite(gain) and min(values) >= 0.0:
         return f"{100 * abs(gain):.2f} %"
     return f"{abs(values[1] - values[0]):.4g} (from {values[0]:.4g} to {values[1]:.4g})"
 

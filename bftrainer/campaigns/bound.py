@@ -143,8 +143,14 @@ def _without_costs(inputs: Inputs) -> Inputs:
     return replace(inputs, config=config, tasks=free, learned=(), settings=settings)
 
 
-def try_more_tasks(result: RunResult) -> RunResult:
+def try_more_tasks(result: RunResult, interrupted: Callable[[], bool] = lambda: False) -> RunResult:
     """Add what more tasks at once would have done, where that limited the run; else the result as it is.
+
+    Parameters
+    ----------
+    result : RunResult
+    interrupted : callable
+        As of `run_replay`: once it returns True, nothing is added.
 
     Returns
     -------
@@ -162,8 +168,10 @@ def try_more_tasks(result: RunResult) -> RunResult:
         for level in levels:
             options: dict[str, Any] = {"max_tasks": level, "solver": "dp", "baseline": False}
             try:
-                other = run_replay(config=replace(config, **options), details=False).summary()
-            except BftrainerError:
+                other = run_replay(config=replace(config, **options), interrupted=interrupted, details=False).summary()
+            except (BftrainerError, MemoryError):  # what was asked for is done, and is not to be lost
                 return replace(result, more_tasks={"levels": {}})
+            if interrupted():
+                return result
             tried[str(level)] = {name: other[name] for name in ("work_done", "window_s", "tasks_completed")}
     return replace(result, more_tasks={"levels": tried})

@@ -263,7 +263,13 @@ class Quota(Modifier):
 
 
 _OBJECTIVES = Plugins("bftrainer.objectives", "objective", ObjectiveError)
+_PREFIXES = re.compile(r"((priority|quota:[^:]*|fair-share(:(task|user|group))?)(:|$))*")
 _MODIFIERS = Plugins("bftrainer.objective_modifiers", "objective", ObjectiveError)
+
+
+def names_code(name: str | None) -> bool:
+    """Whether the name of an objective, a solver or a policy is ``module:callable``, perhaps after modifiers."""
+    return ":" in _PREFIXES.sub("", name or "")
 
 
 def objective_names() -> list[str]:

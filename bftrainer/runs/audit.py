@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instan
 from bftrainer.model.columns import Table
 from bftrainer.model.records import HELD, RUN_SCHEMA, DecisionRecord, Floats
 from bftrainer.nodelogs.edit import list_kinds
+from bftrainer.objectives.modifiers import names_code
 from bftrainer.replay import Cluster, ClusterChange, Observer
 from bftrainer.replay.power_draw import training_power_w, value_at
 from bftrainer.replay.value_tables import with_constraints
@@ -62,7 +62,6 @@ _UNCHECKED = ("command", "versions", "engine", "inputs", "more_tasks", *_CLOCKS)
 # What a row of decisions.parquet says of how it was decided, copied to the second replay's.
 _COPIED = ("bound", "gap", "solver", "solve_s", "model_rows", "model_columns", "backend_s")
 _KINDS = {"held": Held, "stop_reason": StopReason, "decided_by": DecidedBy}
-_MODIFIERS = re.compile(r"((priority|quota:[^:]*|fair-share(:(task|user|group))?)(:|$))*")
 _STOPS = {"optimal": ("optimal",), "kept": ("time_limit", "effort_limit")}
 
 
@@ -181,8 +180,8 @@ def load_recorded(run: RecordedRun, objective: Objective | None, findings: Findi
     policies = [settings.get("policy"), settings.get("power_policy")]
     policies += [getattr(task.tuning, kind, None) for task in task_set.tasks for kind in ("policy", "power_policy")]
     code = {name for name in ("solver", "fallback") if settings.get(name) not in (None, *registry.names())}
-    code |= {"objective"} if objective is None and ":" in _MODIFIERS.sub("", settings["objective"]) else set()
-    code |= {"policy"} if any(":" in (name or "") for name in policies) else set()
+    code |= {"objective"} if objective is None and names_code(settings["objective"]) else set()
+    code |= {"policy"} if any(map(names_code, policies)) else set()
     chosen |= {"scalability": None, "scaling": LEARNED if settings.get("scaling") == LEARNED else None}
     chosen |= {"tasks": task_set.tasks, "isolate": "never"}
     usual = {"objective": "as-given", "solver": "dp", "fallback": None, "policy": "zeus", "power_policy": "jit"}

@@ -233,9 +233,15 @@ def work_adds_up(tasks: Iterable[TaskSpec]) -> bool:
 def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> list[str]:
     """Warnings that a run, or part of its result, is pointless without being wrong; one line each."""
     warnings = []
-    first_s = min((task.submitted_after_s(log.start_ns) for task in tasks), default=0.0)
-    if first_s >= log.window_s:
-        warnings.append("no task is submitted before the node log ends.")
+    submitted_s = [task.submitted_after_s(log.start_ns) for task in tasks]
+    if min(submitted_s, default=0.0) >= min(log.window_s, config.until_s(log.start_ns)):
+        warnings.append("no task is submitted before the window ends.")
+    early = [each for each in submitted_s if each < 0.0]
+    if early:
+        warnings.append(
+            f"{len(early):,} tasks were submitted before the window, up to {-min(early) / 3600:.1f} h: makespan, "
+            "turnaround and waiting count that time too."
+        )
     if config.baseline and not work_adds_up(tasks):
         warnings.append("no efficiency: tuned tasks count work in epochs over different datasets, which do not add up.")
     longest_s = config.forward_time_s

@@ -97,10 +97,12 @@ class Coverage:
     def sentence(self, window: Window, idle_node_s: float) -> str:
         """What part of a window is trusted, and what the rest holds: `idle_node_s` and more."""
         good, doubtful_s, whole_s = self.trusted, self.untrusted_s(window), window.length_ns / NS_PER_S
-        shown = f"nothing, as {self.reason}," if good is None else f"{iso(good.start_ns)} to {iso(good.end_ns)}"
         missing = self.missing_share(window)
         share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
-        share, trusted = f"{share} of the window's busy node-time is missing", f"Of the log, {shown} can be trusted"
+        share = f"{share} of the window's busy node-time is missing"
+        trusted = f"Nothing of the log can be trusted: {self.reason}"
+        if good is not None:
+            trusted = f"Of the log, {iso(good.start_ns)} to {iso(good.end_ns)} can be trusted"
         if not doubtful_s:
             return f"{trusted}; {share}"
         return (
@@ -336,8 +338,9 @@ def _fault(
         return f"it is shorter than the {tail_s / _HOUR_S:,.0f} h that jobs run which neither begin nor end in it"
     if effective < _LEAST_JOBS and not is_overlap:
         return (
-            f"its jobs tell of lengths no more than {effective:.0f} equal ones, of which {_LEAST_JOBS:.0f} are needed "
-            f"(1 % of the busy node-time is in jobs more than {tail_s / _HOUR_S:,.0f} h old)"
+            f"it has too few jobs to tell how long jobs run here: they count as {effective:.0f} equal ones, "
+            f"{_LEAST_JOBS:.0f} are needed (1 % of the busy node-time is in jobs more than {tail_s / _HOUR_S:,.0f} h "
+            "old)"
         )
     least_s = 0.0 if is_overlap else span_s * (2 / 3 if is_contained else 1 / 2)
     if trusted_s < max(least_s, 2.0):

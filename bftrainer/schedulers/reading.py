@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -112,13 +112,46 @@ class Reading:
     def take(self, frame: pd.DataFrame) -> None:
         """Count rows of busy nodes, and take those that last; each may have a `place`, its file and line."""
         self.tally.records += len(frame)
+        frame = self._refuse_incomplete(frame)
         length = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy()
         self.tally.drop("end before start", int((length < 0).sum()))
         self.tally.drop("zero length", int((length == 0).sum()))
         frame = frame[length > 0].reset_index(drop=True)
         for row, fault in self.rows.extend(frame).items():
-            path, _, line = str(frame["place"][row] if "place" in frame else "row").rpartition(":")
-            self.tally.refuse("unreadable node list", Path(path), int(line or row), fault)
+            self._refuse_place("unreadable node list", frame, row, fault)
+
+    def _refuse_incomplete(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Refuse rows without times or nodes, and a frame that has numbers of lists or kinds that there are not.
+
+        Raises
+        ------
+        LogError
+            If a column is missing or of another kind.
+        """
+        for name in ("start_ns", "end_ns", "nodes"):
+            if name not in frame:
+                raise LogError(
+                    f"Expected a frame of busy nodes with a column {name}, got {', '.join(map(str, frame))}."
+                )
+        for name in ("start_ns", "end_ns"):
+            if not pd.api.types.is_numeric_dtype(frame[name].dtype):
+                raise LogError(f"Expected {name} in nanoseconds since the epoch, got {frame[name].dtype}.")
+        missing = frame[["start_ns", "end_ns", "nodes"]].isna().any(axis=1)
+        for row in frame.index[missing]:
+            self._refuse_place("no times or nodes", frame, row, "Expected start, end and nodes, got nothing.")
+        frame = frame[~missing]
+        nodes, known = frame["nodes"], self.rows.lists.ends().size - 1
+        if pd.api.types.is_integer_dtype(nodes.dtype) and not nodes.between(0, known - 1).all():
+            raise LogError(f"Expected numbers of lists below {known}, got {nodes.max()}.")
+        kinds = set(frame["kind"]) - set(BusyKind) if "kind" in frame else set()
+        if kinds:
+            raise LogError(f"Expected kinds of busy time such as {BusyKind.JOB:d}, got {min(kinds)}.")
+        return frame
+
+    def _refuse_place(self, reason: str, frame: pd.DataFrame, row: int, detail: str) -> None:
+        """Count a row of a frame as unusable, at its file and line."""
+        path, _, line = str(frame["place"][row] if "place" in frame else f"row:{row}").rpartition(":")
+        self.tally.refuse(reason, Path(path), int(line), detail)
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
         """Take an availability trace in place of records: a node is away while the trace does not list it.
@@ -178,6 +211,7 @@ class Reading:
         return 0
 
 
+@runtime_checkable
 class Importer(Protocol):
     """Reads one format.
 
@@ -266,9 +300,9 @@ def _make_plug_in(name: str) -> Importer:
     make = IMPORTERS.get(name, others=_HOMES)
     with answering(f"importer {name}", SettingsError):
         importer = make()
-    if not all(callable(getattr(importer, method, None)) for method in ("recognises", "read")):
-        raise SettingsError(f"importer {name}: Expected `recognises` and `read`, got {type(importer).__name__}.")
-    return cast(Importer, importer)
+    if not isinstance(importer, Importer):
+        raise SettingsError(f"importer {name}: Expected a subclass of Importer, got {type(importer).__name__}.")
+    return importer
 
 
 def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) -> None:
@@ -306,4 +340,6 @@ def recognise(lines: Sequence[str], path: str) -> Importer:
             return importer
     shown = next((line for line in lines if line.strip()), "")[:80]
     known = ", ".join(importer_names())
-    raise LogError(f"{path}: Expected a log of a format that is known ({known}), got one that begins with {shown!r}.")
+    hint = "; a table with a header takes --format table --map start=COLUMN,end=COLUMN,nodes=COLUMN" * ("," in shown)
+    what = f"Expected a log of a format that is known ({known})"
+    raise LogError(f"{path}: {what}, got one that begins with {shown!r}{hint}.")

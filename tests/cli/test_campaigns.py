@@ -139,6 +139,11 @@ def test_settings_of_a_run_or_a_file(call, here):
     check_refusal(swept)
     assert_matches("Expected settings of one run in .base., got a sweep over", swept.err)
     check_refusal(call("bound", "--like", "nowhere"))
+    summary = (here / "run" / "summary.json").read_text()
+    (here / "run" / "summary.json").write_text(summary.replace('"objective": "as-given"', '"objective": "theirs:code"'))
+    foreign = call("bound", "--like", "run")
+    check_refusal(foreign)
+    assert_matches("its objective is code, theirs:code, which is not run unasked", foreign.err)
     (here / "run" / "summary.json").write_text("{}")
     check_refusal(call("bound", "--like", "run"))
 

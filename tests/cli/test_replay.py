@@ -158,7 +158,7 @@ def test_pointless_runs_say_so(call):
     assert paying.err == ""
     call("tasks", "generate", "--scenario", "hpo", "--count", "1", "--start", "2030-01-01", "-o", "late.toml")
     late = call("replay", "--tasks", "late.toml", "--dry-run")
-    assert late.err == "Note: no task is submitted before the node log ends.\n"
+    assert late.err == "Note: no task is submitted before the window ends.\n"
 
 
 class Terminal(io.StringIO):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib.metadata import EntryPoint
 
+import pandas as pd
 import pytest
 
 from bftrainer import plugins
@@ -12,7 +13,7 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Importer, recognise
+from bftrainer.schedulers.reading import Importer, Reading, recognise
 from tests.importing import idle_of
 
 NS = 10**9
@@ -83,7 +84,7 @@ def fail():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Mute", "Expected `recognises` and `read`, got Mute."),
+        ("Mute", "Expected a subclass of Importer, got Mute."),
         ("Broken", "importer Broken: raised ValueError: oops (test_recognition.py, line"),
         ("fail", "raised RuntimeError: not today (test_recognition.py, line"),
     ],
@@ -93,3 +94,31 @@ def test_a_plug_in_that_fails_is_named(tmp_path, name, message):
     (tmp_path / "log").write_text("dear diary\n")
     with pytest.raises((LogError, SettingsError), match=re.escape(message)):
         import_log(f"{__name__}:{name}", [tmp_path / "log"])
+
+
+GIVEN = {"start_ns": [1.0, 2.0], "end_ns": [5.0, 6.0], "nodes": ["n1", "n2"]}
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("start_ns", [1.0, float("nan")]), ("end_ns", [float("nan"), 6.0]), ("nodes", ["n1", None])]
+)
+def test_rows_without_times_or_nodes_are_counted(column, values):
+    """What a frame does not say is no idle time: such rows are unusable, and too many of them end the import."""
+    reading = Reading.begun(ImportSettings(max_bad=1.0))
+    reading.take(pd.DataFrame(GIVEN | {column: values}))
+    assert reading.tally.bad == 1
+    assert len(reading.rows.frame()) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"nodes": [0, 7]}, "Expected numbers of lists below 0, got 7"),
+        ({"kind": [0, 99]}, "Expected kinds of busy time such as 0, got 99"),
+        ({"start_ns": ["early", "late"]}, "Expected start_ns in nanoseconds since the epoch, got"),
+    ],
+)
+def test_a_frame_of_another_kind_is_refused(columns, message):
+    """One line says what a column should hold."""
+    with pytest.raises(LogError, match=re.escape(message)):
+        Reading.begun(ImportSettings()).take(pd.DataFrame(GIVEN | columns))

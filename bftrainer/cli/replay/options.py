@@ -238,6 +238,7 @@ def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
 def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     """The configuration that `like_options` ask for: that of a run or a file, and the options given beside it."""
     from bftrainer.campaigns.sweep_file import merged, read_sweep
+    from bftrainer.objectives.modifiers import names_code
     from bftrainer.runs.run_files import read_summary, recorded_options
 
     like = options.pop("like")
@@ -245,7 +246,11 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     if like is None:
         return ReplayConfig(**given)
     if like.is_dir():
-        return ReplayConfig(**merged(recorded_options(like, read_summary(like)), given))
+        recorded = recorded_options(like, read_summary(like))
+        for name in ("objective", "solver", "fallback", "policy", "power_policy"):
+            if name not in given and names_code(recorded.get(name)):  # a run may be somebody else's
+                raise click.UsageError(f"{like}: its {name} is code, {recorded[name]}, which is not run unasked.", ctx)
+        return ReplayConfig(**merged(recorded, given))
     spec = read_sweep(like)
     if spec.varied:
         raise click.UsageError(

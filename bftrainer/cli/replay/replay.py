@@ -213,7 +213,7 @@ def _replayed(
             result = error.result
         if journal is not None and (result.is_partial or journal.path.exists()):
             journal.write()
-    result = try_more_tasks(result)
+    result = try_more_tasks(result, lambda: bool(received))
     if not result.is_partial:
         directory.is_finished = True  # the journal goes when the results are whole: writing these may fail, too
     write_run(result, directory.working)
