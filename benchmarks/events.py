@@ -34,7 +34,7 @@ def event_cases(plan: Plan) -> Iterator[Case]:
 
 @cache
 def _machine(seed: int, nodes: int) -> NodeLog:
-    return SupercomputerModel(nodes).generate(np.random.default_rng(seed), (0, 3 * _DAY_NS), None)
+    return SupercomputerModel(nodes).generate(np.random.default_rng(seed), (0, 3 * _DAY_NS), {})
 
 
 @cache

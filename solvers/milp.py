@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from time import perf_counter
 from typing import Self
@@ -17,7 +18,7 @@ from solvers.count_model import CountModel, Part, formulate
 from solvers.evaluation import PROVEN_GAP, assess, check, find_excess, objective, proves
 from solvers.option_pruning import CLASS_EFFORT, EFFORT, Pruned, fitting_options, prune, search_further
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
-from solvers.supervised import overrun_s, run_in_subprocess
+from solvers.supervised import ProcessDiedError, overrun_s, run_in_subprocess
 
 # Nearly all models are solved within this many nodes of the tree, in some 50 ms by CBC; the others may take forever.
 FIRST_BRANCHES = 100
@@ -277,9 +278,11 @@ class _Backend:
             bare = replace(model, classes=[])
             # Backends mostly end near their own limit with a result; half of the allowed overrun is for other work.
             latest = self.deadline + overrun_s(left_s) / 2
-            outcome: ModelOutcome = run_in_subprocess(
-                solver.name, _run_until, solver, bare, limits, self.deadline, deadline=latest
-            )
+            ask = partial(run_in_subprocess, solver.name, _run_until, solver, bare, limits, self.deadline)
+            try:
+                outcome: ModelOutcome = ask(deadline=latest)
+            except ProcessDiedError:  # CBC has been seen to abort on a model that the next process solves
+                outcome = ask(deadline=latest)
             return outcome
         finally:
             self.spent_s = (self.spent_s or 0.0) + perf_counter() - began

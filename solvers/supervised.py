@@ -28,6 +28,11 @@ from bftrainer.errors import SolverError
 from bftrainer.supervisor import SupervisedProcess
 from solvers.problem import OutOfTime
 
+
+class ProcessDiedError(SolverError):
+    """A process ended before it answered."""
+
+
 START_S = 60.0
 """Seconds that a process may take to start and to get ready, which do not count as those of its first call."""
 OVERRUN_S = 0.4
@@ -83,7 +88,7 @@ def run_in_subprocess(
         _idle.append(child)
         raise OutOfTime from None
     except (EOFError, OSError):
-        raise SolverError(f"{name}: its process {child.end()}.") from None
+        raise ProcessDiedError(f"{name}: its process {child.end()}.") from None
     except BaseException:  # after an interrupt the answer is never read, and the next request must not get it
         child.end()
         raise

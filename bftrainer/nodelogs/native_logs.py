@@ -232,6 +232,7 @@ def _find_fault(path: Path) -> None:
         if len(cells) != len(COLUMNS):
             raise NodeLogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
         if not number:
+            _check_column_names(where, cells)
             places = [cells.index(name) for name in COLUMNS]
             continue
         time, node, state = (cells[at] for at in places)

@@ -219,7 +219,7 @@ def test_completion_scripts(call, shell):
     ("program", "line", "expected"),
     [
         ("bftrainer", "bftrainer re", {"replay", "report", "reproduce"}),
-        ("bftrainer", "bftrainer import s", {"slurm", "spot", "swf"}),
+        ("bftrainer", "bftrainer import --format s", {"slurm", "spot", "swf"}),
         ("bftrainer", "bftrainer trace an", {"anonymise"}),
         ("bftrainer-replay", "bftrainer-replay --solver equ", {"equal-share"}),
         ("bftrainer-replay", "bftrainer-replay --objective th", {"throughput"}),

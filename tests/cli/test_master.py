@@ -184,12 +184,12 @@ def test_a_night_at_a_time(call, here, job):
 
 def test_a_policy_of_ones_own(call, here, job):
     """A policy of a module in the current directory decides, and goes on after a pause."""
-    (here / "mine.py").write_text(
+    (here / "a_policy_of_mine.py").write_text(
         "from bftrainer.zeus import GridSearch\n"
         "class Mine(GridSearch):\n    pass\n"
         "def make(context):\n    return Mine()\n"
     )
-    first = call("master", "run", job, "--policy", "mine:make", "--pause-after", 1, "--json")
+    first = call("master", "run", job, "--policy", "a_policy_of_mine:make", "--pause-after", 1, "--json")
     assert first.status == 0, first.err
     progress = call("master", "resume", logdir(here), "--json").json["progress"]
     assert [booked["launch"]["batch_size"] for booked in progress["booked"]] == [32, 16]

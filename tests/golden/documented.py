@@ -132,7 +132,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
             facts={"3/options/max_tasks": 10, "3/error": None, "0/figures/work_done": 218428922.97919998},
         ),
         Step("plot paired tfwd-sweep --against forward_time_s -o paired.png", ("paired.png",)),
-        Step("bound -Tfwd 120 --solver dp --max-events 100 --json", facts={"bounds/0/name": "named", "notes": ANY}),
+        Step("bound -Tfwd 120 --solver dp --until 7200 --json", facts={"bounds/0/name": "named", "notes": ANY}),
         Step("tasks generate --scenario hpo --model mobilenet --count 6 --work 3e7 -o trials.toml", ("trials.toml",)),
         Step(
             "forecast --deadline 8h --horizon 16h --stretches 4 --solver dp -bdfn trials.toml --workers 1 --json "

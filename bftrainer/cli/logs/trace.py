@@ -188,7 +188,7 @@ def anonymise(log: Path, output: Path, key_file: Path, shift_s: int, force: bool
     from bftrainer.nodelogs.node_log_files import write_node_log
 
     whole = narrowed(_read(log, output, force), **narrowing)
-    is_new = not key_file.exists()
+    is_new = not (key_file.exists() or key_file.is_symlink())
     key = secrets.token_bytes(KEY_BYTES) if is_new else read_key(key_file)
     hidden = anonymous_log(whole, key, shift_s * NS_PER_S)
     with ExitStack() as stack:
