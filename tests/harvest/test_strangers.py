@@ -111,7 +111,7 @@ def test_a_carrier_that_has_ended_when_it_is_heard_of_is_lost(tmp_path, monkeypa
         (carrier,) = engine._carriers
         poll = engine._hub.poll
 
-        def late(timeout_s):
+        def late(_):
             until(lambda: any(isinstance(each, CarrierUp) for each in poll(0.01)))
             engine._carriers[carrier].process.kill()
             until(lambda: poll(0.01) or engine._lost)
