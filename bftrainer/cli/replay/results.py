@@ -59,7 +59,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
     for name in chosen:
         if name not in found.figures:
             usual = [key for key in COMPARED if key in found.figures and key.startswith(name)]
-            close = suggestion(name, usual or found.figures)
+            close = f" Did you mean {usual[0]!r}?" if usual else suggestion(name, found.figures)
             raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{close}")
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
