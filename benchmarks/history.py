@@ -30,7 +30,7 @@ KEPT = (
     ("replay", "sample, 512 nodes", "cbc"),
     ("replay", "Summit, 4,734 nodes", "dp"),
     ("replay", "Summit, 4,734 nodes", "cbc"),
-    ("import", "1,000,000 rows", "bftrainer import slurm"),
+    ("import", "1,000,000 rows", "bftrainer import --format slurm"),
     ("logs", "365 d of 9,400 nodes", "bftrainer trace generate"),
     ("logs", "365 d of 9,400 nodes", "parsed, rows as arrays"),
     ("sweep", "32 replays", "2 workers"),

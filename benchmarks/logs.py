@@ -72,7 +72,11 @@ def import_cases(plan: Plan) -> Iterator[Case]:
         argv = [*_BFTRAINER, "import", path, *options, "-o", plan.scratch / "idle.parquet", "--force"]
         group = f"{rows:,} rows"
         yield Case(
-            group, "bftrainer import slurm", partial(_timed, argv, plan.scratch), prepare=prepare, budget_s=120.0
+            group,
+            "bftrainer import --format slurm",
+            partial(_timed, argv, plan.scratch),
+            prepare=prepare,
+            budget_s=120.0,
         )
         plain = [sys.executable, "-c", _PLAIN_READ, path]
         yield Case(group, PLAIN_READ, partial(_timed, plain, plan.scratch), prepare=prepare, budget_s=60.0)

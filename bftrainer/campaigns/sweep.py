@@ -134,7 +134,7 @@ def run_sweep(
     Raises
     ------
     InputError
-        If a named input is missing; the directory is unchanged then.
+        If a named input is missing, or no point can begin; the directory is unchanged then.
     OutputError
         If a sweep exists and neither `resume` nor `force` is given, or the directory has other files.
     BftrainerError
@@ -159,9 +159,10 @@ def run_sweep(
 
 
 def _checked(spec: SweepSpec) -> list[SweepPoint]:
-    """The points, after checking what they name."""
+    """The points, after checking what they name, and that one of them can begin."""
     points = spec.resolved()
     _refuse_unknown(spec, points)
+    _refuse_futile(points)
     spec.refuse_unused(points)
     return points
 
@@ -188,6 +189,22 @@ def _refuse_unknown(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
             _LOOKUPS[name](value)
         except InputError as error:
             raise SettingsError(f"{spec.at(name)}: {error}") from None
+
+
+def _refuse_futile(points: Sequence[SweepPoint]) -> None:
+    """Refuse a sweep of which no point can begin, with the fault of the first one, an `InputError`."""
+    first = None
+    for point in points:
+        try:
+            load_inputs(point.config())
+        except InputError as error:
+            first = first or error
+        except Exception:  # a solver may be licensed on the workers only; a user's objective may raise anything
+            return
+        else:
+            return
+    if first is not None:
+        raise first
 
 
 def _computed(

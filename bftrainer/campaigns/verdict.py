@@ -263,7 +263,8 @@ def _why_none(found: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
             )
     if log["window_s"] < thresholds.least_window_s:
         least, days = thresholds.least_window_s / DAY_S, log["window_s"] / DAY_S
-        doubts.append(f"{days:.3g} days are too few to tell of others; {least:g} are the least (--least-window)")
+        are = "day is" if f"{days:.3g}" == "1" else "days are"
+        doubts.append(f"{days:.3g} {are} too few to tell of others; {least:g} are the least (--least-window)")
     elif not found["kinds"][0]["blocks"]["node_s"]:
         doubts.append("the window has fewer than four days to compare")
     if clusters := next((note for note in log["provenance"].get("notes") or [] if _CLUSTERS in note), None):

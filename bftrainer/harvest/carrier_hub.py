@@ -130,7 +130,9 @@ class CarrierHub:
         node = carrier = ""
         try:
             if len(self._strangers) >= _MOST_STRANGERS:  # else they could take all file descriptors
-                next(iter(self._strangers)).close()
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]  # it ends later: else all that come until then would close the same one
+                oldest.close()
             self._strangers[writer] = time.monotonic()
             node, carrier = await self._welcome(reader, writer)
             self._strangers.pop(writer, None)
@@ -138,7 +140,7 @@ class CarrierHub:
             self._tell(CarrierUp(node, carrier, writer.get_extra_info("peername")[0]))
             while line := await reader.readline():
                 self._on_message(node, carrier, json.loads(line))
-        except _NO_CARRIER:
+        except (*_NO_CARRIER, asyncio.CancelledError):  # asyncio logs a connection that is cancelled, with a traceback
             pass
         finally:
             self._strangers.pop(writer, None)

@@ -156,7 +156,9 @@ class LocalCarriers:
         found = self._hub.poll(min(timeout_s, self._pool.due_s()))
         for event in found:
             if isinstance(event, CarrierUp):
-                self._carriers[event.carrier].up, self._failures = True, 0
+                self._failures = 0
+                if event.carrier in self._carriers:  # else it has ended meanwhile
+                    self._carriers[event.carrier].up = True
         # A carrier is lost when all that it has started is gone, which is later than its connection.
         events: list[HarvestEvent] = [event for event in found if not isinstance(event, CarrierLost)]
         now_s = time.monotonic()

@@ -46,7 +46,7 @@ from bftrainer.runs.run_files import (
     STEPS,
     TASKS,
     find_inputs,
-    read_rows,
+    read_run_rows,
     recorded_options,
     run_tables,
 )
@@ -148,7 +148,7 @@ def read_record(directory: Path, findings: Findings) -> RecordedRun:
         raise RunDirectoryError(f"{path}: Expected a summary of schema {RUN_SCHEMA}.")
     more = [each for each in (ATTEMPTS, BELIEFS, POWER) if (directory / each.file).exists()]
     shown = [STEPS, DECISIONS, TASKS, ALLOCATION, *more]
-    tables = {each.file: plain_times(read_rows(directory / each.file, each)) for each in shown}
+    tables = {each.file: plain_times(read_run_rows(directory / each.file, each)) for each in shown}
     sealed = written_files(directory)
     for name, digest in sealed.items():
         same = (directory / name).is_file() and digest in (None, file_source(directory / name)["sha256"])

@@ -353,7 +353,7 @@ def _tables_shown(summary: Mapping[str, Any]) -> list[RunTable]:
 
 def read_shown_columns(path: Path, schema: RunTable) -> pa.Table:
     """Read the columns of a file that pages show, each of its type, with values where there must be some."""
-    table = read_rows(path, schema, list(schema.shown))
+    table = read_run_rows(path, schema, list(schema.shown))
     with _table_expected(path):
         shown = [column for column in schema.shown.values() if not column.only or column.name in table.column_names]
         fields = [pa.field(column.name, column.kind, f"{column.name}?" in schema.read.split()) for column in shown]
@@ -364,7 +364,7 @@ def read_shown_columns(path: Path, schema: RunTable) -> pa.Table:
     return table
 
 
-def read_rows(path: Path, schema: RunTable, columns: Sequence[str] | None = None) -> pa.Table:
+def read_run_rows(path: Path, schema: RunTable, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a file of a run, in Parquet these columns alone."""
     with translated(path, RunDirectoryError), _table_expected(path):
         if schema is STEPS:
@@ -407,5 +407,5 @@ def read_results(path: str | Path) -> RunFrames:
     >>> frames.events.plot(x="evtTime", y="nNd")  # doctest: +SKIP
     """
     files = [Path(path) / table.file for table in (STEPS, DECISIONS, TASKS, ALLOCATION)]
-    tables = map(read_rows, files, (STEPS, DECISIONS, TASKS, ALLOCATION))
+    tables = map(read_run_rows, files, (STEPS, DECISIONS, TASKS, ALLOCATION))
     return RunFrames(read_summary(Path(path)), *(table.to_pandas() for table in tables))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
@@ -269,4 +269,5 @@ def time_fields(key: str, value: object) -> dict[str, Any]:
         raise InvalidTaskError(f"Expected {key} between the years 1678 and 2262, got {value}.") from None
     except ValueError:
         pass
-    raise InvalidTaskError(f"Expected {key} to be a date or seconds, got {value!r}.")
+    got = value if isinstance(value, time) else repr(value)
+    raise InvalidTaskError(f"Expected {key} to be a date or seconds, got {got}.")

@@ -117,10 +117,11 @@ def test_doubtful_coverage_gets_no_verdict(coverage, said):
     assert found["next"][0].startswith("Export all jobs")
 
 
-def test_a_short_watch_goes_on():
+@pytest.mark.parametrize(("days", "said"), [(1, "1 day is too few"), (2, "2 days are too few")])
+def test_a_short_watch_goes_on(days, said):
     """What to do about a window that is too short is to watch on, rather than to export what others recorded."""
-    found = assessment_of(AssessPlan(replace(machine(3600, 3600, days=2, nodes=4), provenance={"format": "watch"})))
-    assert "2 days are too few" in found["sentence"]
+    found = assessment_of(AssessPlan(replace(machine(3600, 3600, days=days, nodes=4), provenance={"format": "watch"})))
+    assert said in found["sentence"]
     assert found["next"][0].startswith("Go on watching until there are four weeks")
 
 

@@ -15,7 +15,7 @@ from bftrainer.campaigns import sweep as module
 from bftrainer.campaigns.engines import DaskEngine, LocalEngine
 from bftrainer.campaigns.sweep import run_sweep
 from bftrainer.campaigns.sweep_file import read_sweep
-from bftrainer.errors import SettingsError
+from bftrainer.errors import InputError, SettingsError
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs.run_files import read_summary
 from bftrainer.spot.generation import generate_trace
@@ -187,6 +187,16 @@ def test_a_task_set_that_cannot_be_read_is_one_failure(tmp_path):
     path.write_text(TEXT.split("[grid]")[0] + '[[point]]\ntasks = "tasks.toml"\n[[point]]\nmax_tasks = 7\n')
     result = swept(read_sweep(path), tmp_path / "out")
     assert [point.error is None for point in result.points] == [False, True]
+
+
+def test_a_sweep_of_which_no_point_can_begin_is_refused(tmp_path):
+    """Before anything is written, with the fault of the first point."""
+    (tmp_path / "log.bin").write_bytes(b"nothing")
+    path = tmp_path / "sweep.toml"
+    path.write_text('schema = 1\n[base]\nnode_log = "log.bin"\nsolver = "dp"\n[grid]\nmax_tasks = [3, 10]\n')
+    with pytest.raises(InputError, match=r"log\.bin: Expected pickle"):
+        swept(read_sweep(path), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_broken_run_is_not_passed_over(spec, tmp_path):

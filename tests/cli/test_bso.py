@@ -16,6 +16,7 @@ import pytest
 
 from bftrainer.cli.zeus.bso import serve
 from bftrainer.zeus.server import TrialRow
+from bftrainer.zeus.server import client as client_module
 from bftrainer.zeus.server.app import create_app
 from bftrainer.zeus.server.client import USUAL_ADDRESS
 from bftrainer.zeus.server.job_figures import write_job
@@ -143,8 +144,10 @@ def test_unknown_jobs(bso, words):
     assert_matches(r"'t-11'\. Did you mean 't-1'\?", done.err)
 
 
-def test_servers_that_do_not_answer(call, running):
-    """No server, no token and a wrong address are told in one line."""
+def test_servers_that_do_not_answer(call, running, monkeypatch):
+    """No server, no token and a wrong address are told in one line; of one's own server also how it is started."""
+    monkeypatch.setattr(client_module, "find_address", lambda: "http://127.0.0.1:9")
+    assert call("bso", "jobs").err.endswith("refused. `bftrainer bso serve` starts one.\n")
     done = call("bso", "jobs", "--server", "http://127.0.0.1:9")
     assert (done.status, done.out, done.err.count("\n")) == (1, "", 1)
     assert_matches("http://127.0.0.1:9: No answer", done.err)

@@ -55,7 +55,7 @@ JOBS = {
     ),
     "no default": (
         JOB[:-2],
-        "Job(pages,net,sgd,0.5~20): Expected a default batch size, got none. Known: 8, 16, 32.",
+        "Job(pages,net,sgd,0.5~20): Expected a default batch size (--default-bs), got none. Known: 8, 16, 32.",
     ),
     "unknown default": (
         (*JOB[:-1], 17),

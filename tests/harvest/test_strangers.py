@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -16,6 +16,7 @@ from bftrainer.harvest import carrier_hub
 from bftrainer.harvest.agent import KEY, proof
 from bftrainer.harvest.carrier_hub import CarrierHub
 from bftrainer.harvest.harvest_events import CarrierLost, CarrierUp
+from bftrainer.harvest.local_engine import LocalCarriers, LogPool
 from tests.waiting import until
 
 
@@ -79,6 +80,47 @@ def test_strangers_cannot_take_all_connections(hub, monkeypatch):
         assert said
         assert events
         assert silent[0].makefile().readlines()[1:] == []
+
+
+def test_strangers_that_come_at_once_are_as_few(hub, monkeypatch):
+    """Each that is too many sends another one away."""
+    monkeypatch.setattr(carrier_hub, "_MOST_STRANGERS", 3)
+    with ExitStack() as opened:
+        for _ in range(50):
+            opened.enter_context(socket.create_connection(("127.0.0.1", hub.port), timeout=60))
+        until(lambda: hub.poll(0.01) or hub._strangers)
+        for _ in range(10):
+            hub.poll(0.01)
+            assert len(hub._strangers) <= 3
+
+
+def test_a_hub_is_closed_while_strangers_are_there(tmp_path, caplog):
+    """Nothing is said of them."""
+    hub = CarrierHub(tmp_path)
+    with socket.create_connection(("127.0.0.1", hub.port), timeout=60):
+        until(lambda: hub.poll(0.01) or hub._strangers)
+        hub.close()
+    assert caplog.text == ""
+
+
+def test_a_carrier_that_has_ended_when_it_is_heard_of_is_lost(tmp_path, monkeypatch):
+    """It came up and died since the last poll."""
+    engine = LocalCarriers(tmp_path, LogPool(None, nodes=1))
+    with closing(engine):
+        engine.request(("n1",))
+        (carrier,) = engine._carriers
+        poll = engine._hub.poll
+
+        def late(_):
+            until(lambda: any(isinstance(each, CarrierUp) for each in poll(0.01)))
+            engine._carriers[carrier].process.kill()
+            until(lambda: poll(0.01) or engine._lost)
+            return [CarrierUp("n1", carrier)]
+
+        monkeypatch.setattr(engine._hub, "poll", late)
+        events = engine.poll(0.0)
+    assert CarrierUp("n1", carrier) in events
+    assert CarrierLost("n1", carrier) in events
 
 
 @pytest.mark.parametrize("said", ["5", '["exited", "a"]', '["progress"]', "[" * 5000, '{"exited": 1', "null"])

@@ -115,6 +115,7 @@ def test_csv_without_metadata(tmp_path):
         ("2021-02-10T00:00:00Z,a,1\n2021-02-10T00:00:01Z,a,2\n", r"idle\.csv:3: Expected idle to be 0 or 1, got '2'\."),
         ("2021-02-10T00:00:00Z,a,1\n2021-02-10T00:00:01Z,a,\n", r"idle\.csv:3: Expected idle to be 0 or 1, got ''\."),
         ("2021-02-10T00:00:00Z,a,1\nyesterday,a,0\n", r"idle\.csv:3: Expected time to be an ISO date.*got 'yesterday'"),
+        ("2021-02-10T00:00:00Z,a,1\n2021-02-11,a,0\nyesterday,a,1\n", r"idle\.csv:3: .* an ISO date.*got '2021-02-11'"),
         ("2021-02-10T00:00:01Z,a,1\n2021-02-10T00:00:00Z,a,0\n", r"idle\.csv:3: Expected times to ascend"),
         ("2021-02-10T00:00:00Z,a,1\n2021-02-10T00:00:00Z,a,0\n", r"idle\.csv:3: Expected one transition per node"),
         ("2021-02-10T00:00:00Z,a,1\n2021-02-10T00:00:01Z,a,1\n", r"idle\.csv:3: Expected every transition to change"),

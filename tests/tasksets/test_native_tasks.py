@@ -126,7 +126,7 @@ def test_scaling_may_be_missing(toml):
         (GOOD + "group = 3\n", "task J1: Expected group to be text, got 3."),
         (
             GOOD + "submit = 07:32:00\n",
-            "task J1: Expected submit to be a date or seconds, got datetime.time(7, 32).",
+            "task J1: Expected submit to be a date or seconds, got 07:32:00.",
         ),
         (GOOD + 'submit = "soon"\n', "task J1: Expected submit to be a date or seconds, got 'soon'."),
         (

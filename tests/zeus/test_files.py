@@ -157,6 +157,20 @@ def changed(document, *path, to):
     return document
 
 
+def test_a_table_that_fits_no_simulations_is_refused(results, tmp_path):
+    """Metadata may lack them, and a row may name none."""
+    path = tmp_path / "out.parquet"
+    write_results(path, results)
+    table = pq.read_table(path)
+    (key,) = table.schema.metadata
+    rows = table.to_pylist()
+    nameless = pa.Table.from_pylist([rows[0] | {"simulation": None}, *rows[1:]], table.schema)
+    for bad in (table.replace_schema_metadata({key: b'{"schema": 1}'}), nameless):
+        pq.write_table(bad, path)
+        with pytest.raises(InputError, match="Expected results of simulations, got something else"):
+            read_simulations(path)
+
+
 RUN = ("simulations", 0, "runs", 0)
 BAD = {
     "schema": (("schema",), 2, "Expected histories of recurring jobs with schema 1"),

@@ -221,7 +221,7 @@ def test_nothing_to_simulate():
 @pytest.mark.parametrize(
     ("changes", "knobs", "message"),
     [
-        ({"default_bs": None}, (2.0, 0.5), r"Expected a default batch size, got none. Known: 8, 16\."),
+        ({"default_bs": None}, (2.0, 0.5), r"Expected a default batch size .*, got none. Known: 8, 16\."),
         ({"default_bs": 12}, (2.0, 0.5), r"default batch size to be in the trace. Closest: 8, 16\."),
         ({"dataset": "e"}, (2.0, 0.5), r"e,n,sgd\. Did you mean 'd,n,sgd'\?"),
         ({"target_metric": 0.8}, (2.0, 0.5), r"target metric 0.8. Closest: 0.9\."),

@@ -58,17 +58,19 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
     found = compare_runs(run_names(runs), shown)
     for name in chosen:
         if name not in found.figures:
-            raise SettingsError(
-                f"--metric: Expected a figure of these runs, got {name!r}.{suggestion(name, found.figures)}"
-            )
+            usual = [key for key in COMPARED if key in found.figures and key.startswith(name)]
+            close = f" Did you mean {usual[0]!r}?" if usual else suggestion(name, found.figures)
+            raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{close}")
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     elif as_csv:
         _write_csv(found, chosen or tuple(found.figures))
     else:
-        usual = COMPARED if len(found.names) <= FEW else HEADLINES
+        columns = COMPARED if len(found.names) <= FEW else HEADLINES
         known = tuple(key for key in found.figures if key.rpartition(".")[2] not in WORK_SHARES)
-        _print_comparison(found, chosen or (known if show_all else tuple(key for key in usual if key in found.figures)))
+        _print_comparison(
+            found, chosen or (known if show_all else tuple(key for key in columns if key in found.figures))
+        )
 
 
 def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:

@@ -83,6 +83,8 @@ def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClie
         try:
             yield client
         except ServerRequestError as error:
+            if error.status is None and server is None:
+                raise ServerRequestError(f"{error} `bftrainer bso serve` starts one.") from None
             if error.status not in _REFUSED or not error.reason:
                 raise
             raise SettingsError(error.reason) from None

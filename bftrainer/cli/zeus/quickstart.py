@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bftrainer.cli._shared.stdio import print_table
+from bftrainer.cli._shared.stdio import counted, print_table
 from bftrainer.cli._shared.usage import LARGE_RUNS, refuse_unused, size_option
 from bftrainer.cli.zeus.bso import asking
 from bftrainer.cli.zeus.zeus_options import SETTINGS
@@ -59,8 +59,9 @@ def quickstart(
     with open_private_client() if server is None else asking(server, token_file) as client:
         for number, run in enumerate(make_served_runs(client, runs, max_power_w=max_power_w, seed=seed), start=1):
             missed = "missed the target" if run.epochs_done == run.max_epochs else "stopped, as it cost too much"
+            epochs = counted(run.epochs_done, "epoch")
             click.echo(
-                f"run {number:3}: batch size {run.batch_size:3}, {run.epochs_done:2} epochs, {run.time_s:6.2f} s, "
+                f"run {number:3}: batch size {run.batch_size:3}, {epochs:>9}, {run.time_s:6.2f} s, "
                 f"{run.energy_j:7.1f} J: {'reached the target' if run.reached else missed}",
                 err=True,
             )

@@ -214,7 +214,7 @@ class TrialVoid(WireModel):
 
     job_id: Name
     trial_number: Whole = Field(ge=1, le=LARGEST)
-    reason: Name = Field(min_length=1)
+    reason: Annotated[str, Field(min_length=1, max_length=1_000, pattern=r"^[^\x00]*$")]
 
 
 class ReportResponse(WireModel):

@@ -14,7 +14,7 @@ with requiring("The server needs", "server", "fastapi"):
 
 from bftrainer.errors import StoreUnavailableError
 from bftrainer.zeus.server.access import Role, User
-from bftrainer.zeus.server.guard import CONTENT_TYPE, Require
+from bftrainer.zeus.server.guard import CONTENT_TYPE, GuardedRoute, Require
 from bftrainer.zeus.server.messages import (
     LARGEST,
     LONGEST_LEASE_S,
@@ -85,7 +85,7 @@ def _json(model: BaseModel, status: int = 200) -> Response:
     return Response(model.model_dump_json(), status, media_type="application/json")
 
 
-tuning = APIRouter(tags=["tuning"], responses=_ERRORS)
+tuning = APIRouter(tags=["tuning"], responses=_ERRORS, route_class=GuardedRoute)
 
 
 @tuning.post("/jobs", status_code=201, response_model=JobSpec, responses={200: {"model": JobSpec}})
@@ -144,7 +144,7 @@ async def void_trial(request: Request, user: Owner, void: TrialVoid) -> Response
     return _json(await optimizer.call(optimizer.service.void_trial, void.job_id, void.trial_number, user))
 
 
-state = APIRouter(tags=["state"], responses=_ERRORS)
+state = APIRouter(tags=["state"], responses=_ERRORS, route_class=GuardedRoute)
 
 
 @state.get("/state/jobs", response_model=list[JobSummary])

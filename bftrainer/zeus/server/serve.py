@@ -8,12 +8,14 @@ import os
 import resource
 import socket
 import stat
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bftrainer.errors import SettingsError
+from bftrainer.zeus.server.access import own_path, read_users
 from bftrainer.zeus.server.guard import audit_logger
 from bftrainer.zeus.server.settings import ServerSettings, is_loopback
 from bftrainer.zeus.server.store import database_url, open_store, sqlite_path
@@ -75,7 +77,14 @@ def serve(
     path = sqlite_path(url)
     if url.get_backend_name() == "sqlite" and path is None:
         raise SettingsError("Expected a database that is kept, got one in memory; try sqlite:///FILE.")
-    server = _make_server(settings, tls_cert, tls_key)
+
+    def announce(listener: socket.socket) -> None:
+        name, number = f"[{host}]" if ":" in host else host, listener.getsockname()[1]
+        address = f"{'http' if tls_cert is None else 'https'}://{name}:{number}"
+        logger.info("serving", extra={"fields": {"address": address, "token_file": settings.token_file}})
+        warn_of_exposure(settings, path, tls_key)
+
+    server = _make_server(settings, tls_cert, tls_key, announce)
     with ExitStack() as stack:
         stack.callback(os.umask, os.umask(0o077))  # nobody else reads what is made from here on
         listener = stack.enter_context(_bind(host, port))
@@ -85,21 +94,27 @@ def serve(
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         log_to_stderr(log_level)
-        listener.listen(server.config.backlog)
-        name, number = f"[{host}]" if ":" in host else host, listener.getsockname()[1]
-        address = f"{'http' if tls_cert is None else 'https'}://{name}:{number}"
-        logger.info("serving", extra={"fields": {"address": address, "token_file": settings.token_file}})
-        warn_of_exposure(settings, path, tls_key)
         # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
         stack.enter_context(suppress(KeyboardInterrupt))
         server.run([listener])
 
 
-def _make_server(settings: ServerSettings, tls_cert: str | None, tls_key: str | None) -> uvicorn.Server:
+def _make_server(
+    settings: ServerSettings, tls_cert: str | None, tls_key: str | None, announce: Callable[[socket.socket], None]
+) -> uvicorn.Server:
     """Make the server, and have it load the certificate, so that one that it cannot use is refused in one line."""
     import uvicorn
 
     from bftrainer.zeus.server.app import create_app
+
+    class Server(uvicorn.Server):
+        """Says where it serves once connections are accepted."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            """Start the application, and accept connections."""
+            await super().startup(sockets)
+            if sockets and not self.should_exit:
+                announce(sockets[0])
 
     if (tls_cert is None) != (tls_key is None):
         raise SettingsError("Expected a certificate and its key, got one of them.")
@@ -121,7 +136,7 @@ def _make_server(settings: ServerSettings, tls_cert: str | None, tls_key: str | 
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         files = f"--tls-cert {tls_cert}, --tls-key {tls_key}"
         raise SettingsError(f"{files}: Expected a certificate and its key (PEM): {reason}.") from None
-    return uvicorn.Server(config)
+    return Server(config)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -144,8 +159,12 @@ def warn_of_exposure(settings: ServerSettings, database: Path | None, tls_key: s
     """Log who is let in without a token, and which files more people may read than should."""
     if settings.token_file is None:
         logger.warning("nobody is asked for a token: whoever reaches this server may do everything")
-    elif settings.compat == "zeus":
-        logger.warning("clients of Zeus know no token: --open lets them in")
+    else:
+        if settings.compat == "zeus":
+            logger.warning("clients of Zeus know no token: --open lets them in")
+        if settings.token_file != str(own_path()) and any(user.token for user in read_users(settings.token_file)):
+            other = "`bftrainer bso token add` gives other roles"
+            logger.warning("a token that stands alone in %s makes an administrator; %s", settings.token_file, other)
     files = [] if database is None else [Path(f"{database}{suffix}") for suffix in ("", "-wal", "-shm")]
     files += map(Path, filter(None, (settings.token_file, tls_key)))
     for file in files:

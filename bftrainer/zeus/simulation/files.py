@@ -85,8 +85,8 @@ def results_document(results: Sequence[SimulationResult], about: Mapping[str, An
 def read_simulations(path: Path) -> list[SimulationResult]:
     """Read a file that `write_results` wrote: `InputError` that names file and field if it is something else."""
     check_suffix(path)
-    document = _check_schema(path, json_file(path, InputError)) if path.suffix == ".json" else _read_parquet(path)
     try:
+        document = _check_schema(path, json_file(path, InputError)) if path.suffix == ".json" else _read_parquet(path)
         results = []
         for simulation in map(dict, document["simulations"]):
             if simulation["beta_knob"] is None:

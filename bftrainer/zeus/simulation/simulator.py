@@ -248,7 +248,7 @@ class Simulator:
         trace = self.trace.of(job)
         if job.default_bs is None:
             known = ", ".join(map(str, trace.batch_sizes))
-            raise TuningInputError(f"{job}: Expected a default batch size, got none. Known: {known}.")
+            raise TuningInputError(f"{job}: Expected a default batch size (--default-bs), got none. Known: {known}.")
         if job.default_bs not in trace.batch_sizes:
             close = nearest(job.default_bs, trace.batch_sizes)
             raise TuningInputError(f"{job}: Expected the default batch size to be in the trace.{close}")

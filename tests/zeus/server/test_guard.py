@@ -73,6 +73,15 @@ STRANGERS = [
 ]
 
 
+@pytest.mark.parametrize("body", [b"{", b'{"batch_sizes": 1}', b"\xff"])
+def test_what_strangers_send_is_not_read(guarded, body):
+    """It may be anything: the answer is that of any request without a token."""
+    answers = [guarded.request("POST", path, content=body) for path in ("/jobs", "/report", "/trials/void")]
+    assert [answer.status_code for answer in answers] == [401] * 3
+    bearer = {"Authorization": f"Bearer {TOKENS[0]}"}
+    assert guarded.post("/jobs", content=body, headers=bearer).status_code in (400, 422)
+
+
 @pytest.mark.long
 def test_without_a_token_nothing_is_answered(guarded):
     """Every route but the health checks answers 401, in the same words, whether it exists or not."""

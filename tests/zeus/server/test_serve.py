@@ -16,6 +16,9 @@ import pytest
 
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SettingsError
+from bftrainer.zeus.server import app as app_module
+from bftrainer.zeus.server import serve as serve_module
+from bftrainer.zeus.server.access import Role, add_user
 from bftrainer.zeus.server.serve import serve, warn_of_exposure
 from bftrainer.zeus.server.settings import ServerSettings
 from bftrainer.zeus.server.store import open_store
@@ -195,6 +198,30 @@ def test_a_postgresql_that_has_no_such_database(postgresql):
         open_once(url)
 
 
+def test_serving_is_said_once_it_does(tmp_path, monkeypatch, caplog):
+    """The application has started then, and connections are accepted; one that cannot start says nothing of it."""
+    settings = ServerSettings(url_of(tmp_path / "bso.db"))
+    heard = []
+
+    def announced(*_):
+        (record,) = [each for each in caplog.records if each.message == "serving"]
+        with socket.create_connection(("127.0.0.1", int(record.fields["address"].rpartition(":")[2])), timeout=60):
+            heard.append(True)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(serve_module, "log_to_stderr", lambda _: None)
+    monkeypatch.setattr(serve_module, "warn_of_exposure", announced)
+    with caplog.at_level("INFO"):
+        serve("127.0.0.1", 0, settings)
+        assert heard == [True]
+        caplog.clear()
+        monkeypatch.setattr(app_module, "ZeusBatchSizeOptimizer", lambda _: 1 / 0)
+        with pytest.raises(SystemExit):
+            serve("127.0.0.1", 0, settings)
+    assert "serving" not in [record.message for record in caplog.records]
+    assert heard == [True]
+
+
 def test_what_others_may_read_is_told(tmp_path, caplog):
     """A database, tokens or a key that others may read are a warning; so are Zeus's clients without a way in."""
     names = ("bso.db", "bso.db-wal", "tokens", "key")
@@ -210,11 +237,14 @@ def test_what_others_may_read_is_told(tmp_path, caplog):
         return [record.message for record in caplog.records]
 
     with caplog.at_level("WARNING", "bftrainer.zeus.server.serve"):
-        messages = warned(settings)
+        alone, *messages = warned(settings)
+        assert alone.startswith(f"a token that stands alone in {tokens} makes an administrator; ")
         assert [message.split()[6] for message in messages] == [f"{database}", f"{database}-wal", f"{tokens}", f"{key}"]
         assert "(mode 0640); chmod 600" in messages[2]
         for name in names:
             (tmp_path / name).chmod(0o600)
+        add_user(tokens, "ada", Role.TRAINER)
+        tokens.write_text(tokens.read_text().partition("\n")[2])
         assert warned(settings) == []
         assert warned(replace(settings, compat="zeus")) == ["clients of Zeus know no token: --open lets them in"]
         (message,) = warned(replace(settings, token_file=None))

@@ -87,11 +87,13 @@ def test_a_run_that_was_too_cheap_has_stopped_others(client):
 
 
 def test_what_cannot_be_voided(client):
-    """Unknown jobs and trials, and voiding without a reason."""
+    """Unknown jobs and trials, and voiding without a reason, or with one that is too long."""
     assert void(client, 1).status_code == 404
     assert client.post("/trials/void", json={"job_id": "x", "trial_number": 1, "reason": "y"}).status_code == 404
     client.get("/jobs/batch_size", params={"job_id": "t-1"})
     assert void(client, 1, "").status_code == 422
+    assert void(client, 1, "y" * 1_001).status_code == 422
+    assert void(client, 1, "y" * 1_000).status_code == 200
 
 
 @pytest.mark.parametrize(("method", "path"), [("PATCH", "/jobs"), ("POST", "/jobs/reset"), ("GET", "/state/events")])
