@@ -226,6 +226,23 @@ def test_a_forecast_tells_dates():
     assert [int(share) for _, share in cells] == sorted(int(share) for _, share in cells)
 
 
+def test_a_forecast_of_few_stretches_has_no_80_percent():
+    """It says so, and calls the span what it is; of nine it has one."""
+    few, enough = (
+        checked(forecast_page(forecast([3600.0 * each for each in range(1, number + 1)]), "x").decode())
+        for number in (8, 9)
+    )
+    note = (
+        "8 stretches are too few for the 80 %, which take 9 or more: shown are the earliest completion and the latest."
+    )
+    assert note in few
+    assert "earliest to latest" in few
+    assert "too few" not in enough
+    for text in ("80 % of completions", "<td>10 %</td>", "<td>90 %</td>"):
+        assert text not in few
+        assert text in enough
+
+
 def test_a_forecast_without_a_start_counts_hours():
     """It says so, and names no date."""
     text = checked(forecast_page(forecast([3600.0, 7200.0], start_ns=None), "x").decode())
