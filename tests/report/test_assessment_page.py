@@ -110,7 +110,7 @@ def test_the_page_needs_nothing_and_the_brief_is_one_side(found):
     assert "<script" not in text
     assert not re.search(r'(src|(?<!xlink:)href)="(?!#)', text)
     pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-    assert len(pictures) == 4
+    assert len(pictures) == 5
     assert found["grants"]["sentence"].replace("'", "&#39;") in text
     for picture in pictures:
         ET.fromstring(picture.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
@@ -126,6 +126,24 @@ def test_machines_without_idle_nodes_have_a_page(days):
     assert found["sentence"] in page.verdict
     assert len(re.findall(rb"/Type /Page\b", print_pages([page]))) == 1
     assert page.html().count("<svg") == len(page.figures) + 1
+
+
+def test_assumptions_have_words_and_units(found):
+    """No name of a field, and no bare number of seconds or shares."""
+    (table,) = (each for each in assessment_page(found).tables if each.title == "What was assumed")
+    rows = dict(table.rows)
+    assert rows["shortest log that gets a verdict"] == "7 d"
+    assert rows["least share of the machine that is worth it"] == "1.00 %"
+    assert rows["how long a node is idle before it is offered"] == "0 s"
+
+
+def test_shares_say_what_they_are_of(found):
+    """Where the headline leaves out time when the machine stood mostly empty, the waterfall does not, and says so."""
+    for node_hours, is_said in ((0.0, False), (5.0, True)):
+        empty = found["idle"]["mostly_empty"] | {"node_hours": node_hours}
+        page = assessment_page(found | {"idle": found["idle"] | {"mostly_empty": empty}})
+        (picture,) = (each for each in page.figures if each.key == "ledger")
+        assert ("Shares are of all idle time" in picture.reading) == is_said
 
 
 def test_names_in_the_page_are_escaped(found):
