@@ -60,6 +60,20 @@ def test_the_best_setting_has_its_interval_over_seeds():
     assert "3 settings of forward_time_s" in text
 
 
+def test_windows_are_repetitions():
+    """No window is a best setting: figures are means over them, as over seeds."""
+    windows = [f"{begin} to {begin + 100}" for begin in (0, 100, 200)]
+    rows, varied = rows_of({"window": windows, "max_tasks": [5, 10]}, lambda v, _: (int(v[0][0]) / 10 + v[1] / 100, 1))
+    text = page_of(rows, varied)
+    assert "95 % over 3 windows), with max_tasks 10." in text
+    assert "2 settings of max_tasks" in text
+    assert "--paired compares settings window by window" in text
+    assert "One seed of each" not in text
+    assert "Not all settings have the same windows" in page_of(rows[:-1], varied)
+    both, varied = rows_of({"window": windows, "max_tasks": [5, 10]}, lambda v, s: (s / 10 + v[1] / 100, 1), seeds=2)
+    assert "95 % over 6 runs of different windows and seeds), with max_tasks 10." in page_of(both, varied)
+
+
 def test_without_seeds_the_page_says_what_is_missing():
     """No interval, and a caveat."""
     text = page_of(*rows_of({"max_tasks": [5, 10]}, lambda v, _: (v[0] / 100, 1)))
