@@ -28,6 +28,8 @@ _MOST_SHOWN, _MOST_STEPS, _STEPS = 24, 500, 12
 _STEPS_S = (60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0, _DAY_S, 2 * _DAY_S, 7 * _DAY_S)
 _MARKS = (("blue", "o"), ("purple", "s"), ("sky", "^"), ("red", "v"), ("gray", "P"))
 _SEARCHED = ("forward_time_s", "max_tasks", "objective")
+_NAMES = ("-Tfwd (s)", "-maxJ", "objective")
+_MOST_TICKS = 14
 _FAN = (
     "The line: in how many of them all tasks are done by then, with its 95 % interval around it. Shaded from the left: "
     "{}, the middle 50 %, and their median. Dashed: the date asked for."
@@ -181,7 +183,7 @@ def advice_page(found: Mapping[str, Any], command: str) -> bytes:
     term, advised, given = GLOSSARY[found["metric"]], found["advised"], found["given"]
     gains = {part: "from 0" if gain is None else f"{100 * gain:+.2f} %" for part, gain in found["gain"].items()}
     cards = []
-    for key, name in zip(_SEARCHED, ("-Tfwd", "-maxJ", "objective"), strict=True):
+    for key, name in zip(_SEARCHED, _NAMES, strict=True):
         is_same = advised[key] == given[key]
         text = "Advised, as given." if is_same else f"Advised; given: {short_label(given[key])}."
         cards.append(Card(name, short_label(advised[key]), text))
@@ -192,7 +194,7 @@ def advice_page(found: Mapping[str, Any], command: str) -> bytes:
         f"{term.label} on the training part against -Tfwd; larger marks: more tasks at once (-maxJ); other marks: "
     )
     reading += "other objectives."
-    headings = ("which", "-Tfwd", "-maxJ", "objective", f"{term.label} on the training part", "on the rest")
+    headings = ("which", *_NAMES, f"{term.label} on the training part", "on the rest")
     note = "Only the given settings and the best ones are replayed on the rest, so that it stays unseen."
     page = Page(
         title="Which settings suit this machine?",
@@ -238,7 +240,18 @@ def _draw_tried(found: Mapping[str, Any], ax: Axes) -> None:
     for name, (color, mark) in {"given": ("orange", "D"), "best": ("green", "*")}.items():
         at = found[name]["forward_time_s"], found[name]["training"] / size
         ax.scatter(*at, s=70 if name == "best" else 26, marker=mark, color=ink[color], label=name, zorder=3)
-    ax.set(xscale="log", xlabel="-Tfwd (s)", ylabel=label)
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.set(xscale="log", xlabel=_NAMES[0], ylabel=label)
     ax.minorticks_off()
+    wanted = [found[name]["forward_time_s"] for name in ("best", "given")]
+    ticks = _spaced([*wanted, *sorted(each["forward_time_s"] for each in known)])
+    ax.set_xticks(ticks, [f"{value:g}" for value in ticks])
     below_axes(ax, 0.42)
+
+
+def _spaced(values: Sequence[float]) -> list[float]:
+    """Of positive values, those that have room on a logarithmic axis; the first ones go before the others."""
+    least, kept = (max(values) / min(values)) ** (1 / _MOST_TICKS), list[float]()
+    for value in values:
+        if all(value >= each * least or value <= each / least for each in kept if value != each) and value not in kept:
+            kept.append(value)
+    return sorted(kept)

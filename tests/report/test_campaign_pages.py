@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.report.campaign_pages import advice_page, forecast_page, short_label, when_text
+from bftrainer.report.campaign_pages import _draw_tried, advice_page, forecast_page, short_label, when_text
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.intervals import estimate
 from bftrainer.report.sweep_page import _pictures, _Sweep, check_metrics, sweep_page
@@ -309,6 +309,21 @@ def test_advice_tells_what_was_tried_and_what_it_gains(verdict):
     assert f"<b>{found['advised']['forward_time_s']:g}</b>" in text
     rows = re.findall(r"<tr><td>([a-z, ]*)</td>", text)
     assert rows == {"same": ["given, best", ""]}.get(verdict, ["best", "given", ""])
+
+
+def test_settings_that_were_tried_are_ticks():
+    """On the logarithmic axis, the best and the given one first, as many as have room."""
+    each = {"max_tasks": 5, "objective": "as-given", "training": 2.0}
+    for tried, shown in (
+        ([32.0, 40.0, 60.0, 140.0], ["32", "40", "60", "140"]),
+        ([32.0, 60.0, 60.5, 140.0], ["32", "60", "140"]),
+    ):
+        found = advice(tried=[each | {"forward_time_s": value} for value in tried])
+        found |= {name: found[name] | {"forward_time_s": tried[1]} for name in ("given", "best")}
+        ax = axes_or_new(None)
+        _draw_tried(found, ax)
+        assert [label.get_text() for label in ax.get_xticklabels()] == shown
+        assert not len(ax.get_xticks(minor=True))
 
 
 def test_gains_from_nothing_have_amounts():
