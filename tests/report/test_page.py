@@ -134,6 +134,13 @@ def test_a_replay_is_compared_with_its_harvest(runs):
     assert figures_of(found)["occupancy"][1] == Cell("10.00 %", "+9.90 points better", "better")
 
 
+def test_a_harvest_beside_its_replay_says_how_it_went(runs):
+    """Its page begins with what came of the harvest, and names what it is compared with."""
+    real = changed(runs[0], engine="live")
+    alone = run_page([real]).verdict
+    assert run_page([real, replace(runs[0], name="predicted")]).verdict == f"plain: {alone} Beside it: predicted."
+
+
 def test_differences_by_hand(runs):
     """Of 40 to 50 % occupancy it is 10 points, a quarter more; headlines come first."""
     pair = [changed(runs[0], occupancy=0.4, makespan_s=7200.0), changed(runs[0], occupancy=0.5, makespan_s=3600.0)]
