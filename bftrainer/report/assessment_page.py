@@ -24,7 +24,7 @@ _TONES = {"green": "good", "amber": "fair", "red": "poor", "gray": ""}
 _OF_ALL = "Shares are of all idle time, also that while the machine stood mostly empty."
 _WORDS: dict[str, tuple[str, Unit | None]] = {
     "worth_share": ("least share of the machine that is worth it", "share"),
-    "worth_value": ("net value that must be exceeded, with a price", None),
+    "worth_value": ("net value that must be exceeded", None),
     "least_window_s": ("shortest log that gets a verdict", "s"),
     "price_node_hour": ("worth of a useful node-hour", None),
     "price_kwh": ("price of a kWh", None),
@@ -319,6 +319,8 @@ def _assumptions(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     provenance = found["log"]["provenance"]
     rows = [(_name_kind(kind["name"]), _describe_tasks(kind)) for kind in found["kinds"]]
     given = {**found, **found["thresholds"], **found["prices"]}
+    if given["price_node_hour"] is None:
+        given["worth_value"] = None  # it decides nothing then
     rows += [(label, _in_words(given[name], unit)) for name, (label, unit) in _WORDS.items() if given[name] is not None]
     known = (key for key in ("format", "source", "tool", "inventory", "zone") if provenance.get(key) is not None)
     return rows + [(key, str(provenance[key])) for key in known]
